@@ -1,0 +1,41 @@
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check docs bench clean
+.DELETE_ON_ERROR:
+
+# The main job on real embedded data. Your own: make demo DEMO="--data table.csv --target label"
+demo: $(STAMP)
+	$(BIN)/lethe demo $(DEMO)
+
+# Everything CI runs: lint, types, import contract, every test.
+test: $(STAMP) lint
+	$(BIN)/python -m pytest
+
+# Fast: what to run all the time.
+check: $(STAMP) lint
+	$(BIN)/python -m pytest -m "not slow" -q
+
+.PHONY: lint
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/certificate_speed.py
+
+# One set-up for all targets; the stamp is renewed when the project's needs change.
+$(STAMP): pyproject.toml constraints.txt
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all,dev]"
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) lethe-demo site .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Maths: pure functions of numbers. Everything above this package gets its tails, conversions and roots from here."""

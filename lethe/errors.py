@@ -1,0 +1,51 @@
+"""The errors Lethe raises on purpose. Each says what is wrong, what came and what was needed, where it came from, what to do.
+
+LetheError
+├── InputError            a value, a key or a file cannot be used (also a ValueError)
+├── HypothesisError       a theorem does not apply to a run, or no theorem does
+├── CalibrationError      no noise meets the target
+└── MissingExtraError     an optional dependency is not installed (also an ImportError)
+"""
+
+from __future__ import annotations
+
+
+class LetheError(Exception):
+    """The root of the tree: catch it to catch everything Lethe raises on purpose."""
+
+    def __init__(self, what: str, *, source: str | None = None, remedy: str | None = None) -> None:
+        self.what = what
+        self.source = source
+        self.remedy = remedy
+        lines = [what]
+        if source is not None:
+            lines.append(f"  From: {source}")
+        if remedy is not None:
+            lines.append(f"  Do: {remedy}")
+        super().__init__("\n".join(lines))
+
+
+class InputError(LetheError, ValueError):
+    """A value, a key or a file that cannot be used."""
+
+
+class HypothesisError(LetheError):
+    """A theorem's hypotheses fail for a run, or no theorem applies to it."""
+
+
+class CalibrationError(LetheError):
+    """No noise, however large, meets the privacy target."""
+
+
+class MissingExtraError(LetheError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+
+def require_finite(name: str, value: float, *, low: float, strict: bool = False, high: float = float("inf")) -> float:
+    """Return `value` as a float if `low <= value <= high` (`low < value` when strict) and finite, or raise InputError."""
+    number = float(value)
+    ok = low < number if strict else low <= number
+    if not (ok and number <= high and number < float("inf")):
+        bound = f"{'>' if strict else '>='} {low:g}" + (f" and <= {high:g}" if high < float("inf") else "")
+        raise InputError(f"{name} = {value!r}; it needs a finite number {bound}.")
+    return number
