@@ -1,0 +1,138 @@
+"""How records meet steps: seven designs, each a different mechanism, never accounted as one another.
+
+Fixed designs take batches of exactly `size` records, `floor(records / size)` of them a pass; records left over by
+the division are never used. Random designs divide by the nominal `size` too, whatever the drawn batch holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from lethe.noun import Noun, from_tagged
+
+
+class Batches(Noun):
+    """A batch design.
+
+    Class attributes:
+        design: the name in a Run document.
+        fixed: every pass uses each batch slot once; only the order may be secret.
+        removable: removing a record leaves all other records' batches as they were, so add-or-remove neighbours make sense.
+    """
+
+    fixed: ClassVar[bool]
+    removable: ClassVar[bool]
+    secret: ClassVar[str] = ""
+    design: ClassVar[str]
+
+    def nominal_size(self, records: int) -> int:
+        """The public divisor $b$ of the gradient sum."""
+        raise NotImplementedError
+
+    def per_pass(self, records: int) -> int:
+        r"""Steps in one pass, $\ell = \lfloor n/b \rfloor$."""
+        return records // self.nominal_size(records)
+
+    def to_document(self) -> dict[str, Any]:
+        """{design: name, size: ...}."""
+        return {"design": self.design, **self.model_dump()}
+
+
+class Full(Batches):
+    """Every record at every step."""
+
+    fixed: ClassVar[bool] = True
+    removable: ClassVar[bool] = True
+    design: ClassVar[str] = "full"
+
+    def nominal_size(self, records: int) -> int:
+        """All of them."""
+        return records
+
+
+class _Sized(Batches):
+    """A design with a batch size."""
+
+    size: int = Field(ge=1)
+
+    def nominal_size(self, records: int) -> int:
+        """`size`."""
+        return self.size
+
+
+class Cyclic(_Sized):
+    """Disjoint batches in one public order, the same every pass."""
+
+    fixed: ClassVar[bool] = True
+    removable: ClassVar[bool] = False
+    design: ClassVar[str] = "cyclic"
+
+
+class ShuffledOnce(_Sized):
+    """One secret uniform permutation before training, then as cyclic."""
+
+    fixed: ClassVar[bool] = True
+    removable: ClassVar[bool] = False
+    secret: ClassVar[str] = "the permutation drawn before training"
+    design: ClassVar[str] = "shuffled_once"
+
+
+class Shuffled(_Sized):
+    """A fresh secret uniform permutation every pass."""
+
+    fixed: ClassVar[bool] = True
+    removable: ClassVar[bool] = False
+    secret: ClassVar[str] = "every pass's permutation"
+    design: ClassVar[str] = "shuffled"
+
+
+class Poisson(_Sized):
+    """Each record joins each step independently with probability size / records."""
+
+    fixed: ClassVar[bool] = False
+    removable: ClassVar[bool] = True
+    secret: ClassVar[str] = "which records each step draws"
+    design: ClassVar[str] = "poisson"
+
+
+class WithoutReplacement(_Sized):
+    """A fresh uniform batch of exactly `size` distinct records at each step."""
+
+    fixed: ClassVar[bool] = False
+    removable: ClassVar[bool] = False
+    secret: ClassVar[str] = "which records each step draws"
+    design: ClassVar[str] = "without_replacement"
+
+
+class BallsInBins(_Sized):
+    """Each record is thrown once into one of floor(records / size) bins, independently; the bins are visited in order every pass.
+
+    Reference: Chua et al. 2024, arXiv:2412.16802.
+    """
+
+    fixed: ClassVar[bool] = True
+    removable: ClassVar[bool] = True
+    secret: ClassVar[str] = "the bin of each record"
+    design: ClassVar[str] = "balls_in_bins"
+
+
+DESIGNS: dict[str, type[Batches]] = {
+    "full": Full,
+    "cyclic": Cyclic,
+    "shuffled_once": ShuffledOnce,
+    "shuffled": Shuffled,
+    "poisson": Poisson,
+    "without_replacement": WithoutReplacement,
+    "balls_in_bins": BallsInBins,
+}
+
+
+def parse_batches(value: object) -> Batches:
+    """Read {design: name, size: ...}.
+
+    Raises:
+        InputError: an unknown design, or a size that is not a positive integer.
+    """
+    return from_tagged(value, tag="design", classes=DESIGNS)

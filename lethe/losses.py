@@ -1,0 +1,228 @@
+r"""What is known of one record's loss f: its curvature, its gradient, and how that is known.
+
+Curvature: gradient differences satisfy $\nabla f(x) - \nabla f(y) = H(x-y)$ with a symmetric $H$, $-m I \preceq H \preceq M I$;
+$m$ = weak_convexity (negative when f is strongly convex), $M$ = smoothness.
+
+The regression kinds derive these facts from the norm of the features. They are as true as the bound on the norm:
+`evidence="enforced"` says the data pipeline projects every feature vector (as `lethe.train` does), "declared" that someone says so.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from lethe.errors import InputError
+from lethe.noun import Noun, from_tagged
+
+Evidence = Literal["declared", "enforced"]
+
+# One rounding up after a product and a square root: the derived constants stay upper bounds.
+_UP = 1 + 2**-51
+
+
+class Loss(Noun):
+    """A loss of which only what its fields say is known.
+
+    Args:
+        gradient_bound: $G \\ge \\|\\nabla f(x)\\|$ for every record and every x, in loss per parameter unit; None: no bound known.
+        evidence: who vouches for the fields, "declared" (the user) or "enforced" (the code that trains).
+    """
+
+    scalar: ClassVar[bool] = False  # f(x) = l(<u, x>) with a scalar l: clipping then keeps the curvature
+    summary: ClassVar[str]
+    kind: ClassVar[str]
+    gradient_bound: float | None = Field(default=None, gt=0)
+    evidence: Evidence = "declared"
+
+    @property
+    def curvature(self) -> tuple[float, float] | None:
+        """(m, M), or None when no smoothness is known."""
+        return None
+
+    @property
+    def derived_gradient_bound(self) -> float | None:
+        """The bound that the other fields imply, if any."""
+        return None
+
+    @property
+    def known_gradient_bound(self) -> float | None:
+        """The smaller of the given and the derived bound, None when neither exists."""
+        known = [bound for bound in (self.gradient_bound, self.derived_gradient_bound) if bound is not None]
+        return min(known, default=None)
+
+    def to_document(self) -> dict[str, Any]:
+        """{kind: name, ...} without the fields left at their defaults."""
+        return {"kind": self.kind, **self.model_dump(exclude_defaults=True)}
+
+
+class UnknownLoss(Loss):
+    """Nothing is known: composition, or one step of a bounded domain, is all that can be certified."""
+
+    summary: ClassVar[str] = "unknown loss"
+    kind: ClassVar[str] = "unknown"
+
+
+class SmoothLoss(Loss):
+    """Any loss whose gradient is `smoothness`-Lipschitz, non-convex ones included: m = M."""
+
+    summary: ClassVar[str] = "smooth loss"
+    kind: ClassVar[str] = "smooth"
+    smoothness: float = Field(ge=0)
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(M, M)."""
+        return self.smoothness, self.smoothness
+
+
+class WeaklyConvexLoss(Loss):
+    """Curvature in [-weak_convexity, smoothness]."""
+
+    summary: ClassVar[str] = "weakly convex loss"
+    kind: ClassVar[str] = "weakly_convex"
+    weak_convexity: float = Field(ge=0)
+    smoothness: float = Field(ge=0)
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(m, M)."""
+        return self.weak_convexity, self.smoothness
+
+
+class ConvexLoss(Loss):
+    """Convex and smooth: curvature in [0, smoothness]."""
+
+    summary: ClassVar[str] = "convex loss"
+    kind: ClassVar[str] = "convex"
+    smoothness: float = Field(ge=0)
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(0, M)."""
+        return 0.0, self.smoothness
+
+
+class StronglyConvexLoss(Loss):
+    """Curvature in [strong_convexity, smoothness]: the regularisation is inside each record's loss (and is clipped with it)."""
+
+    summary: ClassVar[str] = "strongly convex loss"
+    kind: ClassVar[str] = "strongly_convex"
+    strong_convexity: float = Field(gt=0)
+    smoothness: float = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> StronglyConvexLoss:
+        if self.strong_convexity > self.smoothness:
+            raise InputError(f"strong_convexity: got {self.strong_convexity:g}; it cannot exceed smoothness = {self.smoothness:g}.")
+        return self
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(-strong_convexity, M)."""
+        return -self.strong_convexity, self.smoothness
+
+
+class GeneralisedLinearLoss(Loss):
+    """f(x) = l(<u, x>) with a scalar l: clipping only truncates l', so the clipped loss keeps the curvature bounds."""
+
+    scalar: ClassVar[bool] = True
+    summary: ClassVar[str] = "generalised linear loss"
+    kind: ClassVar[str] = "generalised_linear"
+    weak_convexity: float = Field(default=0.0, ge=0)
+    smoothness: float = Field(ge=0)
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(m, M)."""
+        return self.weak_convexity, self.smoothness
+
+
+class _Regression(Loss):
+    """A linear model on features of norm at most `feature_norm`; with an intercept the bound on the squared norm grows by 1."""
+
+    feature_norm: float = Field(gt=0)
+    intercept: bool = False
+
+    @property
+    def squared_feature_norm(self) -> float:
+        """$R^2$, the intercept's constant feature included."""
+        return (self.feature_norm**2 + (1.0 if self.intercept else 0.0)) * _UP
+
+
+class LogisticRegression(_Regression):
+    r"""$f(x) = \log(1 + e^{-y\langle u, x\rangle})$, y = +-1: $\|\nabla f\| \le R$, $M \le R^2/4$."""
+
+    scalar: ClassVar[bool] = True
+    summary: ClassVar[str] = "logistic regression"
+    kind: ClassVar[str] = "logistic_regression"
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(0, R^2/4)."""
+        return 0.0, self.squared_feature_norm / 4
+
+    @property
+    def derived_gradient_bound(self) -> float:
+        """R."""
+        return math.sqrt(self.squared_feature_norm) * _UP
+
+
+class SoftmaxRegression(_Regression):
+    r"""$f(X) = -\log\mathrm{softmax}(X^\top u)_y$: $\|\nabla f\| = \|u\|\,\|p - e_y\| \le \sqrt2 R$, $M \le R^2/2$."""
+
+    summary: ClassVar[str] = "softmax regression"
+    kind: ClassVar[str] = "softmax_regression"
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(0, R^2/2)."""
+        return 0.0, self.squared_feature_norm / 2
+
+    @property
+    def derived_gradient_bound(self) -> float:
+        """sqrt(2) R."""
+        return math.sqrt(2 * self.squared_feature_norm) * _UP
+
+
+class LeastSquares(_Regression):
+    r"""Squared error whose residual is truncated at $\pm B$ (Huber's loss): $\|\nabla f\| \le R B$, $M \le R^2$, convex."""
+
+    scalar: ClassVar[bool] = True
+    summary: ClassVar[str] = "least squares, truncated residual"
+    kind: ClassVar[str] = "least_squares"
+    residual_bound: float = Field(gt=0)
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(0, R^2)."""
+        return 0.0, self.squared_feature_norm
+
+    @property
+    def derived_gradient_bound(self) -> float:
+        """R B."""
+        return math.sqrt(self.squared_feature_norm) * self.residual_bound * _UP
+
+
+LOSSES: dict[str, type[Loss]] = {
+    "unknown": UnknownLoss,
+    "smooth": SmoothLoss,
+    "weakly_convex": WeaklyConvexLoss,
+    "convex": ConvexLoss,
+    "strongly_convex": StronglyConvexLoss,
+    "generalised_linear": GeneralisedLinearLoss,
+    "logistic_regression": LogisticRegression,
+    "softmax_regression": SoftmaxRegression,
+    "least_squares": LeastSquares,
+}
+
+
+def parse_loss(value: object) -> Loss:
+    """Read {kind: name, ...}.
+
+    Raises:
+        InputError: an unknown kind or a bad parameter.
+    """
+    return from_tagged(value, tag="kind", classes=LOSSES)

@@ -1,0 +1,96 @@
+"""What every noun is: frozen, validated data whose errors are written for people."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from lethe.errors import InputError, LetheError
+
+
+class Noun(BaseModel):
+    """Frozen data, no unknown keys, no silent conversions (true is not 1, "1" is not 1), no NaN and no infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            lines = [_line(detail, type(self)) for detail in error.errors()]
+            remedies = [remedy for remedy in map(_remedy, error.errors()) if remedy]
+            raise InputError("\n".join(lines), remedy="; ".join(dict.fromkeys(remedies)) or None) from error
+
+
+def _line(detail: ErrorDetails, owner: type[BaseModel]) -> str:
+    cause = detail.get("ctx", {}).get("error")
+    path = ".".join(str(part) for part in detail["loc"])
+    got = _short(detail["input"])
+    if isinstance(cause, LetheError):
+        return f"{path}.{cause.what}" if path and _names_a_key(cause) else _joined(path, cause.what)
+    if detail["type"] == "extra_forbidden":
+        known = list(owner.model_fields)
+        near = difflib.get_close_matches(path, known, n=1)
+        hint = f" did you mean {near[0]!r}?" if near else ""
+        return f"{path}: unknown key;{hint} {owner.__name__} knows {', '.join(known)}."
+    if detail["type"] == "missing":
+        return f"{path}: missing; {owner.__name__} needs it."
+    return f"{path}: got {got}; {_need(detail['msg'])}."
+
+
+def _joined(path: str, what: str) -> str:
+    return f"{path}: {what}" if path else what
+
+
+def _names_a_key(cause: LetheError) -> bool:
+    # Errors of a nested noun start with "key: ..."; those join to "outer.key: ...".
+    head = cause.what.split(":", 1)[0]
+    return ":" in cause.what and all(part.isidentifier() for part in head.split("."))
+
+
+def _remedy(detail: ErrorDetails) -> str | None:
+    cause = detail.get("ctx", {}).get("error")
+    return cause.remedy if isinstance(cause, LetheError) else None
+
+
+def _need(message: str) -> str:
+    text = message[0].lower() + message[1:]
+    text = text.replace("input should be", "it needs").replace("a valid integer", "an integer").replace("a valid", "a")
+    return text.replace("needs greater", "needs a number greater").replace("needs less", "needs a number less")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+NounT = TypeVar("NounT", bound=Noun)
+
+
+def from_tagged(value: object, *, tag: str, classes: Mapping[str, type[NounT]]) -> NounT:
+    """Turn {tag: name, ...} into the class of that name; instances of the classes pass through.
+
+    Args:
+        value: a mapping, or an instance of one of `classes`.
+        tag: the key that names the class, such as "design".
+        classes: name -> class.
+    Raises:
+        InputError: not a mapping, no tag, an unknown name, or fields the class refuses.
+    """
+    names = ", ".join(classes)
+    if isinstance(value, tuple(classes.values())):
+        return value
+    if not isinstance(value, Mapping):
+        raise InputError(f"got {_short(value)}; it needs a mapping with {tag!r}, one of {names}.")
+    fields: dict[str, Any] = {str(key): entry for key, entry in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    name = fields.pop(tag, None)
+    if name is None:
+        raise InputError(f"{tag}: missing; it needs one of {names}.")
+    if not isinstance(name, str) or name not in classes:
+        near = difflib.get_close_matches(str(name), classes, n=1)
+        raise InputError(f"{tag}: got {_short(name)};{f' did you mean {near[0]!r}?' if near else ''} it needs one of {names}.")
+    return classes[name](**fields)

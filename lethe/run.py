@@ -1,0 +1,281 @@
+"""Run: everything a certificate needs to know of a training run; what the planner writes and what the trainer records."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field, InstanceOf, model_validator
+
+from lethe.batches import Batches, parse_batches
+from lethe.documents import read_document, to_json, write_document
+from lethe.errors import InputError
+from lethe.losses import Loss, UnknownLoss, parse_loss
+from lethe.noun import Noun
+from lethe.regularisers import Regulariser, parse_regulariser
+from lethe.schedules import Array, Explicit, Schedule, as_schedule, parse_schedule, schedule_document
+
+MOST_STEPS = 20_000_000
+
+Neighbours = Literal["replace_one", "zero_out", "add_or_remove"]
+Release = Literal["last", "all"]
+NoiseAt = Literal["every_step", "pass_ends"]
+
+_ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
+
+
+class Run(Noun):
+    r"""A private training run: for $t = 1..T$
+
+    $$x_t = \mathrm{prox}_{\lambda_t h}\Big(x_{t-1} - \frac{\lambda_t}{b}\sum_{i\in B_t}\mathrm{Clip}_C(\nabla f_i(x_{t-1})) + \nu_t\Big),
+    \qquad \nu_t \sim N(0, \tau_t^2 I),\quad \tau_t = \lambda_t z_t C / b.$$
+
+    Args:
+        records: n, the public number of records.
+        batches: the batch design, with its nominal size b.
+        passes: passes over the data; a pass is floor(n / b) steps. Exactly one of `passes` and `steps`.
+        steps: T.
+        step_size: $\lambda_t > 0$: number, list of T, or schedule.
+        clip_norm: C, the norm each record's gradient is clipped to; None: no clipping, and the loss's gradient bound stands for C.
+        noise_multiplier: $z_t \ge 0$, noise relative to C on the *sum* of gradients: number, list, schedule, or None (still to be planned).
+        noise_at: "every_step", or "pass_ends": noise only after the last step of a pass (and after the very last step); a list or
+            schedule then has one entry a pass.
+        loss: what is known of one record's loss.
+        regulariser: h, or several that add up; None: h = 0.
+        release: "last": only $x_T$ is ever seen; "all": every iterate is.
+        neighbours: "replace_one" and "zero_out" change one record (into another, into one without gradient) with n public;
+            "add_or_remove" needs a design in which a removed record moves no other.
+    Raises:
+        InputError: an unknown key, a wrong type, a number out of range, or fields that contradict one another.
+    """
+
+    records: int = Field(ge=1)
+    batches: Annotated[InstanceOf[Batches], BeforeValidator(parse_batches)]
+    passes: int | None = Field(default=None, ge=1)
+    steps: int | None = Field(default=None, ge=1)
+    step_size: _ScheduleField
+    clip_norm: float | None = Field(default=None, gt=0)
+    noise_multiplier: _ScheduleField | None = None
+    noise_at: NoiseAt = "every_step"
+    loss: Annotated[InstanceOf[Loss], BeforeValidator(parse_loss)] = UnknownLoss()
+    regulariser: Annotated[InstanceOf[Regulariser] | tuple[InstanceOf[Regulariser], ...] | None, BeforeValidator(parse_regulariser)] = None
+    release: Release = "last"
+    neighbours: Neighbours = "replace_one"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Run:
+        if (self.passes is None) == (self.steps is None):
+            raise InputError(
+                f"passes: got {self.passes}, and steps: {self.steps}; exactly one of the two is needed.", remedy="keep passes or steps."
+            )
+        size = self.batches.nominal_size(self.records)
+        if size > self.records:
+            raise InputError(f"batches.size: got {size}; it cannot exceed records = {self.records}.", remedy="take a smaller batch.")
+        if self.total_steps > MOST_STEPS:
+            raise InputError(f"steps: {self.total_steps} in all; at most {MOST_STEPS} can be accounted.", remedy="take larger batches.")
+        if self.neighbours == "add_or_remove" and not self.batches.removable:
+            raise InputError(
+                f"neighbours: add_or_remove does not go with {self.batches.design} batches: "
+                "removing a record moves later ones into other batches.",
+                source=f"batches.design = {self.batches.design}",
+                remedy="set neighbours to zero_out or replace_one, or batches.design to poisson.",
+            )
+        if self.clip_norm is None and self.loss.known_gradient_bound is None:
+            raise InputError(
+                f"clip_norm: null, and the {self.loss.summary} has no gradient bound: one record's influence on a step is unbounded.",
+                source="clip_norm and loss.gradient_bound",
+                remedy="set clip_norm, or loss.gradient_bound if the gradients are bounded.",
+            )
+        steps = self._expanded("step_size", self.step_size, self.total_steps)
+        if not steps.min() > 0:
+            raise InputError(f"step_size: step {int(steps.argmin()) + 1} has size {steps.min():g}; every step needs a size > 0.")
+        if self.noise_multiplier is not None:
+            self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)
+        return self
+
+    @property
+    def steps_per_pass(self) -> int:
+        r"""$\ell = \lfloor n/b \rfloor$."""
+        return self.batches.per_pass(self.records)
+
+    @property
+    def total_steps(self) -> int:
+        """T."""
+        return self.steps if self.steps is not None else (self.passes or 0) * self.steps_per_pass
+
+    @property
+    def batch_size(self) -> int:
+        """b, the nominal batch size and public divisor."""
+        return self.batches.nominal_size(self.records)
+
+    @property
+    def clip_bound(self) -> float:
+        """C: clip_norm, or the loss's gradient bound when there is no clipping; the unit of the noise multiplier."""
+        bound = self.clip_norm if self.clip_norm is not None else self.loss.known_gradient_bound
+        assert bound is not None  # _consistent has refused the rest
+        return bound
+
+    @property
+    def record_bound(self) -> float:
+        """The largest norm one record's gradient has in the sum: the smaller of clip_norm and the loss's bound."""
+        return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
+
+    @property
+    def clips(self) -> bool:
+        """Whether clipping can act: a clip norm is set and the loss may exceed it."""
+        bound = self.loss.known_gradient_bound
+        return self.clip_norm is not None and (bound is None or bound > self.clip_norm)
+
+    @property
+    def touch_factor(self) -> float:
+        """How many gradient bounds apart one record's two contributions can be: 2 when it is replaced, else 1."""
+        return 2.0 if self.neighbours == "replace_one" else 1.0
+
+    @property
+    def regularisers(self) -> tuple[Regulariser, ...]:
+        """The regularisers, none, one or several."""
+        if self.regulariser is None:
+            return ()
+        return self.regulariser if isinstance(self.regulariser, tuple) else (self.regulariser,)
+
+    @property
+    def strong_convexity(self) -> float:
+        """Of the proximal part: the sum over regularisers."""
+        return sum(part.strong_convexity for part in self.regularisers)
+
+    @property
+    def diameter(self) -> float:
+        """Of the domain: the smallest over regularisers, inf when unbounded."""
+        return min((part.diameter for part in self.regularisers), default=float("inf"))
+
+    @property
+    def noisy_steps(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        """The 0-based steps that noise_at gives noise to, in order: all, or the last step of every pass and the last of all."""
+        if self.noise_at == "every_step":
+            return np.arange(self.total_steps)
+        ends = np.arange(1, self._noise_entries + 1) * self.steps_per_pass
+        return np.minimum(ends, self.total_steps) - 1
+
+    @cached_property
+    def step_sizes(self) -> Array:
+        r"""$\lambda_t$, shape (T,)."""
+        return _read_only(as_schedule(self.step_size).values(self.total_steps))
+
+    @cached_property
+    def noise_multipliers(self) -> Array:
+        """z_t, shape (T,), zero at steps without noise.
+
+        Raises:
+            InputError: the noise is still to be planned.
+        """
+        if self.noise_multiplier is None:
+            raise InputError("noise_multiplier: null; this run has no noise yet.", remedy="set it, or let `lethe plan` find it.")
+        multipliers = np.zeros(self.total_steps)
+        multipliers[self.noisy_steps] = as_schedule(self.noise_multiplier).values(self._noise_entries)
+        return _read_only(multipliers)
+
+    @cached_property
+    def noise_stds(self) -> Array:
+        r"""$\tau_t = \lambda_t z_t C / b$, the noise standard deviation in parameter units, shape (T,)."""
+        return _read_only(self.step_sizes * self.noise_multipliers * (self.clip_bound / self.batch_size))
+
+    @cached_property
+    def sensitivities(self) -> Array:
+        r"""$s_t = (2\text{ or }1)\,\lambda_t G / b$: how far one touch moves the iterate, in parameter units, shape (T,)."""
+        return _read_only(self.step_sizes * (self.touch_factor * self.record_bound / self.batch_size))
+
+    @cached_property
+    def relative_noise(self) -> Array:
+        r"""$\tau_t / s_t$: noise in units of one touch, shape (T,); exactly $z_t$ / touch_factor when G = C."""
+        return _read_only(self.noise_multipliers * (self.clip_bound / (self.touch_factor * self.record_bound)))
+
+    @property
+    def run_id(self) -> str:
+        """Eight hexadecimal digits of the document's SHA-256: the same run has the same name."""
+        return hashlib.sha256(to_json(self.to_document(), indent=None).encode()).hexdigest()[:8]
+
+    def replace(self, **changes: Any) -> Run:
+        """A copy with some fields changed and everything checked again; giving passes drops steps, and the reverse.
+
+        Raises:
+            InputError: as the constructor.
+        """
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        if changes.get("passes") is not None:
+            fields["steps"] = None
+        if changes.get("steps") is not None:
+            fields["passes"] = None
+        return Run(**{**fields, **changes})
+
+    def with_noise_scaled(self, factor: float) -> Run:
+        """The same run with every noise multiplier times `factor`."""
+        if self.noise_multiplier is None:
+            return self.replace(noise_multiplier=factor)
+        scaled = as_schedule(self.noise_multiplier).scaled(factor)
+        return self.replace(noise_multiplier=scaled)
+
+    def to_document(self) -> dict[str, Any]:
+        """The run as plain data, in the field order of the schema; None fields that mean "default" are left out."""
+        document: dict[str, Any] = {"records": self.records, "batches": self.batches.to_document()}
+        if self.passes is not None:
+            document["passes"] = self.passes
+        else:
+            document["steps"] = self.steps
+        parts = [part.to_document() for part in self.regularisers]
+        document |= {
+            "step_size": schedule_document(self.step_size),
+            "clip_norm": self.clip_norm,
+            "noise_multiplier": None if self.noise_multiplier is None else schedule_document(self.noise_multiplier),
+            "noise_at": self.noise_at,
+            "loss": self.loss.to_document(),
+            "regulariser": parts if isinstance(self.regulariser, tuple) else (parts[0] if parts else None),
+            "release": self.release,
+            "neighbours": self.neighbours,
+        }
+        return document
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any], *, source: str | None = None) -> Run:
+        """Build a run from plain data.
+
+        Raises:
+            InputError: as the constructor, naming `source`.
+        """
+        try:
+            return cls(**{str(key): value for key, value in document.items()})
+        except InputError as error:
+            raise InputError(error.what, source=source or error.source, remedy=error.remedy) from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Run:
+        """Read a run from a .yaml, .yml or .json file.
+
+        Raises:
+            InputError: the file cannot be read, or does not hold a valid run.
+        """
+        return cls.from_document(read_document(path), source=str(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the run to a .yaml, .yml or .json file, whole or not at all."""
+        write_document(path, self.to_document())
+
+    @property
+    def _noise_entries(self) -> int:
+        return self.total_steps if self.noise_at == "every_step" else -(-self.total_steps // self.steps_per_pass)
+
+    def _expanded(self, name: str, value: float | Schedule, count: int) -> Array:
+        if isinstance(value, Explicit) and len(value.listed) != count:
+            unit = "pass" if name == "noise_multiplier" and self.noise_at == "pass_ends" else "step"
+            raise InputError(f"{name}: lists {len(value.listed)} values; this run needs {count}, one for each {unit}.")
+        values = as_schedule(value).values(count)
+        if not np.isfinite(values).all():
+            raise InputError(f"{name}: entry {int(np.argmin(np.isfinite(values))) + 1} overflows to {values.max():g}.")
+        return values
+
+
+def _read_only(values: Array) -> Array:
+    values.flags.writeable = False
+    return values

@@ -1,0 +1,79 @@
+"""Numbers over time: step sizes and noise multipliers, as frozen data.
+
+In a Run (and in its document) a schedule is a number, a list, or {schedule: name, ...}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lethe.errors import InputError
+from lethe.noun import from_tagged
+from lethe.schedules.base import Array, Schedule
+from lethe.schedules.constant import Constant
+from lethe.schedules.explicit import Explicit
+from lethe.schedules.exponential import Exponential
+from lethe.schedules.polynomial import Polynomial
+from lethe.schedules.step import Step
+from lethe.schedules.time_decay import TimeDecay
+
+__all__ = [
+    "Array",
+    "Constant",
+    "Explicit",
+    "Exponential",
+    "Polynomial",
+    "Schedule",
+    "Step",
+    "TimeDecay",
+    "as_schedule",
+    "parse_schedule",
+    "schedule_document",
+]
+
+_CLASSES: dict[str, type[Schedule]] = {
+    "constant": Constant,
+    "explicit": Explicit,
+    "exponential": Exponential,
+    "step": Step,
+    "polynomial": Polynomial,
+    "time_decay": TimeDecay,
+}
+
+
+def parse_schedule(value: Any) -> float | Schedule:
+    """Read a number, a list or a mapping as a schedule; a constant stays a plain number.
+
+    Raises:
+        InputError: anything else, or numbers that are negative, NaN or infinite.
+    """
+    if isinstance(value, Constant):
+        return value.value
+    if isinstance(value, bool | np.bool_):
+        raise InputError(f"got {value!r}; it needs a number, a list of numbers or a schedule.")
+    if isinstance(value, int | float | np.integer | np.floating):
+        number = float(value)  # pyright: ignore[reportUnknownArgumentType]
+        if not 0 <= number < float("inf"):
+            raise InputError(f"got {value!r}; it needs a finite number >= 0.")
+        return number
+    if isinstance(value, np.ndarray):
+        return parse_schedule(value.tolist())
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return Explicit(listed=value)  # pyright: ignore[reportArgumentType, reportUnknownArgumentType]
+    if isinstance(value, dict | Schedule):
+        parsed = from_tagged(value, tag="schedule", classes=_CLASSES)  # pyright: ignore[reportUnknownArgumentType]
+        return parsed.value if isinstance(parsed, Constant) else parsed
+    raise InputError(f"got {value!r}; it needs a number, a list of numbers or {{schedule: {' | '.join(_CLASSES)}, ...}}.")
+
+
+def as_schedule(value: float | Schedule) -> Schedule:
+    """The schedule a number stands for."""
+    return value if isinstance(value, Schedule) else Constant(value=value)
+
+
+def schedule_document(value: float | Schedule) -> Any:
+    """What stands in a document for a schedule: number, list or mapping."""
+    return as_schedule(value).to_document()

@@ -1,0 +1,67 @@
+"""The only lists the tests share: one valid run of each kind, and a way to change it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lethe
+
+SIZED_DESIGNS = ("cyclic", "shuffled_once", "shuffled", "poisson", "without_replacement", "balls_in_bins")
+DESIGNS = ("full", *SIZED_DESIGNS)
+NEIGHBOURS = ("replace_one", "zero_out", "add_or_remove")
+
+LOSSES: tuple[dict[str, Any], ...] = (
+    {"kind": "unknown", "gradient_bound": 1.0},
+    {"kind": "smooth", "smoothness": 0.1, "gradient_bound": 1.0},
+    {"kind": "weakly_convex", "weak_convexity": 0.01, "smoothness": 0.5, "gradient_bound": 1.0},
+    {"kind": "convex", "smoothness": 0.5, "gradient_bound": 1.0},
+    {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 0.5, "gradient_bound": 1.0},
+    {"kind": "generalised_linear", "smoothness": 0.5, "gradient_bound": 1.0},
+    {"kind": "logistic_regression", "feature_norm": 1.0},
+    {"kind": "softmax_regression", "feature_norm": 1.0, "intercept": True},
+    {"kind": "least_squares", "feature_norm": 1.0, "residual_bound": 2.0},
+)
+
+REGULARISERS: tuple[Any, ...] = (
+    None,
+    {"kind": "ridge", "strength": 0.1},
+    {"kind": "l1", "strength": 0.1},
+    {"kind": "elastic_net", "l1_strength": 0.1, "ridge_strength": 0.2},
+    {"kind": "group_l1", "strength": 0.1},
+    {"kind": "nuclear_norm", "strength": 0.1},
+    {"kind": "ball", "radius": 2.0},
+    {"kind": "box", "half_width": 1.0, "dimension": 4},
+    {"kind": "simplex", "total": 1.0},
+    [{"kind": "ridge", "strength": 0.1}, {"kind": "ball", "radius": 2.0}],
+)
+
+SCHEDULES: tuple[Any, ...] = (
+    0.5,
+    {"schedule": "exponential", "first": 0.5, "ratio": 0.99},
+    {"schedule": "step", "first": 0.5, "factor": 0.6, "period": 3},
+    {"schedule": "polynomial", "first": 0.5, "last": 0.1, "power": 3.0, "period": 20},
+    {"schedule": "time_decay", "first": 0.5, "rate": 0.05},
+    [0.5 - 0.001 * step for step in range(50)],
+)
+
+
+def batches(design: str, size: int) -> dict[str, Any]:
+    """The document of a design; `size` is dropped where there is none."""
+    return {"design": design} if design == "full" else {"design": design, "size": size}
+
+
+def make_run(**changes: Any) -> lethe.Run:
+    """100 records in 10 cyclic batches, 5 passes, softmax regression; any field can be changed."""
+    fields: dict[str, Any] = {
+        "records": 100,
+        "batches": {"design": "cyclic", "size": 10},
+        "passes": 5,
+        "step_size": 0.5,
+        "noise_multiplier": 5.0,
+        "loss": {"kind": "softmax_regression", "feature_norm": 1.0},
+        "release": "last",
+        "neighbours": "replace_one",
+    }
+    if "steps" in changes:
+        fields.pop("passes")
+    return lethe.Run(**{**fields, **changes})

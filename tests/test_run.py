@@ -1,0 +1,218 @@
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import DESIGNS, LOSSES, REGULARISERS, SCHEDULES, batches, make_run
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lethe
+from lethe.documents import to_json
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+@pytest.mark.parametrize("design", DESIGNS)
+def test_every_design_survives_a_file(tmp_path: Path, design: str, suffix: str) -> None:
+    run = make_run(batches=batches(design, 10), steps=23)
+    run.save(tmp_path / f"run.{suffix}")
+    assert lethe.Run.load(tmp_path / f"run.{suffix}") == run
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("loss", loss) for loss in LOSSES]
+    + [("regulariser", regulariser) for regulariser in REGULARISERS]
+    + [(name, schedule) for name in ("step_size", "noise_multiplier") for schedule in SCHEDULES],
+)
+def test_every_noun_survives_a_file(tmp_path: Path, field: str, value: object, suffix: str) -> None:
+    run = make_run(**{field: value})
+    run.save(tmp_path / f"run.{suffix}")
+    assert lethe.Run.load(tmp_path / f"run.{suffix}") == run
+
+
+positive = st.floats(min_value=5e-324, max_value=1e100, exclude_min=False)
+
+
+@given(step=positive, noise=st.lists(positive, min_size=3, max_size=3), norm=st.floats(1e-3, 1e3))
+def test_floats_survive_to_the_bit(tmp_path_factory: pytest.TempPathFactory, step: float, noise: list[float], norm: float) -> None:
+    run = make_run(steps=3, step_size=step, noise_multiplier=noise, loss={"kind": "convex", "smoothness": norm, "gradient_bound": norm})
+    folder = tmp_path_factory.mktemp("runs")
+    for suffix in ("json", "yaml"):
+        run.save(folder / f"run.{suffix}")
+        again = lethe.Run.load(folder / f"run.{suffix}")
+        assert again == run
+        assert again.noise_stds.tobytes() == run.noise_stds.tobytes()
+        assert again.run_id == run.run_id
+
+
+def test_numpy_arrays_become_lists() -> None:
+    listed = np.linspace(1, 2, 50)
+    assert make_run(noise_multiplier=listed) == make_run(noise_multiplier=listed.tolist())
+
+
+def test_units_of_noise_and_touch() -> None:
+    # theory.md section 1: tau = lambda z C / b; s = 2 lambda C / b for replace one, half of it for zero out.
+    run = make_run(clip_norm=0.7, loss={"kind": "convex", "smoothness": 1.0}, step_size=0.2, noise_multiplier=3.0)
+    assert run.noise_stds == pytest.approx(np.full(50, 0.2 * 3.0 * 0.7 / 10), rel=1e-15)
+    assert run.sensitivities == pytest.approx(np.full(50, 2 * 0.2 * 0.7 / 10), rel=1e-15)
+    assert run.replace(neighbours="zero_out").sensitivities == pytest.approx(run.sensitivities / 2, rel=1e-15)
+
+
+def test_a_clip_norm_above_the_gradient_bound_does_not_raise_the_sensitivity() -> None:
+    run = make_run(clip_norm=3.0, loss={"kind": "convex", "smoothness": 1.0, "gradient_bound": 1.0})
+    assert not run.clips
+    assert run.sensitivities[0] == pytest.approx(2 * 0.5 * 1.0 / 10)
+    assert run.noise_stds[0] == pytest.approx(0.5 * 5.0 * 3.0 / 10)  # the multiplier stays relative to the clip norm
+
+
+def test_records_left_over_are_not_a_batch() -> None:
+    assert make_run(records=109).total_steps == 50
+
+
+def test_noise_at_pass_ends_is_one_entry_a_pass_and_one_at_the_very_end() -> None:
+    run = make_run(steps=23, noise_at="pass_ends", noise_multiplier=[1.0, 2.0, 3.0])
+    assert np.flatnonzero(run.noise_multipliers).tolist() == [9, 19, 22]
+    assert run.noise_multipliers[[9, 19, 22]].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_derived_constants_of_the_regressions() -> None:
+    # theory.md section 4.4: softmax sqrt(2) R and R^2/2, logistic R and R^2/4, an intercept adds 1 to R^2.
+    softmax = lethe.SoftmaxRegression(feature_norm=3.0, intercept=True)
+    assert softmax.known_gradient_bound == pytest.approx(math.sqrt(20), rel=1e-14)
+    assert softmax.known_gradient_bound >= math.sqrt(20)
+    assert softmax.curvature == pytest.approx((0, 5))
+    logistic = lethe.LogisticRegression(feature_norm=3.0)
+    assert (logistic.known_gradient_bound, *logistic.curvature) == pytest.approx((3, 0, 9 / 4))
+    squares = lethe.LeastSquares(feature_norm=3.0, residual_bound=2.0)
+    assert (squares.known_gradient_bound, *squares.curvature) == pytest.approx((6, 0, 9))
+
+
+def test_regularisers_know_their_curvature_and_diameter() -> None:
+    both = make_run(regulariser=[{"kind": "ridge", "strength": 0.1}, {"kind": "elastic_net", "l1_strength": 1.0, "ridge_strength": 0.2}])
+    assert both.strong_convexity == pytest.approx(0.3)
+    assert both.diameter == math.inf
+    bounded = make_run(regulariser=[{"kind": "ball", "radius": 2.0}, {"kind": "box", "half_width": 0.5, "dimension": 9}])
+    assert bounded.diameter == pytest.approx(3.0)  # the box: 2 * 0.5 * sqrt(9)
+    assert make_run(regulariser={"kind": "simplex", "total": 1.0}).diameter == pytest.approx(math.sqrt(2))
+
+
+def test_replace_checks_again_and_swaps_steps_for_passes() -> None:
+    run = make_run()
+    assert run.replace(steps=7).total_steps == 7
+    with pytest.raises(lethe.InputError, match="exceed records"):
+        run.replace(records=5)
+
+
+def test_a_run_is_frozen_and_hashable() -> None:
+    run = make_run()
+    with pytest.raises(ValueError, match="frozen"):
+        run.records = 3  # pyright: ignore[reportAttributeAccessIssue]
+    assert len({run, make_run()}) == 1
+    with pytest.raises(ValueError, match="read-only"):
+        run.noise_stds[0] = 0.0
+
+
+BAD = [
+    ({"stepsize": 1.0}, r"stepsize: unknown key; did you mean 'step_size'"),
+    ({"records": 0}, "records: got 0"),
+    ({"records": -3}, "records: got -3"),
+    ({"records": 2.5}, "records: got 2.5; it needs an integer"),
+    ({"records": "100"}, "records: got '100'"),
+    ({"records": True}, "records: got True"),
+    ({"records": None}, "records: got None"),
+    ({"batches": {"design": "cyclc", "size": 3}}, "did you mean 'cyclic'"),
+    ({"batches": {"design": "cyclic"}}, "batches.size: missing"),
+    ({"batches": {"design": "cyclic", "size": 0}}, "batches.size: got 0"),
+    ({"batches": {"design": "cyclic", "size": 101}}, "cannot exceed records"),
+    ({"batches": {"design": "full", "size": 3}}, "batches.size: unknown key"),
+    ({"batches": "cyclic"}, "needs a mapping"),
+    ({"batches": {"size": 3}}, "design: missing"),
+    ({"passes": None}, "exactly one of the two"),
+    ({"passes": 3, "steps": 30}, "exactly one of the two"),
+    ({"passes": 0}, "passes: got 0"),
+    ({"passes": 10**9}, "at most"),
+    ({"step_size": 0.0}, "every step needs a size > 0"),
+    ({"step_size": -1.0}, "step_size: got -1"),
+    ({"step_size": math.nan}, "step_size: got nan"),
+    ({"step_size": math.inf}, "step_size: got inf"),
+    ({"step_size": "0.5"}, "step_size: got '0.5'"),
+    ({"step_size": [0.5, 0.5]}, "lists 2 values; this run needs 50, one for each step"),
+    ({"step_size": []}, "step_size"),
+    ({"step_size": {"schedule": "exponential", "first": 1.0, "ratio": 1e10}}, "overflows"),
+    ({"step_size": {"schedule": "exponential", "first": 1.0, "ratio": 1e-10}}, "every step needs a size > 0"),
+    ({"noise_multiplier": -1.0}, "noise_multiplier: got -1"),
+    ({"noise_multiplier": [math.nan] * 50}, "noise_multiplier"),
+    ({"noise_multiplier": [1.0] * 5, "noise_at": "pass_ends", "passes": 4}, "this run needs 4, one for each pass"),
+    ({"clip_norm": 0.0}, "clip_norm: got 0"),
+    ({"clip_norm": math.inf}, "clip_norm: got inf"),
+    ({"loss": {"kind": "unknown"}}, "no gradient bound"),
+    ({"loss": {"kind": "convex", "smoothness": -1.0}}, "loss.smoothness: got -1"),
+    ({"loss": {"kind": "strongly_convex", "strong_convexity": 2.0, "smoothness": 1.0}}, "cannot exceed smoothness"),
+    ({"loss": {"kind": "softmax_regression", "feature_norm": 0.0}}, "loss.feature_norm"),
+    ({"regulariser": {"kind": "ridge", "strength": 0.0}}, "regulariser.strength"),
+    ({"regulariser": []}, "empty list"),
+    ({"noise_at": "sometimes"}, "noise_at: got 'sometimes'"),
+    ({"release": "best"}, "release: got 'best'"),
+    ({"neighbours": "add_or_remove"}, "removing a record moves later ones"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=[str(changes) for changes, _ in BAD])
+def test_bad_input_is_named(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(lethe.InputError, match=message):
+        make_run(**changes)
+
+
+@pytest.mark.parametrize("design", ["full", "poisson", "balls_in_bins"])
+def test_add_or_remove_goes_with_designs_that_no_removal_reorders(design: str) -> None:
+    assert make_run(batches=batches(design, 10), neighbours="add_or_remove").touch_factor == 1.0
+
+
+def test_documents_are_read_strictly(tmp_path: Path) -> None:
+    document = make_run().to_document()
+    path = tmp_path / "run.yaml"
+    path.write_text(to_json(document).replace('"step_size": 0.5', '"step_size": 5e-1'))  # YAML 1.1 would read 5e-1 as text
+    assert lethe.Run.load(path).step_size == 0.5
+    for text, message in [
+        (to_json(document)[:-20], "not valid"),
+        ("- 1\n- 2\n", "key: value pairs"),
+        ("records: 5\nrecords: 6\n", "given twice"),
+        ("records: 5\n", "batches: missing"),
+    ]:
+        path.write_text(text)
+        with pytest.raises(lethe.InputError, match=message) as caught:
+            lethe.Run.load(path)
+        assert str(path) in str(caught.value)
+    broken = tmp_path / "run.json"
+    broken.write_text(json.dumps({**document, "step_size": math.nan}))
+    with pytest.raises(lethe.InputError, match="not a number a document may hold"):
+        lethe.Run.load(broken)
+    with pytest.raises(lethe.InputError, match="cannot be read"):
+        lethe.Run.load(tmp_path / "missing.yaml")
+    with pytest.raises(lethe.InputError, match=r"ends in '\.txt'"):
+        lethe.Run.load(_written(tmp_path / "run.txt", "records: 5"))
+
+
+def test_nothing_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.json"
+    make_run().save(path)
+    before = path.read_bytes()
+
+    def fails(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", fails)
+    with pytest.raises(lethe.InputError, match="disk full"):
+        make_run(passes=9).save(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
+    with pytest.raises(lethe.InputError, match="cannot be written"):
+        make_run().save(tmp_path / "no such folder" / "run.json")
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
