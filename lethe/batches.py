@@ -1,7 +1,7 @@
 """How records meet steps: seven designs, each a different mechanism, never accounted as one another.
 
 Fixed designs take batches of exactly `size` records, `floor(records / size)` of them a pass; records left over by
-the division are never used. Random designs divide by the nominal `size` too, whatever the drawn batch holds.
+the division are not used in that pass. Random designs divide by the nominal `size` too, whatever the drawn batch holds.
 """
 
 from __future__ import annotations

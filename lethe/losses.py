@@ -146,6 +146,16 @@ class _Regression(Loss):
     feature_norm: float = Field(gt=0)
     intercept: bool = False
 
+    @model_validator(mode="after")
+    def _not_below_what_follows(self) -> _Regression:
+        derived = self.derived_gradient_bound
+        if derived is not None and self.gradient_bound is not None and self.gradient_bound < derived:
+            raise InputError(
+                f"gradient_bound: got {self.gradient_bound:g}; {self.summary} with features of this norm reaches {derived:g}.",
+                remedy="leave gradient_bound out, and set clip_norm to clip gradients to a smaller norm.",
+            )
+        return self
+
     @property
     def squared_feature_norm(self) -> float:
         """$R^2$, the intercept's constant feature included."""

@@ -94,7 +94,21 @@ class Run(Noun):
             raise InputError(f"step_size: step {int(steps.argmin()) + 1} has size {steps.min():g}; every step needs a size > 0.")
         if self.noise_multiplier is not None:
             self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)
+            with np.errstate(over="ignore"):
+                overflows = not np.isfinite(self.noise_stds).all()
+            if overflows:
+                raise InputError("noise_multiplier: times step_size and clip norm it overflows; it needs smaller numbers.")
+        with np.errstate(over="ignore"):
+            if not np.isfinite(self.sensitivities).all():
+                raise InputError("step_size: times the gradient bound it overflows; it needs smaller numbers.")
         return self
+
+    # Written out because the cached arrays live beside the fields, and arrays have no truth value to compare by.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
 
     @property
     def steps_per_pass(self) -> int:
@@ -203,7 +217,7 @@ class Run(Noun):
         Raises:
             InputError: as the constructor.
         """
-        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        fields = dict(zip(type(self).model_fields, self._fields(), strict=True))
         if changes.get("passes") is not None:
             fields["steps"] = None
         if changes.get("steps") is not None:
@@ -261,6 +275,9 @@ class Run(Noun):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the run to a .yaml, .yml or .json file, whole or not at all."""
         write_document(path, self.to_document())
+
+    def _fields(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in type(self).model_fields)
 
     @property
     def _noise_entries(self) -> int:

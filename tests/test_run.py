@@ -146,6 +146,12 @@ BAD = [
     ({"noise_multiplier": -1.0}, "noise_multiplier: got -1"),
     ({"noise_multiplier": [math.nan] * 50}, "noise_multiplier"),
     ({"noise_multiplier": [1.0] * 5, "noise_at": "pass_ends", "passes": 4}, "this run needs 4, one for each pass"),
+    ({"step_size": 1e200, "noise_multiplier": 1e120}, "noise_multiplier: .* overflows"),
+    ({"step_size": 1e308, "clip_norm": 1e10, "noise_multiplier": None, "loss": {"kind": "unknown"}}, "step_size: .* overflows"),
+    (
+        {"loss": {"kind": "softmax_regression", "feature_norm": 1.0, "gradient_bound": 1.0}},
+        "gradient_bound: got 1; .* reaches 1.41",
+    ),
     ({"clip_norm": 0.0}, "clip_norm: got 0"),
     ({"clip_norm": math.inf}, "clip_norm: got inf"),
     ({"loss": {"kind": "unknown"}}, "no gradient bound"),
