@@ -1,0 +1,198 @@
+"""fit_linear: carry out a Run on data. The loop, `descend`, is the whole algorithm on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from lethe.errors import InputError, LetheError
+from lethe.run import Run
+from lethe.train.features import Features, numbers, prepare_features, refuse_not_finite
+from lethe.train.generators import fresh_generator, seeded_generators
+from lethe.train.linear_models import LinearModel
+from lethe.train.links import LinearLoss, linear_loss, link_of
+from lethe.train.noise import GaussianNoise
+from lethe.train.progress import Callback, reporting
+from lethe.train.proximal import Proximal, proximal_step
+from lethe.train.recorder import Recorder
+from lethe.train.samplers import Batch, draw_batches
+from lethe.train.targets import prepare_targets, public_classes
+from lethe.train.trained import Report, Trained
+
+_DTYPES = {"float64": torch.float64, "float32": torch.float32}
+
+# How many units of rounding the smallest noise must span to count as a Gaussian.
+_ROUNDINGS = 1024
+
+
+def descend(
+    parameters: torch.Tensor,
+    model: LinearModel,
+    batches: Iterable[Batch],
+    step_sizes: Sequence[float],
+    noise_stds: Sequence[float],
+    divisor: int,
+    noise: GaussianNoise,
+    prox: Proximal,
+    recorder: Recorder,
+    finished: Callable[[int], None],
+) -> torch.Tensor:
+    r"""$x_t = \mathrm{prox}_{\lambda_t h}\big(x_{t-1} - \lambda_t g_t + \nu_t\big)$ with $\nu_t \sim N(0, \tau_t^2 I)$; returns $x_T$."""
+    for step, (batch, step_size, noise_std) in enumerate(zip(batches, step_sizes, noise_stds, strict=True), start=1):
+        gradient = model.clipped_gradient_sum(parameters, batch) / divisor
+        parameters = parameters - step_size * gradient + noise.draw(noise_std)
+        parameters = prox(parameters, step_size)
+        recorder.note(step_size=step_size, noise_std=noise_std, clip_norm=model.clip_norm, divisor=divisor, batch=batch)
+        finished(step)
+    return parameters
+
+
+@torch.inference_mode()
+def fit_linear(
+    run: Run,
+    features: Any,
+    targets: Any,
+    *,
+    classes: int | None = None,
+    seed: int | None = None,
+    batch_generator: torch.Generator | None = None,
+    noise_generator: torch.Generator | None = None,
+    initial: Any = None,
+    progress: bool | Callback = False,
+    dtype: str | torch.dtype = "float64",
+    device: str | torch.device = "cpu",
+) -> Trained:
+    r"""Train a linear model as `run` says, and record the run that was executed.
+
+    The loss's kind is the model: softmax_regression, logistic_regression (one weight vector, targets 0 and 1) or least_squares. Features
+    are projected to norm feature_norm, so the facts that a certificate derives from that norm are enforced.
+
+    Args:
+        run: what to do; its noise_multiplier must be set (0 is allowed: no privacy).
+        features: shape (n, d) with n = run.records.
+        targets: shape (n,): class numbers 0..classes-1, or real numbers for least squares.
+        classes: the public number of classes; needed for softmax regression, never read off the data.
+        seed: makes batches and noise repeatable, for tests and benchmarks. Leave it None when privacy matters: whoever knows the seed
+            knows the noise. None: fresh entropy from the operating system.
+        batch_generator: instead of a seed: a CPU generator for the batches.
+        noise_generator: instead of a seed: another generator, on `device`, for the noise.
+        initial: $x_0$, shape (d, k), or (d + 1, k) with the intercept's row last; must not depend on the data. None: zeros.
+        progress: True: a bar on standard error if that is a terminal; or a function of (step, steps).
+        dtype: "float64" or "float32".
+        device: where the arithmetic is done, such as "cpu" or "cuda".
+    Returns:
+        The model after the last step, the recorded run (equal to `run` if its loss's evidence is "enforced"), and a report.
+    Raises:
+        InputError: anything about the run, the data or the options that cannot be used; nothing is trained then.
+        LetheError: the parameters overflowed, or some noise was too small to survive rounding.
+    """
+    loss, prox = linear_loss(run.loss), proximal_step(run.regularisers)
+    noise_stds = run.noise_stds.tolist()
+    classes = public_classes(loss, classes)
+    chosen_dtype, chosen_device = _arithmetic(dtype, device)
+    generators = _generators(seed, batch_generator, noise_generator, chosen_device)
+    data = _features(run, loss, features, chosen_dtype, chosen_device)
+    outputs = classes if classes is not None and loss.kind == "softmax_regression" else 1
+    column = prepare_targets(targets, classes=classes, records=run.records, dtype=chosen_dtype, device=chosen_device)
+    model = LinearModel(link_of(loss), data.rows, column, clip_norm=run.clip_norm, outputs=outputs)
+    start = _initial(initial, (data.rows.shape[1], outputs), chosen_dtype, chosen_device)
+    noise = GaussianNoise(start.shape, generators[1], chosen_dtype)
+    recorder = Recorder(run)
+    batches = (batch if isinstance(batch, slice) else batch.to(chosen_device) for batch in draw_batches(run, generators[0]))
+    with reporting(progress, run.total_steps) as finished:
+        last = descend(start, model, batches, run.step_sizes.tolist(), noise_stds, run.batch_size, noise, prox, recorder, finished)
+    return _trained(last, run, recorder, data, classes)
+
+
+def _trained(last: torch.Tensor, run: Run, recorder: Recorder, data: Features, classes: int | None) -> Trained:
+    if not bool(torch.isfinite(last).all()):
+        raise LetheError(
+            "training overflowed: the last iterate is not finite.",
+            source=f"step_size up to {run.step_sizes.max():g}, noise_std up to {run.noise_stds.max():g}",
+            remedy="take smaller steps or less noise.",
+        )
+    _refuse_drowned_noise(last, run)
+    parameters = last.to(device="cpu", dtype=torch.float64).numpy()
+    recorded = recorder.run(run)
+    used = run.steps_per_pass * run.batch_size
+    return Trained(
+        weights=parameters[: data.columns].copy(),
+        intercept=parameters[-1].copy() if len(parameters) > data.columns else np.zeros(parameters.shape[1]),
+        classes=classes,
+        run=recorded,
+        report=Report(
+            records=run.records,
+            projected=data.projected,
+            steps=recorded.total_steps,
+            left_over=run.records - used if run.batches.fixed and run.batches.design != "balls_in_bins" else 0,
+        ),
+    )
+
+
+def _refuse_drowned_noise(last: torch.Tensor, run: Run) -> None:
+    # Noise that rounds away when it is added to the parameters protects nobody, whatever its planned size.
+    noisy = run.noise_stds[run.noise_stds > 0]
+    largest = float(last.abs().max())
+    if len(noisy) and noisy.min() < _ROUNDINGS * torch.finfo(last.dtype).eps * largest:
+        raise LetheError(
+            f"noise of standard deviation {noisy.min():.3g} drowns in the rounding of parameters as large as {largest:.3g}.",
+            source=f"noise_multiplier, step_size and dtype = {last.dtype}",
+            remedy="use float64, or plan no noise at all at the steps where it is this small.",
+        )
+
+
+def _features(run: Run, loss: LinearLoss, features: Any, dtype: torch.dtype, device: torch.device) -> Features:
+    data = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
+    if len(data.rows) != run.records:
+        raise InputError(
+            f"records: the run says {run.records}; the features have {len(data.rows)} rows.",
+            source="run.records",
+            remedy="certify and train the same number of records.",
+        )
+    return data
+
+
+def _arithmetic(dtype: str | torch.dtype, device: str | torch.device) -> tuple[torch.dtype, torch.device]:
+    chosen = _DTYPES.get(str(dtype).removeprefix("torch."))
+    if chosen is None:
+        raise InputError(f"dtype: got {dtype!r}; it needs float64 or float32: coarser noise is not Gaussian.")
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        raise InputError(f"device: got {device!r}; it cannot be used: {str(error).splitlines()[0]}", remedy='use "cpu".') from error
+    return chosen, place
+
+
+def _generators(
+    seed: int | None, batch: torch.Generator | None, noise: torch.Generator | None, device: torch.device
+) -> tuple[torch.Generator, torch.Generator]:
+    if seed is not None:
+        if batch is not None or noise is not None:
+            raise InputError(
+                "seed: given together with a generator; a seed makes both generators.", remedy="give the seed or the generators."
+            )
+        first, second = seeded_generators(seed, (torch.device("cpu"), device))
+        return first, second
+    if batch is not None and batch is noise:
+        raise InputError(
+            "noise_generator: the same object as batch_generator; noise must not be predictable from batches.",
+            remedy="give two generators.",
+        )
+    for name, generator, place in (("batch_generator", batch, torch.device("cpu")), ("noise_generator", noise, device)):
+        if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != place.type):
+            raise InputError(f"{name}: got {generator!r}; it needs a torch.Generator on {place.type}.")
+    return batch or fresh_generator(torch.device("cpu")), noise or fresh_generator(device)
+
+
+def _initial(initial: Any, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if initial is None:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    start = numbers("initial", initial)
+    if start.shape != shape:
+        raise InputError(f"initial: got shape {start.shape}; it needs {shape}: features (and a last row for an intercept) by outputs.")
+    refuse_not_finite("initial", start)
+    return torch.tensor(start, dtype=dtype, device=device)

@@ -1,0 +1,45 @@
+"""Progress of a training loop: a bar for people, a callback for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import Progress
+
+from lethe.errors import InputError
+
+Callback = Callable[[int, int], None]
+
+_UPDATES = 200
+
+
+@contextmanager
+def reporting(progress: bool | Callback, steps: int) -> Iterator[Callable[[int], None]]:
+    """A function to call with the number of each finished step (from 1).
+
+    Args:
+        progress: True: a bar on standard error if that is a terminal; False: nothing; or a function of (step, steps). It is told how far
+            training is and never sees an iterate, which the certificate says is not released.
+        steps: T.
+    Raises:
+        InputError: `progress` is none of these.
+    """
+    if callable(progress):
+        yield lambda step: progress(step, steps)
+    elif not isinstance(progress, bool):
+        raise InputError(f"progress: got {progress!r}; it needs True, False or a function of (step, steps).")
+    elif progress and sys.stderr.isatty():
+        every = max(1, steps // _UPDATES)
+        with Progress(console=Console(stderr=True)) as bar:
+            task = bar.add_task("training", total=steps)
+
+            def update(step: int) -> None:
+                if step % every == 0 or step == steps:
+                    bar.update(task, completed=step)
+
+            yield update
+    else:
+        yield lambda step: None

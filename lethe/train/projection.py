@@ -1,0 +1,40 @@
+"""Projection on a Euclidean ball, rounded inward: what must have norm at most R has it, rounding errors included."""
+
+from __future__ import annotations
+
+import torch
+
+
+def inward(radius: float, dimension: int, dtype: torch.dtype) -> float:
+    r"""A radius so far below `radius` that a vector scaled to it, in `dtype`, has true norm at most `radius`.
+
+    $$r\,\big(1 - (d + 16)\,\mathrm{eps}\big)$$
+
+    Computing the norm of $d$ numbers costs at most $(d+2)/2$ roundings, scaling a few more.
+
+    Args:
+        radius: r > 0.
+        dimension: d, the numbers in the vector.
+        dtype: the floating-point type the result is stored in.
+    """
+    return radius * (1.0 - (dimension + 16) * torch.finfo(dtype).eps)
+
+
+def onto_ball(rows: torch.Tensor, radius: float, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    r"""Each row $u$ scaled to $u\min(1, r/\|u\|)$, rounded inward, so that no row's true norm exceeds `radius`.
+
+    Args:
+        rows: shape (n, d), d >= 1, finite.
+        radius: r > 0.
+        dtype: the type the result will be stored in, if coarser than that of `rows`.
+    Returns:
+        The projected rows, and a mask of shape (n,): which rows lay outside the ball by more than rounding.
+    """
+    # Through the largest entry, so that squares of 1e200 do not overflow and squares of 1e-200 do not vanish.
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    unit = rows / torch.where(largest > 0, largest, 1.0)
+    length = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
+    norm = largest * length
+    limit = inward(radius, rows.shape[1], dtype or rows.dtype)
+    outside = norm.squeeze(1) > radius * (2.0 - limit / radius)
+    return torch.where(norm <= limit, rows, unit * (limit / length)), outside

@@ -1,0 +1,141 @@
+"""What was really carried out, step by step, and the Run that says so."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import numpy as np
+import torch
+
+from lethe.errors import HypothesisError
+from lethe.run import Run
+from lethe.schedules import Array
+from lethe.train.samplers import Batch
+
+
+class Recorder:
+    """Notes each executed step; `run` then builds the Run that was executed, from the notes.
+
+    Args:
+        plan: the run that is about to be executed; only its records and batch design are used while recording.
+    """
+
+    __slots__ = (
+        "_clip_norms",
+        "_divisors",
+        "_exact",
+        "_irregular",
+        "_noise_stds",
+        "_records",
+        "_repeats",
+        "_seen",
+        "_slots",
+        "_step_sizes",
+    )
+
+    def __init__(self, plan: Run) -> None:
+        design = plan.batches.design
+        self._records = plan.records
+        self._step_sizes = array("d")
+        self._noise_stds = array("d")
+        self._clip_norms: set[float | None] = set()
+        self._divisors: set[float] = set()
+        self._irregular: int | None = None
+        self._exact = None if design in ("poisson", "balls_in_bins") else plan.batch_size
+        self._repeats = design != "shuffled"
+        self._slots: list[Batch | None] = [None] * (plan.steps_per_pass if plan.batches.fixed else 0)
+        self._seen = torch.zeros(plan.records if plan.batches.fixed else 0, dtype=torch.bool)
+
+    def note(self, *, step_size: float, noise_std: float, clip_norm: float | None, divisor: float, batch: Batch) -> None:
+        """One executed step, with the numbers that were used in it.
+
+        Args:
+            step_size: the factor of the mean gradient.
+            noise_std: of the noise added, in parameter units; 0 if none was.
+            clip_norm: the norm each record's gradient was clipped to; None if there was no clipping.
+            divisor: what the sum of gradients was divided by.
+            batch: the records of the step.
+        """
+        if self._irregular is None and not self._of_the_design(batch):
+            self._irregular = len(self._step_sizes) + 1
+        self._step_sizes.append(step_size)
+        self._noise_stds.append(noise_std)
+        self._clip_norms.add(clip_norm)
+        self._divisors.add(divisor)
+
+    def run(self, plan: Run) -> Run:
+        """The executed run: the plan's own fields where every noted number equals the plan's bit for bit, explicit lists elsewhere.
+
+        The loss's evidence becomes "enforced", since the pipeline projects the features; plan with evidence="enforced" to get
+        `recorded == planned`. Numbers that a list cannot hold exactly are rounded so that less noise is recorded than was added.
+
+        Raises:
+            HypothesisError: no Run describes what was executed: nothing was, another divisor, or batches that are not of the design.
+        """
+        self._refuse(plan)
+        steps = len(self._step_sizes)
+        changes: dict[str, Any] = {"loss": plan.loss.model_copy(update={"evidence": "enforced"})}
+        clip_norm = self._loosest_clip_norm()
+        if clip_norm != plan.clip_norm:
+            changes["clip_norm"] = clip_norm
+        if steps != plan.total_steps:
+            changes["steps"] = steps
+        if not np.array_equal(self._step_sizes, plan.step_sizes):
+            changes["step_size"] = list(self._step_sizes)
+        if len(changes) == 1 and np.array_equal(self._noise_stds, plan.noise_stds):
+            return plan.replace(**changes)
+        silent = plan.replace(**changes, noise_multiplier=0.0, noise_at="every_step")
+        return silent.replace(noise_multiplier=_multipliers(np.asarray(self._noise_stds), silent).tolist())
+
+    def _of_the_design(self, batch: Batch) -> bool:
+        if self._exact is not None and _length(batch) != self._exact:
+            return False
+        if not self._slots:
+            return True
+        slot = len(self._step_sizes) % len(self._slots)
+        known = self._slots[slot]
+        if known is not None and self._repeats:
+            return known is batch or _same(known, batch)
+        if slot == 0:
+            self._seen.zero_()
+        here = batch if isinstance(batch, slice) else batch.cpu()
+        again = bool(self._seen[here].any())
+        self._seen[here] = True
+        self._slots[slot] = batch
+        return not again
+
+    def _refuse(self, plan: Run) -> None:
+        remedy = "train with lethe.train.fit_linear as it is, or certify by hand a run that bounds this one."
+        if not self._step_sizes:
+            raise HypothesisError("no step was executed: there is no run to record.", remedy=remedy)
+        if self._divisors != {plan.batch_size}:
+            raise HypothesisError(
+                f"the gradient sum was divided by {sorted(self._divisors)}; a run divides by its nominal batch size {plan.batch_size}.",
+                remedy=remedy,
+            )
+        if self._irregular is not None:
+            raise HypothesisError(f"the batch of step {self._irregular} is not of the design {plan.batches.design}.", remedy=remedy)
+
+    def _loosest_clip_norm(self) -> float | None:
+        norms = [norm for norm in self._clip_norms if norm is not None]
+        return None if None in self._clip_norms else max(norms)
+
+
+def _multipliers(noise_stds: Array, run: Run) -> Array:
+    """The largest z with step_size * z * (C / b) <= the noise, in the arithmetic of `Run.noise_stds`."""
+    unit = run.clip_bound / run.batch_size
+    multipliers = noise_stds / (run.step_sizes * unit)
+    while (above := run.step_sizes * multipliers * unit > noise_stds).any():
+        multipliers = np.where(above, np.nextafter(multipliers, 0.0), multipliers)
+    return multipliers
+
+
+def _length(batch: Batch) -> int:
+    return batch.stop - batch.start if isinstance(batch, slice) else len(batch)
+
+
+def _same(known: Batch, batch: Batch) -> bool:
+    if isinstance(known, torch.Tensor) and isinstance(batch, torch.Tensor):
+        return torch.equal(known, batch)
+    return isinstance(known, slice) and isinstance(batch, slice) and known == batch

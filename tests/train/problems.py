@@ -1,0 +1,61 @@
+"""Small problems for the trainer's tests: data of each kind, and runs that fit them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lethe.batches import DESIGNS
+from lethe.run import Run
+
+RECORDS, COLUMNS, CLASSES = 23, 4, 3
+
+LOSSES: dict[str, dict[str, Any]] = {
+    "softmax_regression": {"feature_norm": 1.5},
+    "logistic_regression": {"feature_norm": 1.5},
+    "least_squares": {"feature_norm": 1.5, "residual_bound": 0.8},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Problem:
+    """Arguments of fit_linear: features about as long as the bound, so some rows are projected and some are not."""
+
+    features: np.ndarray
+    targets: np.ndarray
+    classes: int | None
+
+
+def make_problem(kind: str, records: int = RECORDS, seed: int = 0) -> Problem:
+    random = np.random.default_rng(seed)
+    features = random.normal(size=(records, COLUMNS)) * 0.8
+    if kind == "least_squares":
+        return Problem(features=features, targets=random.normal(size=records), classes=None)
+    classes = CLASSES if kind == "softmax_regression" else 2
+    return Problem(features=features, targets=random.integers(classes, size=records), classes=classes)
+
+
+def make_loss(kind: str, **changes: Any) -> dict[str, Any]:
+    return {"kind": kind, "evidence": "enforced", **LOSSES[kind], **changes}
+
+
+def make_run(kind: str = "softmax_regression", design: str = "cyclic", **changes: Any) -> Run:
+    """23 records in batches of 5 (3 left over), 3 passes, clipped at 0.6."""
+    fields: dict[str, Any] = {
+        "records": RECORDS,
+        "batches": {"design": design} if design == "full" else {"design": design, "size": 5},
+        "passes": 3,
+        "step_size": 0.4,
+        "clip_norm": 0.6,
+        "noise_multiplier": 2.0,
+        "loss": make_loss(kind),
+        **changes,
+    }
+    if "steps" in changes:
+        del fields["passes"]
+    return Run(**fields)
+
+
+ALL_DESIGNS = tuple(DESIGNS)

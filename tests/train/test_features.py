@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+import torch
+
+from lethe.errors import InputError
+from lethe.losses import LeastSquares, LogisticRegression, SoftmaxRegression
+from lethe.train.features import Features, prepare_features
+from lethe.train.targets import prepare_targets, public_classes
+
+CPU = torch.device("cpu")
+
+
+def prepare(values: object, intercept: bool = False, dtype: torch.dtype = torch.float64) -> Features:
+    return prepare_features(values, feature_norm=2.0, intercept=intercept, dtype=dtype, device=CPU)
+
+
+def test_long_rows_are_projected_and_counted_and_short_rows_are_untouched() -> None:
+    given = np.array([[3.0, 4.0], [0.6, 0.8], [0.0, -2.5]])
+    kept = given.copy()
+    features = prepare(given)
+    # norms 5, 1, 2.5 against the bound 2; (d + 16) eps is far below 1e-14
+    assert features.rows.numpy() == pytest.approx(np.array([[1.2, 1.6], [0.6, 0.8], [0.0, -2.0]]), rel=1e-14)
+    assert features.projected == 2
+    assert (given == kept).all()
+
+
+def test_the_constant_feature_comes_after_the_projection() -> None:
+    features = prepare([[30.0, 40.0]], intercept=True)
+    assert features.rows.shape == (1, 3)
+    assert features.rows[0, 2] == 1.0
+    assert float(torch.linalg.vector_norm(features.rows[0, :2])) == pytest.approx(2.0, rel=1e-14)  # (d + 16) eps
+    assert features.columns == 2
+
+
+@pytest.mark.parametrize("values", [[[1, 0], [0, 1]], np.eye(2, dtype=np.float32), torch.eye(2), np.eye(2, dtype=bool)])
+def test_lists_arrays_and_tensors_are_read(values: object) -> None:
+    assert (prepare(values).rows.numpy() == np.eye(2)).all()
+
+
+def test_read_only_data_is_accepted_and_not_shared() -> None:
+    given = np.eye(2)
+    given.flags.writeable = False
+    assert (prepare(given).rows.numpy() == given).all()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_an_entry_that_is_not_finite_is_refused_by_row(bad: float) -> None:
+    values = np.zeros((5, 3))
+    values[3, 1] = bad
+    with pytest.raises(InputError, match=r"features\[3, 1\].*row 3"):
+        prepare(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros(4), "shape"),
+        (np.zeros((0, 3)), "shape"),
+        (np.zeros((3, 0)), "shape"),
+        (np.zeros((2, 2, 2)), "shape"),
+        ([["a", "b"]], "real numbers"),
+        ([[1.0, None]], "real numbers"),
+        (np.zeros((2, 2), dtype=complex), "real numbers"),
+        (torch.zeros(2, 2, dtype=torch.complex64), "real numbers"),
+        ([[1.0, 2.0], [3.0]], "cannot be read"),
+    ],
+)
+def test_what_is_no_table_of_numbers_is_refused(values: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        prepare(values)
+
+
+SOFTMAX = SoftmaxRegression(feature_norm=1.0)
+LOGISTIC = LogisticRegression(feature_norm=1.0)
+SQUARES = LeastSquares(feature_norm=1.0, residual_bound=1.0)
+
+
+def test_the_number_of_classes_is_public_and_never_guessed() -> None:
+    assert public_classes(SOFTMAX, 10) == 10
+    assert public_classes(LOGISTIC, None) == public_classes(LOGISTIC, 2) == 2
+    assert public_classes(SQUARES, None) is None
+
+
+@pytest.mark.parametrize(
+    ("loss", "classes"), [(SOFTMAX, None), (SOFTMAX, 1), (SOFTMAX, True), (SOFTMAX, 2.0), (LOGISTIC, 3), (LOGISTIC, True), (SQUARES, 2)]
+)
+def test_a_number_of_classes_that_does_not_fit_is_refused(loss: SoftmaxRegression, classes: int | None) -> None:
+    with pytest.raises(InputError, match="classes: got"):
+        public_classes(loss, classes)
+
+
+def targets(values: object, classes: int | None = 3, records: int = 3) -> torch.Tensor:
+    return prepare_targets(values, classes=classes, records=records, dtype=torch.float64, device=CPU)
+
+
+def test_class_numbers_become_integers_and_real_targets_stay() -> None:
+    assert targets([0.0, 2.0, 1.0]).tolist() == [[0], [2], [1]]
+    assert targets([0.5, -2.0, 1.0], classes=None).tolist() == [[0.5], [-2.0], [1.0]]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([0, 1, 3], r"targets\[2\]: got 3; it needs a class number 0..2"),
+        ([0, -1, 1], r"targets\[1\]: got -1"),
+        ([0, 0.5, 1], r"targets\[1\]: got 0.5"),
+        ([0, float("nan"), 1], r"targets\[1, 0\]: got nan"),
+        ([0, 1], "shape"),
+        ([[0, 1, 2]], "shape"),
+        (["a", "b", "c"], "real numbers"),
+    ],
+)
+def test_bad_class_numbers_are_refused_by_row(values: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        targets(values)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_real_targets_must_be_finite(bad: float) -> None:
+    with pytest.raises(InputError, match=r"targets\[1, 0\]"):
+        targets([0.0, bad, 1.0], classes=None)

@@ -1,0 +1,288 @@
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from problems import ALL_DESIGNS, COLUMNS, RECORDS, make_loss, make_problem, make_run
+from scipy import stats
+
+from lethe.errors import InputError, LetheError
+from lethe.run import Run
+from lethe.train import Trained, fit_linear
+from lethe.train.progress import reporting
+
+KINDS = ("softmax_regression", "logistic_regression", "least_squares")
+
+
+def fit(run: Run, **options: Any) -> Trained:
+    problem = make_problem(run.loss.kind)
+    return fit_linear(run, problem.features, problem.targets, **{"classes": problem.classes, "seed": 0, **options})
+
+
+def plain_descent(run: Run, features: np.ndarray, targets: np.ndarray, outputs: int) -> np.ndarray:
+    """The noiseless cyclic recursion in NumPy, record by record, with ridge and ball: slow and independent of lethe.train."""
+    rows = features * np.minimum(1.0, 1.5 / np.linalg.norm(features, axis=1, keepdims=True))
+    rows = np.hstack([rows, np.ones((len(rows), 1))])
+    x = np.zeros((rows.shape[1], outputs))
+    for step in range(run.total_steps):
+        total = np.zeros_like(x)
+        for record in range(5 * (step % 4), 5 * (step % 4) + 5):
+            scores = rows[record] @ x
+            if run.loss.kind == "softmax_regression":
+                residual = np.exp(scores) / np.exp(scores).sum() - np.eye(outputs)[targets[record]]
+            elif run.loss.kind == "logistic_regression":
+                residual = 1 / (1 + np.exp(-scores)) - targets[record]
+            else:
+                residual = np.clip(scores - targets[record], -0.8, 0.8)
+            gradient = np.outer(rows[record], residual)
+            total += gradient * min(1.0, 0.6 / np.linalg.norm(gradient))
+        x = x - 0.4 * total / 5
+        x = x / (1 + 0.4 * 0.3)
+        x = x * min(1.0, 0.05 / np.linalg.norm(x)) if np.linalg.norm(x) > 0 else x
+    return x
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_noise_it_is_the_plain_recursion(kind: str) -> None:
+    regulariser = [{"kind": "ridge", "strength": 0.3}, {"kind": "ball", "radius": 0.05}]
+    run = make_run(kind, noise_multiplier=0.0, regulariser=regulariser, loss=make_loss(kind, intercept=True))
+    problem = make_problem(kind)
+    expected = plain_descent(run, problem.features, problem.targets, 3 if kind == "softmax_regression" else 1)
+    trained = fit(run)
+    got = np.vstack([trained.weights, trained.intercept])
+    assert got == pytest.approx(expected, rel=1e-11, abs=1e-13)  # twelve contracting steps of rounding
+    assert np.linalg.norm(got) == pytest.approx(0.05, rel=1e-12)  # the ball acts, so the test sees it
+
+
+@pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
+def test_the_noise_of_a_whole_run_is_the_certified_noise(noise_at: str) -> None:
+    """Features 0: gradients vanish and the last iterate is the sum of the noises, with variance sum tau_t^2; 200 000 coordinates."""
+    columns, records = 1000, 8
+    run = Run(
+        records=records,
+        batches={"design": "cyclic", "size": 2},
+        passes=3,
+        step_size={"schedule": "exponential", "first": 0.5, "ratio": 0.8},
+        noise_multiplier={"schedule": "exponential", "first": 3.0, "ratio": 0.9},
+        noise_at=noise_at,
+        loss={"kind": "softmax_regression", "feature_norm": 1.0},
+    )
+    classes = 200
+    trained = fit_linear(run, np.zeros((records, columns)), np.zeros(records), classes=classes, seed=4)
+    tau = [
+        0.5 * 0.8**step * 3.0 * 0.9 ** (step if noise_at == "every_step" else step // 4) * np.sqrt(2) / 2
+        for step in range(12)
+        if noise_at == "every_step" or step % 4 == 3
+    ]
+    low, high = stats.chi2.interval(1 - 1e-9, columns * classes)
+    statistic = float((trained.weights**2).sum()) / sum(t**2 for t in tau)
+    assert low < statistic < high
+    assert low / (columns * classes) > 0.98  # so a standard deviation 1 % off is caught
+    assert high / (columns * classes) < 1.02
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("clip_norm", [None, 0.6])
+def test_one_touch_moves_the_iterate_by_at_most_the_certified_sensitivity(kind: str, clip_norm: float | None) -> None:
+    run = make_run(kind, design="full", steps=1, noise_multiplier=0.0, clip_norm=clip_norm)
+    problem = make_problem(kind)
+    initial = np.random.default_rng(0).normal(size=(COLUMNS, 3 if kind == "softmax_regression" else 1)) * 20
+    reached = []
+    for scale in (-1e6, -1.0, 1e-3, 1.0, 1e6):
+        for target in (-1e3, 1e3) if kind == "least_squares" else (0, 1):
+            features, targets = problem.features.copy(), problem.targets.copy()
+            features[7] = scale * initial[:, 0]
+            targets[7] = target
+            reached.append(fit_linear(run, features, targets, classes=problem.classes, seed=0, initial=initial).weights)
+    largest = max(float(np.linalg.norm(one - two)) for one in reached for two in reached)
+    # 1e-14: the sum of 23 gradients is rounded, which no certificate counts
+    assert largest <= run.sensitivities[0] + 1e-14
+    assert largest >= 0.5 * run.sensitivities[0]  # the attack is a real one
+
+
+@pytest.mark.parametrize("design", ALL_DESIGNS)
+def test_the_same_seed_gives_the_same_weights_and_none_does_not(design: str) -> None:
+    run = make_run(design=design)
+    first, again, other = (fit(run, seed=seed).weights for seed in (7, 7, 8))
+    assert (first == again).all()
+    assert not np.array_equal(first, other)
+    assert not np.array_equal(fit(run, seed=None).weights, fit(run, seed=None).weights)
+
+
+def test_own_generators_are_used_apart() -> None:
+    run = make_run(design="shuffled")
+
+    def weights(batch_seed: int, noise_seed: int) -> np.ndarray:
+        batch, noise = torch.Generator().manual_seed(batch_seed), torch.Generator().manual_seed(noise_seed)
+        return fit(run, seed=None, batch_generator=batch, noise_generator=noise).weights
+
+    assert (weights(1, 2) == weights(1, 2)).all()
+    assert not np.array_equal(weights(1, 2), weights(3, 2))
+    assert not np.array_equal(weights(1, 2), weights(1, 3))
+
+
+def test_the_global_generator_is_neither_used_nor_moved() -> None:
+    before = torch.get_rng_state()
+    fit(make_run(design="poisson"), seed=None)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_shapes_and_report(kind: str, intercept: bool) -> None:
+    trained = fit(make_run(kind, loss=make_loss(kind, intercept=intercept)))
+    outputs = 3 if kind == "softmax_regression" else 1
+    assert trained.weights.shape == (COLUMNS, outputs)
+    assert trained.intercept.shape == (outputs,)
+    assert trained.intercept.any() == intercept
+    norms = np.linalg.norm(make_problem(kind).features, axis=1)
+    assert trained.report.projected == (norms > 1.5).sum() > 0
+    assert (trained.report.records, trained.report.steps, trained.report.left_over) == (RECORDS, 12, 3)
+
+
+@pytest.mark.parametrize(("design", "left_over"), [("full", 0), ("cyclic", 3), ("shuffled", 3), ("poisson", 0), ("balls_in_bins", 0)])
+def test_left_over_records_are_counted(design: str, left_over: int) -> None:
+    assert fit(make_run(design=design)).report.left_over == left_over
+
+
+@pytest.mark.parametrize("kind", ["softmax_regression", "logistic_regression"])
+def test_it_learns_what_can_be_learned(kind: str) -> None:
+    """Classes in well separated clusters; noiseless full-batch training separates them."""
+    random = np.random.default_rng(0)
+    classes = 3 if kind == "softmax_regression" else 2
+    targets = np.arange(60) % classes
+    features = np.eye(3)[targets] + 0.05 * random.normal(size=(60, 3))
+    run = Run(
+        records=60, batches={"design": "full"}, passes=200, step_size=1.0, noise_multiplier=0.0, loss={**make_loss(kind), "intercept": True}
+    )
+    trained = fit_linear(run, features, targets, classes=classes, seed=0)
+    assert trained.accuracy(features, targets) == trained.score(features, targets) == 1.0
+    assert trained.score_name == "accuracy"
+    assert trained.predict(features).tolist() == targets.tolist()
+    assert trained.mean_loss(features, targets) < 0.3 < np.log(classes)  # the loss at zero weights
+
+
+def test_least_squares_finds_the_line_and_has_no_accuracy() -> None:
+    random = np.random.default_rng(0)
+    features = random.uniform(-0.5, 0.5, size=(60, 2))
+    targets = features @ [0.5, -0.3] + 0.2
+    loss = {"kind": "least_squares", "feature_norm": 1.0, "residual_bound": 5.0, "intercept": True}
+    run = Run(records=60, batches={"design": "full"}, passes=3000, step_size=0.9, noise_multiplier=0.0, loss=loss)
+    trained = fit_linear(run, features, targets, seed=0)
+    assert trained.weights.ravel() == pytest.approx([0.5, -0.3], abs=1e-6)  # contraction 1 - 0.9/12 or less a step, 3000 steps
+    assert trained.intercept == pytest.approx([0.2], abs=1e-6)
+    assert trained.predict(features) == pytest.approx(targets, abs=1e-6)
+    assert trained.score(features, targets) == trained.mean_loss(features, targets) < 1e-10
+    assert trained.score_name == "mean loss"
+    with pytest.raises(InputError, match="accuracy"):
+        trained.accuracy(features, targets)
+
+
+def test_prediction_projects_as_training_did() -> None:
+    trained = fit(make_run("least_squares", loss=make_loss("least_squares", intercept=True)))
+    row = np.array([[3.0, 0.0, 0.0, 4.0]])  # norm 5, projected to 1.5
+    assert trained.predict(row) == pytest.approx(row[0] * 0.3 @ trained.weights + trained.intercept, rel=1e-12)  # rounding
+    with pytest.raises(InputError, match="got 3 columns"):
+        trained.predict(np.zeros((2, 3)))
+    with pytest.raises(InputError, match=r"features\[0, 0\]"):
+        trained.predict(np.full((1, 4), np.nan))
+
+
+def test_float32_is_close_to_float64() -> None:
+    run = make_run(noise_multiplier=0.0)
+    # 12 steps of relative rounding 6e-8, with weights below 1
+    assert fit(run, dtype="float32").weights == pytest.approx(fit(run).weights, abs=1e-5)
+    assert fit(run, dtype=torch.float32).weights.dtype == np.float64
+
+
+def test_initial_is_where_training_starts() -> None:
+    run = make_run(noise_multiplier=0.0, step_size=1e-12, loss=make_loss("softmax_regression", intercept=True))
+    initial = np.arange(15.0).reshape(5, 3)
+    trained = fit(run, initial=initial)
+    assert trained.weights == pytest.approx(initial[:4], abs=1e-10)  # 12 steps of at most 0.6e-12
+    assert trained.intercept == pytest.approx(initial[4], abs=1e-10)
+
+
+def test_data_is_not_modified() -> None:
+    problem = make_problem("softmax_regression")
+    features, targets = problem.features.copy(), problem.targets.copy()
+    fit_linear(make_run(), features, targets, classes=3, seed=0)
+    assert (features == problem.features).all()
+    assert (targets == problem.targets).all()
+
+
+def test_progress_tells_steps_and_nothing_else() -> None:
+    seen: list[tuple[int, int]] = []
+    fit(make_run(), progress=lambda step, steps: seen.append((step, steps)))
+    assert seen == [(step, 12) for step in range(1, 13)]
+
+
+def test_no_bar_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    fit(make_run(), progress=True)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_on_standard_error_at_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with reporting(True, 12) as finished:
+        for step in range(1, 13):
+            finished(step)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "training" in err
+    assert "100%" in err
+
+
+def test_an_interrupt_propagates() -> None:
+    def interrupt(step: int, steps: int) -> None:
+        if step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(make_run(), progress=interrupt)
+
+
+def test_overflow_is_an_error_and_not_a_model() -> None:
+    with pytest.raises(LetheError, match="overflowed"):
+        fit(make_run(step_size=1e200, noise_multiplier=5e107, clip_norm=15.0), seed=0)
+
+
+def test_noise_that_rounds_away_is_an_error_and_not_privacy() -> None:
+    run = make_run(noise_multiplier=1e-6)
+    initial = np.ones((COLUMNS, 3))
+    # noise_std = 0.4 * 1e-6 * 0.6 / 5 = 4.8e-8 is below the spacing of float32 at 1, and 2e8 times that of float64
+    with pytest.raises(LetheError, match="drowns in the rounding"):
+        fit(run, initial=initial, dtype="float32")
+    assert fit(run, initial=initial).run == run
+
+
+SAME = torch.Generator()
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"noise_multiplier": None}, {}, "noise_multiplier: null"),
+        ({"records": 24}, {}, "the run says 24; the features have 23 rows"),
+        ({"loss": {"kind": "convex", "smoothness": 1.0}}, {"classes": 3}, "fit_linear trains"),
+        ({"regulariser": {"kind": "simplex", "total": 1.0}}, {}, "simplex"),
+        ({}, {"classes": None}, "classes: got None"),
+        ({}, {"classes": 2}, "it needs a class number 0..1"),
+        ({}, {"seed": -1}, "seed: got -1"),
+        ({}, {"noise_generator": torch.Generator()}, "together with a generator"),
+        ({}, {"seed": None, "noise_generator": SAME, "batch_generator": SAME}, "the same object"),
+        ({}, {"seed": None, "noise_generator": 3}, "noise_generator: got 3"),
+        ({}, {"initial": np.zeros((3, 3))}, "initial: got shape"),
+        ({}, {"initial": np.full((4, 3), np.nan)}, r"initial\[0, 0\]"),
+        ({}, {"dtype": "float16"}, "dtype: got 'float16'"),
+        ({}, {"dtype": "int64"}, "dtype"),
+        ({}, {"device": "abacus"}, "device: got 'abacus'"),
+        ({}, {"progress": 3}, "progress: got 3"),
+    ],
+)
+def test_bad_input_is_refused(changes: dict[str, Any], options: dict[str, Any], message: str) -> None:
+    run = make_run(**changes)
+    problem = make_problem("softmax_regression")
+    with pytest.raises(InputError, match=message):
+        fit_linear(run, problem.features, problem.targets, **{"classes": 3, "seed": 0, **options})
