@@ -1,0 +1,355 @@
+"""From one guarantee to another: pure functions of numbers, each one published conversion, each rounded to the safe side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from lethe.calculus.crossing import crossing, log_gap
+from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
+from lethe.calculus.normal import log_gaussian_delta, round_down, round_up
+from lethe.errors import InputError
+
+_EPS = float(np.finfo(np.float64).eps)
+# Orders of growth tried for a bracket: 2, 4, 16, 256, ... so that every float is within nine tries.
+_GROWTH = 2.0
+
+
+def profile_epsilon(profile: Callable[[float], float], delta: float, *, high: float = 1.0) -> float:
+    r"""Smallest $\epsilon \ge 0$ with $\delta(\epsilon) \le \delta$ for a nonincreasing profile; rounded up, and seen to hold.
+
+    Args:
+        profile: $\epsilon \mapsto \delta(\epsilon)$ on $[0, \infty]$.
+        delta: $\delta \in [0, 1)$.
+        high: a first guess for the upper end, > 0 and finite.
+    Returns:
+        $\epsilon$ with `profile(epsilon) <= delta` as evaluated, or infinity if there is none.
+    Raises:
+        InputError: `delta` is outside its range.
+    """
+    target = require_delta(delta)
+    gap_failing = log_gap(profile(0.0), target)
+    if gap_failing <= 0.0:
+        return 0.0
+    if not profile(math.inf) <= target:
+        return math.inf
+    failing, passing, growth = 0.0, high, _GROWTH
+    while (gap_passing := log_gap(profile(passing), target)) > 0.0:
+        failing, gap_failing = passing, gap_passing
+        passing *= growth
+        growth *= growth
+        if math.isinf(passing):
+            return math.inf
+    return crossing(
+        lambda epsilon: log_gap(profile(epsilon), target),
+        failing,
+        passing,
+        resolution=1e-13 * passing,
+        gap_failing=gap_failing,
+        gap_passing=gap_passing,
+    )
+
+
+def gdp_delta(mu: float, epsilon: float) -> float:
+    r"""Exact $\delta$ of $\mu$-GDP at $\epsilon$, rounded up.
+
+    $$\delta(\epsilon) = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon\,\Phi(-\mu/2 - \epsilon/\mu)$$
+
+    Args:
+        mu: $\mu \in [0, \infty]$.
+        epsilon: $\epsilon \in [0, \infty]$.
+    Returns:
+        $\delta \in [0, 1]$: 0 for $\mu = 0$, 1 for $\mu = \infty$, otherwise positive at every finite $\epsilon$, even where it underflows.
+    Raises:
+        InputError: an argument is outside its range.
+    Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8; Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 2.13.
+    """
+    logarithm = float(log_gaussian_delta(require_nonnegative("mu", mu), require_nonnegative("epsilon", epsilon)))
+    return 0.0 if logarithm == -math.inf else min(math.nextafter(math.exp(logarithm), math.inf), 1.0)
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    r"""Smallest $\epsilon$ for which $\mu$-GDP is $(\epsilon, \delta)$-DP, rounded up; the inverse of `gdp_delta` in $\epsilon$.
+
+    Args:
+        mu: $\mu \in [0, \infty]$.
+        delta: $\delta \in [0, 1)$.
+    Returns:
+        $\epsilon$ with `gdp_delta(mu, epsilon) <= delta`: 0 for $\mu = 0$; infinity for $\mu = \infty$, and for $\delta = 0 < \mu$.
+    Raises:
+        InputError: an argument is outside its range.
+    Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8.
+    """
+    distance, target = require_nonnegative("mu", mu), require_delta(delta)
+    if distance == 0.0:
+        return 0.0
+    if target == 0.0 or math.isinf(distance):
+        return math.inf
+    # The normal tail is at most exp(-x^2/2)/2, so this end is on the passing side.
+    high = 0.5 * distance * distance + distance * math.sqrt(-2.0 * math.log(target))
+    return math.inf if math.isinf(high) else profile_epsilon(lambda epsilon: gdp_delta(distance, epsilon), target, high=max(high, 5e-324))
+
+
+def gdp_mu(epsilon: float, delta: float) -> float:
+    r"""Largest $\mu$ whose $\mu$-GDP is $(\epsilon, \delta)$-DP, rounded down; the inverse of `gdp_delta` in $\mu$.
+
+    Args:
+        epsilon: $\epsilon \in [0, \infty)$.
+        delta: $\delta \in [0, 1)$.
+    Returns:
+        $\mu \ge 0$ with `gdp_delta(mu, epsilon) <= delta`; 0 for $\delta = 0$.
+    Raises:
+        InputError: an argument is outside its range.
+    Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8.
+    """
+    level, target = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
+    if target == 0.0:
+        return 0.0
+
+    def gap(mu: float) -> float:
+        return log_gap(gdp_delta(mu, level), target)
+
+    passing = max(math.sqrt(2.0 * zcdp_rho_simple(level, target)), target)
+    while gap(passing) > 0.0:
+        passing *= 0.5
+    failing = 2.0 * passing
+    while gap(failing) <= 0.0:
+        passing, failing = failing, 2.0 * failing
+    return crossing(gap, failing, passing, resolution=1e-13 * passing, gap_failing=gap(failing), gap_passing=gap(passing))
+
+
+def gdp_trade_off(mu: float, alpha: float) -> float:
+    r"""Smallest false-negative rate any test of $\mu$-GDP can have at false-positive rate $\alpha$, rounded down.
+
+    $$G_\mu(\alpha) = \Phi(\Phi^{-1}(1-\alpha) - \mu)$$
+
+    Args:
+        mu: $\mu \in [0, \infty]$.
+        alpha: false-positive rate in [0, 1].
+    Returns:
+        A rate in [0, 1].
+    Raises:
+        InputError: an argument is outside its range.
+    Reference: Dong, Roth, Su 2019, arXiv:1905.02383, equation (6).
+    """
+    distance, rate = require_nonnegative("mu", mu), require_probability("alpha", alpha)
+    if rate in (0.0, 1.0) or math.isinf(distance):
+        return 1.0 if rate == 0.0 else 0.0
+    quantile = -float(special.ndtri(rate))
+    # A relative rounding error of a quantile t moves the tail by t^2 times as much; t is lowered by it before the tail is taken.
+    argument = quantile - distance - 16.0 * _EPS * (1.0 + abs(quantile) + distance)
+    return min(round_down(float(special.ndtr(argument)), 16.0 * _EPS), 1.0)
+
+
+def rdp_curve(orders: ArrayLike, values: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    r"""Check a Rényi curve: orders $\alpha > 1$ finite, values $\ge 0$ (infinity allowed), as many of one as of the other."""
+    alpha = require_vector("orders", orders, low=1.0, strict=True)
+    bound = require_vector("values", values, low=0.0, allow_infinity=True)
+    if alpha.shape != bound.shape:
+        raise InputError(
+            f"{alpha.size} orders and {bound.size} values; a Rényi curve needs one value an order.",
+            source="the arguments orders and values",
+            remedy="give both the same length",
+        )
+    return alpha, bound
+
+
+def _smallest(candidates: FloatArray, alpha: FloatArray) -> tuple[float, float]:
+    best = int(np.argmin(candidates))
+    return max(float(candidates[best]), 0.0), float(alpha[best])
+
+
+def _rdp_candidates(alpha: FloatArray, bound: FloatArray, offset: FloatArray, slope: FloatArray) -> FloatArray:
+    """bound + offset + slope / (alpha - 1), raised by the rounding error of its terms."""
+    tail = slope / (alpha - 1.0)
+    return bound + offset + tail + 8.0 * _EPS * (bound + np.abs(offset) + np.abs(tail))
+
+
+def _trivial_rdp(alpha: FloatArray, bound: FloatArray, target: float) -> tuple[float, float] | None:
+    """The cases without a logarithm: a Rényi divergence of 0 means equal distributions, and nothing else is pure."""
+    if np.any(bound == 0.0):
+        return 0.0, float(alpha[int(np.argmin(bound))])
+    if target == 0.0:
+        return math.inf, float(alpha[-1])
+    return None
+
+
+def rdp_epsilon(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[float, float]:
+    r"""$\epsilon$ of a Rényi curve at $\delta$, rounded up, and the order that attains it.
+
+    $$\epsilon = \max\left\{0, \min_\alpha\ \epsilon(\alpha) + \log\frac{\alpha-1}{\alpha}
+        - \frac{\log\delta + \log\alpha}{\alpha-1}\right\}$$
+
+    Args:
+        orders: $\alpha > 1$, shape (K,).
+        values: $\epsilon(\alpha) \ge 0$, shape (K,), infinity allowed.
+        delta: $\delta \in [0, 1)$; 0 gives infinity unless the divergence is 0.
+    Returns:
+        ($\epsilon \ge 0$, best order).
+    Raises:
+        InputError: an argument is outside its range, or the shapes differ.
+    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    """
+    (alpha, bound), target = rdp_curve(orders, values), require_delta(delta)
+    if (trivial := _trivial_rdp(alpha, bound, target)) is not None:
+        return trivial
+    offset = np.log(alpha - 1.0) - np.log(alpha)
+    return _smallest(_rdp_candidates(alpha, bound, offset, -(math.log(target) + np.log(alpha))), alpha)
+
+
+def rdp_epsilon_mironov(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[float, float]:
+    r"""The looser classical conversion $\min_\alpha \epsilon(\alpha) + \log(1/\delta)/(\alpha-1)$, which many papers quote; rounded up.
+
+    Args, Returns, Raises: as `rdp_epsilon`, which is never larger.
+    Reference: Mironov 2017, arXiv:1702.07476, Proposition 3.
+    """
+    (alpha, bound), target = rdp_curve(orders, values), require_delta(delta)
+    if (trivial := _trivial_rdp(alpha, bound, target)) is not None:
+        return trivial
+    return _smallest(_rdp_candidates(alpha, bound, np.zeros_like(alpha), np.full_like(alpha, -math.log(target))), alpha)
+
+
+def rdp_delta(orders: ArrayLike, values: ArrayLike, epsilon: float) -> float:
+    r"""$\delta$ of a Rényi curve at $\epsilon$, rounded up: the inverse of `rdp_epsilon`.
+
+    $$\delta = \min_\alpha \frac{e^{(\alpha-1)(\epsilon(\alpha)-\epsilon)}}{\alpha}\left(1-\frac1\alpha\right)^{\alpha-1}$$
+
+    Args:
+        orders: $\alpha > 1$, shape (K,).
+        values: $\epsilon(\alpha) \ge 0$, shape (K,), infinity allowed.
+        epsilon: $\epsilon \in [0, \infty]$.
+    Returns:
+        $\delta \in [0, 1]$.
+    Raises:
+        InputError: an argument is outside its range, or the shapes differ.
+    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    """
+    (alpha, bound), level = rdp_curve(orders, values), require_nonnegative("epsilon", epsilon)
+    if np.any(bound == 0.0):
+        return 0.0
+    if math.isinf(level):
+        return 0.0 if np.any(np.isfinite(bound)) else 1.0
+    with np.errstate(over="ignore"):
+        return _delta_from_log(float(np.min(_log_cks_delta(alpha - 1.0, bound, level))))
+
+
+def _log_cks_delta(excess: FloatArray, bound: FloatArray, level: float) -> FloatArray:
+    r"""Logarithm of the bound of `rdp_delta` at $\alpha = 1 + $ excess, raised by the rounding error of its terms."""
+    ratio = np.log(excess) - np.log1p(excess)
+    magnitude = excess * (bound + level + np.abs(ratio)) + np.log1p(excess)
+    return excess * (bound - level + ratio) - np.log1p(excess) + 8.0 * _EPS * magnitude
+
+
+def _delta_from_log(logarithm: float) -> float:
+    return 1.0 if logarithm >= 0.0 else min(math.nextafter(math.exp(logarithm) * (1.0 + 4.0 * _EPS), math.inf), 1.0)
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    r"""$\epsilon$ of $\rho$-zCDP at $\delta$, optimised over every real order, rounded up.
+
+    `rdp_epsilon` with $\epsilon(\alpha) = \rho\alpha$; the best order solves $\rho(\alpha-1)^2 = \log(1/\delta) - \log\alpha$. Never above
+    `zcdp_epsilon_simple`.
+
+    Args:
+        rho: $\rho \in [0, \infty]$.
+        delta: $\delta \in [0, 1)$.
+    Returns:
+        $\epsilon \in [0, \infty]$; 0 for $\rho = 0$.
+    Raises:
+        InputError: an argument is outside its range.
+    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    """
+    budget, target = require_nonnegative("rho", rho), require_delta(delta)
+    if budget == 0.0:
+        return 0.0
+    if target == 0.0 or math.isinf(budget):
+        return math.inf
+    log_inverse = -math.log(target)
+    high = math.sqrt(log_inverse / budget)
+    if not 0.0 < high < math.inf:
+        return zcdp_epsilon_simple(budget, target)
+    excess = crossing(lambda s: log_inverse - math.log1p(s) - budget * s * s, 0.0, high, resolution=1e-9 * high, gap_failing=log_inverse)
+    terms = (budget, budget * excess, math.log(excess) - math.log1p(excess), (log_inverse - math.log1p(excess)) / excess)
+    rounding = 8.0 * _EPS * (math.fsum(abs(term) for term in terms) + (log_inverse + math.log1p(excess)) / excess)
+    return min(max(math.fsum(terms) + rounding, 0.0), zcdp_epsilon_simple(budget, target))
+
+
+def zcdp_epsilon_simple(rho: float, delta: float) -> float:
+    r"""The quoted form $\rho + 2\sqrt{\rho\log(1/\delta)}$, rounded up.
+
+    Args:
+        rho: $\rho \in [0, \infty]$.
+        delta: $\delta \in [0, 1)$.
+    Returns:
+        $\epsilon \in [0, \infty]$; 0 for $\rho = 0$, infinity for $\delta = 0 < \rho$.
+    Raises:
+        InputError: an argument is outside its range.
+    Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.3.
+    """
+    budget, target = require_nonnegative("rho", rho), require_delta(delta)
+    if budget == 0.0:
+        return 0.0
+    if target == 0.0 or math.isinf(budget):
+        return math.inf
+    return round_up(budget + 2.0 * math.sqrt(budget) * math.sqrt(-math.log(target)), 8.0 * _EPS)
+
+
+def zcdp_rho_simple(epsilon: float, delta: float) -> float:
+    r"""Largest $\rho$ with $\rho + 2\sqrt{\rho\,l} \le \epsilon$, $l = \log(1/\delta)$, rounded down.
+
+    $$\rho = (\sqrt{\epsilon + l} - \sqrt l)^2 = \left(\frac{\epsilon}{\sqrt{\epsilon+l} + \sqrt l}\right)^2$$
+
+    Hong, Wang and Zhou print $\epsilon + 2l + 2\sqrt{l(\epsilon+l)}$ in this place: the sign of the root is wrong there.
+
+    Args:
+        epsilon: $\epsilon \in [0, \infty)$.
+        delta: $\delta \in [0, 1)$; 0 gives $\rho = 0$.
+    Returns:
+        $\rho \ge 0$.
+    Raises:
+        InputError: an argument is outside its range.
+    Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.3, inverted.
+    """
+    level, target = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
+    if target == 0.0:
+        return 0.0
+    log_inverse = -math.log(target)
+    root = level / (math.sqrt(level + log_inverse) + math.sqrt(log_inverse))
+    return max(round_down(root * root, 16.0 * _EPS), 0.0)
+
+
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    r"""$\delta$ of $\rho$-zCDP at $\epsilon$, optimised over every real order, rounded up.
+
+    `rdp_delta` with $\epsilon(\alpha) = \rho\alpha$; the best order solves $\rho(2\alpha-1) - \epsilon + \log(1-1/\alpha) = 0$.
+
+    Args:
+        rho: $\rho \in [0, \infty]$.
+        epsilon: $\epsilon \in [0, \infty]$.
+    Returns:
+        $\delta \in [0, 1]$.
+    Raises:
+        InputError: an argument is outside its range.
+    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    """
+    budget, level = require_nonnegative("rho", rho), require_nonnegative("epsilon", epsilon)
+    if budget == 0.0:
+        return 0.0
+    if math.isinf(budget):
+        return 1.0
+    if math.isinf(level):
+        return 0.0
+
+    def slope(log_excess: float) -> float:
+        excess = math.exp(log_excess)
+        return budget * (1.0 + 2.0 * excess) - level + log_excess - math.log1p(excess)
+
+    log_excess = crossing(slope, 700.0, -700.0, resolution=1e-10)
+    excess = np.exp(np.array([log_excess]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        logarithm = float(_log_cks_delta(excess, budget * (1.0 + excess), level)[0])
+    return 1.0 if math.isnan(logarithm) else _delta_from_log(logarithm)

@@ -1,0 +1,70 @@
+"""Where a monotone function crosses zero, answered by the end that was seen to be on the right side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+
+def log_gap(value: float, target: float) -> float:
+    """log(value / target), whose sign agrees exactly with `value <= target`: never positive when it holds, positive when not."""
+    if not value <= target:
+        return max(math.log(value) - math.log(target), 5e-324) if target > 0.0 and value < math.inf else math.inf
+    if value == 0.0 or target == math.inf:
+        return -math.inf
+    return min(math.log(value) - math.log(target), 0.0)
+
+
+def crossing(
+    gap: Callable[[float], float],
+    failing: float,
+    passing: float,
+    *,
+    resolution: float,
+    gap_failing: float = math.inf,
+    gap_passing: float = -math.inf,
+) -> float:
+    r"""Narrow a bracket between a point where `gap` > 0 and one where `gap` <= 0, and return the latter end.
+
+    Interpolate, truncate, project: false position pulled towards the middle of the bracket, at most one evaluation worse than
+    bisection. Where an end's value is infinite it bisects. The point returned is `passing` itself or one where `gap` <= 0 was
+    evaluated, whatever the shape of `gap`; nan counts as failing.
+
+    Args:
+        gap: a function of one number, meant to be monotone between the two ends.
+        failing: a point where the gap is positive, on either side of `passing`.
+        passing: a point where the gap is at most 0.
+        resolution: stop when the ends are this close. Same units as the ends, > 0.
+        gap_failing: value at `failing` if known.
+        gap_passing: value at `passing` if known.
+    Returns:
+        The passing end.
+    Reference: Oliveira & Takahashi 2020, "An enhancement of the bisection method average performance preserving minmax optimality".
+    """
+    width = abs(passing - failing)
+    most = math.ceil(math.log2(max(width / resolution, 1.0))) + 1
+    pull = 0.2 / width if width > 0.0 else 0.0
+    for step in range(most + 1):
+        width = abs(passing - failing)
+        middle = 0.5 * (failing + passing)
+        if width <= resolution or middle in (failing, passing):
+            break
+        point = middle
+        if math.isfinite(gap_failing) and math.isfinite(gap_passing) and gap_failing > gap_passing:
+            secant = failing + (passing - failing) * (gap_failing / (gap_failing - gap_passing))
+            # Half a resolution is enough to land beyond a root already found, and closes the bracket from the other side.
+            truncation = max(pull * width * width, 0.5 * resolution)
+            towards = math.copysign(1.0, middle - secant)
+            if truncation <= abs(middle - secant):
+                point = secant + towards * truncation
+            slack = max(0.5 * resolution * 2.0 ** (most - step) - 0.5 * width, 0.0)
+            if abs(point - middle) > slack:
+                point = middle - towards * slack
+        if point in (failing, passing):
+            point = middle
+        value = gap(point)
+        if value <= 0.0:
+            passing, gap_passing = point, value
+        else:
+            failing, gap_failing = point, (value if value > 0.0 else math.inf)
+    return passing

@@ -1,0 +1,83 @@
+"""The ranges privacy parameters live in. A value outside its range never becomes a number: it becomes an `InputError`."""
+
+from __future__ import annotations
+
+import math
+from typing import SupportsFloat, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lethe.errors import InputError
+
+FloatArray = NDArray[np.float64]
+_NOT_NUMBERS: tuple[type, ...] = (str, bytes, bool, np.bool_)
+
+
+def as_number(name: str, value: object, needed: str) -> float:
+    """Return `value` as a float that is not nan, or raise InputError; text and truth values are not numbers."""
+    try:
+        number = math.nan if isinstance(value, _NOT_NUMBERS) else float(cast(SupportsFloat, value))
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if math.isnan(number):
+        raise outside(name, value, needed)
+    return number
+
+
+def outside(name: str, value: object, needed: str) -> InputError:
+    """The InputError for a value that is not in its range."""
+    return InputError(f"{name} = {value!r}; it needs {needed}.", source=f"the argument {name}", remedy=f"give {name} as {needed}")
+
+
+def require_delta(delta: object) -> float:
+    r"""Return $\delta \in [0, 1)$ as a float, or raise InputError."""
+    needed = "a number in [0, 1)"
+    number = as_number("delta", delta, needed)
+    if not 0.0 <= number < 1.0:
+        raise outside("delta", delta, needed)
+    return number
+
+
+def require_nonnegative(name: str, value: object, *, allow_infinity: bool = True) -> float:
+    """Return a number >= 0 as a float, infinity included unless refused, or raise InputError."""
+    needed = "a number >= 0" if allow_infinity else "a finite number >= 0"
+    number = as_number(name, value, needed)
+    if number < 0.0 or (math.isinf(number) and not allow_infinity):
+        raise outside(name, value, needed)
+    return number
+
+
+def require_positive(name: str, value: object) -> float:
+    """Return a finite number > 0 as a float, or raise InputError."""
+    needed = "a finite number > 0"
+    number = as_number(name, value, needed)
+    if not 0.0 < number < math.inf:
+        raise outside(name, value, needed)
+    return number
+
+
+def require_probability(name: str, value: object) -> float:
+    """Return a number in [0, 1] as a float, or raise InputError."""
+    needed = "a number in [0, 1]"
+    number = as_number(name, value, needed)
+    if not 0.0 <= number <= 1.0:
+        raise outside(name, value, needed)
+    return number
+
+
+def require_vector(name: str, values: object, *, low: float, strict: bool = False, allow_infinity: bool = False) -> FloatArray:
+    """Return a non-empty one-dimensional float array whose entries are at least (above, when strict) `low`, or raise InputError."""
+    needed = f"a non-empty one-dimensional list of {'' if allow_infinity else 'finite '}numbers {'>' if strict else '>='} {low:g}"
+    try:
+        array = np.array(values)
+    except (TypeError, ValueError):
+        raise outside(name, values, needed) from None
+    if array.dtype.kind not in "iuf" or array.ndim != 1 or array.size == 0:
+        raise outside(name, values, needed)
+    array = array.astype(np.float64)
+    inside = array > low if strict else array >= low
+    if not bool(np.all(inside)) or not (allow_infinity or bool(np.all(np.isfinite(array)))):
+        first = int(np.argmin(inside & (np.isfinite(array) | allow_infinity)))
+        raise outside(f"{name}[{first}]", float(array[first]), needed)
+    return array

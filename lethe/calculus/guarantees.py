@@ -1,0 +1,306 @@
+"""Guarantees: frozen statements about a mechanism, each able to say its epsilon at a delta, its delta at an epsilon, and itself in JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, cast
+
+import numpy as np
+
+from lethe.calculus import conversions
+from lethe.calculus.base import Guarantee, Profile, freeze, stored_fields
+from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_probability, require_vector
+from lethe.calculus.normal import log_gaussian_delta, round_down, round_up
+from lethe.errors import InputError
+
+__all__ = [
+    "GDP",
+    "ZCDP",
+    "ApproxDP",
+    "GDPMixture",
+    "Guarantee",
+    "NotPrivate",
+    "Profile",
+    "RDPCurve",
+    "Tightest",
+    "WithSlack",
+    "guarantee_from_dict",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class GDP(Guarantee):
+    r"""$\mu$-Gaussian differential privacy: no easier to tell apart than $N(0,1)$ and $N(\mu,1)$. $\mu = \infty$ means not private.
+
+    Reference: Dong, Roth, Su 2019, arXiv:1905.02383.
+    """
+
+    mu: float
+    kind: ClassVar[str] = "gdp"
+
+    def __post_init__(self) -> None:
+        freeze(self, mu=require_nonnegative("mu", self.mu))
+
+    def epsilon(self, delta: float) -> float:
+        """See `conversions.gdp_epsilon`."""
+        return conversions.gdp_epsilon(self.mu, delta)
+
+    def delta(self, epsilon: float) -> float:
+        """See `conversions.gdp_delta`."""
+        return conversions.gdp_delta(self.mu, epsilon)
+
+    def describe(self) -> str:
+        """Such as `0.2442-GDP`."""
+        return f"{self.mu:.4g}-GDP"
+
+
+@dataclass(frozen=True, slots=True)
+class ZCDP(Guarantee):
+    r"""$\rho$-zero-concentrated DP: Rényi divergence at most $\rho\alpha$ at every order. $\rho = \infty$ means not private.
+
+    Reference: Bun & Steinke 2016, arXiv:1605.02065.
+    """
+
+    rho: float
+    kind: ClassVar[str] = "zcdp"
+
+    def __post_init__(self) -> None:
+        freeze(self, rho=require_nonnegative("rho", self.rho))
+
+    def epsilon(self, delta: float) -> float:
+        """See `conversions.zcdp_epsilon`."""
+        return conversions.zcdp_epsilon(self.rho, delta)
+
+    def delta(self, epsilon: float) -> float:
+        """See `conversions.zcdp_delta`."""
+        return conversions.zcdp_delta(self.rho, epsilon)
+
+    def describe(self) -> str:
+        """Such as `0.1964-zCDP`."""
+        return f"{self.rho:.4g}-zCDP"
+
+
+@dataclass(frozen=True, slots=True)
+class RDPCurve(Guarantee):
+    r"""Rényi divergence at most `values[k]` at order `orders[k]`, both directions; orders above 1, values may be infinite.
+
+    Reference: Mironov 2017, arXiv:1702.07476.
+    """
+
+    orders: tuple[float, ...]
+    values: tuple[float, ...]
+    kind: ClassVar[str] = "rdp"
+
+    def __post_init__(self) -> None:
+        orders, values = conversions.rdp_curve(self.orders, self.values)
+        freeze(self, orders=tuple(orders.tolist()), values=tuple(values.tolist()))
+
+    def epsilon(self, delta: float) -> float:
+        """See `conversions.rdp_epsilon`."""
+        return conversions.rdp_epsilon(self.orders, self.values, delta)[0]
+
+    def delta(self, epsilon: float) -> float:
+        """See `conversions.rdp_delta`."""
+        return conversions.rdp_delta(self.orders, self.values, epsilon)
+
+    def describe(self) -> str:
+        """How many orders, and their range."""
+        return f"Rényi curve at {len(self.orders)} orders from {min(self.orders):g} to {max(self.orders):g}"
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxDP(Guarantee):
+    r"""$(\epsilon, \delta)$-DP at one point, and nothing anywhere better: infinity below its $\delta$, 1 below its $\epsilon$."""
+
+    epsilon_bound: float
+    delta_bound: float
+    kind: ClassVar[str] = "approx_dp"
+
+    def __post_init__(self) -> None:
+        epsilon = require_nonnegative("epsilon", self.epsilon_bound, allow_infinity=False)
+        freeze(self, epsilon_bound=epsilon, delta_bound=require_probability("delta", self.delta_bound))
+
+    def epsilon(self, delta: float) -> float:
+        r"""The stated $\epsilon$ where $\delta$ is at least the stated one, else infinity."""
+        return self.epsilon_bound if require_delta(delta) >= self.delta_bound else math.inf
+
+    def delta(self, epsilon: float) -> float:
+        r"""The stated $\delta$ where $\epsilon$ is at least the stated one, else 1."""
+        return self.delta_bound if require_nonnegative("epsilon", epsilon) >= self.epsilon_bound else 1.0
+
+    def describe(self) -> str:
+        """Such as `(1, 1e-05)-DP`."""
+        return f"({self.epsilon_bound:.4g}, {self.delta_bound:.4g})-DP"
+
+
+@dataclass(frozen=True, slots=True)
+class NotPrivate(Guarantee):
+    r"""No guarantee: $\epsilon$ is infinite at every $\delta < 1$, and $\delta$ is 1 at every $\epsilon$."""
+
+    kind: ClassVar[str] = "not_private"
+
+    def epsilon(self, delta: float) -> float:
+        """Infinity."""
+        require_delta(delta)
+        return math.inf
+
+    def delta(self, epsilon: float) -> float:
+        """One."""
+        require_nonnegative("epsilon", epsilon)
+        return 1.0
+
+    def describe(self) -> str:
+        """Says so."""
+        return "not private"
+
+
+@dataclass(frozen=True, slots=True)
+class GDPMixture(Profile):
+    r"""A mixture of Gaussian pairs whose component is drawn in secret, with the same law on both data sets:
+
+    $$\delta(\epsilon) = \sum_j w_j\,\delta_{\mu_j}(\epsilon)$$
+
+    by joint convexity of the hockey-stick divergence. Weights may sum to less than 1: what is missing carries $\delta = 0$, so leave out
+    only mass that is not there. $\mu_j$ may be 0 or infinite.
+
+    Args:
+        mus: $\mu_j \ge 0$, shape (J,).
+        weights: $w_j \ge 0$, shape (J,), sum at most 1 (1e-9 of rounding is forgiven).
+    """
+
+    mus: tuple[float, ...]
+    weights: tuple[float, ...]
+    _mus: FloatArray = field(init=False, repr=False, compare=False)
+    _weights: FloatArray = field(init=False, repr=False, compare=False)
+    kind: ClassVar[str] = "gdp_mixture"
+
+    def __post_init__(self) -> None:
+        mus = require_vector("mus", self.mus, low=0.0, allow_infinity=True)
+        weights = require_vector("weights", self.weights, low=0.0)
+        if mus.shape != weights.shape:
+            raise InputError(
+                f"{mus.size} mus and {weights.size} weights; a mixture needs one weight a component.",
+                source="the arguments mus and weights",
+                remedy="give both the same length",
+            )
+        total = math.fsum(weights.tolist())
+        if total > 1.0 + 1e-9:
+            raise outside("the sum of the weights", total, "a number at most 1")
+        # Components that cannot matter cost time at every evaluation of the profile.
+        alive = (mus > 0.0) & (weights > 0.0)
+        freeze(self, mus=tuple(mus.tolist()), weights=tuple(weights.tolist()), _mus=mus[alive], _weights=weights[alive])
+
+    def delta(self, epsilon: float) -> float:
+        """The weighted sum of the components' exact profiles, rounded up."""
+        level = require_nonnegative("epsilon", epsilon)
+        logs = log_gaussian_delta(self._mus, level)
+        deltas = np.where(np.isneginf(logs), 0.0, np.nextafter(np.exp(logs), np.inf))
+        products = self._weights * deltas
+        # A product that underflowed is counted as the smallest float, which is above it.
+        return min(round_up(math.fsum(np.where((products == 0.0) & (deltas > 0.0), 5e-324, products).tolist()), 4e-16), 1.0)
+
+    def describe(self) -> str:
+        """How many components, and their range."""
+        return f"mixture of {len(self.mus)} GDPs from {min(self.mus):.4g} to {max(self.mus):.4g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tightest(Guarantee):
+    r"""Several guarantees of the same mechanism and relation that all hold: the smallest $\epsilon$, or $\delta$, of any."""
+
+    parts: tuple[Guarantee, ...]
+    kind: ClassVar[str] = "tightest"
+
+    def __post_init__(self) -> None:
+        parts = tuple(self.parts)
+        if not parts or not all(isinstance(part, Guarantee) for part in cast("tuple[object, ...]", parts)):
+            raise outside("parts", self.parts, "at least one guarantee, and nothing else")
+        freeze(self, parts=parts)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest of the parts."""
+        return min(part.epsilon(delta) for part in self.parts)
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest of the parts."""
+        return min(part.delta(epsilon) for part in self.parts)
+
+    def describe(self) -> str:
+        """All the parts."""
+        return "the tightest of: " + "; ".join(part.describe() for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class WithSlack(Guarantee):
+    r"""A guarantee that may fail with probability `slack`: $\delta(\epsilon) + s$.
+
+    Formal guarantee: given an event E of probability at least $1 - s$, `guarantee` holds, and whether E happens is decided by coins
+    with the same law on both data sets (batch sizes, say, and not gradients). Joint convexity over those coins gives
+    $(1-s)\,\delta(\epsilon) + s$. For an event that depends on the data this is NOT enough: it would cost $(1 + e^\epsilon)s$.
+
+    Args:
+        guarantee: what holds when nothing fails.
+        slack: $s \in [0, 1]$.
+    """
+
+    guarantee: Guarantee
+    slack: float
+    kind: ClassVar[str] = "with_slack"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.guarantee, Guarantee):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise outside("guarantee", self.guarantee, "a guarantee")
+        freeze(self, slack=require_probability("slack", self.slack))
+
+    def epsilon(self, delta: float) -> float:
+        r"""$\epsilon$ of the inner guarantee at $\delta - s$, rounded down; infinity if $\delta < s$."""
+        left = require_delta(delta) - self.slack
+        return math.inf if left < 0.0 else self.guarantee.epsilon(max(round_down(left), 0.0) if self.slack > 0.0 else left)
+
+    def delta(self, epsilon: float) -> float:
+        """The inner one plus the slack."""
+        inner = self.guarantee.delta(epsilon)
+        return min(round_up(inner + self.slack), 1.0) if self.slack > 0.0 else inner
+
+    def describe(self) -> str:
+        """Such as `0.2442-GDP, plus 1e-09 in delta`."""
+        return f"{self.guarantee.describe()}, plus {self.slack:.4g} in delta"
+
+
+def guarantee_from_dict(data: Mapping[str, object]) -> Guarantee:
+    """Rebuild the guarantee that `to_dict` wrote.
+
+    Args:
+        data: a mapping with a known `kind` and exactly that kind's fields.
+    Returns:
+        A guarantee equal to the one written, so with the same numbers bit for bit.
+    Raises:
+        InputError: the kind is unknown, a field is missing or unknown, or a value is outside its range.
+    """
+    # The sampled Gaussian is built on this module, and one function must know every kind.
+    from lethe.calculus.sampled_gaussian import SampledGaussian
+
+    kinds: tuple[type[Guarantee], ...] = (GDP, ZCDP, RDPCurve, ApproxDP, NotPrivate, GDPMixture, Tightest, WithSlack, SampledGaussian)
+    known = {kind.kind: kind for kind in kinds}
+    if not isinstance(data, Mapping) or data.get("kind") not in known:  # pyright: ignore[reportUnnecessaryIsInstance]
+        got = data.get("kind") if isinstance(data, Mapping) else data  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise outside("kind", got, "one of " + ", ".join(known))
+    kind = known[str(data["kind"])]
+    given, wanted = set(data) - {"kind"}, set(stored_fields(kind))
+    if given != wanted:
+        raise InputError(
+            f"a guarantee of kind {kind.kind} came with the fields {sorted(given)}; it needs {sorted(wanted)}.",
+            source="the dictionary of a guarantee",
+            remedy="give back what to_dict wrote",
+        )
+    return cast("Callable[..., Guarantee]", kind)(**{name: _decode(data[name]) for name in wanted})
+
+
+def _decode(value: object) -> object:
+    if isinstance(value, Mapping):
+        return guarantee_from_dict(cast("Mapping[str, object]", value))
+    if isinstance(value, list | tuple):
+        return tuple(_decode(entry) for entry in cast("list[object]", value))
+    return math.inf if value == "inf" else value

@@ -1,0 +1,63 @@
+"""What a guarantee becomes when all the noise of its mechanism grows by one factor: planning needs one judgement, not one a trial."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import singledispatch
+
+import numpy as np
+
+from lethe.calculus.base import Guarantee
+from lethe.calculus.domains import require_positive
+from lethe.calculus.guarantees import GDP, GDPMixture, NotPrivate, Tightest, WithSlack
+from lethe.calculus.sampled_gaussian import SampledGaussian
+
+
+@singledispatch
+def noise_scaled(guarantee: Guarantee, factor: float) -> Guarantee:
+    r"""The guarantee of the same Gaussian mechanism with every noise standard deviation multiplied by `factor`.
+
+    $\mu$ divides by the factor, for each component of a mixture; the noise levels of a sampled Gaussian multiply by it. True up to the
+    rounding of the last digit: certify the scaled run itself before relying on it.
+
+    Args:
+        guarantee: one made of Gaussian mechanisms.
+        factor: finite, > 0.
+    Raises:
+        InputError: the factor is outside its range.
+        TypeError: the guarantee does not say how it depends on noise (a Rényi curve, a single point).
+    """
+    raise TypeError(f"a guarantee of kind {guarantee.kind} does not say how it depends on the noise")
+
+
+@noise_scaled.register
+def _(guarantee: GDP, factor: float) -> Guarantee:
+    return GDP(guarantee.mu / require_positive("factor", factor))
+
+
+@noise_scaled.register
+def _(guarantee: GDPMixture, factor: float) -> Guarantee:
+    mus = np.asarray(guarantee.mus) / require_positive("factor", factor)
+    return GDPMixture(tuple(mus.tolist()), guarantee.weights)
+
+
+@noise_scaled.register
+def _(guarantee: NotPrivate, factor: float) -> Guarantee:
+    require_positive("factor", factor)
+    return guarantee
+
+
+@noise_scaled.register
+def _(guarantee: Tightest, factor: float) -> Guarantee:
+    return Tightest(tuple(noise_scaled(part, factor) for part in guarantee.parts))
+
+
+@noise_scaled.register
+def _(guarantee: WithSlack, factor: float) -> Guarantee:
+    return WithSlack(noise_scaled(guarantee.guarantee, factor), guarantee.slack)
+
+
+@noise_scaled.register
+def _(guarantee: SampledGaussian, factor: float) -> Guarantee:
+    scaled = np.asarray(guarantee.noise) * require_positive("factor", factor)
+    return replace(guarantee, noise=tuple(scaled.tolist()))
