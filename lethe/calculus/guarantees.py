@@ -13,6 +13,7 @@ from lethe.calculus import conversions
 from lethe.calculus.base import Guarantee, Profile, freeze, stored_fields
 from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.normal import log_gaussian_delta, round_down, round_up
+from lethe.calculus.shown import shown
 from lethe.errors import InputError
 
 __all__ = [
@@ -53,7 +54,7 @@ class GDP(Guarantee):
 
     def describe(self) -> str:
         """Such as `0.2442-GDP`."""
-        return f"{self.mu:.4g}-GDP"
+        return f"{shown(self.mu)}-GDP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class ZCDP(Guarantee):
 
     def describe(self) -> str:
         """Such as `0.1964-zCDP`."""
-        return f"{self.rho:.4g}-zCDP"
+        return f"{shown(self.rho)}-zCDP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class ApproxDP(Guarantee):
 
     def describe(self) -> str:
         """Such as `(1, 1e-05)-DP`."""
-        return f"({self.epsilon_bound:.4g}, {self.delta_bound:.4g})-DP"
+        return f"({shown(self.epsilon_bound)}, {shown(self.delta_bound)})-DP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ class GDPMixture(Profile):
 
     def describe(self) -> str:
         """How many components, and their range."""
-        return f"mixture of {len(self.mus)} GDPs from {min(self.mus):.4g} to {max(self.mus):.4g}"
+        return f"mixture of {len(self.mus)} GDPs from {shown(min(self.mus))} to {shown(max(self.mus))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,7 @@ class WithSlack(Guarantee):
 
     def describe(self) -> str:
         """Such as `0.2442-GDP, plus 1e-09 in delta`."""
-        return f"{self.guarantee.describe()}, plus {self.slack:.4g} in delta"
+        return f"{self.guarantee.describe()}, plus {shown(self.slack)} in delta"
 
 
 def guarantee_from_dict(data: Mapping[str, object]) -> Guarantee:

@@ -1,0 +1,81 @@
+"""Lethe: train on private data and prove how private the released model is.
+
+    run = lethe.Run(records=60_000, batches=lethe.Cyclic(size=600), passes=20, step_size=0.5, noise_multiplier=10.0,
+                    loss=lethe.SoftmaxRegression(feature_norm=1.0))
+    certificate = lethe.certify(run, delta=1e-5)
+    print(certificate.explain())
+
+Importing lethe loads neither torch, scikit-learn, matplotlib nor dp_accounting.
+"""
+
+from lethe._version import __version__
+from lethe.batches import BallsInBins, Cyclic, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, Profile, RDPCurve
+from lethe.certificate import Certificate
+from lethe.certify import certify
+from lethe.errors import CalibrationError, HypothesisError, InputError, LetheError, MissingExtraError
+from lethe.losses import (
+    ConvexLoss,
+    GeneralisedLinearLoss,
+    LeastSquares,
+    LogisticRegression,
+    SmoothLoss,
+    SoftmaxRegression,
+    StronglyConvexLoss,
+    UnknownLoss,
+    WeaklyConvexLoss,
+)
+from lethe.plan import plan
+from lethe.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Ridge, Simplex
+from lethe.run import Run
+from lethe.schedules import Constant, Explicit, Exponential, Polynomial, Step, TimeDecay
+
+__all__ = [
+    "GDP",
+    "L1",
+    "ZCDP",
+    "ApproxDP",
+    "Ball",
+    "BallsInBins",
+    "Box",
+    "CalibrationError",
+    "Certificate",
+    "Constant",
+    "ConvexLoss",
+    "Cyclic",
+    "ElasticNet",
+    "Explicit",
+    "Exponential",
+    "Full",
+    "GDPMixture",
+    "GeneralisedLinearLoss",
+    "GroupL1",
+    "Guarantee",
+    "HypothesisError",
+    "InputError",
+    "LeastSquares",
+    "LetheError",
+    "LogisticRegression",
+    "MissingExtraError",
+    "NuclearNorm",
+    "Poisson",
+    "Polynomial",
+    "Profile",
+    "RDPCurve",
+    "Ridge",
+    "Run",
+    "Shuffled",
+    "ShuffledOnce",
+    "Simplex",
+    "SmoothLoss",
+    "SoftmaxRegression",
+    "Step",
+    "StronglyConvexLoss",
+    "TimeDecay",
+    "UnknownLoss",
+    "WeaklyConvexLoss",
+    "WithoutReplacement",
+    "__version__",
+    "certify",
+    "plan",
+]

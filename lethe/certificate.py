@@ -1,0 +1,198 @@
+"""Certificate: what was proved of a run, by which theorem, from which hypotheses, and why not by another."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lethe._version import __version__
+from lethe.calculus.guarantees import Guarantee, guarantee_from_dict
+from lethe.calculus.shown import shown
+from lethe.documents import read_document, write_document
+from lethe.errors import InputError
+from lethe.hypotheses import Finding
+from lethe.run import Run
+
+OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided"]
+_RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
+_RELEASES = {"last": "last iterate only", "all": "every iterate"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    """Where a theorem is published.
+
+    Args:
+        key: short name, such as "feldman-2018".
+        text: authors, year, title, identifier with version or theorem number.
+    """
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepConstant:
+    """The Lipschitz constant of one step and the theorem that gives it.
+
+    Args:
+        constant: the largest over the steps of the run; dimensionless.
+        certificate: why it holds, in words.
+    """
+
+    constant: float
+    certificate: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    """A theorem that was not used.
+
+    Args:
+        theorem: its name.
+        status: "looser" and "dominated" apply; "refused" does not; "refuted" and "one-sided" may never be used.
+        epsilon: what it gives at the certificate's delta; None when it was refused.
+        why: the deciding reason.
+    """
+
+    theorem: str
+    status: OtherStatus
+    epsilon: float | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """A proved (epsilon, delta) for what a run releases.
+
+    Args:
+        run: the run.
+        delta: the delta asked for.
+        epsilon: the epsilon proved at that delta; inf means that nothing is protected.
+        theorem: the theorem used, the one with the smallest epsilon of those that apply.
+        guarantee: what it proves, at every delta.
+        lipschitz: the step constant it rests on, None for composition.
+        findings: its hypotheses.
+        others: every other theorem, with its epsilon or the reason against it.
+        citations: the sources of what was used.
+        version: of Lethe.
+    """
+
+    run: Run
+    delta: float
+    epsilon: float
+    theorem: str
+    guarantee: Guarantee
+    lipschitz: StepConstant | None
+    findings: tuple[Finding, ...]
+    others: tuple[Other, ...]
+    citations: tuple[Citation, ...]
+    version: str = __version__
+
+    def epsilon_at(self, delta: float) -> float:
+        """The epsilon that the guarantee of this certificate gives at another delta in (0, 1)."""
+        return self.guarantee.epsilon(delta)
+
+    def delta_at(self, epsilon: float) -> float:
+        """The delta that the guarantee of this certificate gives at epsilon >= 0."""
+        return self.guarantee.delta(epsilon)
+
+    def explain(self) -> str:
+        """The certificate as text for a person: what holds, by what, from what, and why nothing else was used."""
+        run = self.run
+        head = f"({shown(self.epsilon)}, {self.delta:g})-DP, {_RELATIONS[run.neighbours]}, {_RELEASES[run.release]}."
+        lines = [f"{head:<72}lethe {self.version}, run {run.run_id}, {run.total_steps} steps"]
+        if self.epsilon == float("inf"):
+            lines.append("NOT PRIVATE: no theorem bounds what this run reveals; see the reasons below.")
+        step = f"Lipschitz constant of a step {self.lipschitz.constant:.7g} ({self.lipschitz.certificate})" if self.lipschitz else ""
+        lines.append("    ".join(part for part in (f"by  {self.theorem}", step, self.guarantee.describe()) if part))
+        width = max((len(finding.name) for finding in self.findings), default=0)
+        lines += [f"    {finding.evidence:<8}   {finding.name:<{width}}   {finding.detail}" for finding in self.findings]
+        lines += [_why_not(other) for other in self.others]
+        return "\n".join(lines)
+
+    def cite(self) -> str:
+        """The sources of the theorem and of the conversions it used, one a line."""
+        return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The certificate as plain data that JSON can hold; an infinite epsilon is the text "inf"."""
+        return {
+            "epsilon": _finite(self.epsilon),
+            "delta": self.delta,
+            "theorem": self.theorem,
+            "guarantee": self.guarantee.to_dict(),
+            "neighbours": self.run.neighbours,
+            "release": self.run.release,
+            "lipschitz": None
+            if self.lipschitz is None
+            else {"constant": self.lipschitz.constant, "certificate": self.lipschitz.certificate},
+            "hypotheses": [finding.to_dict() for finding in self.findings],
+            "others": [
+                {"theorem": other.theorem, "status": other.status, "epsilon": _finite(other.epsilon), "why": other.why}
+                for other in self.others
+            ],
+            "citations": [{"key": citation.key, "text": citation.text} for citation in self.citations],
+            "run": self.run.to_document(),
+            "lethe": self.version,
+        }
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any], *, source: str | None = None) -> Certificate:
+        """The certificate that `to_dict` wrote.
+
+        Raises:
+            InputError: a key is missing or holds what no certificate holds.
+        """
+        try:
+            lipschitz = content["lipschitz"]
+            return cls(
+                run=Run.from_document(content["run"]),
+                delta=float(content["delta"]),
+                epsilon=float(content["epsilon"]),
+                theorem=str(content["theorem"]),
+                guarantee=guarantee_from_dict(content["guarantee"]),
+                lipschitz=None
+                if lipschitz is None
+                else StepConstant(constant=float(lipschitz["constant"]), certificate=lipschitz["certificate"]),
+                findings=tuple(Finding(**finding) for finding in content["hypotheses"]),
+                others=tuple(_other(other) for other in content["others"]),
+                citations=tuple(Citation(**citation) for citation in content["citations"]),
+                version=str(content["lethe"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0]
+            raise InputError(
+                f"not a certificate: {reason}.", source=source, remedy="give a file written by `lethe certify -o` or Certificate.save."
+            ) from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Certificate:
+        """Read a certificate from a file that `save` wrote.
+
+        Raises:
+            InputError: the file cannot be read or holds no certificate.
+        """
+        return cls.from_dict(read_document(path), source=str(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the certificate to a .json (or .yaml) file, whole or not at all."""
+        write_document(path, self.to_dict())
+
+
+def _other(content: dict[str, Any]) -> Other:
+    epsilon = content["epsilon"]
+    return Other(
+        theorem=content["theorem"], status=content["status"], epsilon=None if epsilon is None else float(epsilon), why=content["why"]
+    )
+
+
+def _finite(value: float | None) -> float | str | None:
+    return "inf" if value == float("inf") else value
+
+
+def _why_not(other: Other) -> str:
+    epsilon = "" if other.epsilon is None else f": epsilon = {shown(other.epsilon)}"
+    status = "" if other.status in ("looser", "dominated") else f"{other.status}: "
+    return f"not {other.theorem:<18} {status}{other.why}{epsilon}"

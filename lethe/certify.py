@@ -1,0 +1,92 @@
+"""certify: try every theorem on a run, keep the smallest epsilon, record why not the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lethe.certificate import Certificate, Other
+from lethe.errors import InputError
+from lethe.hypotheses import first_failure
+from lethe.run import Run
+from lethe.theorems.base import Bound, Theorem
+from lethe.theorems.registry import ALL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One theorem's answer on one run: its bound, or why it does not apply."""
+
+    theorem: Theorem
+    bound: Bound | None
+    reason: str
+
+
+def judge(run: Run, theorems: Sequence[Theorem] = ALL) -> tuple[Verdict, ...]:
+    """Every theorem's answer on `run`; the expensive half of `certify`, which no delta enters.
+
+    Raises:
+        InputError: the run's noise is still to be planned.
+    """
+    if run.noise_multiplier is None:
+        raise InputError("noise_multiplier: null; this run has no noise yet.", remedy="set it, or let `lethe plan` find it.")
+    verdicts: list[Verdict] = []
+    for theorem in theorems:
+        failure = first_failure(theorem.examine(run))
+        if failure is not None:
+            verdicts.append(Verdict(theorem=theorem, bound=None, reason=failure.detail))
+        else:
+            verdicts.append(Verdict(theorem=theorem, bound=theorem.bound(run), reason=""))
+    return tuple(verdicts)
+
+
+def require_delta(delta: float) -> float:
+    """`delta` as a float if it lies in (0, 1).
+
+    Raises:
+        InputError: it does not.
+    """
+    if not 0 < float(delta) < 1:
+        raise InputError(f"delta: got {delta!r}; it needs a number between 0 and 1.", remedy="take about 1 / (10 records), such as 1e-5.")
+    return float(delta)
+
+
+def certify(run: Run, delta: float) -> Certificate:
+    """The smallest epsilon that can be proved of what `run` releases.
+
+    Args:
+        run: the training run, planned or recorded.
+        delta: in (0, 1).
+    Returns:
+        A certificate: the theorem with the smallest epsilon of all that apply, its hypotheses, and every other theorem with its epsilon
+        or the reason against it. An infinite epsilon is a possible answer: it says that the run is not private.
+    Raises:
+        InputError: delta is outside (0, 1), or the run has no noise yet.
+    """
+    delta = require_delta(delta)
+    verdicts = judge(run)
+    epsilons = {verdict.theorem.name: verdict.bound.guarantee.epsilon(delta) for verdict in verdicts if verdict.bound is not None}
+    # Composition applies to every run, so there is always a best; min() keeps the registry's order on ties.
+    best = min((verdict for verdict in verdicts if verdict.bound is not None), key=lambda verdict: epsilons[verdict.theorem.name])
+    assert best.bound is not None
+    others = tuple(
+        _other(verdict, epsilons.get(verdict.theorem.name), epsilons[best.theorem.name]) for verdict in verdicts if verdict is not best
+    )
+    return Certificate(
+        run=run,
+        delta=delta,
+        epsilon=epsilons[best.theorem.name],
+        theorem=best.theorem.name,
+        guarantee=best.bound.guarantee,
+        lipschitz=best.bound.lipschitz,
+        findings=best.theorem.examine(run),
+        others=others,
+        citations=best.theorem.citations,
+    )
+
+
+def _other(verdict: Verdict, epsilon: float | None, best: float) -> Other:
+    if epsilon is None:
+        return Other(theorem=verdict.theorem.name, status="refused", epsilon=None, why=verdict.reason)
+    why = "applies, but looser" if epsilon > best else "applies, and says the same"
+    return Other(theorem=verdict.theorem.name, status="looser", epsilon=epsilon, why=why)

@@ -1,0 +1,50 @@
+"""What a theorem needs of a run, and what was found: checked, enforced and declared are never blurred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Status = Literal["holds", "fails"]
+Evidence = Literal["checked", "enforced", "declared"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One hypothesis, looked at for one run.
+
+    Args:
+        name: the hypothesis, in two or three words.
+        status: "holds" or "fails".
+        evidence: "checked" (computed from the run), "enforced" (the code that trains makes it so), "declared" (the user says so).
+        detail: what was found, with its numbers.
+        source: the field of the run it was read from, for a hypothesis that fails.
+        remedy: what to do about a hypothesis that fails.
+    """
+
+    name: str
+    status: Status
+    evidence: Evidence
+    detail: str
+    source: str = ""
+    remedy: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name, status, evidence and detail."""
+        return {key: value for key, value in asdict(self).items() if key not in ("source", "remedy")}
+
+
+def holds(name: str, detail: str, *, evidence: Evidence = "checked") -> Finding:
+    """A hypothesis that holds."""
+    return Finding(name=name, status="holds", evidence=evidence, detail=detail)
+
+
+def fails(name: str, detail: str, *, source: str, remedy: str) -> Finding:
+    """A hypothesis that fails, which only a check can find."""
+    return Finding(name=name, status="fails", evidence="checked", detail=detail, source=source, remedy=remedy)
+
+
+def first_failure(findings: Iterable[Finding]) -> Finding | None:
+    """The first hypothesis that fails, if any."""
+    return next((finding for finding in findings if finding.status == "fails"), None)

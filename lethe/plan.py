@@ -1,0 +1,74 @@
+"""plan: fill in the smallest noise that meets a privacy target."""
+
+from __future__ import annotations
+
+from lethe.calculus.calibration import smallest
+from lethe.calculus.scaling import noise_scaled
+from lethe.certificate import Certificate
+from lethe.certify import certify, judge, require_delta
+from lethe.errors import CalibrationError, InputError
+from lethe.run import Run
+
+# Relative width to which the noise is found; the answer is its upper end.
+_TOLERANCE = 1e-7
+
+
+def plan(run: Run, epsilon: float, delta: float) -> Run:
+    """The same run with the smallest noise whose certificate meets (epsilon, delta).
+
+    A number (or null) as noise_multiplier is replaced; a list or a schedule keeps its shape and is scaled.
+
+    Args:
+        run: the run; its noise is only a shape.
+        epsilon: the target, > 0.
+        delta: in (0, 1).
+    Returns:
+        The run with its noise filled in. `certify(result, delta).epsilon <= epsilon` has been evaluated, not assumed.
+    Raises:
+        InputError: epsilon or delta out of range, or a noise schedule that is zero everywhere.
+        CalibrationError: no amount of noise of this shape meets the target.
+    """
+    return plan_with_certificate(run, epsilon, delta)[0]
+
+
+def plan_with_certificate(run: Run, epsilon: float, delta: float) -> tuple[Run, Certificate]:
+    """As `plan`, with the certificate of the planned run."""
+    delta = require_delta(delta)
+    if not 0 < float(epsilon) < float("inf"):
+        raise InputError(f"epsilon: got {epsilon!r}; it needs a finite number > 0.")
+    shape = _shape(run)
+    # Every guarantee scales with the noise in closed form, so each theorem judges the run once, whatever the number of trials.
+    factors: list[float] = []
+    for verdict in judge(shape):
+        if verdict.bound is None or verdict.bound.guarantee.epsilon(delta) == float("inf"):
+            continue
+        guarantee = verdict.bound.guarantee
+        factors.append(
+            smallest(
+                lambda factor, guarantee=guarantee: noise_scaled(guarantee, factor).epsilon(delta), epsilon, start=1.0, tolerance=_TOLERANCE
+            )
+        )
+    if not factors:
+        raise CalibrationError(
+            f"no noise of this shape makes run {run.run_id} ({epsilon:g}, {delta:g})-DP: some touch is followed by no noise at all.",
+            source=f"noise_multiplier and noise_at = {run.noise_at}",
+            remedy="put noise after the last touch of every record, or at every step.",
+        )
+    factor = min(factors)
+    planned = shape.with_noise_scaled(factor)
+    certificate = certify(planned, delta)
+    while certificate.epsilon > epsilon:  # the scaled run's own rounding can cost the last digits
+        factor *= 1 + _TOLERANCE
+        planned = shape.with_noise_scaled(factor)
+        certificate = certify(planned, delta)
+    return planned, certificate
+
+
+def _shape(run: Run) -> Run:
+    if run.noise_multiplier is None or isinstance(run.noise_multiplier, float):
+        return run.replace(noise_multiplier=1.0)
+    if not run.noise_multipliers.any():
+        raise InputError(
+            "noise_multiplier: a schedule of zeros has no shape to scale.", remedy="give positive values, or null for a constant."
+        )
+    return run

@@ -1,0 +1,157 @@
+"""Only the last iterate released: the optimal shift."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
+from lethe.certificate import Citation, StepConstant
+from lethe.hypotheses import Finding, fails, holds
+from lethe.run import Run
+from lethe.schedules import Array
+from lethe.theorems import positions
+from lethe.theorems.base import Bound, Theorem
+from lethe.theorems.composition import gradient_bound
+from lethe.theorems.reshuffled import reshuffled
+from lethe.theorems.steps import Steps, step_constants
+
+
+class OptimalShift(Theorem):
+    r"""Privacy of the last iterate by the cheapest shift.
+
+    $$\mu^2 = \min \sum_t a_t^2/\tau_t^2 \quad\text{subject to}\quad z_t = L_t z_{t-1} + s_t - a_t \ge 0,\ z_0 = z_T = 0,$$
+
+    solved exactly for each position of the record: full batches (touched at every step), cyclic (the worst batch slot), shuffled_once and
+    balls_in_bins (the average of $\delta$ over slots), shuffled (the law of $\mu^2$ over slots, rounded up). Random batches get it without
+    credit for the sampling. On a bounded domain the shift may be reset to the diameter at any one time, and with exact batch sizes one
+    step alone proves $\mu = (D + 2\lambda_T C)/\tau_T$ with no smoothness at all.
+    """
+
+    name: ClassVar[str] = "optimal-shift"
+    statement: ClassVar[str] = "The cheapest way to hide one record's shift in the noise of later steps; last iterate only."
+    citations: ClassVar[tuple[Citation, ...]] = (
+        Citation(key="lethe", text="Lethe, docs/theory.md: optimal shift (greatest convex minorant), positions, clipped-step constant."),
+        Citation(key="feldman-2018", text="Feldman et al. 2018, Privacy amplification by iteration, arXiv:1808.06651, Theorem 22."),
+        Citation(
+            key="kong-ribero-2024",
+            text="Kong, Ribero 2024, Privacy of the last iterate in cyclically-sampled DP-SGD on nonconvex composite losses, "
+            "arXiv:2407.05237, Proposition 2.2.",
+        ),
+        Citation(
+            key="bok-2024", text="Bok, Su, Altschuler 2024, Shifted interpolation for differential privacy, arXiv:2403.00278, Lemma C.3."
+        ),
+        Citation(
+            key="balle-wang-2018", text="Balle, Wang 2018, Improving the Gaussian mechanism, arXiv:1805.06530, Theorem 8 (conversion)."
+        ),
+    )
+
+    def examine(self, run: Run) -> tuple[Finding, ...]:
+        """Only the last iterate may be released, and something must be known of the steps: smoothness, or a bounded domain."""
+        findings = [_release(run), gradient_bound(run), *_steps(run), _design(run)]
+        if run.batches.secret:
+            findings.append(holds("secrecy", f"nobody learns {run.batches.secret}", evidence="declared"))
+        return tuple(findings)
+
+    def _bound(self, run: Run) -> Bound:
+        steps = step_constants(run)
+        one_step = _one_step(run)
+        if steps is None:
+            return Bound(
+                guarantee=GDP(one_step), lipschitz=StepConstant(constant=float("inf"), certificate="no smoothness: last step alone")
+            )
+        guarantee = _by_position(run, steps)
+        if steps.slack > 0:
+            guarantee = WithSlack(guarantee, steps.slack)
+        if one_step < float("inf"):
+            guarantee = Tightest((guarantee, GDP(one_step)))
+        return Bound(guarantee=guarantee, lipschitz=steps.constant)
+
+
+def _by_position(run: Run, steps: Steps) -> Guarantee:
+    arrays = (steps.lipschitz, run.sensitivities, run.noise_stds)
+    design, slots = run.batches.design, run.steps_per_pass
+    if design in ("full", "poisson", "without_replacement"):
+        return GDP(positions.every_step(*arrays, diameter=steps.diameter))
+    if design == "cyclic":
+        return GDP(positions.worst_position(*arrays, slots, diameter=steps.diameter)[0])
+    if design == "shuffled":
+        return _mixture(*reshuffled(*arrays, slots, diameter=steps.diameter))
+    return _mixture(*positions.shuffled_once(*arrays, slots, diameter=steps.diameter))
+
+
+def _mixture(mus: Array, weights: Array) -> Guarantee:
+    if mus.min() == mus.max():
+        return GDP(float(mus[0]))
+    return GDPMixture(mus=tuple(mus.tolist()), weights=tuple(weights.tolist()))
+
+
+def _one_step(run: Run) -> float:
+    r"""$(D + 2\lambda_T C)/\tau_T$: whatever the two iterates were, one step brings them no further apart; inf when it does not apply."""
+    exact_size = run.batches.design not in ("poisson", "balls_in_bins")
+    noise = float(run.noise_stds[-1])
+    if not exact_size or np.isinf(run.diameter) or noise == 0:
+        return float("inf")
+    apart = run.diameter + 2 * float(run.step_sizes[-1]) * run.record_bound
+    return apart / noise * (1 + 2.0**-50)
+
+
+def _release(run: Run) -> Finding:
+    if run.release == "last":
+        return holds("release", "only the last iterate is released: no average, no checkpoint, no optimiser state")
+    return fails(
+        "release",
+        "it needs that only the last iterate is released; release is all",
+        source="release = all",
+        remedy="release the last iterate only, or use composition.",
+    )
+
+
+def _steps(run: Run) -> list[Finding]:
+    if run.loss.curvature is None:
+        if not np.isinf(run.diameter) and run.batches.design not in ("poisson", "balls_in_bins"):
+            return [holds("domain", f"diameter {run.diameter:g}, by the proximal step", evidence="enforced")]
+        return [
+            fails(
+                "smoothness",
+                "it needs smooth losses, or a bounded domain with batches of exact size; loss.kind is unknown",
+                source="loss.kind = unknown",
+                remedy="state the loss's smoothness, or add a ball regulariser, or certify by composition.",
+            )
+        ]
+    weak_convexity, smoothness = run.loss.curvature
+    norm = getattr(run.loss, "feature_norm", None)
+    intercept = " and a constant feature 1" if getattr(run.loss, "intercept", False) else ""
+    because = f"features of norm <= {norm:g}{intercept}: " if norm is not None else ""
+    found = [
+        holds(
+            "curvature",
+            f"{because}{run.loss.summary} with curvature in [{0 - weak_convexity:g}, {smoothness:.6g}]",
+            evidence=run.loss.evidence,
+        )
+    ]
+    largest = float(run.step_sizes.max())
+    limit = 2 / smoothness if smoothness > 0 else float("inf")
+    if largest <= limit:
+        found.append(holds("step size", f"{largest:g} <= 2/smoothness = {limit:.6g}"))
+    else:
+        found.append(
+            holds("step size", f"{largest:g} > 2/smoothness = {limit:.6g}: such a step expands, and its constant says by how much")
+        )
+    if not np.isinf(run.diameter):
+        found.append(holds("domain", f"diameter {run.diameter:g}, by the proximal step", evidence="enforced"))
+    return found
+
+
+def _design(run: Run) -> Finding:
+    details = {
+        "full": "full batches: every record at every step",
+        "cyclic": "fixed batches, disjoint, every record once a pass, worst slot",
+        "shuffled_once": "one secret order of disjoint batches, average over slots",
+        "shuffled": "a fresh secret order each pass, law over slots",
+        "balls_in_bins": "one secret bin for each record, average over bins",
+        "poisson": "drawn afresh; as if touched at every step, no credit for the sampling",
+        "without_replacement": "drawn afresh; as if touched at every step, no credit for the sampling",
+    }
+    return holds("batches", details[run.batches.design])

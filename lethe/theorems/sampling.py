@@ -1,0 +1,57 @@
+"""Every iterate released, batches drawn afresh at each step: amplification by sampling."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from lethe.batches import Poisson
+from lethe.calculus.sampled_gaussian import sampled_gaussian
+from lethe.certificate import Citation
+from lethe.hypotheses import Finding, fails, holds
+from lethe.run import Run
+from lethe.theorems.base import Bound, Theorem
+from lethe.theorems.composition import gradient_bound
+
+
+class SampledGaussianMechanism(Theorem):
+    """The sampled Gaussian mechanism, composed over steps numerically.
+
+    Poisson batches: the privacy loss of $(1-q)N(0, z^2) + qN(1, z^2)$ against $N(0, z^2)$, both directions; replace one: against
+    $(1-q)N(0, z^2) + qN(-1, z^2)$. Batches without replacement: the RDP bound of Wang, Balle and Kasiviswanathan with noise z/2, for
+    zero_out as for replace_one, since a batch without the record holds another one in its place.
+    """
+
+    name: ClassVar[str] = "sampled-gaussian"
+    statement: ClassVar[str] = "Numerical composition of the sampled Gaussian mechanism; holds whatever is released."
+    citations: ClassVar[tuple[Citation, ...]] = (
+        Citation(
+            key="mironov-2019",
+            text="Mironov, Talwar, Zhang 2019, Renyi differential privacy of the sampled Gaussian mechanism, arXiv:1908.10530.",
+        ),
+        Citation(
+            key="wang-2019", text="Wang, Balle, Kasiviswanathan 2019, Subsampled Renyi differential privacy, arXiv:1808.00087, Theorem 27."
+        ),
+        Citation(key="dp-accounting", text="Google, dp_accounting: RDP and privacy-loss-distribution accountants."),
+    )
+
+    def examine(self, run: Run) -> tuple[Finding, ...]:
+        """Batches must be drawn afresh and secretly at each step."""
+        design = run.batches.design
+        if design not in ("poisson", "without_replacement"):
+            need = fails(
+                "random batches",
+                f"it needs batches drawn afresh at each step; batches are {design}",
+                source=f"batches.design = {design}",
+                remedy="draw batches by poisson or without_replacement, in the training too.",
+            )
+            return (need,)
+        return (
+            holds("random batches", f"{design}, {run.batch_size} of {run.records} records at each step"),
+            holds("secrecy", f"nobody learns {run.batches.secret}", evidence="declared"),
+            gradient_bound(run),
+        )
+
+    def _bound(self, run: Run) -> Bound:
+        relative = run.noise_multipliers * (run.clip_bound / run.record_bound)
+        design = "poisson" if isinstance(run.batches, Poisson) else "without_replacement"
+        return Bound(guarantee=sampled_gaussian(run.batch_size / run.records, relative, run.neighbours, design))

@@ -1,0 +1,95 @@
+"""The Lipschitz constant of each step of a run: the smallest whose hypotheses hold, and why it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from lethe.certificate import StepConstant
+from lethe.run import Run
+from lethe.schedules import Array
+from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step, ridge_contraction
+
+# Chance, over all batches of a run, that a batch of random size is larger than the size its step constant allows for.
+OVERFILL_SLACK = 1e-18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """The contraction data of a run, one entry a step.
+
+    Args:
+        lipschitz: of step t's map from where the shift of step t-1 is measured (before its proximal step), shape (T,).
+        diameter: how large that shift can be at all, shape (T,), or None when the domain is unbounded.
+        constant: the largest of `lipschitz`, with its reason.
+        slack: the probability with which `lipschitz` may fail, to be added to delta.
+    """
+
+    lipschitz: Array
+    diameter: Array | None
+    constant: StepConstant
+    slack: float
+
+
+def step_constants(run: Run) -> Steps | None:
+    r"""The Lipschitz constants of a run's steps, or None when no smoothness is known.
+
+    The noise of step $t$ comes before its proximal step, so the contraction $1/(1+\lambda_t\kappa)$ of that proximal step counts in
+    the *next* step's constant, and a domain of diameter $D$ bounds the shift, measured before the proximal step, by
+    $D(1+\lambda_t\kappa)$ only.
+
+    A batch of random size (poisson, balls_in_bins) is still divided by the nominal $b$: with $K$ records in it the step is that of a
+    step size $\lambda K/b$. The constants hold for every batch of at most `largest` records, and `slack` bounds the chance of a larger one.
+
+    Reference: docs/theory.md, "The Lipschitz constant of one step".
+    """
+    if run.loss.curvature is None:
+        return None
+    weak_convexity, smoothness = run.loss.curvature
+    largest, slack = _largest_batch(run)
+    sizes = run.step_sizes * (largest / run.batch_size)
+    if not run.clips:
+        raw, why = plain_step(sizes, weak_convexity, smoothness), "no clipping active"
+    elif run.loss.scalar:
+        raw, why = generalised_linear_step(sizes, weak_convexity, smoothness), "clipping keeps its curvature"
+    else:
+        raw, why = clipped_step(sizes, weak_convexity, smoothness), "clipped, by projection"
+    if largest != run.batch_size:
+        raw = np.maximum(raw, 1.0)  # an empty batch moves nothing: no contraction can be counted on
+    contraction = ridge_contraction(run.step_sizes, run.strong_convexity)
+    lipschitz = np.array(raw, dtype=np.float64)
+    lipschitz[1:] *= contraction[:-1]
+    if run.strong_convexity > 0:
+        why += f", proximal ridge {run.strong_convexity:g}"
+    return Steps(
+        lipschitz=lipschitz,
+        diameter=None if np.isinf(run.diameter) else run.diameter / contraction,
+        constant=StepConstant(
+            constant=float(lipschitz[1:].max() if len(lipschitz) > 1 else lipschitz[0]), certificate=f"{run.loss.summary}, {why}"
+        ),
+        slack=slack,
+    )
+
+
+def _largest_batch(run: Run) -> tuple[int, float]:
+    """A size that all batches stay within, and the chance that one does not."""
+    n, b = run.records, run.batch_size
+    if run.batches.design == "poisson":
+        chance, draws = b / n, run.total_steps
+    elif run.batches.design == "balls_in_bins":
+        chance, draws = 1.0 / run.steps_per_pass, run.steps_per_pass
+    else:
+        return b, 0.0
+    if chance >= 1:
+        return n + 1, 0.0
+    # Bin(n + 1, chance) exceeds K + 1 no more often than Bin(n, chance) exceeds K: the 1 covers a neighbour's added record.
+    low, high = b - 1, n
+    while high - low > 1:
+        middle = (low + high) // 2
+        if special.bdtrc(middle, n, chance) * draws <= OVERFILL_SLACK:
+            high = middle
+        else:
+            low = middle
+    return high + 1, OVERFILL_SLACK if high < n else 0.0

@@ -1,0 +1,215 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import DESIGNS, batches, make_run
+from scipy import special
+
+import lethe
+from lethe.documents import read_document
+from lethe.theorems.steps import OVERFILL_SLACK, step_constants
+
+
+def _others(certificate: lethe.Certificate) -> dict[str, tuple[str, float | None, str]]:
+    return {other.theorem: (other.status, other.epsilon, other.why) for other in certificate.others}
+
+
+@pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled", "poisson"])
+def test_the_schema_s_example(design: str) -> None:
+    run = lethe.Run(
+        records=60_000,
+        batches=batches(design, 600),
+        passes=20,
+        step_size=0.5,
+        clip_norm=None,
+        noise_multiplier=10.0,
+        noise_at="every_step",
+        loss=lethe.SoftmaxRegression(feature_norm=1.0),
+        regulariser=None,
+        release="last",
+        neighbours="replace_one",
+    )
+    certificate = lethe.certify(run, delta=1e-5)
+    assert 0 < certificate.epsilon < 1.5
+    assert {certificate.theorem, *_others(certificate)} == {"optimal-shift", "sampled-gaussian", "composition"}
+    assert all(why for _, _, why in _others(certificate).values())
+    if design == "poisson":
+        assert certificate.theorem == "sampled-gaussian"
+    else:
+        status, epsilon, why = _others(certificate)["sampled-gaussian"]
+        assert (status, epsilon) == ("refused", None)
+        assert design in why
+        assert certificate.theorem == "optimal-shift"
+
+
+def test_releasing_every_iterate_refuses_the_optimal_shift() -> None:
+    certificate = lethe.certify(make_run(release="all"), 1e-5)
+    assert certificate.theorem == "composition"
+    assert "release is all" in _others(certificate)["optimal-shift"][2]
+
+
+def test_an_unknown_loss_is_composition_unless_the_domain_is_bounded() -> None:
+    unknown = make_run(loss={"kind": "unknown"}, clip_norm=1.0)
+    assert lethe.certify(unknown, 1e-5).theorem == "composition"
+    tiny = unknown.replace(regulariser=lethe.Ball(radius=1e-3), step_size=0.5)
+    certificate = lethe.certify(tiny, 1e-5)
+    # One step: mu = (D + 2 lambda C) / tau with tau = .5 * 5 * 1 / 10.
+    assert lethe.GDP((2e-3 + 2 * 0.5) / 0.25).epsilon(1e-5) == pytest.approx(_epsilon(certificate, "optimal-shift"), rel=1e-12)
+
+
+def _epsilon(certificate: lethe.Certificate, theorem: str) -> float | None:
+    return certificate.epsilon if certificate.theorem == theorem else _others(certificate)[theorem][1]
+
+
+@pytest.mark.parametrize("design", ["poisson", "balls_in_bins"])
+def test_one_step_on_a_bounded_domain_needs_batches_of_exact_size(design: str) -> None:
+    run = make_run(batches=batches(design, 10), loss={"kind": "unknown"}, clip_norm=1.0, regulariser={"kind": "ball", "radius": 1e-3})
+    status, epsilon, why = _others(lethe.certify(run, 1e-5))["optimal-shift"]
+    assert (status, epsilon) == ("refused", None)
+    assert "exact size" in why
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_no_noise_is_infinite_and_says_so(design: str) -> None:
+    certificate = lethe.certify(make_run(batches=batches(design, 10), noise_multiplier=0.0), 1e-5)
+    assert certificate.epsilon == math.inf
+    assert "NOT PRIVATE" in certificate.explain()
+    assert certificate.to_dict()["epsilon"] == "inf"
+
+
+def test_no_noise_after_the_last_touch_is_infinite() -> None:
+    listed = [5.0] * 49 + [0.0]
+    certificate = lethe.certify(make_run(noise_multiplier=listed), 1e-5)
+    assert certificate.epsilon == math.inf  # cyclic: the record of the last slot
+    average = lethe.certify(make_run(noise_multiplier=listed, batches=batches("shuffled_once", 10)), 1e-5)
+    assert average.epsilon == math.inf  # it is in the last slot with probability 1/10 > delta
+    assert 0.1 < average.delta_at(50.0) < 0.2
+
+
+def test_noise_at_pass_ends_costs_what_one_touch_a_pass_costs() -> None:
+    # theory.md section 6: for L = 1 the pass is one map, mu^2 = sum over passes of (s/tau)^2, whatever the order inside.
+    for design in ("cyclic", "shuffled_once", "shuffled"):
+        certificate = lethe.certify(make_run(batches=batches(design, 10), noise_at="pass_ends"), 1e-5)
+        assert certificate.theorem == "optimal-shift"
+        assert certificate.epsilon == pytest.approx(lethe.GDP(math.sqrt(5) * 2 / 5.0).epsilon(1e-5), rel=1e-9)
+
+
+def test_noise_at_pass_ends_with_expanding_steps() -> None:
+    # theory.md section 6: constant L: a pass moves by at most s L^(l-1) and has constant L^l; the engine over passes bounds it.
+    run = make_run(noise_at="pass_ends", loss={"kind": "smooth", "smoothness": 0.2, "gradient_bound": 1.0})
+    expansion = 1 + 0.5 * 0.2
+    touch = 2 / 5.0
+    exact = math.sqrt(5) * touch * expansion**9  # L > 1: nothing merges, each pass pays for itself
+    guarantee = lethe.certify(run, 1e-5).guarantee
+    assert isinstance(guarantee, lethe.GDP)
+    assert guarantee.mu == pytest.approx(exact, rel=1e-9)
+
+
+def test_a_step_beyond_the_hypothesis_expands_and_the_certificate_says_so() -> None:
+    certificate = lethe.certify(make_run(step_size=6.0), 1e-5)  # 2/M = 4
+    assert certificate.theorem == "optimal-shift"
+    assert certificate.lipschitz is not None
+    assert certificate.lipschitz.constant == pytest.approx(2.0)  # |1 - 6/2|
+    assert any("expands" in finding.detail for finding in certificate.findings)
+    assert certificate.epsilon > lethe.certify(make_run(step_size=4.0), 1e-5).epsilon
+
+
+def test_a_ridge_contracts_from_the_next_step_on() -> None:
+    run = make_run(regulariser={"kind": "ridge", "strength": 0.4}, steps=2, batches={"design": "full"})
+    contraction = 1 / (1 + 0.5 * 0.4)
+    # Two full-batch steps, L_2 = contraction: z_1 = s merges or not; brute force over a_1 in [0, s].
+    touch = 2 / 5.0
+    first = np.linspace(0, 1, 200_001)
+    cost = first**2 + (1 + contraction * (1 - first)) ** 2
+    guarantee = lethe.certify(run, 1e-5).guarantee
+    assert isinstance(guarantee, lethe.GDP)
+    assert guarantee.mu == pytest.approx(touch * math.sqrt(cost.min()), rel=1e-8)
+
+
+def test_a_contracting_prox_does_not_shrink_a_bounded_domain() -> None:
+    """The reset of the shift is measured before the prox: with ridge and ball it is D (1 + lambda kappa), not D."""
+    radius, strength, step = 0.05, 4.0, 0.5
+    run = make_run(
+        regulariser=[{"kind": "ridge", "strength": strength}, {"kind": "ball", "radius": radius}],
+        loss={"kind": "convex", "smoothness": 0.0, "gradient_bound": 1.0},
+        steps=30,
+        step_size=step,
+        noise_multiplier=1.0,
+        batches={"design": "full"},
+        records=10,
+    )
+    # Two iterates at opposite ends of the ball, one linear step with noise tau = .05: they stay D apart, plus the touch s = 2 lambda / n.
+    steps = step_constants(run)
+    assert steps is not None
+    assert steps.diameter is not None
+    assert steps.lipschitz[-1] * steps.diameter[-2] == pytest.approx(2 * radius, rel=1e-12)
+
+
+def test_certificates_survive_a_file(tmp_path: Path) -> None:
+    for design in DESIGNS:
+        certificate = lethe.certify(make_run(batches=batches(design, 10), noise_multiplier=3.0), 1e-5)
+        certificate.save(tmp_path / "certificate.json")
+        again = lethe.Certificate.load(tmp_path / "certificate.json")
+        assert again.epsilon == certificate.epsilon
+        assert again.epsilon_at(1e-7) == certificate.epsilon_at(1e-7)  # bit for bit
+        assert again.delta_at(1.0) == certificate.delta_at(1.0)
+        assert again.run == certificate.run
+        assert again.explain() == certificate.explain()
+        assert read_document(tmp_path / "certificate.json")["epsilon"] == certificate.epsilon
+
+
+def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "certificate.json"
+    for text in ("{}", '{"epsilon": 1}', '{"lipschitz": 3, "run": {}}'):
+        path.write_text(text)
+        with pytest.raises(lethe.InputError, match="not a certificate"):
+            lethe.Certificate.load(path)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 2.0, math.nan])
+def test_delta_out_of_range(delta: float) -> None:
+    with pytest.raises(lethe.InputError, match="delta"):
+        lethe.certify(make_run(), delta)
+
+
+def test_a_run_without_noise_yet_is_not_certified() -> None:
+    with pytest.raises(lethe.InputError, match="no noise yet"):
+        lethe.certify(make_run(noise_multiplier=None), 1e-5)
+
+
+def test_the_step_constant_allows_for_overfull_random_batches() -> None:
+    """A random batch is divided by the nominal size: K records act as a step size times K/b, so L = 1 needs room above b."""
+    run = make_run(records=2000, batches=batches("poisson", 100), step_size=3.0, passes=5)
+    steps = step_constants(run)
+    assert steps is not None
+    assert steps.slack == OVERFILL_SLACK
+    fixed = step_constants(run.replace(batches=lethe.WithoutReplacement(size=100)))
+    assert fixed is not None
+    assert fixed.slack == 0
+    assert fixed.constant.constant == 1.0
+    # h = 3 * .5 = 1.5 at the nominal size; the largest batch allowed for is K with P(Bin(2000, .05) > K) * 100 steps <= 1e-18.
+    counts = np.arange(100, 400)
+    largest = counts[np.flatnonzero(special.bdtrc(counts, 2000, 0.05) * 100 <= OVERFILL_SLACK)[0]] + 1
+    assert steps.constant.constant == pytest.approx(abs(1 - 1.5 * largest / 100), rel=1e-12)
+    assert steps.constant.constant > 1
+
+
+def test_balls_in_bins_is_the_average_over_bins() -> None:
+    bins = lethe.certify(make_run(records=2000, batches=batches("balls_in_bins", 100), step_size=0.5), 1e-5)
+    once = lethe.certify(make_run(records=2000, batches=batches("shuffled_once", 100), step_size=0.5), 1e-5)
+    # Same positions; only the slack for overfull bins separates them.
+    assert once.epsilon <= bins.epsilon <= once.epsilon * (1 + 1e-9)
+
+
+def test_explain_reads_like_a_page() -> None:
+    text = lethe.certify(make_run(), 1e-5).explain()
+    first, second, *rest = text.splitlines()
+    assert first.startswith("(")
+    assert "replace one, last iterate only." in first
+    assert "50 steps" in first
+    assert second.startswith("by  optimal-shift")
+    assert "GDP" in second
+    assert any(line.strip().startswith("declared") and "norm <= 1" in line for line in rest)
+    assert any(line.startswith("not composition") and "looser" in line for line in rest)
+    assert "arXiv:1808.06651" in lethe.certify(make_run(), 1e-5).cite()

@@ -1,0 +1,44 @@
+import math
+
+import pytest
+from helpers import DESIGNS, SCHEDULES, batches, make_run
+
+import lethe
+
+
+@pytest.mark.parametrize("release", ["last", "all"])
+@pytest.mark.parametrize("design", DESIGNS)
+def test_a_plan_meets_its_target_and_wastes_nothing(design: str, release: str) -> None:
+    planned = lethe.plan(make_run(batches=batches(design, 10), release=release, noise_multiplier=None), epsilon=1.0, delta=1e-5)
+    assert lethe.certify(planned, 1e-5).epsilon <= 1.0
+    assert lethe.certify(planned.with_noise_scaled(1 - 1e-5), 1e-5).epsilon > 1.0
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES[1:])
+def test_a_schedule_keeps_its_shape(schedule: object) -> None:
+    run = make_run(noise_multiplier=schedule)
+    planned = lethe.plan(run, epsilon=0.5, delta=1e-6)
+    ratio = planned.noise_multipliers / run.noise_multipliers
+    assert ratio == pytest.approx(ratio[0], rel=1e-12)
+    assert lethe.certify(planned, 1e-6).epsilon == pytest.approx(0.5, rel=1e-5)
+    assert lethe.certify(planned, 1e-6).epsilon <= 0.5
+
+
+def test_pass_ends_and_extreme_targets() -> None:
+    for epsilon, delta in [(1e-4, 1e-5), (50.0, 1e-12), (1.0, 1e-200)]:
+        planned = lethe.plan(make_run(noise_at="pass_ends", noise_multiplier=None), epsilon=epsilon, delta=delta)
+        assert lethe.certify(planned, delta).epsilon == pytest.approx(epsilon, rel=1e-5)
+        assert lethe.certify(planned, delta).epsilon <= epsilon
+
+
+def test_planning_what_cannot_be_private() -> None:
+    with pytest.raises(lethe.CalibrationError, match="no noise of this shape"):
+        lethe.plan(make_run(noise_multiplier=[1.0] * 49 + [0.0]), 1.0, 1e-5)
+    with pytest.raises(lethe.InputError, match="no shape to scale"):
+        lethe.plan(make_run(noise_multiplier=[0.0] * 50), 1.0, 1e-5)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-5), (-1.0, 1e-5), (math.nan, 1e-5), (math.inf, 1e-5), (1.0, 0.0), (1.0, 1.0)])
+def test_targets_out_of_range(epsilon: float, delta: float) -> None:
+    with pytest.raises(lethe.InputError, match=r"epsilon|delta"):
+        lethe.plan(make_run(), epsilon, delta)

@@ -1,0 +1,238 @@
+"""A fresh order in every pass, against all paths of small runs and samples of large ones."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from time import perf_counter
+
+import numpy as np
+import pytest
+from oracles import gaussian_delta, mixture_delta, mixture_epsilon, weights
+from test_positions import homogeneous, random_passes
+
+from lethe.theorems import positions, shift
+from lethe.theorems.reshuffled import touch_by_touch
+from lethe.theorems.squared_law import SquaredLaw
+from lethe.theorems.touch_costs import bucket_starts
+
+EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
+
+
+def touched_at(places: tuple[int, ...], steps: int, size: int) -> list[int]:
+    return [t for t in (e * size + place for e, place in enumerate(places)) if t < steps]
+
+
+def paid_one_by_one(factors: np.ndarray, touches: np.ndarray, noise: np.ndarray, times: list[int]) -> float:
+    """sum R^2 / V from each touch to the step before the next, by its definition."""
+    total = 0.0
+    for first, end in pairwise([*times, factors.size]):
+        w = weights(factors[first:end])
+        rise, run = w[0] * touches[first], float(np.sum((w * noise[first:end]) ** 2))
+        total += 0.0 if rise == 0.0 else np.inf if run == 0.0 else rise**2 / run
+    return total
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_never_below_the_mean_over_all_paths(seed: int) -> None:
+    factors, touches, noise, size = random_passes(seed + 100)
+    size = min(size, 4)
+    steps = min(factors.size, 4 * size - seed % 2)  # at most 4^4 paths, with and without a partial last pass
+    factors, touches, noise = factors[:steps], touches[:steps], noise[:steps]
+    if seed % 3 == 0:
+        noise = np.where(np.arange(steps) % size == size - 1, noise + 0.5, 0.0)  # noise at pass ends only
+    diameter = None if seed % 5 else 0.7
+    paths = [touched_at(places, steps, size) for places in product(range(size), repeat=-(-steps // size))]
+    exact = [shift.solve(factors, np.where(np.isin(np.arange(steps), times), touches, 0.0), noise, diameter).mu for times in paths]
+    one_by_one = np.sqrt([paid_one_by_one(factors, touches, noise, times) for times in paths])
+    found = positions.reshuffled(factors, touches, noise, size, diameter)
+    unpooled = touch_by_touch(factors, touches, noise, size)
+    for mus, probabilities in (found, unpooled):
+        assert (np.diff(mus) >= 0).all()
+        assert probabilities.sum() == pytest.approx(1.0, abs=1e-12)  # as many roundings as there are cells
+    for epsilon in EPSILONS:
+        # The slack is the rounding of the means here.
+        assert mixture_delta(*found, epsilon) >= gaussian_delta(exact, epsilon).mean() * (1 - 1e-12) - 1e-15
+        truth = gaussian_delta(one_by_one, epsilon).mean()
+        assert mixture_delta(*unpooled, epsilon) >= truth * (1 - 1e-12) - 1e-15
+        # Rounded up by 1 % of mu^2, which is about 1 % of delta or more where delta is small.
+        assert mixture_delta(*unpooled, epsilon) <= truth * 1.05 + 1e-7
+    assert positions.worst_path(factors, touches, noise, size, diameter) >= max(exact) * (1 - 1e-12)
+    assert found[0][-1] <= positions.worst_path(factors, touches, noise, size, diameter) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("left_out", [0, 1, 7, 9])
+def test_a_long_run_is_the_mixture_over_its_last_touch(left_out: int) -> None:
+    # L = 1, passes of 10: virtual touches at the ends of the earlier passes, one true touch at j in the last (docs/theory.md, section 4).
+    size, passes = 10, 40
+    steps = size * passes - left_out
+    noise = np.random.default_rng(left_out).uniform(0.5, 2.0, steps)
+    last_size = size - left_out
+
+    def ending(e: int, j: int) -> float:
+        touches = np.zeros(steps)
+        touches[np.arange(1, e + 1) * size - 1] = 1.0
+        touches[e * size + j] = 1.0
+        return shift.solve(np.ones(steps), touches, noise).mu
+
+    mus = [ending(passes - 1, j) for j in range(last_size)]
+    probabilities = [1 / size] * last_size
+    if left_out:
+        mus += [ending(passes - 2, j) for j in range(size)]
+        probabilities += [left_out / size / size] * size
+    found = positions.reshuffled(np.ones(steps), np.ones(steps), noise, size)
+    for epsilon in EPSILONS:
+        assert mixture_delta(*found, epsilon) == pytest.approx(mixture_delta(mus, probabilities, epsilon), rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("size", [110, 300])
+def test_positions_in_buckets_against_all_pairs(size: int) -> None:
+    generator = np.random.default_rng(size)
+    steps = 2 * size
+    factors, touches, noise = generator.uniform(0.99, 1.02, steps), generator.uniform(0.2, 1, steps), generator.uniform(0.5, 2, steps)
+    w = weights(factors)
+    rise, run = w * touches, np.concatenate(([0.0], np.cumsum((w * noise) ** 2)))  # both relative to the end: the ratio is the same
+    first, second = np.arange(size)[:, None], size + np.arange(size)[None, :]
+    squared = rise[first] ** 2 / (run[second] - run[first]) + rise[second] ** 2 / (run[-1] - run[second])
+    found = touch_by_touch(factors, touches, noise, size)
+    for epsilon in (0.0, 0.5, 1.0, 2.0):
+        truth = gaussian_delta(np.sqrt(squared).ravel(), epsilon).mean()
+        # Touches of random size differ within a bucket by up to a factor 5, and the largest counts.
+        assert truth <= mixture_delta(*found, epsilon) <= 2 * truth
+    constant = touch_by_touch(np.ones(steps), np.ones(steps), np.ones(steps), size)
+    gaps = second - first
+    truth = mixture_epsilon(np.sqrt(1 / gaps + 1 / (steps - second)).ravel(), np.full(size * size, 1 / size**2), 1e-5)
+    assert truth <= mixture_epsilon(*constant, 1e-5) <= 1.02 * truth  # buckets are fine where costs are high
+
+
+# theory.md section 3: Monte Carlo over positions of the touches paid one by one, with its standard error (L = 1, delta = 1e-5), beside
+# the values of one shuffle and of no shuffle.
+SAMPLED = [
+    ((40, 5, 2 / 3), 2.286, 0.001, 2.906),
+    ((100, 50, 0.2), 0.691, 0.001, 0.903),
+    ((40, 50, 2 / 3), 4.216, 0.002, 4.349),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "sampled", "error", "cyclic"), SAMPLED)
+def test_touch_by_touch_against_the_sampled_values(shape: tuple[int, int, float], sampled: float, error: float, cyclic: float) -> None:
+    run = homogeneous(*shape, 1.0)
+    unpooled = mixture_epsilon(*touch_by_touch(*run), 1e-5)
+    assert sampled - 3 * error <= unpooled <= 1.02 * sampled
+    # Pooling is worth much: the bound that is used is smaller, and never above the worst path.
+    assert mixture_epsilon(*positions.reshuffled(*run), 1e-5) < unpooled
+    assert mixture_epsilon([positions.worst_path(*run)], [1.0], 1e-5) == pytest.approx(cyclic, abs=5.1e-4)
+
+
+def pooled_paths(size: int, passes: int, ratio: float, count: int, seed: int) -> np.ndarray:
+    """The optimal mu of `count` random paths with L = 1, equally many for each last position."""
+    generator = np.random.default_rng(seed)
+    places = generator.integers(0, size, (count, passes))
+    places[:, -1] = np.arange(count) % size
+    squared = np.empty(count)
+    for i, times in enumerate(places + size * np.arange(passes)):
+        stack: list[tuple[float, float]] = []
+        for run in np.diff(np.append(times, size * passes)).tolist():
+            rise = 1.0
+            while stack and stack[-1][0] * run >= rise * stack[-1][1]:
+                rise, run = rise + stack[-1][0], run + stack.pop()[1]
+            stack.append((rise, run))
+        squared[i] = sum(rise**2 / run for rise, run in stack)
+    return ratio * np.sqrt(squared)
+
+
+@pytest.mark.parametrize(("size", "passes", "ratio", "within"), [(40, 5, 2 / 3, 1.01), (20, 20, 1.0, 1.02), (40, 50, 2 / 3, 1.02)])
+def test_between_the_sampled_optimum_and_a_little_above(size: int, passes: int, ratio: float, within: float) -> None:
+    epsilon = mixture_epsilon(*positions.reshuffled(*homogeneous(size, passes, ratio, 1.0)), 1e-5)
+    deltas = gaussian_delta(pooled_paths(size, passes, ratio, 200 * size, seed=size), epsilon)
+    # 1e-5 is a bound on the mean: below it by more than four standard errors would refute it.
+    assert deltas.mean() - 4 * deltas.std() / np.sqrt(deltas.size) <= 1e-5
+    # And it is not loose: an epsilon smaller by `within` would be refuted.
+    smaller = gaussian_delta(pooled_paths(size, passes, ratio, 200 * size, seed=size), epsilon / within)
+    assert smaller.mean() + 4 * smaller.std() / np.sqrt(smaller.size) > 1e-5
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_runs_by_monte_carlo(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    size, passes = int(generator.integers(5, 15)), int(generator.integers(3, 8))
+    steps = size * passes - int(generator.integers(0, size))
+    factors, touches, noise = generator.uniform(0.9, 1.1, steps), generator.uniform(0, 1, steps), generator.uniform(0.5, 2, steps)
+    found = positions.reshuffled(factors, touches, noise, size)
+    unpooled = touch_by_touch(factors, touches, noise, size)
+    paths = [touched_at(tuple(places), steps, size) for places in generator.integers(0, size, (1500, passes)).tolist()]
+    exact = [shift.solve(factors, np.where(np.isin(np.arange(steps), times), touches, 0.0), noise).mu for times in paths]
+    one_by_one = np.sqrt([paid_one_by_one(factors, touches, noise, times) for times in paths])
+    for (mus, probabilities), sample in ((found, exact), (unpooled, one_by_one)):
+        for epsilon in (0.1, 1.0, 2.0):
+            deltas = gaussian_delta(sample, epsilon)
+            assert mixture_delta(mus, probabilities, epsilon) >= deltas.mean() - 4 * deltas.std() / np.sqrt(deltas.size)
+
+
+def test_many_batches_lie_in_buckets_that_cover_them() -> None:
+    for size in (1, 2, 64, 96, 97, 100, 1000, 100_000):
+        first = bucket_starts(size)
+        assert first[0] == 0
+        assert (np.diff(first) > 0).all()
+        assert first[-1] < size
+        assert first.size <= 97
+        if size <= 96:
+            assert first.size == size
+        else:
+            widths = np.diff(np.append(first, size))
+            assert widths[0] == widths[-1] == 1
+            assert widths.max() <= max(2, size / 8)
+
+
+def test_a_grid_made_coarser_never_loses_mass_and_never_moves_it_down() -> None:
+    # Costs a thousand times the step and more: the window must be made coarser on the way.
+    generator = np.random.default_rng(0)
+    law = SquaredLaw.start(np.full(3, 1 / 3), step=1e-4, ceiling=np.inf, moves=6)
+    sums = np.zeros((3, 1))
+    for _ in range(5):
+        costs = generator.exponential(size=(3, 3)) ** 3
+        law = law.moved(costs, np.full(3, 1 / 3))
+        sums = np.stack([np.concatenate([sums[i] + costs[i, j] for i in range(3)]) for j in range(3)])
+    last = np.zeros(3)
+    values, probabilities = law.ended(last, np.full(3, np.inf))
+    assert probabilities.sum() == pytest.approx(1.0, abs=1e-12)
+    exact = np.sort(sums.ravel())
+    for level in np.linspace(0, exact[-1], 50):
+        assert probabilities[values > level].sum() >= (exact > level).mean() - 1e-9  # what is raised at the bottom is within that
+    mean = float(probabilities[:-3] @ values[:-3])
+    assert exact.mean() <= mean <= exact.mean() * 1.02
+
+
+def test_one_batch_a_pass_is_every_step() -> None:
+    run = [0.9] * 10, [1.0] * 10, [1.0] * 10
+    mus, probabilities = positions.reshuffled(*run, 1)
+    assert mixture_delta(mus, probabilities, 1.0) == pytest.approx(gaussian_delta(shift.solve(*run).mu, 1.0)[0], rel=1e-9)
+
+
+def test_nothing_touched_costs_nothing() -> None:
+    mus, probabilities = positions.reshuffled([1.0] * 8, [0.0] * 8, [1.0] * 8, 4)
+    assert float(mus @ probabilities) == 0.0
+
+
+def test_a_short_run_may_miss_the_record() -> None:
+    # T = 3 of l = 5 batches: missed with probability 2/5, else one touch with 3, 2 or 1 steps of noise.
+    mus, probabilities = positions.reshuffled([1.0] * 3, [1.0] * 3, [1.0] * 3, 5)
+    assert mixture_delta(mus, probabilities, 0.5) == pytest.approx(gaussian_delta(np.sqrt([1 / 3, 1 / 2, 1.0]), 0.5).sum() / 5, rel=1e-12)
+    assert probabilities[mus == 0.0].sum() == pytest.approx(0.4, abs=1e-12)
+
+
+def test_without_noise_at_the_end_some_positions_are_lost() -> None:
+    noise = np.ones(12)
+    noise[-1] = 0.0
+    mus, probabilities = positions.reshuffled(np.ones(12), np.ones(12), noise, 4)
+    assert probabilities[np.isinf(mus)].sum() == pytest.approx(0.25, abs=1e-12)  # touched by the very last step
+    assert positions.worst_path(np.ones(12), np.ones(12), noise, 4) == np.inf
+
+
+@pytest.mark.slow
+def test_the_law_of_large_runs_is_fast_enough() -> None:
+    # Aims on a free core: 4 s and 3 s; three times that on a shared one.
+    for shape, limit in (((40, 200, 2 / 3), 12.0), ((100, 50, 0.2), 9.0)):
+        begin = perf_counter()
+        touch_by_touch(*homogeneous(*shape, 1.0))
+        assert perf_counter() - begin < limit
