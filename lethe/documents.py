@@ -19,6 +19,7 @@ import yaml
 
 from lethe.errors import InputError
 
+_LONG_LIST = 1000
 _YAML_SUFFIXES = {".yaml", ".yml"}
 _BARE_EXPONENT = re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
 
@@ -84,8 +85,17 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def to_json(content: object, *, indent: int | None = 2) -> str:
-    """Strict JSON text; floats as their shortest exact form, so that a round trip changes no bit."""
-    return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False) + "\n"
+    """Strict JSON text; floats as their shortest exact form, so that a round trip changes no bit.
+
+    A document with a long list stands on one line: nobody reads it by eye, and indenting it takes longer than certifying it.
+    """
+    return json.dumps(content, indent=None if _holds_long_list(content) else indent, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _holds_long_list(content: object) -> bool:
+    if isinstance(content, dict):
+        return any(_holds_long_list(entry) for entry in content.values())
+    return isinstance(content, list) and (len(content) > _LONG_LIST or any(_holds_long_list(entry) for entry in content))
 
 
 def write_document(path: str | os.PathLike[str], content: dict[str, Any]) -> None:

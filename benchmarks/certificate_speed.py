@@ -1,0 +1,97 @@
+"""How long a certificate takes, start-up included, against dp_accounting composing distinct noise levels.
+
+    python benchmarks/certificate_speed.py [--repeat 3]
+
+Each of our rows is a fresh `lethe certify` process on a JSON file with a different step size and a different noise at every step, cyclic
+batches, worst position. The rival composes distinct Gaussian noise levels in a fresh process too (it has no last-iterate accounting).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import lethe
+
+RIVAL = """
+import sys
+import numpy as np
+import dp_accounting
+from dp_accounting import rdp
+count, sampled = int(sys.argv[1]), sys.argv[2] == "poisson"
+events = [dp_accounting.GaussianDpEvent(float(z)) for z in np.linspace(50.0, 100.0, count)]
+if sampled:
+    events = [dp_accounting.PoissonSampledDpEvent(0.01, event) for event in events]
+accountant = rdp.RdpAccountant()
+accountant.compose(dp_accounting.ComposedDpEvent(events))
+print(accountant.get_epsilon(1e-5))
+"""
+
+
+def write_run(path: Path, steps: int, slots: int) -> None:
+    random = np.random.default_rng(steps)
+    lethe.Run(
+        records=10 * slots,
+        batches=lethe.Cyclic(size=10),
+        steps=steps,
+        step_size=random.uniform(0.5, 1.0, steps),
+        noise_multiplier=random.uniform(50.0, 100.0, steps),
+        loss=lethe.ConvexLoss(smoothness=0.1),
+        clip_norm=1.0,
+    ).save(path)
+
+
+def seconds(command: list[str], repeat: int) -> tuple[float, str]:
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times), done.stdout
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--repeat", type=int, default=3)
+    repeat = arguments.parse_args().repeat
+    table = Table(title=f"wall seconds, start-up included, median of {repeat}")
+    for column in ("what", "steps", "batches a pass", "seconds", "peak MB", "seconds beyond start-up"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    certify = [sys.executable, "-m", "lethe", "certify", "--delta", "1e-5", "--json"]
+    startup, _ = seconds([sys.executable, "-m", "lethe", "--version"], repeat)
+    table.add_row("lethe --version", "-", "-", f"{startup:.2f}", "-", "0")
+    beyond: dict[tuple[int, int], float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.json"
+        for steps, slots in track(
+            [(steps, slots) for steps in (10**4, 10**5, 10**6) for slots in (1, 100, 10_000)], description="certifying", transient=True
+        ):
+            write_run(path, steps, slots)
+            measured, _ = seconds([*certify, str(path)], repeat)
+            # The largest child so far: rows come in growing order, so this is the row's own peak or an upper bound of it.
+            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+            beyond[steps, slots] = measured - startup
+            table.add_row("lethe certify", f"{steps:.0e}", str(slots), f"{measured:.2f}", f"<= {peak:.0f}", f"{measured - startup:.2f}")
+    for count, kind in ((10_000, "gaussian"), (200, "poisson")):
+        measured, _ = seconds([sys.executable, "-c", RIVAL, str(count), kind], 1)
+        table.add_row(f"dp_accounting RDP, distinct noise, {kind}", f"{count:.0e}", "-", f"{measured:.2f}", "-", "-")
+    Console(width=120).print(table)
+    for slots in (1, 100, 10_000):
+        slope = math.log(beyond[10**6, slots] / beyond[10**4, slots]) / math.log(100)
+        print(f"slope of log seconds over log steps, 1e4 to 1e6, {slots} batches a pass: {slope:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""The command `lethe`: verbs only, every one a call of the library."""
+
+from lethe.cli.app import main
+
+__all__ = ["main"]

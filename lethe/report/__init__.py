@@ -1,0 +1,1 @@
+"""Pages: tables and plots of numbers computed elsewhere."""

@@ -1,0 +1,33 @@
+"""The import order of the tree, what importing lethe loads, and the public names."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import lethe
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_import_contracts_hold() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([lint, "--config", ROOT / "pyproject.toml", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_importing_lethe_stays_light() -> None:
+    heavy = ("torch", "sklearn", "matplotlib", "sqlalchemy", "dp_accounting", "pyarrow", "scipy.stats")
+    code = f"import sys, lethe; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_exists_once() -> None:
+    assert len(set(lethe.__all__)) == len(lethe.__all__)
+    assert all(hasattr(lethe, name) for name in lethe.__all__)
+    assert {"Run", "certify", "plan", "GDP", "Cyclic", "SoftmaxRegression", "Certificate"} <= set(lethe.__all__)
+
+
+def test_no_file_is_a_heap() -> None:
+    heaps = [f"{path.name}: {lines}" for path in ROOT.glob("lethe/**/*.py") if (lines := len(path.read_text().splitlines())) > 400]
+    assert heaps == []

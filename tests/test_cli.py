@@ -1,0 +1,120 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import batches, make_run
+from typer.testing import CliRunner
+
+import lethe
+from lethe.cli.app import app, main
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    make_run().save(path)
+    return path
+
+
+def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    """Exit status of the real entry point, with its error handling."""
+    monkeypatch.setattr(sys, "argv", ["lethe", *map(str, words)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
+def test_certify_json_is_the_documented_object(run_file: Path) -> None:
+    result = runner.invoke(app, ["certify", str(run_file), "--delta", "1e-5", "--json"])
+    content = json.loads(result.stdout)
+    assert set(content) == {
+        "epsilon",
+        "delta",
+        "theorem",
+        "guarantee",
+        "neighbours",
+        "release",
+        "lipschitz",
+        "hypotheses",
+        "others",
+        "citations",
+        "run",
+        "lethe",
+    }
+    assert content["epsilon"] == lethe.certify(make_run(), 1e-5).epsilon
+    assert set(content["lipschitz"]) == {"constant", "certificate"}
+    assert {"name", "status", "evidence", "detail"} == set(content["hypotheses"][0])
+    assert {"theorem", "status", "epsilon", "why"} == set(content["others"][0])
+
+
+@pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled", "poisson"])
+def test_certify_all_gives_a_reason_for_every_theorem(tmp_path: Path, design: str) -> None:
+    path = tmp_path / "run.yaml"
+    make_run(batches=batches(design, 10)).save(path)
+    result = runner.invoke(app, ["certify", str(path), "--delta", "1e-5", "--all"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    for name in ("optimal-shift", "sampled-gaussian", "composition", "used"):
+        assert name in result.stdout
+
+
+def test_plan_writes_a_run_that_meets_the_target(run_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "planned.yaml"
+    result = runner.invoke(app, ["plan", str(run_file), "--epsilon", "1", "--delta", "1e-5", "--json", "-o", str(out)])
+    content = json.loads(result.stdout)
+    assert set(content) == {"noise_multiplier", "run", "certificate"}
+    assert content["certificate"]["epsilon"] <= 1
+    assert lethe.Run.load(out).noise_multiplier == content["noise_multiplier"]
+
+
+def test_explain_repeats_what_certify_said(run_file: Path, tmp_path: Path) -> None:
+    certificate = tmp_path / "certificate.json"
+    first = runner.invoke(app, ["certify", str(run_file), "--delta", "1e-5", "-o", str(certificate)])
+    second = runner.invoke(app, ["explain", str(certificate)])
+    assert first.stdout.strip() in second.stdout
+    assert "arXiv" in second.stdout
+
+
+def test_bad_input_is_one_message_and_status_2(
+    run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(run_file.read_text().replace("step_size", "stepsize"))
+    out = tmp_path / "out.json"
+    for words in (
+        ["certify", broken, "--delta", "1e-5", "-o", out],
+        ["certify", run_file, "--delta", "2", "-o", out],
+        ["certify", tmp_path / "missing.yaml", "--delta", "1e-5", "-o", out],
+        ["plan", run_file, "--epsilon", "-1", "--delta", "1e-5", "-o", out],
+        ["explain", run_file],
+    ):
+        assert _call(monkeypatch, *words) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("lethe: ")
+        assert "Traceback" not in captured.err
+    assert not out.exists()
+
+
+def test_interrupting_is_not_a_traceback(run_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lethe.cli.app.certify_run", interrupt)
+    assert _call(monkeypatch, "certify", run_file, "--delta", "1e-5") == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "lethe", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == lethe.__version__
+
+
+def test_every_verb_is_documented() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text()
+    for command in app.registered_commands:
+        assert command.callback is not None
+        assert f"lethe {command.callback.__name__}" in page
