@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise, product
-from time import perf_counter
 
 import numpy as np
 import pytest
@@ -227,12 +226,3 @@ def test_without_noise_at_the_end_some_positions_are_lost() -> None:
     mus, probabilities = positions.reshuffled(np.ones(12), np.ones(12), noise, 4)
     assert probabilities[np.isinf(mus)].sum() == pytest.approx(0.25, abs=1e-12)  # touched by the very last step
     assert positions.worst_path(np.ones(12), np.ones(12), noise, 4) == np.inf
-
-
-@pytest.mark.slow
-def test_the_law_of_large_runs_is_fast_enough() -> None:
-    # Aims on a free core: 4 s and 3 s; three times that on a shared one.
-    for shape, limit in (((40, 200, 2 / 3), 12.0), ((100, 50, 0.2), 9.0)):
-        begin = perf_counter()
-        touch_by_touch(*homogeneous(*shape, 1.0))
-        assert perf_counter() - begin < limit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import sqrt
-from time import perf_counter
 
 import numpy as np
 import pytest
@@ -51,11 +50,12 @@ def test_a_million_steps_of_the_hardest_pattern(last: str) -> None:
     touches, noise = np.linspace(1.0, 2.0, steps), np.ones(steps)
     touches[-1] = 1e-9 if last == "tiny" else 0.0
     noise[-1] = 1.0 if last == "tiny" else 1e6  # so much noise that all million steps become one segment, one by one
-    begin = perf_counter()
-    mu = shift.solve(np.ones(steps), touches, noise).mu
-    # 1.5 s is the aim on a free core; four times that on a shared one. Quadratic pooling would take hours.
-    assert perf_counter() - begin < 6.0
-    if last == "noisy":
+    mu = shift.solve(np.ones(steps), touches, noise).mu  # quadratic pooling would take hours
+    if last == "tiny":
+        end = 10_000  # the last touch pools with some two thousand before it; slopes further left increase and stay apart
+        short = shift.solve(np.ones(end), touches[-end:], noise[-end:]).mu
+        assert mu == pytest.approx(sqrt(np.sum(touches[:-end] ** 2) + short**2), rel=1e-8)
+    else:
         assert mu == pytest.approx(touches.sum() / sqrt(np.sum(noise**2)), rel=1e-8)
 
 
@@ -65,8 +65,6 @@ def test_a_million_steps_of_all_kinds(size: int) -> None:
     steps = 10**6
     generator = np.random.default_rng(size)
     run = generator.uniform(0.9, 1.1, steps), generator.uniform(0, 1, steps), generator.uniform(0.5, 2, steps)
-    begin = perf_counter()
     mu, worst = positions.worst_position(*run, size)
-    assert perf_counter() - begin < 6.0  # as above
     alone = shift.solve(run[0], np.where(np.arange(steps) % size == worst - 1, run[1], 0.0), run[2]).mu
     assert mu == pytest.approx(alone, rel=1e-8)  # twice the documented excess
