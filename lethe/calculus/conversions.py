@@ -163,10 +163,10 @@ def _smallest(candidates: FloatArray, alpha: FloatArray) -> tuple[float, float]:
     return max(float(candidates[best]), 0.0), float(alpha[best])
 
 
-def _rdp_candidates(alpha: FloatArray, bound: FloatArray, offset: FloatArray, slope: FloatArray) -> FloatArray:
-    """bound + offset + slope / (alpha - 1), raised by the rounding error of its terms."""
-    tail = slope / (alpha - 1.0)
-    return bound + offset + tail + 8.0 * _EPS * (bound + np.abs(offset) + np.abs(tail))
+def _rdp_candidates(alpha: FloatArray, bound: FloatArray, terms: list[FloatArray]) -> FloatArray:
+    """bound + the terms, raised by the rounding error of each: terms may cancel, their errors do not."""
+    magnitude = bound + np.sum(np.abs(terms), axis=0)
+    return bound + np.sum(terms, axis=0) + 8.0 * _EPS * magnitude
 
 
 def _trivial_rdp(alpha: FloatArray, bound: FloatArray, target: float) -> tuple[float, float] | None:
@@ -197,8 +197,8 @@ def rdp_epsilon(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[flo
     (alpha, bound), target = rdp_curve(orders, values), require_delta(delta)
     if (trivial := _trivial_rdp(alpha, bound, target)) is not None:
         return trivial
-    offset = np.log(alpha - 1.0) - np.log(alpha)
-    return _smallest(_rdp_candidates(alpha, bound, offset, -(math.log(target) + np.log(alpha))), alpha)
+    excess, log_alpha = alpha - 1.0, np.log(alpha)
+    return _smallest(_rdp_candidates(alpha, bound, [np.log(excess), -log_alpha, -math.log(target) / excess, -log_alpha / excess]), alpha)
 
 
 def rdp_epsilon_mironov(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[float, float]:
@@ -210,7 +210,7 @@ def rdp_epsilon_mironov(orders: ArrayLike, values: ArrayLike, delta: float) -> t
     (alpha, bound), target = rdp_curve(orders, values), require_delta(delta)
     if (trivial := _trivial_rdp(alpha, bound, target)) is not None:
         return trivial
-    return _smallest(_rdp_candidates(alpha, bound, np.zeros_like(alpha), np.full_like(alpha, -math.log(target))), alpha)
+    return _smallest(_rdp_candidates(alpha, bound, [-math.log(target) / (alpha - 1.0)]), alpha)
 
 
 def rdp_delta(orders: ArrayLike, values: ArrayLike, epsilon: float) -> float:
@@ -239,9 +239,9 @@ def rdp_delta(orders: ArrayLike, values: ArrayLike, epsilon: float) -> float:
 
 def _log_cks_delta(excess: FloatArray, bound: FloatArray, level: float) -> FloatArray:
     r"""Logarithm of the bound of `rdp_delta` at $\alpha = 1 + $ excess, raised by the rounding error of its terms."""
-    ratio = np.log(excess) - np.log1p(excess)
-    magnitude = excess * (bound + level + np.abs(ratio)) + np.log1p(excess)
-    return excess * (bound - level + ratio) - np.log1p(excess) + 8.0 * _EPS * magnitude
+    log_excess, log_alpha = np.log(excess), np.log1p(excess)
+    magnitude = excess * (bound + level + np.abs(log_excess) + log_alpha) + log_alpha
+    return excess * (bound - level + log_excess - log_alpha) - log_alpha + 8.0 * _EPS * magnitude
 
 
 def _delta_from_log(logarithm: float) -> float:
@@ -273,8 +273,9 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     if not 0.0 < high < math.inf:
         return zcdp_epsilon_simple(budget, target)
     excess = crossing(lambda s: log_inverse - math.log1p(s) - budget * s * s, 0.0, high, resolution=1e-9 * high, gap_failing=log_inverse)
-    terms = (budget, budget * excess, math.log(excess) - math.log1p(excess), (log_inverse - math.log1p(excess)) / excess)
-    rounding = 8.0 * _EPS * (math.fsum(abs(term) for term in terms) + (log_inverse + math.log1p(excess)) / excess)
+    log_alpha = math.log1p(excess)
+    terms = (budget, budget * excess, math.log(excess), -log_alpha, log_inverse / excess, -log_alpha / excess)
+    rounding = 8.0 * _EPS * math.fsum(abs(term) for term in terms)
     return min(max(math.fsum(terms) + rounding, 0.0), zcdp_epsilon_simple(budget, target))
 
 
