@@ -20,10 +20,13 @@ class Batches(Noun):
         design: the name in a Run document.
         fixed: every pass uses each batch slot once; only the order may be secret.
         removable: removing a record leaves all other records' batches as they were, so add-or-remove neighbours make sense.
+        exact_size: every batch holds exactly the nominal number of records.
+        secret: what nobody may learn, if anything, for the design's own guarantee to hold.
     """
 
     fixed: ClassVar[bool]
     removable: ClassVar[bool]
+    exact_size: ClassVar[bool] = True
     secret: ClassVar[str] = ""
     design: ClassVar[str]
 
@@ -93,6 +96,7 @@ class Poisson(_Sized):
 
     fixed: ClassVar[bool] = False
     removable: ClassVar[bool] = True
+    exact_size: ClassVar[bool] = False
     secret: ClassVar[str] = "which records each step draws"
     design: ClassVar[str] = "poisson"
 
@@ -114,6 +118,7 @@ class BallsInBins(_Sized):
 
     fixed: ClassVar[bool] = True
     removable: ClassVar[bool] = True
+    exact_size: ClassVar[bool] = False
     secret: ClassVar[str] = "the bin of each record"
     design: ClassVar[str] = "balls_in_bins"
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 from lethe._version import __version__
 from lethe.calculus.guarantees import Guarantee, guarantee_from_dict
 from lethe.calculus.shown import shown
 from lethe.documents import read_document, write_document
 from lethe.errors import InputError
-from lethe.hypotheses import Finding
+from lethe.hypotheses import Evidence, Finding, Status
 from lethe.run import Run
 
 OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided"]
@@ -108,8 +108,12 @@ class Certificate:
         step = f"Lipschitz constant of a step {self.lipschitz.constant:.7g} ({self.lipschitz.certificate})" if self.lipschitz else ""
         lines.append("    ".join(part for part in (f"by  {self.theorem}", step, self.guarantee.describe()) if part))
         width = max((len(finding.name) for finding in self.findings), default=0)
-        lines += [f"    {finding.evidence:<8}   {finding.name:<{width}}   {finding.detail}" for finding in self.findings]
+        lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {finding.detail}" for finding in self.findings]
         lines += [_why_not(other) for other in self.others]
+        if self.delta * run.records >= 1:
+            lines.append(
+                f"note: delta >= 1/records = {1 / run.records:.1g}: such a delta allows one record in {run.records} to be published whole."
+            )
         return "\n".join(lines)
 
     def cite(self) -> str:
@@ -146,26 +150,18 @@ class Certificate:
             InputError: a key is missing or holds what no certificate holds.
         """
         try:
-            lipschitz = content["lipschitz"]
-            return cls(
-                run=Run.from_document(content["run"]),
-                delta=float(content["delta"]),
-                epsilon=float(content["epsilon"]),
-                theorem=str(content["theorem"]),
-                guarantee=guarantee_from_dict(content["guarantee"]),
-                lipschitz=None
-                if lipschitz is None
-                else StepConstant(constant=float(lipschitz["constant"]), certificate=lipschitz["certificate"]),
-                findings=tuple(Finding(**finding) for finding in content["hypotheses"]),
-                others=tuple(_other(other) for other in content["others"]),
-                citations=tuple(Citation(**citation) for citation in content["citations"]),
-                version=str(content["lethe"]),
-            )
+            loaded = _parsed(cls, content)
+            _refuse_contradictions(loaded, content)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0]
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
             raise InputError(
                 f"not a certificate: {reason}.", source=source, remedy="give a file written by `lethe certify -o` or Certificate.save."
             ) from error
+        return loaded
+
+    def with_finding(self, finding: Finding) -> Certificate:
+        """The same certificate with one more finding, such as what the training adds to what the run says."""
+        return replace(self, findings=(*self.findings, finding))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Certificate:
@@ -181,11 +177,61 @@ class Certificate:
         write_document(path, self.to_dict())
 
 
+def _parsed(cls: type[Certificate], content: dict[str, Any]) -> Certificate:
+    lipschitz = content["lipschitz"]
+    return cls(
+        run=Run.from_document(content["run"]),
+        delta=float(content["delta"]),
+        epsilon=float(content["epsilon"]),
+        theorem=_text(content["theorem"]),
+        guarantee=guarantee_from_dict(content["guarantee"]),
+        lipschitz=None
+        if lipschitz is None
+        else StepConstant(constant=float(lipschitz["constant"]), certificate=_text(lipschitz["certificate"])),
+        findings=tuple(Finding(**{key: _text(value) for key, value in finding.items()}) for finding in content["hypotheses"]),
+        others=tuple(_other(other) for other in content["others"]),
+        citations=tuple(Citation(key=_text(entry["key"]), text=_text(entry["text"])) for entry in content["citations"]),
+        version=_text(content["lethe"]),
+    )
+
+
+def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None:
+    """What a certificate says twice must agree, above all its epsilon with its guarantee."""
+    if not 0 < loaded.delta < 1:
+        raise ValueError(f"delta is {loaded.delta:g}")
+    if loaded.epsilon != loaded.guarantee.epsilon(loaded.delta):
+        raise ValueError(
+            f"epsilon is {loaded.epsilon:g}, but its guarantee gives {loaded.guarantee.epsilon(loaded.delta):g} at delta = {loaded.delta:g}"
+        )
+    for name, said in (("neighbours", loaded.run.neighbours), ("release", loaded.run.release)):
+        if content[name] != said:
+            raise ValueError(f"{name} is {content[name]!r}, but its run says {said!r}")
+    for finding in loaded.findings:
+        if finding.status not in get_args(Status) or finding.evidence not in get_args(Evidence):
+            raise ValueError(f"the hypothesis {finding.name!r} is neither of the known status nor of known evidence")
+    for other in loaded.others:
+        if other.status not in get_args(OtherStatus):
+            raise ValueError(f"the status of {other.theorem!r} is {other.status!r}")
+
+
+def _text(value: object) -> Any:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} stands where text is needed")
+    return value
+
+
 def _other(content: dict[str, Any]) -> Other:
     epsilon = content["epsilon"]
     return Other(
-        theorem=content["theorem"], status=content["status"], epsilon=None if epsilon is None else float(epsilon), why=content["why"]
+        theorem=_text(content["theorem"]),
+        status=_text(content["status"]),
+        epsilon=None if epsilon is None else float(epsilon),
+        why=_text(content["why"]),
     )
+
+
+def _label(finding: Finding) -> str:
+    return finding.evidence if finding.status == "holds" else "FAILS"
 
 
 def _finite(value: float | None) -> float | str | None:

@@ -12,6 +12,9 @@ from lethe.run import Run
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.registry import ALL
 
+# Two versions may round differently; a claim may be smaller than a fresh one by no more than that.
+_RECHECK = 1e-6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -28,7 +31,7 @@ def judge(run: Run, theorems: Sequence[Theorem] = ALL) -> tuple[Verdict, ...]:
     Raises:
         InputError: the run's noise is still to be planned.
     """
-    if run.noise_multiplier is None:
+    if require_run(run).noise_multiplier is None:
         raise InputError("noise_multiplier: null; this run has no noise yet.", remedy="set it, or let `lethe plan` find it.")
     verdicts: list[Verdict] = []
     for theorem in theorems:
@@ -40,15 +43,48 @@ def judge(run: Run, theorems: Sequence[Theorem] = ALL) -> tuple[Verdict, ...]:
     return tuple(verdicts)
 
 
+def require_run(run: Run) -> Run:
+    """`run` itself if it is a Run.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(run, Run):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            f"run: got {type(run).__name__}; it needs a lethe.Run.", remedy="build one with lethe.Run(...) or lethe.Run.load(path)."
+        )
+    return run
+
+
 def require_delta(delta: float) -> float:
     """`delta` as a float if it lies in (0, 1).
 
     Raises:
         InputError: it does not.
     """
-    if not 0 < float(delta) < 1:
+    number = _as_number(delta)
+    if not 0 < number < 1:
         raise InputError(f"delta: got {delta!r}; it needs a number between 0 and 1.", remedy="take about 1 / (10 records), such as 1e-5.")
-    return float(delta)
+    return number
+
+
+def require_epsilon(epsilon: float) -> float:
+    """`epsilon` as a float if it is finite and > 0.
+
+    Raises:
+        InputError: it is not.
+    """
+    number = _as_number(epsilon)
+    if not 0 < number < float("inf"):
+        raise InputError(f"epsilon: got {epsilon!r}; it needs a finite number > 0.")
+    return number
+
+
+def _as_number(value: object) -> float:
+    try:
+        return float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
 
 
 def certify(run: Run, delta: float) -> Certificate:
@@ -88,5 +124,24 @@ def certify(run: Run, delta: float) -> Certificate:
 def _other(verdict: Verdict, epsilon: float | None, best: float) -> Other:
     if epsilon is None:
         return Other(theorem=verdict.theorem.name, status="refused", epsilon=None, why=verdict.reason)
-    why = "applies, but looser" if epsilon > best else "applies, and says the same"
+    if epsilon == float("inf"):
+        why = "applies, but gives no bound"
+    else:
+        why = "applies, but looser" if epsilon > best else "applies, and says the same"
     return Other(theorem=verdict.theorem.name, status="looser", epsilon=epsilon, why=why)
+
+
+def recheck(certificate: Certificate) -> None:
+    """Certify the certificate's run again and compare.
+
+    Raises:
+        InputError: what it claims does not follow from its run.
+    """
+    fresh = certify(certificate.run, certificate.delta)
+    if certificate.epsilon < fresh.epsilon * (1 - _RECHECK) or certificate.theorem not in {theorem.name for theorem in ALL}:
+        raise InputError(
+            f"this certificate claims epsilon = {certificate.epsilon:g} by {certificate.theorem}; "
+            f"from its run follows epsilon = {fresh.epsilon:g} by {fresh.theorem}.",
+            source=f"written by lethe {certificate.version}, read by lethe {fresh.version}",
+            remedy="do not rely on it; certify the run again.",
+        )

@@ -71,7 +71,9 @@ def centred_digits() -> Table:
     return replace(table, features=rest, name="digits, centred")
 
 
-def load_table(path: str | os.PathLike[str], target: str | None = None, *, task: Task | None = None) -> Table:
+def load_table(
+    path: str | os.PathLike[str], target: str | None = None, *, task: Task | None = None, classes: Sequence[str] | None = None
+) -> Table:
     """Read features and targets from a .npz, .csv or .parquet file.
 
     Args:
@@ -79,11 +81,12 @@ def load_table(path: str | os.PathLike[str], target: str | None = None, *, task:
             data and target; features with more than two axes are flattened to rows.
         target: the target's column; for npz the target's array, such as y_test (then x_test holds the features).
         task: None: text, true/false and integer targets are classes, other numbers are real targets.
+        classes: the public list of classes, numbered in this order; None: those found in the file, sorted, which tells what occurs in it.
     Returns:
-        The table; classes are sorted and numbered from 0.
+        The table; classes are numbered from 0.
     Raises:
-        InputError: a file that cannot be read, an unknown target, text or missing values among the features (row and column named), or
-            fewer than two classes.
+        InputError: a label that is not among `classes`, a file that cannot be read, an unknown target, text or missing values among the
+            features (row and column named), or fewer than two classes.
         MissingExtraError: pyarrow is not installed (csv and parquet).
     """
     file = Path(path)
@@ -96,7 +99,7 @@ def load_table(path: str | os.PathLike[str], target: str | None = None, *, task:
         features, targets = _read_columns(file, suffix, target)
     else:
         raise InputError(f"{file.name} ends in {file.suffix!r}; a table ends in .npz, .csv or .parquet.")
-    return _table(file, features, targets, task)
+    return _table(file, features, targets, task, classes)
 
 
 def split(table: Table, test_fraction: float, seed: int) -> tuple[Table, Table]:
@@ -231,7 +234,7 @@ def _missing(file: Path, row: int, column: object) -> InputError:
     )
 
 
-def _table(file: Path, features: npt.NDArray[Any], targets: npt.NDArray[Any], task: Task | None) -> Table:
+def _table(file: Path, features: npt.NDArray[Any], targets: npt.NDArray[Any], task: Task | None, classes: Sequence[str] | None) -> Table:
     if features.dtype.kind not in "fiub":
         raise InputError(f"features have type {features.dtype}; they need real numbers.", source=str(file))
     numbers = features.astype(np.float64)
@@ -247,7 +250,7 @@ def _table(file: Path, features: npt.NDArray[Any], targets: npt.NDArray[Any], ta
         task = "regression" if values.dtype.kind == "f" else "classification"
     if task == "regression":
         return Table(features=numbers, targets=_real(file, values), classes=None, name=file.stem)
-    names, encoded = _numbered(file, values)
+    names, encoded = _numbered(file, values) if classes is None else _numbered_as(file, values, classes)
     return Table(features=numbers, targets=encoded, classes=len(names), name=file.stem, class_names=names)
 
 
@@ -262,9 +265,28 @@ def _real(file: Path, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return numbers
 
 
+def _numbered_as(file: Path, values: npt.NDArray[Any], classes: Sequence[str]) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
+    names = tuple(str(name) for name in classes)
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise InputError(f"classes: got {list(names)}; they need at least two different names.")
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = [str(value) for value in values.tolist()]
+    for row, label in enumerate(labels):
+        if label not in numbers:
+            raise InputError(
+                f"row {row}: the label {label!r} is none of the classes {', '.join(names)}.",
+                source=str(file),
+                remedy="drop the row, or list every class that may occur.",
+            )
+    return names, np.array([numbers[label] for label in labels], dtype=np.int64)
+
+
 def _numbered(file: Path, values: npt.NDArray[Any]) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
     if values.dtype.kind == "f":
-        _real(file, values)
+        if not np.all(_real(file, values) == np.floor(values)):
+            raise InputError(
+                "the target holds measurements, not classes.", source=str(file), remedy="choose a column of labels, or least squares."
+            )
     elif values.dtype.kind in "OU":
         texts: Sequence[object] = values.tolist()
         empty = [row for row, text in enumerate(texts) if not isinstance(text, str) or not text]

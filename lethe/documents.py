@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +20,41 @@ from lethe.errors import InputError
 
 _LONG_LIST = 1000
 _YAML_SUFFIXES = {".yaml", ".yml"}
-_BARE_EXPONENT = re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
+# Numbers and truth values as YAML 1.2 and JSON have them. YAML 1.1, PyYAML's own, reads 1e-5 as text, 1:30 as 90, 010 as 8, no as false.
+_SCALARS = {
+    "tag:yaml.org,2002:int": (re.compile(r"^[-+]?\d+$"), "-+0123456789"),
+    "tag:yaml.org,2002:float": (re.compile(r"^[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?$"), "-+0123456789."),
+    "tag:yaml.org,2002:bool": (re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), "tTfF"),
+    "tag:yaml.org,2002:null": (re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+}
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader that reads 1e-5 as a float and refuses a key given twice."""
+    """SafeLoader that reads scalars as YAML 1.2 does and refuses a key given twice."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  # PyYAML's own name and type
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        _refuse_duplicates(keys)
+        _refuse_duplicates(self.construct_object(key, deep=True) for key, _ in node.value)
         return super().construct_mapping(node, deep=deep)
 
 
-_StrictLoader.add_implicit_resolver("tag:yaml.org,2002:float", _BARE_EXPONENT, list("-+0123456789."))
+for _tag, (_pattern, _first) in _SCALARS.items():
+    _StrictLoader.add_implicit_resolver(_tag, _pattern, list(_first))
+
+
+def _decimal(loader: _StrictLoader, node: Any) -> int:
+    return int(str(loader.construct_scalar(node)))
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _decimal)
 
 
 def _refuse_duplicates(keys: Iterable[object]) -> None:
     seen: set[object] = set()
     for key in keys:
+        if not isinstance(key, str):
+            raise InputError(f"the key {key!r} is not text.", remedy="name every entry.")
         if key in seen:
             raise InputError(f"the key {key!r} is given twice.", remedy="keep one of the two.")
         seen.add(key)
@@ -53,6 +69,18 @@ def _refuse_constant(text: str) -> float:
     raise InputError(f"{text} is not a number a document may hold.", remedy="write a finite number.")
 
 
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """`path` as a Path.
+
+    Raises:
+        InputError: it is no path.
+    """
+    try:
+        return Path(path)
+    except TypeError as error:
+        raise InputError(f"path: got {type(path).__name__}; it needs the path of a file.") from error
+
+
 def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read one mapping from a .json, .yaml or .yml file.
 
@@ -63,10 +91,10 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         InputError: no such file, an unknown suffix, text that cannot be parsed, a key given twice, or no mapping at the top.
     """
-    file = Path(path)
+    file = as_path(path)
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{file} cannot be read: {error}.", remedy="give the path of a readable YAML or JSON file.") from error
     try:
         if file.suffix.lower() == ".json":
@@ -75,10 +103,10 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
             content = yaml.load(text, Loader=_StrictLoader)
         else:
             raise InputError(f"{file.name} ends in {file.suffix!r}; a document ends in .json, .yaml or .yml.")
-    except (json.JSONDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{file} is not valid: {error}", remedy="mend the text at the place named.") from error
     except InputError as error:
         raise InputError(error.what, source=str(file), remedy=error.remedy) from error
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"{file} is not valid: {error}", remedy="mend the text at the place named.") from error
     if not isinstance(content, dict):
         raise InputError(f"{file} holds {type(content).__name__}; it needs key: value pairs at the top.")
     return content
@@ -104,7 +132,7 @@ def write_document(path: str | os.PathLike[str], content: dict[str, Any]) -> Non
     Raises:
         InputError: an unknown suffix, or a folder that cannot be written.
     """
-    file = Path(path)
+    file = as_path(path)
     if file.suffix.lower() == ".json":
         text = to_json(content)
     elif file.suffix.lower() in _YAML_SUFFIXES:
@@ -130,7 +158,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, usual_mode(0o666))
         os.replace(temporary, file)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
@@ -141,51 +169,8 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         raise
 
 
-def write_folder(path: str | os.PathLike[str], files: Mapping[str, bytes], *, replace_if_holds: str | None = None) -> None:
-    """Write a folder of files, whole or not at all: a temporary neighbour, then a rename.
-
-    Args:
-        path: the folder; its parent must exist.
-        files: name -> content; names may contain one level of sub-folder, "runs/a.yaml".
-        replace_if_holds: an existing folder is replaced only if it holds a file of this name, that is, if we wrote it.
-    Raises:
-        InputError: the folder exists and is not ours to replace, or its parent cannot be written.
-    """
-    folder = Path(path)
-    require_new_folder(folder, replace_if_holds=replace_if_holds)
-    try:
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error}.", remedy="give a path in an existing folder you may write to.") from error
-    try:
-        for name, content in files.items():
-            file = temporary / name
-            file.parent.mkdir(exist_ok=True)
-            file.write_bytes(content)
-        os.chmod(temporary, 0o777 & ~_umask())
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(temporary, folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def require_new_folder(path: str | os.PathLike[str], *, replace_if_holds: str | None = None) -> None:
-    """Refuse a folder that `write_folder` would refuse; to be asked before long work, not after it.
-
-    Raises:
-        InputError: it exists and does not hold the file that marks it as ours, or its parent does not exist.
-    """
-    folder = Path(path)
-    if not folder.parent.is_dir():
-        raise InputError(f"{folder.parent} is not a folder.", source=str(folder), remedy="create it, or give another path.")
-    if folder.exists() and not (replace_if_holds and (folder / replace_if_holds).is_file()):
-        raise InputError(f"{folder} exists already.", remedy="give a folder that does not exist yet.")
-
-
-def _umask() -> int:
-    # The mask can only be read by setting it; mkstemp's 0600 would otherwise stick to every file we write.
-    mask = os.umask(0)
+def usual_mode(mode: int) -> int:
+    """What the process's mask leaves of a file mode: temporary files are born private and should not stay so."""
+    mask = os.umask(0)  # the mask can only be read by setting it
     os.umask(mask)
-    return mask
+    return mode & ~mask

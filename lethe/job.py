@@ -9,17 +9,35 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BeforeValidator, Field, InstanceOf
+from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
 from lethe.certificate import Certificate
 from lethe.certify import certify
 from lethe.datasets import Table, centred_digits, load_table, split
-from lethe.documents import read_document, require_new_folder, to_json, write_folder
+from lethe.documents import read_document, to_json
 from lethe.errors import InputError
+from lethe.folders import require_new_folder, write_folder
+from lethe.hypotheses import Finding, fails, holds
 from lethe.noun import Noun
 from lethe.plan import plan
 from lethe.run import Run
 from lethe.train import Trained, fit_linear
+
+FROM_DATA = "from_data"
+
+
+def _as_mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"got {value!r}; it needs a mapping.")
+    return {str(key): entry for key, entry in value.items()}
+
+
+def _as_classes(value: Any) -> tuple[str, ...] | None:
+    if value is None or value == FROM_DATA:
+        return () if value == FROM_DATA else None
+    if isinstance(value, list | tuple) and all(isinstance(name, str | int) and not isinstance(name, bool) for name in value):
+        return tuple(str(name) for name in value)
+    raise InputError(f"got {value!r}; it needs a list of class names, or {FROM_DATA}.")
 
 
 class Privacy(Noun):
@@ -30,17 +48,27 @@ class Privacy(Noun):
 
 
 class Data(Noun):
-    """Where the records are: `path` null means scikit-learn's digits."""
+    """Where the records are.
+
+    Args:
+        path: a .csv, .parquet or .npz file; null: scikit-learn's digits.
+        target: the column (or array) to predict.
+        classes: the public list of classes, or "from_data", which says that the classes found there are public knowledge.
+        test_fraction: of the rows, in [0, 1), kept for testing.
+    """
 
     path: str | None = None
     target: str | None = None
+    classes: Annotated[tuple[str, ...] | None, BeforeValidator(_as_classes)] = None
     test_fraction: float = Field(default=0.2, ge=0, lt=1)
 
-
-def _as_mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InputError(f"got {value!r}; it needs a mapping.")
-    return {str(key): entry for key, entry in value.items()}
+    @model_validator(mode="after")
+    def _complete(self) -> Data:
+        if self.path is None and (self.target is not None or self.classes is not None):
+            raise InputError("path: missing; a target or classes belong to a file of yours.", remedy="name the file, or drop both.")
+        if self.path is not None and self.target is None:
+            raise InputError("target: missing; name the column (or array) to predict.")
+        return self
 
 
 def _as_data(value: Any) -> Data:
@@ -89,10 +117,18 @@ class Job(Noun):
         table = self._table()
         train, test = split(table, self.data.test_fraction, seed=self.seed or 0) if self.data.test_fraction > 0 else (table, None)
         run = Run.from_document({"records": len(train.features), **self.run}, source="run")
+        if run.neighbours == "add_or_remove" and test is not None:
+            raise InputError(
+                "data.test_fraction: a removed record would move others between training and test rows.",
+                source="run.neighbours = add_or_remove",
+                remedy="set data.test_fraction to 0 and test on another file, or certify zero_out or replace_one.",
+            )
         if self.privacy.epsilon is not None:
             run = plan(run, self.privacy.epsilon, self.privacy.delta)
         trained = fit_linear(run, train.features, train.targets, classes=table.classes, seed=self.seed, progress=True)
         certificate = certify(trained.run, self.privacy.delta)
+        for finding in self._findings(table):
+            certificate = certificate.with_finding(finding)
         outcome = JobOutcome(
             trained=trained,
             certificate=certificate,
@@ -106,12 +142,37 @@ class Job(Noun):
         return outcome
 
     def _table(self) -> Table:
-        if self.data.path is None:
+        data = self.data
+        if data.path is None:
             return centred_digits()
-        if self.data.target is None:
-            raise InputError("data.target: missing; name the column (or array) to predict.")
-        kind = self.run.get("loss", {}).get("kind") if isinstance(self.run.get("loss"), dict) else None
-        return load_table(self.data.path, self.data.target, task="regression" if kind == "least_squares" else "classification")
+        loss = self.run.get("loss")
+        if isinstance(loss, dict) and loss.get("kind") == "least_squares":
+            return load_table(data.path, data.target, task="regression")
+        if data.classes is None:
+            raise InputError(
+                "data.classes: missing; which classes occur is itself private, and the trained weights would show it.",
+                remedy=f"list the classes that may occur, or say classes: {FROM_DATA} if those found in the data are public knowledge.",
+            )
+        return load_table(data.path, data.target, task="classification", classes=data.classes or None)
+
+    def _findings(self, table: Table) -> list[Finding]:
+        """What the certificate rests on beyond the run: where the classes and the noise came from."""
+        found: list[Finding] = []
+        if self.data.classes == ():
+            names = ", ".join(table.class_names)
+            found.append(holds("classes", f"read off the data and said to be public knowledge: {names}", evidence="declared"))
+        if self.seed is None:
+            found.append(holds("randomness", "batches and noise drawn from fresh entropy of the operating system", evidence="enforced"))
+        else:
+            found.append(
+                fails(
+                    "randomness",
+                    f"noise drawn from the known seed {self.seed}: a trial, NOT FOR RELEASE",
+                    source="seed",
+                    remedy="leave seed out.",
+                )
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +204,15 @@ class JobOutcome:
     def files(self) -> dict[str, bytes]:
         """The folder's files."""
         weights = io.BytesIO()
-        np.savez(weights, weights=self.trained.weights, intercept=self.trained.intercept, class_names=np.array(self.class_names))
+        loss = self.trained.run.loss.to_document()
+        np.savez(
+            weights,
+            weights=self.trained.weights,
+            intercept=self.trained.intercept,
+            class_names=np.array(self.class_names),
+            loss=np.array(loss["kind"]),
+            feature_norm=np.array(loss["feature_norm"]),  # new features must be projected to it before predicting
+        )
         return {
             "weights.npz": weights.getvalue(),
             "run.json": to_json(self.trained.run.to_document()).encode(),
@@ -161,6 +230,10 @@ class JobOutcome:
             f"{report.left_over} left over by the batches, {report.steps} steps",
             f"weights, run, certificate and report: {self.folder}/",
         ]
+        if report.projected == report.records:
+            lines.append(
+                "Every feature vector was longer than feature_norm: scale the features by public constants, or state a larger norm."
+            )
         if self.seeded:
             lines.append("The noise was seeded: fine for a trial, not for a release; leave seed out to draw fresh randomness.")
         return "\n".join(lines)

@@ -31,11 +31,21 @@ class Loss(Noun):
         evidence: who vouches for the fields, "declared" (the user) or "enforced" (the code that trains).
     """
 
+    enforceable: ClassVar[bool] = False  # lethe.train can make the facts true by projecting features
     scalar: ClassVar[bool] = False  # f(x) = l(<u, x>) with a scalar l: clipping then keeps the curvature
     summary: ClassVar[str]
     kind: ClassVar[str]
     gradient_bound: float | None = Field(default=None, gt=0)
     evidence: Evidence = "declared"
+
+    @model_validator(mode="after")
+    def _enforced_by_something(self) -> Loss:
+        if self.evidence == "enforced" and not self.enforceable:
+            raise InputError(
+                f"evidence: got 'enforced'; nothing enforces what is said of a loss of kind {self.kind}.",
+                remedy="say declared, or use a regression kind, whose features the training projects.",
+            )
+        return self
 
     @property
     def curvature(self) -> tuple[float, float] | None:
@@ -143,6 +153,7 @@ class GeneralisedLinearLoss(Loss):
 class _Regression(Loss):
     """A linear model on features of norm at most `feature_norm`; with an intercept the bound on the squared norm grows by 1."""
 
+    enforceable: ClassVar[bool] = True
     feature_norm: float = Field(gt=0)
     intercept: bool = False
 

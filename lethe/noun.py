@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -18,12 +19,20 @@ class Noun(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def __init__(self, **fields: Any) -> None:
+        plain: dict[str, Any] = {key: _plain(value) for key, value in fields.items()}
         try:
-            super().__init__(**fields)
+            super().__init__(**plain)
         except ValidationError as error:
             lines = [_line(detail, type(self)) for detail in error.errors()]
             remedies = [remedy for remedy in map(_remedy, error.errors()) if remedy]
             raise InputError("\n".join(lines), remedy="; ".join(dict.fromkeys(remedies)) or None) from error
+
+
+def _plain(value: Any) -> Any:
+    """numpy's integers and truth values are as good as Python's."""
+    if isinstance(value, np.integer):
+        return int(value)  # pyright: ignore[reportUnknownArgumentType]
+    return bool(value) if isinstance(value, np.bool_) else value  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _line(detail: ErrorDetails, owner: type[BaseModel]) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from lethe.calculus.calibration import smallest
+from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.scaling import noise_scaled
 from lethe.certificate import Certificate
-from lethe.certify import certify, judge, require_delta
+from lethe.certify import certify, judge, require_delta, require_epsilon, require_run
 from lethe.errors import CalibrationError, InputError
 from lethe.run import Run
 
@@ -33,21 +34,15 @@ def plan(run: Run, epsilon: float, delta: float) -> Run:
 
 def plan_with_certificate(run: Run, epsilon: float, delta: float) -> tuple[Run, Certificate]:
     """As `plan`, with the certificate of the planned run."""
-    delta = require_delta(delta)
-    if not 0 < float(epsilon) < float("inf"):
-        raise InputError(f"epsilon: got {epsilon!r}; it needs a finite number > 0.")
+    require_run(run)
+    delta, epsilon = require_delta(delta), require_epsilon(epsilon)
     shape = _shape(run)
     # Every guarantee scales with the noise in closed form, so each theorem judges the run once, whatever the number of trials.
-    factors: list[float] = []
-    for verdict in judge(shape):
-        if verdict.bound is None or verdict.bound.guarantee.epsilon(delta) == float("inf"):
-            continue
-        guarantee = verdict.bound.guarantee
-        factors.append(
-            smallest(
-                lambda factor, guarantee=guarantee: noise_scaled(guarantee, factor).epsilon(delta), epsilon, start=1.0, tolerance=_TOLERANCE
-            )
-        )
+    factors = [
+        factor
+        for verdict in judge(shape)
+        if verdict.bound is not None and (factor := _smallest_factor(verdict.bound.guarantee, epsilon, delta)) is not None
+    ]
     if not factors:
         raise CalibrationError(
             f"no noise of this shape makes run {run.run_id} ({epsilon:g}, {delta:g})-DP: some touch is followed by no noise at all.",
@@ -64,11 +59,20 @@ def plan_with_certificate(run: Run, epsilon: float, delta: float) -> tuple[Run, 
     return planned, certificate
 
 
+def _smallest_factor(guarantee: Guarantee, epsilon: float, delta: float) -> float | None:
+    try:
+        return smallest(lambda factor: noise_scaled(guarantee, factor).epsilon(delta), epsilon, start=1.0, tolerance=_TOLERANCE)
+    except CalibrationError:
+        return None
+
+
 def _shape(run: Run) -> Run:
+    """The run with its noise brought to a largest multiplier of 1, whatever its scale was."""
     if run.noise_multiplier is None or isinstance(run.noise_multiplier, float):
         return run.replace(noise_multiplier=1.0)
-    if not run.noise_multipliers.any():
+    largest = float(run.noise_multipliers.max())
+    if largest == 0:
         raise InputError(
             "noise_multiplier: a schedule of zeros has no shape to scale.", remedy="give positive values, or null for a constant."
         )
-    return run
+    return run.with_noise_scaled(1.0 / largest)

@@ -19,6 +19,7 @@ from lethe.regularisers import Regulariser, parse_regulariser
 from lethe.schedules import Array, Explicit, Schedule, as_schedule, parse_schedule, schedule_document
 
 MOST_STEPS = 20_000_000
+_SMALLEST, _LARGEST = 1e-280, 1e280
 
 Neighbours = Literal["replace_one", "zero_out", "add_or_remove"]
 Release = Literal["last", "all"]
@@ -94,13 +95,14 @@ class Run(Noun):
             raise InputError(f"step_size: step {int(steps.argmin()) + 1} has size {steps.min():g}; every step needs a size > 0.")
         if self.noise_multiplier is not None:
             self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)
-            with np.errstate(over="ignore"):
-                overflows = not np.isfinite(self.noise_stds).all()
-            if overflows:
-                raise InputError("noise_multiplier: times step_size and clip norm it overflows; it needs smaller numbers.")
-        with np.errstate(over="ignore"):
-            if not np.isfinite(self.sensitivities).all():
-                raise InputError("step_size: times the gradient bound it overflows; it needs smaller numbers.")
+        self._in_range()
+        if self.gradient_must_exceed_bound and self.neighbours != "replace_one":
+            raise InputError(
+                f"loss.gradient_bound: got {self.loss.gradient_bound:g}; on this domain the gradients of a strongly convex loss exceed it, "
+                f"and {self.neighbours} takes a whole gradient away.",
+                source=f"loss.kind = strongly_convex, neighbours = {self.neighbours}",
+                remedy="set clip_norm, or write the quadratic part as regulariser: {kind: ridge, strength: ...}.",
+            )
         return self
 
     # Written out because the cached arrays live beside the fields, and arrays have no truth value to compare by.
@@ -142,6 +144,14 @@ class Run(Noun):
         """Whether clipping can act: a clip norm is set and the loss may exceed it."""
         bound = self.loss.known_gradient_bound
         return self.clip_norm is not None and (bound is None or bound > self.clip_norm)
+
+    @property
+    def gradient_must_exceed_bound(self) -> bool:
+        """Whether the stated bound can only be one on what differs between records: a strongly convex loss, unclipped, whose gradient
+        varies by strong convexity times the diameter. Under replace_one a term common to all records cancels, and that is enough."""
+        if self.clip_norm is not None or self.loss.curvature is None or self.loss.curvature[0] >= 0:
+            return False
+        return -self.loss.curvature[0] * self.diameter / 2 > self.record_bound
 
     @property
     def touch_factor(self) -> float:
@@ -258,10 +268,13 @@ class Run(Noun):
         Raises:
             InputError: as the constructor, naming `source`.
         """
+        if not isinstance(document, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"got {type(document).__name__}; a run is a mapping of its fields.", source=source)
         try:
             return cls(**{str(key): value for key, value in document.items()})
         except InputError as error:
-            raise InputError(error.what, source=source or error.source, remedy=error.remedy) from error
+            where = ": ".join(part for part in (source, error.source) if part) or None
+            raise InputError(error.what, source=where, remedy=error.remedy) from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Run:
@@ -275,6 +288,17 @@ class Run(Noun):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the run to a .yaml, .yml or .json file, whole or not at all."""
         write_document(path, self.to_document())
+
+    def _in_range(self) -> None:
+        """Refuse numbers whose products overflow, or underflow to what would read as no touch or no noise."""
+        with np.errstate(over="ignore", under="ignore"):
+            touches = self.sensitivities
+            noises = self.noise_stds[self.noise_multipliers > 0] if self.noise_multiplier is not None else touches
+        for name, values in (("step_size: times the gradient bound", touches), ("noise_multiplier: times step_size and clip norm", noises)):
+            if values.size and not (values.min() > _SMALLEST and values.max() < _LARGEST):
+                raise InputError(
+                    f"{name} it runs from {values.min():g} to {values.max():g}; it needs to stay between {_SMALLEST:g} and {_LARGEST:g}."
+                )
 
     def _fields(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in type(self).model_fields)

@@ -1,5 +1,6 @@
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from helpers import DESIGNS, batches, make_run
 from scipy import special
 
 import lethe
+from lethe.certify import recheck
 from lethe.documents import read_document
 from lethe.theorems.steps import OVERFILL_SLACK, step_constants
 
@@ -146,6 +148,61 @@ def test_a_contracting_prox_does_not_shrink_a_bounded_domain() -> None:
     assert steps.lipschitz[-1] * steps.diameter[-2] == pytest.approx(2 * radius, rel=1e-12)
 
 
+def test_one_step_on_a_ball_counts_the_added_record_too() -> None:
+    """Full batch, add or remove: one side has one clipped gradient more. Two records, unknown losses, a tiny ball: record A's gradient is
+    -1/4 at 0, +1 left of 0 and -1 right of it, the added one's is +1. After a step without noise {A} sits at +r and {A, B} at -r; after
+    a step with noise 1 the sign of x tells them apart: delta(.5) is at least Phi(1) - e^.5 Phi(-2)."""
+    run = lethe.Run(
+        records=1,
+        batches=lethe.Full(),
+        steps=2,
+        step_size=1.0,
+        clip_norm=1.0,
+        noise_multiplier=[0.0, 1.0],
+        loss=lethe.UnknownLoss(),
+        regulariser=lethe.Ball(radius=1e-6),
+        neighbours="add_or_remove",
+    )
+    attack = special.ndtr(1.0) - math.exp(0.5) * special.ndtr(-2.0)
+    assert lethe.certify(run, 0.6).delta_at(0.5) >= attack
+
+
+@pytest.mark.parametrize("changes", [{"step_size": 1e-200, "clip_norm": 1e-200, "noise_multiplier": 1e-3}, {"step_size": 5e-324}])
+def test_a_touch_that_underflows_is_not_no_touch(changes: dict[str, float]) -> None:
+    with pytest.raises(lethe.InputError, match="needs to stay between"):
+        make_run(**changes)
+
+
+def test_a_strongly_convex_loss_has_no_bounded_gradient() -> None:
+    """Under replace one a quadratic term common to all records cancels; under zero out a whole gradient is taken away."""
+    loss = {"kind": "strongly_convex", "strong_convexity": 0.5, "smoothness": 1.0, "gradient_bound": 1.0}
+    for relation, fits in (("replace_one", True), ("zero_out", False)):
+        if fits:
+            findings = lethe.certify(make_run(loss=loss, neighbours=relation), 1e-5).findings
+            assert any("differ by <= 2" in finding.detail and finding.evidence == "declared" for finding in findings)
+        else:
+            with pytest.raises(lethe.InputError, match="exceed it"):
+                make_run(loss=loss, neighbours=relation)
+    small = make_run(loss=loss, neighbours="zero_out", regulariser={"kind": "ball", "radius": 2.0})  # .5 * 4 / 2 = 1 is not above 1
+    assert lethe.certify(small, 1e-5).epsilon < math.inf
+    assert make_run(loss=loss, neighbours="zero_out", clip_norm=1.0).clips is False
+
+
+def test_labels_claim_no_more_than_was_seen() -> None:
+    findings = {finding.name: finding for finding in lethe.certify(make_run(regulariser={"kind": "ball", "radius": 9.0}), 1e-5).findings}
+    assert findings["release"].evidence == "declared"
+    assert findings["curvature"].evidence == "declared"
+    assert findings["domain"].evidence == "checked"
+    box = lethe.certify(make_run(regulariser={"kind": "box", "half_width": 0.01, "dimension": 4}), 1e-5)
+    assert {finding.name: finding.evidence for finding in box.findings}["domain"] == "declared"
+    with pytest.raises(lethe.InputError, match="nothing enforces"):
+        make_run(loss={"kind": "convex", "smoothness": 0.0, "gradient_bound": 1.0, "evidence": "enforced"})
+    overfull = lethe.certify(make_run(records=2000, batches=batches("balls_in_bins", 100), step_size=3.0, noise_multiplier=20.0), 1e-5)
+    (step,) = [finding.detail for finding in overfull.findings if finding.name == "step size"]
+    assert "such a step expands" in step  # 3 <= 4, but not for the batch sizes allowed for
+    assert "divided by 100" in step
+
+
 def test_certificates_survive_a_file(tmp_path: Path) -> None:
     for design in DESIGNS:
         certificate = lethe.certify(make_run(batches=batches(design, 10), noise_multiplier=3.0), 1e-5)
@@ -159,6 +216,54 @@ def test_certificates_survive_a_file(tmp_path: Path) -> None:
         assert read_document(tmp_path / "certificate.json")["epsilon"] == certificate.epsilon
 
 
+def test_an_unknown_loss_on_a_ball_survives_a_file(tmp_path: Path) -> None:
+    run = make_run(loss={"kind": "unknown"}, clip_norm=1.0, regulariser={"kind": "ball", "radius": 0.001}, passes=200)
+    certificate = lethe.certify(run, 1e-5)
+    assert certificate.theorem == "optimal-shift"
+    certificate.save(tmp_path / "certificate.json")
+    assert lethe.Certificate.load(tmp_path / "certificate.json") == certificate
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": 0.001}, "its guarantee gives"),
+        ({"epsilon": "nan"}, "its guarantee gives"),
+        ({"delta": 5.0}, "delta is 5"),
+        ({"guarantee": {"kind": "gdp", "mu": 1e-9}}, "its guarantee gives"),
+        ({"guarantee": {"kind": "magic"}}, "kind"),
+        ({"neighbours": "zero_out"}, "neighbours is 'zero_out'"),
+        ({"release": "all"}, "release is 'all'"),
+        ({"theorem": 3}, "needed"),
+        ({"hypotheses": [{"name": 3, "status": "holds", "evidence": "checked", "detail": ""}]}, "needed"),
+        ({"hypotheses": [{"name": "a", "status": "maybe", "evidence": "checked", "detail": ""}]}, "known status"),
+        ({"others": [{"theorem": "a", "status": "great", "epsilon": None, "why": ""}]}, "great"),
+        ({"run": 3}, "mapping"),
+    ],
+)
+def test_an_edited_certificate_is_refused(changes: dict[str, object], message: str) -> None:
+    content = lethe.certify(make_run(), 1e-5).to_dict()
+    assert lethe.Certificate.from_dict(content).epsilon == content["epsilon"]
+    with pytest.raises(lethe.InputError, match=message):
+        lethe.Certificate.from_dict({**content, **changes})
+
+
+def test_a_consistent_forgery_is_found_by_certifying_again() -> None:
+    certificate = lethe.certify(make_run(), 1e-5)
+    recheck(certificate)
+    forged = {**certificate.to_dict(), "guarantee": {"kind": "gdp", "mu": 1e-3}, "epsilon": lethe.GDP(1e-3).epsilon(1e-5)}
+    with pytest.raises(lethe.InputError, match="from its run follows epsilon"):
+        recheck(lethe.Certificate.from_dict(forged))
+
+
+@pytest.mark.parametrize("run", [None, {}, "run.yaml"])
+def test_what_is_no_run_is_refused(run: object) -> None:
+    with pytest.raises(lethe.InputError, match=r"needs a lethe\.Run"):
+        lethe.certify(run, 1e-5)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(lethe.InputError, match=r"needs a lethe\.Run"):
+        lethe.plan(run, 1.0, 1e-5)  # pyright: ignore[reportArgumentType]
+
+
 def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "certificate.json"
     for text in ("{}", '{"epsilon": 1}', '{"lipschitz": 3, "run": {}}'):
@@ -167,8 +272,8 @@ def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
             lethe.Certificate.load(path)
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 2.0, math.nan])
-def test_delta_out_of_range(delta: float) -> None:
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 2.0, math.nan, "x", None, [1]])
+def test_delta_out_of_range(delta: Any) -> None:
     with pytest.raises(lethe.InputError, match="delta"):
         lethe.certify(make_run(), delta)
 

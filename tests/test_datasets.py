@@ -70,8 +70,10 @@ def test_task_decides_when_the_type_does_not(tmp_path: Path, write: Any) -> None
     ages = load_table(write(tmp_path, [30, 41, 30, 55]), "kind", task="regression")
     assert ages.classes is None
     assert ages.targets.tolist() == [30.0, 41.0, 30.0, 55.0]
-    labels = load_table(write(tmp_path, [1.5, 0.5, 1.5, 0.5]), "kind", task="classification")
+    labels = load_table(write(tmp_path, [2.0, 1.0, 2.0, 1.0]), "kind", task="classification")
     assert labels.targets.tolist() == [1, 0, 1, 0]
+    with pytest.raises(InputError, match="measurements, not classes"):
+        load_table(write(tmp_path, [1.5, 0.5, 1.5, 0.5]), "kind", task="classification")
 
 
 def test_parquet_reads_booleans_categories_and_no_pandas_index(tmp_path: Path) -> None:

@@ -66,6 +66,11 @@ def test_bad_arguments_are_refused_before_anything_is_trained(tmp_path: Path) ->
         with pytest.raises(lethe.InputError):
             Demo.prepare(**{**good, **changes}).execute(tmp_path / "demo")
     (tmp_path / "mine").mkdir()
-    with pytest.raises(lethe.InputError, match="exists already"):
+    for name in ("table.json", "thesis.txt"):
+        (tmp_path / "mine" / name).write_text("mine")
+    with pytest.raises(lethe.InputError, match=r"'thesis.txt', which is not ours"):
         Demo.prepare(**good).execute(tmp_path / "mine")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["mine"]
+    (tmp_path / "few.csv").write_text("a,y\n1,u\n2,v\n")
+    with pytest.raises(lethe.InputError, match="at least 40"):
+        Demo.prepare(**{**good, "data": tmp_path / "few.csv", "target": "y"})
+    assert {entry.name for entry in tmp_path.rglob("*")} == {"mine", "table.json", "thesis.txt", "few.csv"}

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import lethe
 from lethe.cli.app import app
+from lethe.datasets import centred_digits
 from lethe.documents import write_document
 from lethe.job import Job
 
@@ -37,6 +38,8 @@ def test_train_writes_weights_run_certificate_and_report(tmp_path: Path) -> None
     assert run.records == content["records"]
     with np.load(folder / "weights.npz") as weights:
         assert weights["weights"].shape == (64, 10)
+        assert weights["feature_norm"] == 1.0
+        assert str(weights["loss"]) == "softmax_regression"
         assert weights["class_names"].tolist() == [str(digit) for digit in range(10)]
     assert content["score"]["test"] > 0.2  # ten classes: better than twice chance
 
@@ -68,18 +71,52 @@ def test_own_data_of_measurements(tmp_path: Path) -> None:
     assert outcome.certificate.epsilon <= 50
 
 
+def test_classes_are_public_or_said_to_be(tmp_path: Path) -> None:
+    """A label that occurs once would show in the shape and the names of what is released."""
+    random = np.random.default_rng(0)
+    labels = ["u", "v"] * 100
+    rows = [f"{x},{y},{label}" for (x, y), label in zip(random.normal(size=(200, 2)).tolist(), labels, strict=True)]
+    path = tmp_path / "table.csv"
+    path.write_text("a,b,y\n" + "\n".join(rows))
+    data = {"path": str(path), "target": "y"}
+    run = {**RUN, "batches": {"design": "cyclic", "size": 40}}
+    listed = Job(**_config(run=run, data={**data, "classes": ["v", "u", "w"]})).execute(tmp_path / "listed")
+    assert listed.trained.weights.shape == (2, 3)
+    assert not any(finding.name == "classes" for finding in listed.certificate.findings)
+    found = Job(**_config(run=run, data={**data, "classes": "from_data"})).execute(tmp_path / "found")
+    assert [finding.evidence for finding in found.certificate.findings if finding.name == "classes"] == ["declared"]
+    path.write_text("a,b,y\n" + "\n".join([*rows, "0,0,rare"]))
+    with pytest.raises(lethe.InputError, match="row 200: the label 'rare' is none of the classes u, v"):
+        Job(**_config(run=run, data={**data, "classes": ["u", "v"]})).execute(tmp_path / "rare")
+
+
+def test_a_seeded_certificate_says_that_it_is_no_release(tmp_path: Path) -> None:
+    seeded = Job(**_config()).execute(tmp_path / "seeded")
+    assert "NOT FOR RELEASE" in lethe.Certificate.load(tmp_path / "seeded" / "certificate.json").explain()
+    assert "FAILS" in seeded.certificate.explain()
+    fresh = Job(**_config(seed=None)).execute(tmp_path / "fresh")
+    assert [finding.evidence for finding in fresh.certificate.findings if finding.name == "randomness"] == ["enforced"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"privacy": {"epsilon": 1.0}}, "privacy.delta: missing"),
         ({"privacy": {"epsilon": -1.0, "delta": 1e-5}}, "privacy.epsilon: got -1"),
         ({"privacy": 3}, "privacy"),
-        ({"data": {"path": "missing.csv", "target": "y"}}, "missing.csv"),
+        ({"data": {"path": "missing.csv", "target": "y", "classes": ["u", "v"]}}, "missing.csv"),
+        ({"data": {"path": "missing.csv", "target": "y"}}, "data.classes: missing; which classes occur is itself private"),
+        ({"data": {"path": "missing.csv", "target": "y", "classes": 3}}, "data.classes: got 3"),
         ({"data": {"path": "missing.csv"}}, "data.target: missing"),
+        ({"data": {"target": "y"}}, "data.path: missing"),
         ({"data": {"test_fraction": 1.5}}, "data.test_fraction: got 1.5"),
         ({"run": {**RUN, "loss": {"kind": "convex", "smoothness": 1.0, "gradient_bound": 1.0}}}, "convex"),
         ({"run": {**RUN, "records": 17}}, "records|size"),
         ({"run": {**RUN, "noise_multiplier": None}, "privacy": {"delta": 1e-5}}, "no noise yet"),
+        (
+            {"run": {**RUN, "batches": {"design": "poisson", "size": 100}, "neighbours": "add_or_remove", "noise_at": "every_step"}},
+            "test_frac",
+        ),
         ({"seed": -1}, "seed: got -1"),
         ({"sead": 1}, "sead: unknown key"),
     ],
@@ -104,3 +141,23 @@ def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         Job(**_config()).execute(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_weights_file_is_enough_to_predict(tmp_path: Path) -> None:
+    """The recipe of docs/train.md, with numpy alone."""
+    outcome = Job(**_config()).execute(tmp_path / "out")
+    table = centred_digits()
+    with np.load(tmp_path / "out" / "weights.npz") as model:
+        norms = np.linalg.norm(table.features, axis=1, keepdims=True)
+        features = table.features * np.minimum(1.0, model["feature_norm"] / np.maximum(norms, 1e-300))
+        scores = features @ model["weights"] + model["intercept"]
+        labels = model["class_names"][scores.argmax(axis=1)]
+    assert labels.tolist() == [str(number) for number in outcome.trained.predict(table.features)]
+
+
+def test_measurements_are_no_classes(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("a,y\n" + "\n".join(f"{row},{row / 7}" for row in range(1, 60)))
+    data = {"path": str(path), "target": "y", "classes": "from_data"}
+    with pytest.raises(lethe.InputError, match="measurements, not classes"):
+        Job(**_config(data=data, run={**RUN, "batches": {"design": "cyclic", "size": 4}})).execute(tmp_path / "out")

@@ -54,7 +54,7 @@ class GDP(Guarantee):
 
     def describe(self) -> str:
         """Such as `0.2442-GDP`."""
-        return f"{shown(self.mu)}-GDP"
+        return f"{shown(self.mu)}-GDP" if self.mu < math.inf else "no bound"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from rich.console import Console
 from lethe._version import __version__
 from lethe.certificate import Certificate
 from lethe.certify import certify as certify_run
+from lethe.certify import recheck
 from lethe.documents import to_json
 from lethe.errors import LetheError
 from lethe.plan import plan_with_certificate
@@ -35,6 +36,9 @@ def main() -> None:
         app(standalone_mode=True)
     except LetheError as error:
         _errors.print(f"lethe: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except OSError as error:
+        _errors.print(f"lethe: the output cannot be written: {error}.", markup=False)
         sys.exit(2)
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:  # typer turns Ctrl-C into this status, without a word
@@ -98,9 +102,16 @@ def plan(
 
 
 @app.command()
-def explain(certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="A certificate: .json.")]) -> None:
-    """Say in words what CERTIFICATE proves, from what, and why by no other theorem."""
+def explain(
+    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="A certificate: .json.")], as_json: AsJson = False
+) -> None:
+    """Say in words what CERTIFICATE proves, from what, and why by no other theorem; refuse one that does not follow from its run."""
     loaded = Certificate.load(certificate)
+    with _errors.status("checking"):
+        recheck(loaded)
+    if as_json:
+        print(to_json(loaded.to_dict()), end="")
+        return
     print(loaded.explain())
     print()
     print(loaded.cite())

@@ -55,18 +55,31 @@ def parse_schedule(value: Any) -> float | Schedule:
     if isinstance(value, bool | np.bool_):
         raise InputError(f"got {value!r}; it needs a number, a list of numbers or a schedule.")
     if isinstance(value, int | float | np.integer | np.floating):
-        number = float(value)  # pyright: ignore[reportUnknownArgumentType]
+        try:
+            number = float(value)  # pyright: ignore[reportUnknownArgumentType]
+        except OverflowError:
+            number = float("inf")
         if not 0 <= number < float("inf"):
-            raise InputError(f"got {value!r}; it needs a finite number >= 0.")
+            raise InputError(f"got {number:g}; it needs a finite number >= 0.")
         return number
     if isinstance(value, np.ndarray):
         return parse_schedule(value.tolist())
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return Explicit(listed=value)  # pyright: ignore[reportArgumentType, reportUnknownArgumentType]
+        return _listed(value)  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(value, dict | Schedule):
         parsed = from_tagged(value, tag="schedule", classes=_CLASSES)  # pyright: ignore[reportUnknownArgumentType]
         return parsed.value if isinstance(parsed, Constant) else parsed
     raise InputError(f"got {value!r}; it needs a number, a list of numbers or {{schedule: {' | '.join(_CLASSES)}, ...}}.")
+
+
+def _listed(values: Sequence[Any]) -> Explicit:
+    if not values:
+        raise InputError("got an empty list; it needs one number for each step.")
+    try:
+        return Explicit(listed=values)  # pyright: ignore[reportArgumentType]
+    except InputError as error:
+        first = error.what.splitlines()[0].removeprefix("listed.")
+        raise InputError(f"entry {first}  (entries are counted from 0)") from error
 
 
 def as_schedule(value: float | Schedule) -> Schedule:

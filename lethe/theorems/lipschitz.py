@@ -104,8 +104,10 @@ def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Ar
     spread = size / np.where(turned, g, 1.0) + (size + 4.0) / np.where(turned, 4.0 - g, 1.0)
     excess = total * total / curve * (1.0 + 8.0 * _EPS * (1.0 + spread))
     block = np.where(turned, np.sqrt(1.0 + excess) * (1.0 + 2.0 * _EPS), 1.0)
-    # Without curvature the step is the identity plus a constant.
-    return _result(np.maximum(np.maximum(low, high), np.where(total == 0.0, 1.0, np.maximum(block, 1.0))))
+    # Without curvature the step is the identity plus a constant; curvature whose product underflowed is not none.
+    underflowed = (h == 0.0) & (np.asarray(smoothness) > 0.0) & (np.asarray(step_size) > 0.0)
+    flat = np.where(underflowed, np.nextafter(1.0, 2.0), 1.0)
+    return _result(np.maximum(np.maximum(low, high), np.where(total == 0.0, flat, np.maximum(block, 1.0))))
 
 
 @overload

@@ -7,8 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
-from lethe.certificate import Citation, StepConstant
+from lethe.certificate import Citation
 from lethe.hypotheses import Finding, fails, holds
+from lethe.regularisers import Box
 from lethe.run import Run
 from lethe.schedules import Array
 from lethe.theorems import positions
@@ -26,7 +27,7 @@ class OptimalShift(Theorem):
     solved exactly for each position of the record: full batches (touched at every step), cyclic (the worst batch slot), shuffled_once and
     balls_in_bins (the average of $\delta$ over slots), shuffled (the law of $\mu^2$ over slots, rounded up). Random batches get it without
     credit for the sampling. On a bounded domain the shift may be reset to the diameter at any one time, and with exact batch sizes one
-    step alone proves $\mu = (D + 2\lambda_T C)/\tau_T$ with no smoothness at all.
+    step alone proves $\mu = (D + 2\lambda_T C)/\tau_T$ with no smoothness at all (and $\lambda_T C/b$ more under add_or_remove).
     """
 
     name: ClassVar[str] = "optimal-shift"
@@ -58,13 +59,13 @@ class OptimalShift(Theorem):
         steps = step_constants(run)
         one_step = _one_step(run)
         if steps is None:
-            return Bound(
-                guarantee=GDP(one_step), lipschitz=StepConstant(constant=float("inf"), certificate="no smoothness: last step alone")
-            )
+            return Bound(guarantee=GDP(one_step))
         guarantee = _by_position(run, steps)
         if steps.slack > 0:
             guarantee = WithSlack(guarantee, steps.slack)
-        if one_step < float("inf"):
+        if isinstance(guarantee, GDP):
+            guarantee = GDP(min(guarantee.mu, one_step))
+        elif one_step < float("inf"):
             guarantee = Tightest((guarantee, GDP(one_step)))
         return Bound(guarantee=guarantee, lipschitz=steps.constant)
 
@@ -89,17 +90,19 @@ def _mixture(mus: Array, weights: Array) -> Guarantee:
 
 def _one_step(run: Run) -> float:
     r"""$(D + 2\lambda_T C)/\tau_T$: whatever the two iterates were, one step brings them no further apart; inf when it does not apply."""
-    exact_size = run.batches.design not in ("poisson", "balls_in_bins")
     noise = float(run.noise_stds[-1])
-    if not exact_size or np.isinf(run.diameter) or noise == 0:
+    if not run.batches.exact_size or np.isinf(run.diameter) or noise == 0:
         return float("inf")
-    apart = run.diameter + 2 * float(run.step_sizes[-1]) * run.record_bound
+    # Each of the b clipped gradients moves by at most 2C; under add_or_remove one side has one gradient more.
+    moves = 2.0 + (1.0 / run.batch_size if run.neighbours == "add_or_remove" else 0.0)
+    apart = run.diameter + moves * float(run.step_sizes[-1]) * run.record_bound
     return apart / noise * (1 + 2.0**-50)
 
 
 def _release(run: Run) -> Finding:
     if run.release == "last":
-        return holds("release", "only the last iterate is released: no average, no checkpoint, no optimiser state")
+        detail = "nobody ever sees more than the last iterate: no average, no checkpoint, no optimiser state"
+        return holds("release", detail, evidence="declared")
     return fails(
         "release",
         "it needs that only the last iterate is released; release is all",
@@ -109,9 +112,11 @@ def _release(run: Run) -> Finding:
 
 
 def _steps(run: Run) -> list[Finding]:
-    if run.loss.curvature is None:
-        if not np.isinf(run.diameter) and run.batches.design not in ("poisson", "balls_in_bins"):
-            return [holds("domain", f"diameter {run.diameter:g}, by the proximal step", evidence="enforced")]
+    domain = [] if np.isinf(run.diameter) else [_domain(run)]
+    steps = step_constants(run)
+    if steps is None:
+        if domain and run.batches.exact_size:
+            return domain
         return [
             fails(
                 "smoothness",
@@ -120,28 +125,37 @@ def _steps(run: Run) -> list[Finding]:
                 remedy="state the loss's smoothness, or add a ball regulariser, or certify by composition.",
             )
         ]
+    return [_curvature(run), _step_size(run, steps), *domain]
+
+
+def _curvature(run: Run) -> Finding:
+    assert run.loss.curvature is not None  # _steps has refused the rest
     weak_convexity, smoothness = run.loss.curvature
     norm = getattr(run.loss, "feature_norm", None)
     intercept = " and a constant feature 1" if getattr(run.loss, "intercept", False) else ""
     because = f"features of norm <= {norm:g}{intercept}: " if norm is not None else ""
-    found = [
-        holds(
-            "curvature",
-            f"{because}{run.loss.summary} with curvature in [{0 - weak_convexity:g}, {smoothness:.6g}]",
-            evidence=run.loss.evidence,
-        )
-    ]
-    largest = float(run.step_sizes.max())
+    detail = f"{because}{run.loss.summary} with curvature in [{0 - weak_convexity:g}, {smoothness:.6g}]"
+    return holds("curvature", detail, evidence=run.loss.evidence)
+
+
+def _step_size(run: Run, steps: Steps) -> Finding:
+    assert run.loss.curvature is not None
+    smoothness = run.loss.curvature[1]
+    largest = float(run.step_sizes.max()) * steps.largest_batch / run.batch_size
     limit = 2 / smoothness if smoothness > 0 else float("inf")
+    size = f"{largest:.6g}"
+    if steps.largest_batch != run.batch_size:
+        size += f" (as if, for batches of up to {steps.largest_batch} records divided by {run.batch_size})"
     if largest <= limit:
-        found.append(holds("step size", f"{largest:g} <= 2/smoothness = {limit:.6g}"))
-    else:
-        found.append(
-            holds("step size", f"{largest:g} > 2/smoothness = {limit:.6g}: such a step expands, and its constant says by how much")
-        )
-    if not np.isinf(run.diameter):
-        found.append(holds("domain", f"diameter {run.diameter:g}, by the proximal step", evidence="enforced"))
-    return found
+        return holds("step size", f"{size} <= 2/smoothness = {limit:.6g}")
+    return holds("step size", f"{size} > 2/smoothness = {limit:.6g}: such a step expands, and its constant says by how much")
+
+
+def _domain(run: Run) -> Finding:
+    stated = any(isinstance(part, Box) and part.diameter == run.diameter for part in run.regularisers)
+    if stated:
+        return holds("domain", f"diameter {run.diameter:g}, of a box in the dimension stated", evidence="declared")
+    return holds("domain", f"diameter {run.diameter:g}, of the regulariser's domain")
 
 
 def _design(run: Run) -> Finding:

@@ -24,12 +24,14 @@ class Steps:
         lipschitz: of step t's map from where the shift of step t-1 is measured (before its proximal step), shape (T,).
         diameter: how large that shift can be at all, shape (T,), or None when the domain is unbounded.
         constant: the largest of `lipschitz`, with its reason.
-        slack: the probability with which `lipschitz` may fail, to be added to delta.
+        largest_batch: the most records a batch may hold for `lipschitz` to be true.
+        slack: the probability that some batch holds more, to be added to delta.
     """
 
     lipschitz: Array
     diameter: Array | None
     constant: StepConstant
+    largest_batch: int
     slack: float
 
 
@@ -69,6 +71,7 @@ def step_constants(run: Run) -> Steps | None:
         constant=StepConstant(
             constant=float(lipschitz[1:].max() if len(lipschitz) > 1 else lipschitz[0]), certificate=f"{run.loss.summary}, {why}"
         ),
+        largest_batch=largest,
         slack=slack,
     )
 

@@ -89,6 +89,8 @@ def fit_linear(
         InputError: anything about the run, the data or the options that cannot be used; nothing is trained then.
         LetheError: the parameters overflowed, or some noise was too small to survive rounding.
     """
+    if not isinstance(run, Run):
+        raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.")
     loss, prox = linear_loss(run.loss), proximal_step(run.regularisers)
     noise_stds = run.noise_stds.tolist()
     classes = public_classes(loss, classes)
@@ -161,7 +163,7 @@ def _arithmetic(dtype: str | torch.dtype, device: str | torch.device) -> tuple[t
         raise InputError(f"dtype: got {dtype!r}; it needs float64 or float32: coarser noise is not Gaussian.")
     try:
         place = torch.device(device)
-        torch.empty(0, device=place)
+        torch.zeros(1, device=place).item()  # a device that holds no numbers, such as meta, is refused here
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         raise InputError(f"device: got {device!r}; it cannot be used: {str(error).splitlines()[0]}", remedy='use "cpu".') from error
     return chosen, place
@@ -177,15 +179,23 @@ def _generators(
             )
         first, second = seeded_generators(seed, (torch.device("cpu"), device))
         return first, second
-    if batch is not None and batch is noise:
+    if batch is not None and noise is not None and _same_stream(batch, noise):
         raise InputError(
-            "noise_generator: the same object as batch_generator; noise must not be predictable from batches.",
+            "noise_generator: in the same state as batch_generator; noise must not be predictable from batches.",
             remedy="give two generators.",
         )
     for name, generator, place in (("batch_generator", batch, torch.device("cpu")), ("noise_generator", noise, device)):
         if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != place.type):
             raise InputError(f"{name}: got {generator!r}; it needs a torch.Generator on {place.type}.")
     return batch or fresh_generator(torch.device("cpu")), noise or fresh_generator(device)
+
+
+def _same_stream(first: Any, second: Any) -> bool:
+    if first is second:
+        return True
+    if not (isinstance(first, torch.Generator) and isinstance(second, torch.Generator)) or first.device.type != second.device.type:
+        return False
+    return torch.equal(first.get_state(), second.get_state())
 
 
 def _initial(initial: Any, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

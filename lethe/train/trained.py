@@ -84,8 +84,8 @@ class Trained:
 
     @property
     def score_name(self) -> str:
-        """What `score` measures: "accuracy" of a classifier (larger is better), else "mean loss" (smaller is better)."""
-        return "mean loss" if self.classes is None else "accuracy"
+        """What `score` measures: "accuracy" of a classifier (larger is better), else "mean truncated loss" (smaller is better)."""
+        return "mean truncated loss" if self.classes is None else "accuracy"
 
     def score(self, features: Any, targets: Any) -> float:
         """`accuracy` for models with classes, `mean_loss` for least squares; `score_name` says which.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
@@ -78,6 +78,7 @@ def test_the_plain_step_is_rounded_up_by_no_more_than_two_units(step: float, wea
 
 
 @given(st.floats(1e-6, 10), st.floats(-3, 3), st.floats(0, 6))
+@example(0.5, 0.0, 5e-324)
 def test_the_clipped_step_is_rounded_up(step: float, weak: float, smooth: float) -> None:
     weak = max(weak, -smooth)
     a, h = Fraction(step) * Fraction(weak), Fraction(step) * Fraction(smooth)
