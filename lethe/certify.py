@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lethe.certificate import Certificate, Other
 from lethe.errors import InputError
-from lethe.hypotheses import first_failure
+from lethe.hypotheses import Finding, first_failure
 from lethe.run import Run
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.registry import ALL
@@ -21,6 +21,7 @@ class Verdict:
     """One theorem's answer on one run: its bound, or why it does not apply."""
 
     theorem: Theorem
+    findings: tuple[Finding, ...]
     bound: Bound | None
     reason: str
 
@@ -35,11 +36,10 @@ def judge(run: Run, theorems: Sequence[Theorem] = ALL) -> tuple[Verdict, ...]:
         raise InputError("noise_multiplier: null; this run has no noise yet.", remedy="set it, or let `lethe plan` find it.")
     verdicts: list[Verdict] = []
     for theorem in theorems:
-        failure = first_failure(theorem.examine(run))
-        if failure is not None:
-            verdicts.append(Verdict(theorem=theorem, bound=None, reason=failure.detail))
-        else:
-            verdicts.append(Verdict(theorem=theorem, bound=theorem.bound(run), reason=""))
+        findings = theorem.examine(run)
+        failure = first_failure(findings)
+        bound = None if failure else theorem.bound(run, findings)
+        verdicts.append(Verdict(theorem=theorem, findings=findings, bound=bound, reason=failure.detail if failure else ""))
     return tuple(verdicts)
 
 
@@ -115,7 +115,7 @@ def certify(run: Run, delta: float) -> Certificate:
         theorem=best.theorem.name,
         guarantee=best.bound.guarantee,
         lipschitz=best.bound.lipschitz,
-        findings=best.theorem.examine(run),
+        findings=best.findings,
         others=others,
         citations=best.theorem.citations,
     )

@@ -75,3 +75,12 @@ def test_clipped_steps_against_composition() -> None:
     assert certificate.lipschitz is not None
     assert certificate.lipschitz.constant == pytest.approx(1.012739, abs=6e-7)
     assert {other.theorem: other.epsilon for other in certificate.others}["composition"] == pytest.approx(6.573, abs=PRINTED)
+
+
+def test_what_kong_ribero_2025_would_say_of_that_run() -> None:
+    """theory.md section 4.2: (17) as stated, 4 alpha (lambda C/(b sigma))^2 [1 + E theta_{sqrt 2}(l)] with lambda C/(b sigma) = 1/z: 7.243;
+    with the constant 2 of its own proof 4.836. Both are Renyi bounds linear in alpha, so zCDP."""
+    theta = (1 - 2.0**-1) / (1 - 2.0**-100)
+    rho = 4 * 0.1**2 * (1 + 50 * theta)
+    assert lethe.ZCDP(rho).epsilon(1e-5) == pytest.approx(7.243, abs=PRINTED)
+    assert lethe.ZCDP(rho / 2).epsilon(1e-5) == pytest.approx(4.836, abs=PRINTED)

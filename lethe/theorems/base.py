@@ -47,13 +47,13 @@ class Theorem(ABC):
     def _bound(self, run: Run) -> Bound:
         """The bound, for a run whose hypotheses all hold."""
 
-    def bound(self, run: Run) -> Bound:
-        """What the theorem proves of `run`.
+    def bound(self, run: Run, findings: tuple[Finding, ...] | None = None) -> Bound:
+        """What the theorem proves of `run`; `findings` are what `examine` said of it, if it was asked already.
 
         Raises:
             HypothesisError: a hypothesis fails; the error names it.
         """
-        failure = first_failure(self.examine(run))
+        failure = first_failure(self.examine(run) if findings is None else findings)
         if failure is not None:
             raise HypothesisError(
                 f"{self.name} does not apply to run {run.run_id}: {failure.detail}", source=failure.source, remedy=failure.remedy

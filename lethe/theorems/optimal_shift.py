@@ -16,7 +16,7 @@ from lethe.theorems import positions
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.composition import gradient_bound
 from lethe.theorems.reshuffled import reshuffled
-from lethe.theorems.steps import Steps, step_constants
+from lethe.theorems.steps import Steps, largest_batch, step_constants
 
 
 class OptimalShift(Theorem):
@@ -113,8 +113,7 @@ def _release(run: Run) -> Finding:
 
 def _steps(run: Run) -> list[Finding]:
     domain = [] if np.isinf(run.diameter) else [_domain(run)]
-    steps = step_constants(run)
-    if steps is None:
+    if run.loss.curvature is None:
         if domain and run.batches.exact_size:
             return domain
         return [
@@ -125,7 +124,7 @@ def _steps(run: Run) -> list[Finding]:
                 remedy="state the loss's smoothness, or add a ball regulariser, or certify by composition.",
             )
         ]
-    return [_curvature(run), _step_size(run, steps), *domain]
+    return [_curvature(run), _step_size(run), *domain]
 
 
 def _curvature(run: Run) -> Finding:
@@ -138,14 +137,15 @@ def _curvature(run: Run) -> Finding:
     return holds("curvature", detail, evidence=run.loss.evidence)
 
 
-def _step_size(run: Run, steps: Steps) -> Finding:
+def _step_size(run: Run) -> Finding:
     assert run.loss.curvature is not None
     smoothness = run.loss.curvature[1]
-    largest = float(run.step_sizes.max()) * steps.largest_batch / run.batch_size
+    most, _ = largest_batch(run)
+    largest = float(run.step_sizes.max()) * most / run.batch_size
     limit = 2 / smoothness if smoothness > 0 else float("inf")
     size = f"{largest:.6g}"
-    if steps.largest_batch != run.batch_size:
-        size += f" (as if, for batches of up to {steps.largest_batch} records divided by {run.batch_size})"
+    if most != run.batch_size:
+        size += f" (as if, for batches of up to {most} records divided by {run.batch_size})"
     if largest <= limit:
         return holds("step size", f"{size} <= 2/smoothness = {limit:.6g}")
     return holds("step size", f"{size} > 2/smoothness = {limit:.6g}: such a step expands, and its constant says by how much")

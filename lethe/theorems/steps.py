@@ -24,14 +24,12 @@ class Steps:
         lipschitz: of step t's map from where the shift of step t-1 is measured (before its proximal step), shape (T,).
         diameter: how large that shift can be at all, shape (T,), or None when the domain is unbounded.
         constant: the largest of `lipschitz`, with its reason.
-        largest_batch: the most records a batch may hold for `lipschitz` to be true.
         slack: the probability that some batch holds more, to be added to delta.
     """
 
     lipschitz: Array
     diameter: Array | None
     constant: StepConstant
-    largest_batch: int
     slack: float
 
 
@@ -50,7 +48,7 @@ def step_constants(run: Run) -> Steps | None:
     if run.loss.curvature is None:
         return None
     weak_convexity, smoothness = run.loss.curvature
-    largest, slack = _largest_batch(run)
+    largest, slack = largest_batch(run)
     sizes = run.step_sizes * (largest / run.batch_size)
     if not run.clips:
         raw, why = plain_step(sizes, weak_convexity, smoothness), "no clipping active"
@@ -71,12 +69,11 @@ def step_constants(run: Run) -> Steps | None:
         constant=StepConstant(
             constant=float(lipschitz[1:].max() if len(lipschitz) > 1 else lipschitz[0]), certificate=f"{run.loss.summary}, {why}"
         ),
-        largest_batch=largest,
         slack=slack,
     )
 
 
-def _largest_batch(run: Run) -> tuple[int, float]:
+def largest_batch(run: Run) -> tuple[int, float]:
     """A size that all batches stay within, and the chance that one does not."""
     n, b = run.records, run.batch_size
     if run.batches.design == "poisson":

@@ -1,0 +1,51 @@
+"""What the documentation says is run: the README's example, the lists of theorems and verbs, the fields of a run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import lethe
+from lethe.batches import DESIGNS
+from lethe.losses import LOSSES
+from lethe.regularisers import REGULARISERS
+from lethe.theorems.registry import ALL
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_readme_s_example_runs_and_its_certificate_is_the_one_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (ROOT / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", readme, flags=re.S)
+    exec(compile(example, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    certificate = "\n".join(line.strip() for line in printed.splitlines()[:-1])
+    assert certificate in "\n".join(line.strip() for line in readme.splitlines())
+
+
+def test_every_theorem_is_listed() -> None:
+    page = (ROOT / "docs" / "theorems.md").read_text()
+    assert all(f"`{theorem.name}`" in page for theorem in ALL)
+
+
+def test_every_word_of_a_run_is_documented() -> None:
+    page = (ROOT / "docs" / "certify.md").read_text()
+    for name in (*lethe.Run.model_fields, *DESIGNS, *LOSSES, *REGULARISERS):
+        assert name in page
+
+
+def test_the_schema_on_the_page_is_a_run(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "certify.md").read_text()
+    (tmp_path / "run.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[0])
+    assert lethe.Run.load(tmp_path / "run.yaml").total_steps == 2000
+
+
+def test_the_training_configuration_on_the_page_is_one() -> None:
+    pytest.importorskip("torch")
+    import yaml
+
+    from lethe.job import Job
+
+    page = (ROOT / "docs" / "train.md").read_text()
+    content = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[0].replace("1e-5", "1.0e-5"))
+    assert Job(**content).data.classes == ("cat", "dog", "fish")
