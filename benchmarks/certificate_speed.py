@@ -84,15 +84,16 @@ def main() -> None:
     table.add_row("lethe --version", "-", "-", f"{startup:.2f}", "-", "-")
     alone: dict[tuple[int, int], float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.json"
-        for steps, slots in track(
-            [(steps, slots) for steps in (10**4, 10**5, 10**6) for slots in (1, 100, 10_000)], description="certifying", transient=True
-        ):
-            write_run(path, steps, slots)
-            measured, _ = seconds([*certify, str(path)], repeat)
+        shapes = [(steps, slots) for steps in (10**4, 10**5, 10**6) for slots in (1, 100, 10_000)]
+        rows: list[tuple[float, float]] = []
+        for steps, slots in track(shapes, description="certifying", transient=True):
+            write_run(Path(folder) / f"{steps}-{slots}.json", steps, slots)
+            measured, _ = seconds([*certify, str(Path(folder) / f"{steps}-{slots}.json")], repeat)
             # The largest child so far: rows come in growing order, so this is the row's own peak or an upper bound of it.
-            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-            alone[steps, slots] = certify_seconds(path, repeat)
+            rows.append((measured, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024))
+        for (steps, slots), (measured, peak) in zip(shapes, rows, strict=True):
+            # After all the processes, which would inherit what this one holds.
+            alone[steps, slots] = certify_seconds(Path(folder) / f"{steps}-{slots}.json", repeat)
             table.add_row("lethe certify", f"{steps:.0e}", str(slots), f"{measured:.2f}", f"<= {peak:.0f}", f"{alone[steps, slots]:.3f}")
     steps = 10**6
     hardest = np.linspace(1.0, 2.0, steps)
