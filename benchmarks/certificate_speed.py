@@ -110,9 +110,7 @@ def main() -> None:
     Console(width=120).print(table)
     for slots in (1, 100, 10_000):
         slopes = [math.log10(alone[10 * steps, slots] / alone[steps, slots]) for steps in (10**4, 10**5)]
-        print(
-            f"{slots} batches a pass: time of certify grows like steps^{slopes[0]:.2f} from 1e4 to 1e5, steps^{slopes[1]:.2f} from 1e5 to 1e6"
-        )
+        print(f"{slots} batches a pass: certify alone grows like steps^{slopes[0]:.2f} from 1e4 to 1e5, ^{slopes[1]:.2f} from 1e5 to 1e6")
 
 
 if __name__ == "__main__":

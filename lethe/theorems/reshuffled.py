@@ -18,13 +18,17 @@ from lethe.theorems.last_touch import LastTouch
 from lethe.theorems.passes import Passes
 from lethe.theorems.pooling import outward
 from lethe.theorems.scaled import Floats
-from lethe.theorems.squared_law import SquaredLaw, grid_step
+from lethe.theorems.squared_law import SquaredLaw, grid_share, grid_step
+from lethe.theorems.tail_law import tail_law
 from lethe.theorems.touch_costs import TouchCosts
 
 # The law of the sum is worth its time where its mean is below that of the bound by the last touch: up to this many standard errors
 # of a sum of many terms above it where positions are exact, and clearly below it where they are rounded.
 _STANDARD_ERRORS = 0.5
 _CLEARLY = 0.9
+
+# A grid whose step is a larger share of the mean cost loses more than Chernoff's bound does.
+_TOO_COARSE = 0.08
 
 
 def reshuffled(
@@ -71,6 +75,9 @@ def reshuffled(
     limit = _CLEARLY if rounded else 1.0 + _STANDARD_ERRORS / np.sqrt(costs.full)
     if not costs.full * costs.mean(float(mus.max()) ** 2) < limit * float(weights @ mus**2):
         return _sorted(mus, weights)
+    if grid_share(costs.full + 1, costs.weights.size) > _TOO_COARSE and costs.payable:
+        values, weights = tail_law(costs, float(mus.max()) ** 2)
+        return _sorted(outward(values, path.steps), weights)
     return _law(path.steps, costs, last)
 
 

@@ -31,13 +31,18 @@ _ADDITIONS = 5e8
 _MOST_ADDITIONS = 1e10
 
 
-def grid_step(mean_cost: float, moves: int, buckets: int) -> float:
-    """A step for sums of `moves` costs, as fine as the time for it allows."""
-    if mean_cost == 0.0:
-        return 1.0
+def grid_share(moves: int, buckets: int) -> float:
+    """The grid step as a share of the mean cost of a move, as fine as the time for so many moves allows."""
     # The window grows to about 1.5 times the mean of the sum, half that on average.
     work = 0.75 * (moves * buckets) ** 2
-    share = max(min(max(work / _ADDITIONS, _FINEST), _COARSEST), work / _MOST_ADDITIONS)
+    return max(min(max(work / _ADDITIONS, _FINEST), _COARSEST), work / _MOST_ADDITIONS)
+
+
+def grid_step(mean_cost: float, moves: int, buckets: int) -> float:
+    """A step for sums of `moves` costs."""
+    if mean_cost == 0.0:
+        return 1.0
+    share = grid_share(moves, buckets)
     # A hair above a whole fraction, so that a constant cost is a whole number of steps.
     return mean_cost * share * (1.0 + 1e-6)
 

@@ -87,6 +87,12 @@ class TouchCosts:
         """From each bucket of pass e to the end of that pass, if it is the last."""
         return self.worst_of_bucket(_cost(self.owed[:, e]))
 
+    @property
+    def payable(self) -> bool:
+        """Whether every touch can be paid, wherever it is."""
+        last = self.rise.shape[1] - 1
+        return bool(np.isfinite(self.to_the_end(last)).all() and all(np.isfinite(matrix).all() for matrix in self.matrices()))
+
     def mean(self, ceiling: float) -> float:
         """The mean of what one touch costs, where it can be paid, each at most the ceiling."""
 

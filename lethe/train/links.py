@@ -99,16 +99,9 @@ def linear_loss(loss: Loss) -> LinearLoss:
     """`loss`, if it is one whose facts the pipeline can enforce.
 
     Raises:
-        InputError: another kind of loss, or a gradient bound that the features do not imply.
+        InputError: another kind of loss.
     """
     if isinstance(loss, SoftmaxRegression | LogisticRegression | LeastSquares):
-        # The derived bound is enforced by projecting features; a smaller one would be someone's word, and the certificate would trust it.
-        if loss.gradient_bound is not None and loss.gradient_bound < loss.derived_gradient_bound:
-            raise InputError(
-                f"loss.gradient_bound: got {loss.gradient_bound:g}; projected features enforce {loss.derived_gradient_bound:.6g}, no less.",
-                source=f"loss.kind = {loss.kind}, feature_norm = {loss.feature_norm:g}",
-                remedy="leave gradient_bound out and set clip_norm to that number: clipping enforces it.",
-            )
         return loss
     raise InputError(
         f"loss.kind: got {loss.kind}; fit_linear trains softmax_regression, logistic_regression and least_squares.",

@@ -1,0 +1,78 @@
+"""Chernoff's law for long reshuffled runs: never below the exact law, and close to it where there are many passes."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from lethe.calculus.guarantees import GDPMixture
+from lethe.theorems import positions
+from lethe.theorems.inputs import Path, checked_path
+from lethe.theorems.passes import Passes
+from lethe.theorems.reshuffled import reshuffled
+from lethe.theorems.tail_law import tail_law
+from lethe.theorems.touch_costs import TouchCosts
+
+
+def _costs(path: Path, size: int) -> TouchCosts:
+    return TouchCosts.of(Passes.of(path, size))
+
+
+def _exact(path: Path, size: int) -> list[tuple[float, float]]:
+    """Every path of positions with the sum of its touch costs, each cost from its own definition, and its probability."""
+    passes, rest = divmod(path.steps, size)
+    found = []
+    for places in product(range(size), repeat=passes + (rest > 0)):
+        touches = [e * size + j for e, j in enumerate(places) if e < passes or j < rest]
+        ends = [*touches[1:], path.steps]
+        total = 0.0
+        for begin, end in zip(touches, ends, strict=True):
+            weight = np.append(np.cumprod(path.lipschitz[begin + 1 : end][::-1])[::-1], 1.0)
+            total += (weight[0] * path.sensitivity[begin]) ** 2 / np.sum((weight * path.noise_std[begin:end]) ** 2)
+        found.append((total, 1.0 / size ** len(places)))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_is_stochastically_larger_than_the_exact_law(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    size, steps = int(generator.integers(2, 5)), int(generator.integers(5, 16))
+    path = checked_path(generator.uniform(0.8, 1.3, steps), generator.uniform(0.2, 1, steps), generator.uniform(0.5, 2, steps))
+    values, weights = tail_law(_costs(path, size), np.inf)
+    assert weights.sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.all(weights >= 0)
+    exact = _exact(path, size)
+    for value in sorted({total for total, _ in exact}):
+        truth = sum(probability for total, probability in exact if total >= value * (1 - 1e-12))
+        assert weights[values >= value * (1 - 1e-9)].sum() >= truth * (1 - 1e-9)
+
+
+def test_the_ceiling_caps_every_value() -> None:
+    path = checked_path(np.ones(60), np.ones(60), np.ones(60))
+    values, _ = tail_law(_costs(path, 5), 1.5)
+    assert values.max() <= 1.5
+
+
+def _homogeneous(size: int, passes: int, touch: float, lipschitz: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    steps = size * passes
+    return np.full(steps, lipschitz), np.full(steps, touch), np.ones(steps)
+
+
+def test_long_clipped_runs_are_not_below_the_sampled_law_and_near_it() -> None:
+    # 100 batches, 1000 passes, s / tau = .1, clipped steps with h = .05: Monte Carlo over paths, touches paid one by one: 1.824 +- .003.
+    run = _homogeneous(100, 1000, 0.1, 1 / np.sqrt(1 - 0.05 / 4))
+    mus, weights = reshuffled(*run, 100)
+    epsilon = GDPMixture(tuple(mus.tolist()), tuple(weights.tolist())).epsilon(1e-5)
+    assert 1.824 - 0.01 <= epsilon <= 1.03 * 1.824
+
+
+def test_very_long_runs_stay_finite_and_monotone() -> None:
+    epsilons = []
+    for passes in (500, 1000, 4000):
+        mus, weights = reshuffled(*_homogeneous(50, passes, 0.05, 1.01), 50)
+        epsilons.append(GDPMixture(tuple(mus.tolist()), tuple(weights.tolist())).epsilon(1e-5))
+        worst = positions.worst_path(*_homogeneous(50, passes, 0.05, 1.01), 50)
+        assert epsilons[-1] <= GDPMixture((worst,), (1.0,)).epsilon(1e-5)
+    assert epsilons == sorted(epsilons)
