@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import lethe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,6 +22,15 @@ def test_importing_lethe_stays_light() -> None:
     code = f"import sys, lethe; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("missing", "module", "extra"), [("torch", "lethe.train", "train"), ("matplotlib", "lethe.report.plots", "report")]
+)
+def test_a_missing_extra_is_named(missing: str, module: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import lethe\ntry: import {module}\nexcept lethe.MissingExtraError as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f'pip install "lethe-dp[{extra}]"' in done.stdout
 
 
 def test_every_public_name_exists_once() -> None:

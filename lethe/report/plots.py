@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 from typing import Any
 
-import matplotlib
+from lethe.errors import MissingExtraError
 
-matplotlib.use("Agg")  # files only: no window, no display needed
-
-from matplotlib.figure import Figure
+try:
+    from matplotlib.figure import Figure  # used directly, without pyplot: no window, no display, no global state
+except ImportError as error:
+    raise MissingExtraError("plots need matplotlib, which is not installed.", remedy='pip install "lethe-dp[report]"') from error
 
 _PRIVATE, _OPEN = "#2a6f97", "#b0b0b0"
 
