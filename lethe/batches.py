@@ -6,6 +6,7 @@ the division are not used in that pass. Random designs divide by the nominal `si
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -13,7 +14,7 @@ from pydantic import Field
 from lethe.noun import Noun, from_tagged
 
 
-class Batches(Noun):
+class Batches(Noun, ABC):
     """A batch design.
 
     Class attributes:
@@ -30,9 +31,9 @@ class Batches(Noun):
     secret: ClassVar[str] = ""
     design: ClassVar[str]
 
+    @abstractmethod
     def nominal_size(self, records: int) -> int:
         """The public divisor $b$ of the gradient sum."""
-        raise NotImplementedError
 
     def per_pass(self, records: int) -> int:
         r"""Steps in one pass, $\ell = \lfloor n/b \rfloor$."""

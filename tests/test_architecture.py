@@ -28,7 +28,8 @@ def test_importing_lethe_stays_light() -> None:
     ("missing", "module", "extra"), [("torch", "lethe.train", "train"), ("matplotlib", "lethe.report.plots", "report")]
 )
 def test_a_missing_extra_is_named(missing: str, module: str, extra: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; import lethe\ntry: import {module}\nexcept lethe.MissingExtraError as error: print(error)"
+    code = f"import sys; sys.modules[{missing!r}] = None; import lethe\n"
+    code += f"try: import {module}\nexcept lethe.MissingExtraError as error: print(error)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert f'pip install "lethe-dp[{extra}]"' in done.stdout
 
