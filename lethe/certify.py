@@ -14,6 +14,7 @@ from lethe.theorems.registry import ALL
 
 # Two versions may round differently; a claim may be smaller than a fresh one by no more than that.
 _RECHECK = 1e-6
+_RECHECKED_DELTAS = tuple(10.0**-power for power in range(1, 15))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,16 +133,19 @@ def _other(verdict: Verdict, epsilon: float | None, best: float) -> Other:
 
 
 def recheck(certificate: Certificate) -> None:
-    """Certify the certificate's run again and compare.
+    """Certify the certificate's run again and compare, at its own delta and at many others.
 
     Raises:
         InputError: what it claims does not follow from its run.
     """
     fresh = certify(certificate.run, certificate.delta)
-    if certificate.epsilon < fresh.epsilon * (1 - _RECHECK) or certificate.theorem not in {theorem.name for theorem in ALL}:
-        raise InputError(
-            f"this certificate claims epsilon = {certificate.epsilon:g} by {certificate.theorem}; "
-            f"from its run follows epsilon = {fresh.epsilon:g} by {fresh.theorem}.",
-            source=f"written by lethe {certificate.version}, read by lethe {fresh.version}",
-            remedy="do not rely on it; certify the run again.",
-        )
+    known = certificate.theorem in {theorem.name for theorem in ALL}
+    for delta in (certificate.delta, *_RECHECKED_DELTAS):
+        claimed, proved = certificate.guarantee.epsilon(delta), fresh.guarantee.epsilon(delta)
+        if not known or claimed < proved * (1 - _RECHECK):
+            raise InputError(
+                f"this certificate claims epsilon = {claimed:g} at delta = {delta:g} by {certificate.theorem}; "
+                f"from its run follows epsilon = {proved:g} by {fresh.theorem}.",
+                source=f"written by lethe {certificate.version}, read by lethe {fresh.version}",
+                remedy="do not rely on it; certify the run again.",
+            )

@@ -45,7 +45,8 @@ def plan_with_certificate(run: Run, epsilon: float, delta: float) -> tuple[Run, 
     ]
     if not factors:
         raise CalibrationError(
-            f"no noise of this shape makes run {run.run_id} ({epsilon:g}, {delta:g})-DP: some touch is followed by no noise at all.",
+            f"no noise of this shape makes run {run.run_id} ({epsilon:g}, {delta:g})-DP: some touch is followed by no noise at all, "
+            "or the target is out of reach.",
             source=f"noise_multiplier and noise_at = {run.noise_at}",
             remedy="put noise after the last touch of every record, or at every step.",
         )

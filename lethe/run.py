@@ -96,7 +96,7 @@ class Run(Noun):
         if self.noise_multiplier is not None:
             self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)
         self._in_range()
-        if self.gradient_must_exceed_bound and self.neighbours != "replace_one":
+        if self.bounds_differences_only and self.neighbours != "replace_one":
             raise InputError(
                 f"loss.gradient_bound: got {self.loss.gradient_bound:g}; on this domain the gradients of a strongly convex loss exceed it, "
                 f"and {self.neighbours} takes a whole gradient away.",
@@ -136,22 +136,32 @@ class Run(Noun):
 
     @property
     def record_bound(self) -> float:
-        """The largest norm one record's gradient has in the sum: the smaller of clip_norm and the loss's bound."""
+        """The largest norm one record's gradient has in the sum: the smaller of clip_norm and the loss's bound, where that can be true."""
+        if self.clip_norm is None or self._impossible_bound:
+            return self.clip_bound
         return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
 
     @property
     def clips(self) -> bool:
         """Whether clipping can act: a clip norm is set and the loss may exceed it."""
-        bound = self.loss.known_gradient_bound
+        bound = None if self._impossible_bound else self.loss.known_gradient_bound
         return self.clip_norm is not None and (bound is None or bound > self.clip_norm)
 
     @property
-    def gradient_must_exceed_bound(self) -> bool:
-        """Whether the stated bound can only be one on what differs between records: a strongly convex loss, unclipped, whose gradient
-        varies by strong convexity times the diameter. Under replace_one a term common to all records cancels, and that is enough."""
-        if self.clip_norm is not None or self.loss.curvature is None or self.loss.curvature[0] >= 0:
-            return False
-        return -self.loss.curvature[0] * self.diameter / 2 > self.record_bound
+    def bounds_differences_only(self) -> bool:
+        """Whether the stated gradient bound can only be one on what differs between records.
+
+        Without clipping, on a domain where no strongly convex loss has gradients that small, a term common to all records (L2
+        regularisation inside each loss) must exceed it. Between two records it cancels, so two contributions to one batch differ by at
+        most twice the bound; a contribution itself, or a change of one record's gradient along the path, may be larger.
+        """
+        return self.clip_norm is None and self._impossible_bound
+
+    @property
+    def _impossible_bound(self) -> bool:
+        """Whether the loss's gradient bound contradicts its strong convexity: gradients vary by that times the diameter."""
+        bound, curvature = self.loss.known_gradient_bound, self.loss.curvature
+        return bound is not None and curvature is not None and curvature[0] < 0 and -curvature[0] * self.diameter / 2 > bound
 
     @property
     def touch_factor(self) -> float:

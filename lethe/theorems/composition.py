@@ -49,7 +49,7 @@ def gradient_bound(run: Run) -> Finding:
     if run.clip_norm is not None and run.record_bound == run.clip_norm:
         return holds("gradient bound", f"clip_norm: every record's gradient is clipped to norm {run.clip_norm:g}")
     what = f"{run.loss.summary}: every record's gradient has norm <= {run.record_bound:.6g}"
-    if run.gradient_must_exceed_bound:
+    if run.bounds_differences_only:
         what = f"{run.loss.summary}: two records' gradients differ by <= {2 * run.record_bound:.6g} (a term common to all cancels)"
     return holds("gradient bound", what, evidence=run.loss.evidence)
 

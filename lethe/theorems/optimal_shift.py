@@ -91,7 +91,7 @@ def _mixture(mus: Array, weights: Array) -> Guarantee:
 def _one_step(run: Run) -> float:
     r"""$(D + 2\lambda_T C)/\tau_T$: whatever the two iterates were, one step brings them no further apart; inf when it does not apply."""
     noise = float(run.noise_stds[-1])
-    if not run.batches.exact_size or np.isinf(run.diameter) or noise == 0:
+    if not run.batches.exact_size or np.isinf(run.diameter) or noise == 0 or run.bounds_differences_only:
         return float("inf")
     # Each of the b clipped gradients moves by at most 2C; under add_or_remove one side has one gradient more.
     moves = 2.0 + (1.0 / run.batch_size if run.neighbours == "add_or_remove" else 0.0)

@@ -73,10 +73,10 @@ def reshuffled(
         return _sorted(mus, weights)
     rounded = costs.first.size < size
     limit = _CLEARLY if rounded else 1.0 + _STANDARD_ERRORS / np.sqrt(costs.full)
-    if not costs.full * costs.mean(float(mus.max()) ** 2) < limit * float(weights @ mus**2):
+    if not costs.full * costs.mean(_square(mus.max())) < limit * float(weights @ mus**2):
         return _sorted(mus, weights)
     if grid_share(costs.full + 1, costs.weights.size) > _TOO_COARSE and costs.payable:
-        values, weights = tail_law(costs, float(mus.max()) ** 2)
+        values, weights = tail_law(costs, _square(mus.max()))
         return _sorted(outward(values, path.steps), weights)
     return _law(path.steps, costs, last)
 
@@ -131,6 +131,11 @@ def _law(steps: int, costs: TouchCosts, last: LastTouch) -> tuple[Floats, Floats
     weights = np.concatenate([weights for _, weights in ends])
     # Each weight is a sum over buckets and moves; what rounding may have taken from it is given back.
     return _sorted(outward(squared, steps), weights * (1.0 + moves * (costs.weights.size + 4) * float(np.finfo(np.float64).eps)))
+
+
+def _square(number: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.square(np.float64(number)))
 
 
 def _sorted(mus: Floats, weights: Floats) -> tuple[Floats, Floats]:

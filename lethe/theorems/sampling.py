@@ -45,6 +45,14 @@ class SampledGaussianMechanism(Theorem):
                 remedy="draw batches by poisson or without_replacement, in the training too.",
             )
             return (need,)
+        if run.bounds_differences_only and isinstance(run.batches, Poisson):
+            need = fails(
+                "gradient bound",
+                "it needs a bound on each record's gradient: a large term common to all records tells which of them were drawn",
+                source="loss.kind = strongly_convex, clip_norm = null",
+                remedy="set clip_norm, or write the quadratic part as regulariser: {kind: ridge, strength: ...}.",
+            )
+            return (need,)
         return (
             holds("random batches", f"{design}, {run.batch_size} of {run.records} records at each step"),
             holds("secrecy", f"nobody learns {run.batches.secret}", evidence="declared"),

@@ -66,29 +66,33 @@ def tail_law(costs: TouchCosts, ceiling: float) -> tuple[Floats, Floats]:
         costs: finite ones, of a run with at least one full pass.
         ceiling: $\mu^2$ that no path exceeds; may be inf.
     """
-    moves = list(_grouped(costs))
-    ends = costs.to_the_end(costs.full - 1 if costs.partial_size == 0 else costs.full)
-    mean, spread, most = _moments(costs, moves)
-    # Beyond t = 600 / (largest cost) single exponentials would overflow, and the largest cost decides alone.
-    largest = max([float(matrix.max()) for matrix, _ in moves] + [float(ends.max())])
-    tilts = np.minimum(np.geomspace(0.05, 50.0, _TILTS) / spread, 600.0 / largest)
+    mean, spread, most, largest = _moments(costs)
+    if largest == 0.0:
+        return np.zeros(1), np.ones(1)
+    # In units of the largest cost, so that no cost is too small or too large to be squared. Beyond t = 150 in these units the products
+    # of kernel entries could underflow, and the largest cost decides alone.
+    mean, spread, most = mean / largest, spread / largest, most / largest
+    tilts = np.minimum(np.geomspace(0.05, 50.0, _TILTS) / spread, 150.0)
     law = _Generating.start(tilts, costs.weights)
-    for matrix, times in moves:
-        law = law.moved(matrix, costs.weights, times)
+    for matrix, times in _grouped(costs):
+        law = law.moved(matrix / largest, costs.weights, times)
     if costs.partial_size == 0:
-        generated = law.ended(ends)
+        generated = law.ended(costs.to_the_end(costs.full - 1) / largest)
     else:
         # The pass after the last full one touches the record or not.
-        untouched = law.ended(costs.between(costs.full - 1, np.array([costs.partial_size]))[:, 0])
-        touched = law.moved(costs.between(costs.full - 1, costs.first), costs.partial).ended(ends)
-        generated = np.logaddexp(untouched + np.log1p(-costs.partial.sum()), touched)
-    values = np.append(mean + spread * np.linspace(0.0, _REACH, _VALUES), most)
+        untouched = law.ended(costs.between(costs.full - 1, np.array([costs.partial_size]))[:, 0] / largest)
+        touched = law.moved(costs.between(costs.full - 1, costs.first) / largest, costs.partial)
+        generated = np.logaddexp(untouched + np.log1p(-costs.partial.sum()), touched.ended(costs.to_the_end(costs.full) / largest))
+    near = mean + spread * np.linspace(0.0, _REACH, _VALUES)
+    far: Floats = np.geomspace(float(near[-1]), max(most, float(near[-1])), _VALUES // 4)
+    values = np.concatenate((near, far[1:]))
     exponents = np.min(generated[:, np.newaxis] * (1.0 + _ROUNDING) + _ROUNDING - tilts[:, np.newaxis] * values, axis=0)
     above = np.minimum(np.exp(np.minimum(exponents, 0.0)), 1.0)
     # Mass between two values sits at the upper one; nothing exceeds the last, the sum of all largest costs.
     above = np.append(1.0, np.minimum.accumulate(above[:-1]))
     weights = above - np.append(above[1:], 0.0)
-    return np.minimum(np.maximum.accumulate(values), ceiling), weights
+    with np.errstate(over="ignore"):
+        return np.minimum(values * largest * (1.0 + 1e-12), ceiling), weights
 
 
 def _grouped(costs: TouchCosts) -> Iterator[tuple[Floats, int]]:
@@ -104,21 +108,26 @@ def _grouped(costs: TouchCosts) -> Iterator[tuple[Floats, int]]:
         yield current, times
 
 
-def _moments(costs: TouchCosts, moves: list[tuple[Floats, int]]) -> tuple[float, float, float]:
-    """Mean of the sum, its standard deviation as if touches were independent (it only places the grid), and its largest value."""
-    mean = variance = most = 0.0
-    weights = costs.weights
-    for matrix, times in moves:
-        first = float(weights @ matrix @ weights)
-        mean += times * first
-        variance += times * max(float(weights @ matrix**2 @ weights) - first**2, 0.0)
-        most += times * float(matrix.max())
-    last = costs.full - 1
+def _moments(costs: TouchCosts) -> tuple[float, float, float, float]:
+    """Of the sum its mean, its standard deviation as if touches were independent (it only places the grid), its largest value; and the
+    largest single cost."""
+    weights, last = costs.weights, costs.full - 1
     tails = (
         [costs.to_the_end(last)] if costs.partial_size == 0 else [costs.between(last, costs.first).max(axis=1), costs.to_the_end(last + 1)]
     )
+    largest = max([float(matrix.max()) for matrix, _ in _grouped(costs)] + [float(tail.max()) for tail in tails])
+    if largest == 0.0:
+        return 0.0, 0.0, 0.0, 0.0
+    mean = variance = most = 0.0
+    for matrix, times in _grouped(costs):
+        shares = matrix / largest
+        first = float(weights @ shares @ weights)
+        mean += times * first
+        variance += times * max(float(weights @ np.square(shares) @ weights) - first**2, 0.0)
+        most += times * float(shares.max())
     for tail in tails:
-        mean += float(weights @ tail)
-        variance += float(weights @ tail**2)
-        most += float(tail.max())
-    return mean, float(np.sqrt(variance)), most
+        shares = tail / largest
+        mean += float(weights @ shares)
+        variance += float(weights @ np.square(shares))
+        most += float(shares.max())
+    return mean * largest, float(np.sqrt(variance)) * largest, most * largest, largest

@@ -91,7 +91,11 @@ class TouchCosts:
     def payable(self) -> bool:
         """Whether every touch can be paid, wherever it is."""
         last = self.rise.shape[1] - 1
-        return bool(np.isfinite(self.to_the_end(last)).all() and all(np.isfinite(matrix).all() for matrix in self.matrices()))
+        stretches = [self.to_the_end(last)]
+        if self.partial_size > 0 and self.full > 0:
+            stretches.append(self.between(self.full - 1, self.first))
+            stretches.append(self.between(self.full - 1, np.array([self.partial_size])))
+        return all(np.isfinite(costs).all() for costs in stretches) and all(np.isfinite(matrix).all() for matrix in self.matrices())
 
     def mean(self, ceiling: float) -> float:
         """The mean of what one touch costs, where it can be paid, each at most the ceiling."""

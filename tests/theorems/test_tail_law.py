@@ -49,6 +49,43 @@ def test_it_is_stochastically_larger_than_the_exact_law(seed: int) -> None:
         assert weights[values >= value * (1 - 1e-9)].sum() >= truth * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("size", [58, 61, 66])
+def test_rare_costly_stretches_do_not_underflow(size: int) -> None:
+    """Noise almost everywhere enormous: only a touch at the very end of a pass followed by one at the start of the next costs anything.
+    Four passes of which two cost 1: the chance is that of two such pairs, or one pair and a last touch at the end."""
+    noise = np.tile(np.append(np.full(size - 1, 1e9), 1.0), 4)
+    path = checked_path(np.ones(4 * size), np.ones(4 * size), noise)
+    values, weights = tail_law(_costs(path, size), np.inf)
+    # A touch at the end of a pass (chance 1/l) costs 1 if the next is at the start of its pass or it is the last; exactly:
+    state = {(False, 0): 1 - 1 / size, (True, 0): 1 / size}
+    for _ in range(3):
+        following: dict[tuple[bool, int], float] = {}
+        for (late, paid), chance in state.items():
+            for early, share in ((True, 1 / size), (False, (size - 2) / size), (None, 1 / size)):
+                key = (early is None, paid + (1 if late and early else 0))
+                following[key] = following.get(key, 0.0) + chance * share
+        state = following
+    truth = sum(chance for (late, paid), chance in state.items() if paid + late >= 2)
+    assert weights[values >= 2 * (1 - 1e-6)].sum() >= truth
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-80, 1.0, 1e80, 1e150])
+def test_the_scale_of_the_costs_does_not_matter(scale: float) -> None:
+    path = checked_path(np.full(60, 1.02), np.ones(60), np.full(60, scale))
+    values, weights = tail_law(_costs(path, 5), np.inf)
+    base, _ = tail_law(_costs(checked_path(np.full(60, 1.02), np.ones(60), np.ones(60)), 5), np.inf)
+    assert weights.sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.sqrt(values) * scale == pytest.approx(np.sqrt(base), rel=1e-6)
+
+
+def test_no_noise_at_the_end_of_a_long_run() -> None:
+    noise = np.ones(40_050)
+    noise[39_900:-1] = 0.0
+    mus, weights = reshuffled(np.full(40_050, 1.01), np.ones(40_050), noise, 100)
+    assert weights.sum() == pytest.approx(1.0, abs=1e-9)
+    assert np.isfinite(mus[0])
+
+
 def test_the_ceiling_caps_every_value() -> None:
     path = checked_path(np.ones(60), np.ones(60), np.ones(60))
     values, _ = tail_law(_costs(path, 5), 1.5)
