@@ -1,3 +1,4 @@
+import importlib
 import math
 
 import pytest
@@ -22,6 +23,14 @@ def test_a_schedule_keeps_its_shape(schedule: object) -> None:
     assert ratio == pytest.approx(ratio[0], rel=1e-12)
     assert lethe.certify(planned, 1e-6).epsilon == pytest.approx(0.5, rel=1e-5)
     assert lethe.certify(planned, 1e-6).epsilon <= 0.5
+
+
+def test_a_plan_that_rounding_left_short_is_raised_until_it_certifies(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("lethe.plan")
+    honest = module.smallest
+    monkeypatch.setattr(module, "smallest", lambda *args, **options: honest(*args, **options) * (1 - 1e-6))
+    planned = lethe.plan(make_run(), epsilon=1.0, delta=1e-5)
+    assert lethe.certify(planned, 1e-5).epsilon <= 1.0
 
 
 def test_pass_ends_and_extreme_targets() -> None:
