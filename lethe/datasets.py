@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from lethe.documents import as_path
 from lethe.errors import InputError, MissingExtraError
 
 Task = Literal["classification", "regression"]
@@ -89,7 +90,7 @@ def load_table(
             features (row and column named), or fewer than two classes.
         MissingExtraError: pyarrow is not installed (csv and parquet).
     """
-    file = Path(path)
+    file = as_path(path)
     suffix = file.suffix.lower()
     if task not in (None, "classification", "regression"):
         raise InputError(f"task: got {task!r}; it needs classification, regression or None.")
@@ -112,6 +113,8 @@ def split(table: Table, test_fraction: float, seed: int) -> tuple[Table, Table]:
     Raises:
         InputError: an argument out of range.
     """
+    if not isinstance(table, Table):
+        raise InputError(f"table: got {type(table).__name__}; it needs a Table.", remedy="load one with load_table.")
     if not isinstance(test_fraction, int | float) or not 0 < test_fraction < 1:
         raise InputError(f"test_fraction: got {test_fraction!r}; it needs a number between 0 and 1.")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:

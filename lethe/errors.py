@@ -43,7 +43,10 @@ class MissingExtraError(LetheError, ImportError):
 
 def require_finite(name: str, value: float, *, low: float, strict: bool = False, high: float = float("inf")) -> float:
     """Return `value` as a float if `low <= value <= high` (`low < value` when strict) and finite, or raise InputError."""
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
     ok = low < number if strict else low <= number
     if not (ok and number <= high and number < float("inf")):
         bound = f"{'>' if strict else '>='} {low:g}" + (f" and <= {high:g}" if high < float("inf") else "")

@@ -35,7 +35,7 @@ def _as_mapping(value: Any) -> dict[str, Any]:
 def _as_classes(value: Any) -> tuple[str, ...] | None:
     if value is None or value == FROM_DATA:
         return () if value == FROM_DATA else None
-    if isinstance(value, list | tuple) and all(isinstance(name, str | int) and not isinstance(name, bool) for name in value):
+    if isinstance(value, list | tuple) and value and all(isinstance(name, str | int) and not isinstance(name, bool) for name in value):
         return tuple(str(name) for name in value)
     raise InputError(f"got {value!r}; it needs a list of class names, or {FROM_DATA}.")
 
@@ -101,8 +101,15 @@ class Job(Noun):
         Raises:
             InputError: the file cannot be read or holds no valid configuration.
         """
+        content = read_document(path)
+        if "run" not in content and "batches" in content:
+            raise InputError(
+                "this describes a run; a training configuration also says on which data and at what delta.",
+                source=str(path),
+                remedy="put these fields under run:, add data: and privacy: (docs/train.md), or use `lethe certify`.",
+            )
         try:
-            return cls(**{str(key): value for key, value in read_document(path).items()})
+            return cls(**{str(key): value for key, value in content.items()})
         except InputError as error:
             raise InputError(error.what, source=str(path), remedy=error.remedy) from error
 

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
 from lethe.batches import Batches, parse_batches
 from lethe.documents import read_document, to_json, write_document
-from lethe.errors import InputError
+from lethe.errors import InputError, require_finite
 from lethe.losses import Loss, UnknownLoss, parse_loss
 from lethe.noun import Noun
 from lethe.regularisers import Regulariser, parse_regulariser
@@ -245,14 +245,19 @@ class Run(Noun):
         return Run(**{**fields, **changes})
 
     def with_noise_scaled(self, factor: float) -> Run:
-        """The same run with every noise multiplier times `factor`."""
+        """The same run with every noise multiplier times `factor`, a finite number >= 0.
+
+        Raises:
+            InputError: the factor, or noise times the factor, is out of range.
+        """
+        factor = require_finite("factor", factor, low=0.0)
         if self.noise_multiplier is None:
             return self.replace(noise_multiplier=factor)
         scaled = as_schedule(self.noise_multiplier).scaled(factor)
         return self.replace(noise_multiplier=scaled)
 
     def to_document(self) -> dict[str, Any]:
-        """The run as plain data, in the field order of the schema; None fields that mean "default" are left out."""
+        """The run as plain data, in the field order of the schema; of passes and steps only the one that was given."""
         document: dict[str, Any] = {"records": self.records, "batches": self.batches.to_document()}
         if self.passes is not None:
             document["passes"] = self.passes

@@ -217,3 +217,11 @@ def test_bad_splits_are_refused(fraction: Any, seed: Any) -> None:
 def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
     with pytest.raises(MissingExtraError, match=r'(?s)no_such_package is needed.*pip install "lethe-dp\[train\]"'):
         datasets._extra("no_such_package.part")  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("path", [None, 3])
+def test_what_is_no_path_and_no_table_is_refused(path: Any) -> None:
+    with pytest.raises(InputError, match="needs the path of a file"):
+        load_table(path, "y")
+    with pytest.raises(InputError, match="needs a Table"):
+        split(path, 0.2, 0)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import make_run
 from typer.testing import CliRunner
 
 import lethe
@@ -107,6 +108,7 @@ def test_a_seeded_certificate_says_that_it_is_no_release(tmp_path: Path) -> None
         ({"data": {"path": "missing.csv", "target": "y", "classes": ["u", "v"]}}, "missing.csv"),
         ({"data": {"path": "missing.csv", "target": "y"}}, "data.classes: missing; which classes occur is itself private"),
         ({"data": {"path": "missing.csv", "target": "y", "classes": 3}}, "data.classes: got 3"),
+        ({"data": {"path": "missing.csv", "target": "y", "classes": []}}, "data.classes: got"),
         ({"data": {"path": "missing.csv"}}, "data.target: missing"),
         ({"data": {"target": "y"}}, "data.path: missing"),
         ({"data": {"test_fraction": 1.5}}, "data.test_fraction: got 1.5"),
@@ -161,3 +163,9 @@ def test_measurements_are_no_classes(tmp_path: Path) -> None:
     data = {"path": str(path), "target": "y", "classes": "from_data"}
     with pytest.raises(lethe.InputError, match="measurements, not classes"):
         Job(**_config(data=data, run={**RUN, "batches": {"design": "cyclic", "size": 4}})).execute(tmp_path / "out")
+
+
+def test_a_run_file_is_told_from_a_configuration(tmp_path: Path) -> None:
+    write_document(tmp_path / "run.yaml", make_run().to_document())
+    with pytest.raises(lethe.InputError, match="this describes a run"):
+        Job.load(tmp_path / "run.yaml")

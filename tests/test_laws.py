@@ -1,6 +1,5 @@
 """Laws that every theorem obeys: theorem x law."""
 
-import dataclasses
 import itertools
 import math
 
@@ -91,7 +90,7 @@ def test_zeroing_out_is_never_dearer_than_replacing(theorem: Theorem, run: lethe
 @pytest.mark.parametrize("theorem", ALL, ids=lambda theorem: theorem.name)
 def test_it_cites_its_source_and_says_what_it_proves(theorem: Theorem) -> None:
     assert theorem.citations
-    assert all(dataclasses.astuple(citation) for citation in theorem.citations)
+    assert all(citation.key and len(citation.text) > 20 for citation in theorem.citations)
     assert theorem.statement.endswith(".")
 
 

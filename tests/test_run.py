@@ -250,3 +250,9 @@ def test_nothing_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def _written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+@pytest.mark.parametrize("factor", [float("nan"), -1.0, math.inf, "a", None])
+def test_noise_is_scaled_by_numbers(factor: Any) -> None:
+    with pytest.raises(lethe.InputError, match="factor"):
+        make_run().with_noise_scaled(factor)

@@ -1,0 +1,103 @@
+"""Certificates as files and as pages: they survive, agree with themselves, and do not survive editing."""
+
+import math
+from pathlib import Path
+
+import pytest
+from helpers import DESIGNS, batches, make_run
+
+import lethe
+from lethe.certify import recheck
+from lethe.documents import read_document
+
+
+def test_certificates_survive_a_file(tmp_path: Path) -> None:
+    for design in DESIGNS:
+        certificate = lethe.certify(make_run(batches=batches(design, 10), noise_multiplier=3.0), 1e-5)
+        certificate.save(tmp_path / "certificate.json")
+        again = lethe.Certificate.load(tmp_path / "certificate.json")
+        assert again.epsilon == certificate.epsilon
+        assert again.epsilon_at(1e-7) == certificate.epsilon_at(1e-7)  # bit for bit
+        assert again.delta_at(1.0) == certificate.delta_at(1.0)
+        assert again.run == certificate.run
+        assert again.explain() == certificate.explain()
+        assert read_document(tmp_path / "certificate.json")["epsilon"] == certificate.epsilon
+
+
+def test_an_unknown_loss_on_a_ball_survives_a_file(tmp_path: Path) -> None:
+    run = make_run(loss={"kind": "unknown"}, clip_norm=1.0, regulariser={"kind": "ball", "radius": 0.001}, passes=200)
+    certificate = lethe.certify(run, 1e-5)
+    assert certificate.theorem == "optimal-shift"
+    certificate.save(tmp_path / "certificate.json")
+    assert lethe.Certificate.load(tmp_path / "certificate.json") == certificate
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": 0.001}, "its guarantee gives"),
+        ({"epsilon": "nan"}, "its guarantee gives"),
+        ({"delta": 5.0}, "delta is 5"),
+        ({"guarantee": {"kind": "gdp", "mu": 1e-9}}, "its guarantee gives"),
+        ({"guarantee": {"kind": "magic"}}, "kind"),
+        ({"neighbours": "zero_out"}, "neighbours is 'zero_out'"),
+        ({"release": "all"}, "release is 'all'"),
+        ({"theorem": 3}, "needed"),
+        ({"hypotheses": [{"name": 3, "status": "holds", "evidence": "checked", "detail": ""}]}, "needed"),
+        ({"hypotheses": [{"name": "a", "status": "maybe", "evidence": "checked", "detail": ""}]}, "known status"),
+        ({"others": [{"theorem": "a", "status": "great", "epsilon": None, "why": ""}]}, "great"),
+        ({"run": 3}, "mapping"),
+    ],
+)
+def test_an_edited_certificate_is_refused(changes: dict[str, object], message: str) -> None:
+    content = lethe.certify(make_run(), 1e-5).to_dict()
+    assert lethe.Certificate.from_dict(content).epsilon == content["epsilon"]
+    with pytest.raises(lethe.InputError, match=message):
+        lethe.Certificate.from_dict({**content, **changes})
+
+
+def test_a_consistent_forgery_is_found_by_certifying_again() -> None:
+    certificate = lethe.certify(make_run(), 1e-5)
+    recheck(certificate)
+    forged = {**certificate.to_dict(), "guarantee": {"kind": "gdp", "mu": 1e-3}, "epsilon": lethe.GDP(1e-3).epsilon(1e-5)}
+    with pytest.raises(lethe.InputError, match="from its run follows epsilon"):
+        recheck(lethe.Certificate.from_dict(forged))
+
+
+def test_a_forgery_at_other_deltas_is_found() -> None:
+    certificate = lethe.certify(make_run(), 1e-5)
+    low, high = 0.0, 1.0
+    for _ in range(200):  # a mixture of nothing and something large with the same epsilon at 1e-5
+        weight = (low + high) / 2
+        mixture = lethe.GDPMixture((1e-9, 6.0), (1 - weight, weight))
+        low, high = (weight, high) if mixture.epsilon(1e-5) < certificate.epsilon else (low, weight)
+    forged = {**certificate.to_dict(), "guarantee": mixture.to_dict(), "epsilon": mixture.epsilon(1e-5)}
+    assert mixture.epsilon(1e-5) == pytest.approx(certificate.epsilon, rel=1e-6)
+    with pytest.raises(lethe.InputError, match="from its run follows epsilon"):
+        recheck(lethe.Certificate.from_dict(forged))
+
+
+def test_a_last_digit_rounded_elsewhere_is_no_forgery() -> None:
+    content = lethe.certify(make_run(), 1e-5).to_dict()
+    assert lethe.Certificate.from_dict({**content, "epsilon": math.nextafter(content["epsilon"], 0)})
+
+
+def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "certificate.json"
+    for text in ("{}", '{"epsilon": 1}', '{"lipschitz": 3, "run": {}}'):
+        path.write_text(text)
+        with pytest.raises(lethe.InputError, match="not a certificate"):
+            lethe.Certificate.load(path)
+
+
+def test_explain_reads_like_a_page() -> None:
+    text = lethe.certify(make_run(), 1e-5).explain()
+    first, second, *rest = text.splitlines()
+    assert first.startswith("(")
+    assert "replace one, last iterate only." in first
+    assert "50 steps" in first
+    assert second.startswith("by  optimal-shift")
+    assert "GDP" in second
+    assert any(line.strip().startswith("declared") and "norm <= 1" in line for line in rest)
+    assert any(line.startswith("not composition") and "looser" in line for line in rest)
+    assert "arXiv:1808.06651" in lethe.certify(make_run(), 1e-5).cite()
