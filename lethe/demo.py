@@ -1,8 +1,8 @@
 """The main job: one model, one privacy target, six ways to batch and to account, and what each costs in accuracy.
 
-Every choice is fixed in advance from public quantities: four batches a pass, twenty passes, step size half of 1/smoothness, and
-gradients clipped to norm 1, which no record's gradient exceeds at the start from zero (there it is sqrt(1 - 1/classes)). Nothing is tuned
-on the data, so nothing besides the released weights leaks from it.
+Every choice is a fixed rule on public quantities: four batches a pass, twenty passes, step size half of 1/smoothness, and gradients
+clipped to norm 1, which no record's gradient exceeds at the start from zero (there it is sqrt(1 - 1/classes)). The rule looks at no data,
+so on the user's own nothing besides the released weights leaks. Its constants were chosen on the digits, which are public.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ class Outcome:
         """What the table rests on."""
         demo = self.demo
         return (
-            "Fixed in advance from public quantities, nothing tuned on the data: "
+            "Fixed in advance from public quantities, by a rule that looks at no data: "
             f"batches of {demo.batch_size} ({BATCHES_PER_PASS} a pass), step size {demo.step_size:g} (half of 1/smoothness), "
             f"clip norm {CLIP_NORM:g}, {PASSES} passes ({PASSES_WITHOUT_PRIVACY} without privacy).\n"
             f"Feature vectors longer than {FEATURE_NORM:g} are projected: {self.projected} of {demo.train_records} in the last split.\n"
             "(a) and (e) hold even if every iterate is seen; (b), (c), (d) for the last iterate only; (c) and (e) need secret batches.\n"
-            f"{demo.classes_from}"
+            f"{demo.data_note}"
             "Noise is seeded here so that the table can be made again: train without a seed before you release weights.\n"
             f"Runs, certificates, table and plot: {self.folder}/"
         )
@@ -160,11 +160,13 @@ class Demo:
         return cls(table=table, own_data=data is not None, epsilon=epsilon, delta=delta, neighbours=neighbours, seeds=seeds)
 
     @property
-    def classes_from(self) -> str:
-        """A line on where the classes of the user's own data come from; none for the digits."""
+    def data_note(self) -> str:
+        """A line on what was taken from data before training: the classes of the user's own, the rule's constants from the digits."""
         if self.own_data:
             return f"The classes were read off the data and are taken as public: {', '.join(self.table.class_names)}.\n"
-        return ""
+        return (
+            "The rule's constants and the picture that centres the digits were chosen by its authors on these digits, which are public.\n"
+        )
 
     @property
     def train_records(self) -> int:
