@@ -17,6 +17,7 @@ from lethe.errors import CalibrationError, HypothesisError, InputError, LetheErr
 from lethe.losses import (
     ConvexLoss,
     GeneralisedLinearLoss,
+    HolderLoss,
     LeastSquares,
     LogisticRegression,
     SmoothLoss,
@@ -51,6 +52,7 @@ __all__ = [
     "GeneralisedLinearLoss",
     "GroupL1",
     "Guarantee",
+    "HolderLoss",
     "HypothesisError",
     "InputError",
     "LeastSquares",

@@ -15,7 +15,7 @@ from lethe.errors import InputError
 from lethe.hypotheses import Evidence, Finding, Status
 from lethe.run import Run
 
-OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided"]
+OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided", "proof-gap", "lower-bound"]
 _RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
 _RELEASES = {"last": "last iterate only", "all": "every iterate"}
 
@@ -52,7 +52,8 @@ class Other:
 
     Args:
         theorem: its name.
-        status: "looser" and "dominated" apply; "refused" does not; "refuted" and "one-sided" may never be used.
+        status: "looser" and "dominated" apply; "refused" does not; "refuted" (false), "one-sided" (covers one direction of the two),
+            "proof-gap" (its proof does not cover this run) and "lower-bound" may never be used.
         epsilon: what it gives at the certificate's delta; None when it was refused.
         why: the deciding reason.
     """

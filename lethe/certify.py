@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lethe.certificate import Certificate, Other
-from lethe.errors import InputError
+from lethe.certificate import Certificate, Other, OtherStatus
+from lethe.errors import HypothesisError, InputError
 from lethe.hypotheses import Finding, first_failure
 from lethe.run import Run
-from lethe.theorems.base import Bound, Theorem
-from lethe.theorems.registry import ALL
+from lethe.theorems.base import SOUND, Bound, Standing, Theorem
+from lethe.theorems.registry import ALL, OURS
 
 # Two versions may round differently; a claim may be smaller than a fresh one by no more than that.
 _RECHECK = 1e-6
@@ -24,10 +24,16 @@ class Verdict:
     theorem: Theorem
     findings: tuple[Finding, ...]
     bound: Bound | None
+    standing: Standing
     reason: str
 
+    @property
+    def usable(self) -> bool:
+        """Whether a certificate may rest on it."""
+        return self.bound is not None and self.standing.usable
 
-def judge(run: Run, theorems: Sequence[Theorem] = ALL) -> tuple[Verdict, ...]:
+
+def judge(run: Run, theorems: Sequence[Theorem] = OURS) -> tuple[Verdict, ...]:
     """Every theorem's answer on `run`; the expensive half of `certify`, which no delta enters.
 
     Raises:
@@ -40,7 +46,10 @@ def judge(run: Run, theorems: Sequence[Theorem] = ALL) -> tuple[Verdict, ...]:
         findings = theorem.examine(run)
         failure = first_failure(findings)
         bound = None if failure else theorem.bound(run, findings)
-        verdicts.append(Verdict(theorem=theorem, findings=findings, bound=bound, reason=failure.detail if failure else ""))
+        standing = SOUND if failure else theorem.standing_on(run)
+        verdicts.append(
+            Verdict(theorem=theorem, findings=findings, bound=bound, standing=standing, reason=failure.detail if failure else "")
+        )
     return tuple(verdicts)
 
 
@@ -88,23 +97,40 @@ def _as_number(value: object) -> float:
         return float("nan")
 
 
-def certify(run: Run, delta: float) -> Certificate:
+def certify(run: Run, delta: float, theorems: Sequence[Theorem] = OURS) -> Certificate:
     """The smallest epsilon that can be proved of what `run` releases.
 
     Args:
         run: the training run, planned or recorded.
         delta: in (0, 1).
+        theorems: those to try; by default Lethe's own, none of which a sound published bound beats. `registry.ALL` adds the published
+            ones, for comparison. One that is refuted, one-sided or has a gap in its proof is computed and never chosen.
     Returns:
         A certificate: the theorem with the smallest epsilon of all that apply, its hypotheses, and every other theorem with its epsilon
         or the reason against it. An infinite epsilon is a possible answer: it says that the run is not private.
     Raises:
         InputError: delta is outside (0, 1), or the run has no noise yet.
+        HypothesisError: none of `theorems` applies; composition always does.
     """
     delta = require_delta(delta)
-    verdicts = judge(run)
+    return certificate_of(run, delta, judge(run, theorems))
+
+
+def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certificate:
+    """The certificate that these verdicts on `run` allow.
+
+    Raises:
+        HypothesisError: none of the theorems applies.
+    """
     epsilons = {verdict.theorem.name: verdict.bound.guarantee.epsilon(delta) for verdict in verdicts if verdict.bound is not None}
-    # Composition applies to every run, so there is always a best; min() keeps the registry's order on ties.
-    best = min((verdict for verdict in verdicts if verdict.bound is not None), key=lambda verdict: epsilons[verdict.theorem.name])
+    usable = [verdict for verdict in verdicts if verdict.usable]
+    if not usable:
+        raise HypothesisError(
+            f"none of {', '.join(verdict.theorem.name for verdict in verdicts) or 'no theorems'} can certify run {run.run_id}.",
+            source="the theorems given",
+            remedy="leave them out, or add composition, which applies to every run.",
+        )
+    best = min(usable, key=lambda verdict: epsilons[verdict.theorem.name])  # the first of them on ties
     assert best.bound is not None
     others = tuple(
         _other(verdict, epsilons.get(verdict.theorem.name), epsilons[best.theorem.name]) for verdict in verdicts if verdict is not best
@@ -123,13 +149,16 @@ def certify(run: Run, delta: float) -> Certificate:
 
 
 def _other(verdict: Verdict, epsilon: float | None, best: float) -> Other:
+    status: OtherStatus = "looser"
     if epsilon is None:
-        return Other(theorem=verdict.theorem.name, status="refused", epsilon=None, why=verdict.reason)
-    if epsilon == float("inf"):
+        status, why = "refused", verdict.reason
+    elif verdict.standing.soundness != "sound":
+        status, why = verdict.standing.soundness, verdict.standing.why
+    elif epsilon == float("inf"):
         why = "applies, but gives no bound"
     else:
         why = "applies, but looser" if epsilon > best else "applies, and says the same"
-    return Other(theorem=verdict.theorem.name, status="looser", epsilon=epsilon, why=why)
+    return Other(theorem=verdict.theorem.name, status=status, epsilon=epsilon, why=why)
 
 
 def recheck(certificate: Certificate) -> None:
@@ -138,7 +167,8 @@ def recheck(certificate: Certificate) -> None:
     Raises:
         InputError: what it claims does not follow from its run.
     """
-    fresh = certify(certificate.run, certificate.delta)
+    ours = {theorem.name for theorem in OURS}
+    fresh = certify(certificate.run, certificate.delta, OURS if certificate.theorem in ours else ALL)
     known = certificate.theorem in {theorem.name for theorem in ALL}
     for delta in (certificate.delta, *_RECHECKED_DELTAS):
         claimed, proved = certificate.guarantee.epsilon(delta), fresh.guarantee.epsilon(delta)

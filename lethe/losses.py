@@ -88,6 +88,15 @@ class SmoothLoss(Loss):
         return self.smoothness, self.smoothness
 
 
+class HolderLoss(Loss):
+    r"""Any loss with a Hölder gradient: $\|\nabla f(x) - \nabla f(y)\| \le H\|x - y\|^p$; nothing else is known of its curvature."""
+
+    summary: ClassVar[str] = "loss with a Hölder gradient"
+    kind: ClassVar[str] = "holder"
+    constant: float = Field(ge=0)
+    exponent: float = Field(gt=0, le=1)
+
+
 class WeaklyConvexLoss(Loss):
     """Curvature in [-weak_convexity, smoothness]."""
 
@@ -230,6 +239,7 @@ class LeastSquares(_Regression):
 LOSSES: dict[str, type[Loss]] = {
     "unknown": UnknownLoss,
     "smooth": SmoothLoss,
+    "holder": HolderLoss,
     "weakly_convex": WeaklyConvexLoss,
     "convex": ConvexLoss,
     "strongly_convex": StronglyConvexLoss,

@@ -41,7 +41,9 @@ def plan_with_certificate(run: Run, epsilon: float, delta: float) -> tuple[Run, 
     factors = [
         factor
         for verdict in judge(shape)
-        if verdict.bound is not None and (factor := _smallest_factor(verdict.bound.guarantee, epsilon, delta)) is not None
+        if verdict.usable
+        and verdict.bound is not None
+        and (factor := _smallest_factor(verdict.bound.guarantee, epsilon, delta)) is not None
     ]
     if not factors:
         raise CalibrationError(

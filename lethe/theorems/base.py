@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from lethe.calculus.guarantees import Guarantee
 from lethe.certificate import Citation, StepConstant
@@ -12,13 +12,37 @@ from lethe.errors import HypothesisError
 from lethe.hypotheses import Finding, first_failure
 from lethe.run import Run
 
+Soundness = Literal["sound", "dominated", "refuted", "one-sided", "proof-gap", "lower-bound"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Whether what a theorem says may be relied on.
+
+    Args:
+        soundness: "sound"; "dominated": sound, and never better than another theorem here; "refuted": false; "one-sided": covers one
+            direction of the two; "proof-gap": its proof does not cover this run; "lower-bound": not an upper bound at all.
+        why: the reason, in a clause; empty for "sound".
+    """
+
+    soundness: Soundness
+    why: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether a certificate may rest on it."""
+        return self.soundness in ("sound", "dominated")
+
+
+SOUND = Standing(soundness="sound")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What a theorem proves of a run.
+    """What a theorem says of a run.
 
     Args:
-        guarantee: holds for what the run releases, under the run's neighbouring relation.
+        guarantee: holds for what the run releases, under the run's neighbouring relation, if the theorem's standing is usable.
         lipschitz: the step constant used, if any.
     """
 
@@ -27,17 +51,25 @@ class Bound:
 
 
 class Theorem(ABC):
-    """One way to certify a run.
+    """One way to bound what a run reveals.
 
     Class attributes:
         name: as shown in certificates.
         statement: what it proves, in one sentence.
+        formula: the bound, in LaTeX.
+        needs: its hypotheses, in a line.
+        covers: what may be released: "last" (the last iterate only) or "all" (every iterate, hence the last too).
         citations: where it is published or proved.
+        standing: whether it may be relied on; `standing_on` where that depends on the run.
     """
 
     name: ClassVar[str]
     statement: ClassVar[str]
+    formula: ClassVar[str]
+    needs: ClassVar[str]
+    covers: ClassVar[Literal["last", "all"]]
     citations: ClassVar[tuple[Citation, ...]]
+    standing: ClassVar[Standing] = SOUND
 
     @abstractmethod
     def examine(self, run: Run) -> tuple[Finding, ...]:
@@ -47,8 +79,13 @@ class Theorem(ABC):
     def _bound(self, run: Run) -> Bound:
         """The bound, for a run whose hypotheses all hold."""
 
+    def standing_on(self, run: Run) -> Standing:
+        """Whether its bound of `run` may be relied on; for a run whose hypotheses all hold."""
+        del run
+        return self.standing
+
     def bound(self, run: Run, findings: tuple[Finding, ...] | None = None) -> Bound:
-        """What the theorem proves of `run`; `findings` are what `examine` said of it, if it was asked already.
+        """What the theorem says of `run`; `findings` are what `examine` said of it, if it was asked already.
 
         Raises:
             HypothesisError: a hypothesis fails; the error names it.

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from lethe.calculus.composition import compose_gdp
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee
 from lethe.certificate import Citation
-from lethe.hypotheses import Finding, holds
+from lethe.hypotheses import Finding
 from lethe.run import Run
 from lethe.schedules import Array
 from lethe.theorems.base import Bound, Theorem
+from lethe.theorems.requirements import gradient_bound
 
 
 class Composition(Theorem):
@@ -27,6 +28,9 @@ class Composition(Theorem):
 
     name: ClassVar[str] = "composition"
     statement: ClassVar[str] = "Gaussian composition over all steps that touch a record; holds whatever is released."
+    formula: ClassVar[str] = r"\mu^2 = \sum_{t \in A} s_t^2/\tau_t^2"
+    needs: ClassVar[str] = "a bounded gradient"
+    covers: ClassVar[Literal["last", "all"]] = "all"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
             key="dong-2022", text="Dong, Roth, Su 2022, Gaussian differential privacy, arXiv:1905.02383v3, Corollary 3.3 (composition)."
@@ -42,16 +46,6 @@ class Composition(Theorem):
 
     def _bound(self, run: Run) -> Bound:
         return Bound(guarantee=_guarantee(run))
-
-
-def gradient_bound(run: Run) -> Finding:
-    """Why one record's gradient has norm at most `run.record_bound`."""
-    if run.clip_norm is not None and run.record_bound == run.clip_norm:
-        return holds("gradient bound", f"clip_norm: every record's gradient is clipped to norm {run.clip_norm:g}")
-    what = f"{run.loss.summary}: every record's gradient has norm <= {run.record_bound:.6g}"
-    if run.bounds_differences_only:
-        what = f"{run.loss.summary}: two records' gradients differ by <= {2 * run.record_bound:.6g} (a term common to all cancels)"
-    return holds("gradient bound", what, evidence=run.loss.evidence)
 
 
 def _guarantee(run: Run) -> Guarantee:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding, fails, holds
-from lethe.regularisers import Box
 from lethe.run import Run
 from lethe.schedules import Array
 from lethe.theorems import positions
 from lethe.theorems.base import Bound, Theorem
-from lethe.theorems.composition import gradient_bound
+from lethe.theorems.requirements import bounded_domain, gradient_bound, last_iterate, secrecy, smooth
 from lethe.theorems.reshuffled import reshuffled
 from lethe.theorems.steps import Steps, largest_batch, step_constants
 
@@ -32,6 +31,9 @@ class OptimalShift(Theorem):
 
     name: ClassVar[str] = "optimal-shift"
     statement: ClassVar[str] = "The cheapest way to hide one record's shift in the noise of later steps; last iterate only."
+    formula: ClassVar[str] = r"\mu^2 = \min_a \sum_t a_t^2/\tau_t^2,\ z_t = L_t z_{t-1} + s_t - a_t \ge 0,\ z_0 = z_T = 0"
+    needs: ClassVar[str] = "smooth losses (or a bounded domain and batches of exact size); any batch design"
+    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(key="lethe", text="Lethe, docs/theory.md: optimal shift (greatest convex minorant), positions, clipped-step constant."),
         Citation(key="feldman-2018", text="Feldman et al. 2018, Privacy amplification by iteration, arXiv:1808.06651, Theorem 22."),
@@ -50,9 +52,9 @@ class OptimalShift(Theorem):
 
     def examine(self, run: Run) -> tuple[Finding, ...]:
         """Only the last iterate may be released, and something must be known of the steps: smoothness, or a bounded domain."""
-        findings = [_release(run), gradient_bound(run), *_steps(run), _design(run)]
+        findings = [last_iterate(run), gradient_bound(run), *_steps(run), _design(run)]
         if run.batches.secret:
-            findings.append(holds("secrecy", f"nobody learns {run.batches.secret}", evidence="declared"))
+            findings.append(secrecy(run))
         return tuple(findings)
 
     def _bound(self, run: Run) -> Bound:
@@ -99,42 +101,20 @@ def _one_step(run: Run) -> float:
     return apart / noise * (1 + 2.0**-50)
 
 
-def _release(run: Run) -> Finding:
-    if run.release == "last":
-        detail = "nobody ever sees more than the last iterate: no average, no checkpoint, no optimiser state"
-        return holds("release", detail, evidence="declared")
-    return fails(
-        "release",
-        "it needs that only the last iterate is released; release is all",
-        source="release = all",
-        remedy="release the last iterate only, or use composition.",
-    )
-
-
 def _steps(run: Run) -> list[Finding]:
-    domain = [] if np.isinf(run.diameter) else [_domain(run)]
+    domain = [] if np.isinf(run.diameter) else [bounded_domain(run)]
     if run.loss.curvature is None:
         if domain and run.batches.exact_size:
             return domain
         return [
             fails(
                 "smoothness",
-                "it needs smooth losses, or a bounded domain with batches of exact size; loss.kind is unknown",
-                source="loss.kind = unknown",
+                f"it needs smooth losses, or a bounded domain with batches of exact size; loss.kind is {run.loss.kind}",
+                source=f"loss.kind = {run.loss.kind}",
                 remedy="state the loss's smoothness, or add a ball regulariser, or certify by composition.",
             )
         ]
-    return [_curvature(run), _step_size(run), *domain]
-
-
-def _curvature(run: Run) -> Finding:
-    assert run.loss.curvature is not None  # _steps has refused the rest
-    weak_convexity, smoothness = run.loss.curvature
-    norm = getattr(run.loss, "feature_norm", None)
-    intercept = " and a constant feature 1" if getattr(run.loss, "intercept", False) else ""
-    because = f"features of norm <= {norm:g}{intercept}: " if norm is not None else ""
-    detail = f"{because}{run.loss.summary} with curvature in [{0 - weak_convexity:g}, {smoothness:.6g}]"
-    return holds("curvature", detail, evidence=run.loss.evidence)
+    return [smooth(run), _step_size(run), *domain]
 
 
 def _step_size(run: Run) -> Finding:
@@ -149,13 +129,6 @@ def _step_size(run: Run) -> Finding:
     if largest <= limit:
         return holds("step size", f"{size} <= 2/smoothness = {limit:.6g}")
     return holds("step size", f"{size} > 2/smoothness = {limit:.6g}: such a step expands, and its constant says by how much")
-
-
-def _domain(run: Run) -> Finding:
-    stated = any(isinstance(part, Box) and part.diameter == run.diameter for part in run.regularisers)
-    if stated:
-        return holds("domain", f"diameter {run.diameter:g}, of a box in the dimension stated", evidence="declared")
-    return holds("domain", f"diameter {run.diameter:g}, of the regulariser's domain")
 
 
 def _design(run: Run) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from lethe.batches import Poisson
 from lethe.calculus.sampled_gaussian import sampled_gaussian
@@ -10,7 +10,7 @@ from lethe.certificate import Citation
 from lethe.hypotheses import Finding, fails, holds
 from lethe.run import Run
 from lethe.theorems.base import Bound, Theorem
-from lethe.theorems.composition import gradient_bound
+from lethe.theorems.requirements import gradient_bound, secrecy
 
 
 class SampledGaussianMechanism(Theorem):
@@ -23,6 +23,9 @@ class SampledGaussianMechanism(Theorem):
 
     name: ClassVar[str] = "sampled-gaussian"
     statement: ClassVar[str] = "Numerical composition of the sampled Gaussian mechanism; holds whatever is released."
+    formula: ClassVar[str] = r"(1-q)N(0, z_t^2) + qN(1, z_t^2) \text{ against } N(0, z_t^2), \text{ composed over } t"
+    needs: ClassVar[str] = "Poisson batches or batches without replacement, secret"
+    covers: ClassVar[Literal["last", "all"]] = "all"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
             key="mironov-2019",
@@ -55,7 +58,7 @@ class SampledGaussianMechanism(Theorem):
             return (need,)
         return (
             holds("random batches", f"{design}, {run.batch_size} of {run.records} records at each step"),
-            holds("secrecy", f"nobody learns {run.batches.secret}", evidence="declared"),
+            secrecy(run),
             gradient_bound(run),
         )
 

@@ -1,0 +1,78 @@
+"""Feldman, Mironov, Talwar, Thakurta 2018: privacy amplification by iteration, several passes over fixed batches."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from lethe.calculus.guarantees import ZCDP
+from lethe.calculus.normal import round_up
+from lethe.certificate import Citation
+from lethe.hypotheses import Finding
+from lethe.run import Run
+from lethe.schedules import Array
+from lethe.theorems.base import Bound, Theorem
+from lethe.theorems.requirements import (
+    constant_noise_and_step,
+    convex,
+    design,
+    gradient_bound,
+    last_iterate,
+    step_at_most,
+    two_over_smoothness,
+    unclipped,
+    whole_passes,
+)
+
+
+def position_rhos(run: Run) -> Array:
+    r"""$\rho_j$ of $\epsilon_j(\alpha) = \rho_j\alpha$ for a record in batch $j = 1..\ell$, shape (l,).
+
+    $$\rho_j = \frac{s^2}{2\tau^2}\Big[\frac{E-1}{\ell} + \frac1{\ell-j+1}\Big]$$
+
+    Args:
+        run: a run to which `Feldman2018` applies.
+    """
+    slots, passes = run.steps_per_pass, run.total_steps // run.steps_per_pass
+    touch = 1.0 / float(run.relative_noise[0])
+    return 0.5 * touch**2 * ((passes - 1) / slots + 1.0 / np.arange(slots, 0, -1))
+
+
+class Feldman2018(Theorem):
+    r"""Amplification by iteration for convex losses, worst batch of a fixed order.
+
+    $$\epsilon(\alpha) = \frac{\alpha s^2}{2\tau^2}\Big[\frac{E-1}{\ell} + 1\Big]$$
+
+    The last batch is used once more with a single noise after it, so its last touch is not amplified at all. With $s = 2\lambda G/b$ and
+    $\tau = \lambda\sigma$ this is $\frac{2\alpha G^2}{b^2\sigma^2}[\frac{E-1}{\ell} + 1]$; per position see `position_rhos`.
+    """
+
+    name: ClassVar[str] = "feldman-2018"
+    statement: ClassVar[str] = "Amplification by iteration for convex losses and fixed batches, worst position."
+    formula: ClassVar[str] = r"\epsilon(\alpha) = \frac{\alpha s^2}{2\tau^2}\left[\frac{E-1}{\ell} + 1\right]"
+    needs: ClassVar[str] = "cyclic batches in whole passes, convex smooth losses, no clipping, step size at most 2/M, constant noise"
+    covers: ClassVar[Literal["last", "all"]] = "last"
+    citations: ClassVar[tuple[Citation, ...]] = (
+        Citation(
+            key="feldman-2018",
+            text="Feldman, Mironov, Talwar, Thakurta 2018, Privacy amplification by iteration, arXiv:1808.06651, Theorem 35 "
+            "(one pass: Theorem 23).",
+        ),
+    )
+
+    def examine(self, run: Run) -> tuple[Finding, ...]:
+        """Nonexpansive steps, a fixed order, constant noise."""
+        return (
+            last_iterate(run),
+            design(run, ("cyclic",), "fixed, disjoint, every record once a pass; worst batch"),
+            whole_passes(run),
+            gradient_bound(run),
+            convex(run),
+            unclipped(run),
+            step_at_most(run, two_over_smoothness(run), "2/smoothness"),
+            constant_noise_and_step(run),
+        )
+
+    def _bound(self, run: Run) -> Bound:
+        return Bound(guarantee=ZCDP(round_up(float(position_rhos(run).max()), 1e-14)))

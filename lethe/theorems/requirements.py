@@ -1,0 +1,211 @@
+"""Hypotheses that several theorems share, each looked at in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lethe.hypotheses import Finding, fails, holds
+from lethe.regularisers import Box
+from lethe.run import Run
+
+
+def gradient_bound(run: Run) -> Finding:
+    """Why one record's gradient has norm at most `run.record_bound`."""
+    if run.clip_norm is not None and run.record_bound == run.clip_norm:
+        return holds("gradient bound", f"clip_norm: every record's gradient is clipped to norm {run.clip_norm:g}")
+    what = f"{run.loss.summary}: every record's gradient has norm <= {run.record_bound:.6g}"
+    if run.bounds_differences_only:
+        what = f"{run.loss.summary}: two records' gradients differ by <= {2 * run.record_bound:.6g} (a term common to all cancels)"
+    return holds("gradient bound", what, evidence=run.loss.evidence)
+
+
+def each_gradient_bounded(run: Run) -> Finding:
+    """`gradient_bound`, refused where only the difference of two records' gradients is known to be bounded."""
+    if run.bounds_differences_only:
+        return fails(
+            "gradient bound",
+            "it needs a bound on each record's gradient; on this domain only the difference of two is bounded",
+            source="loss.kind = strongly_convex, clip_norm = null",
+            remedy="set clip_norm, or write the quadratic part as regulariser: {kind: ridge, strength: ...}.",
+        )
+    return gradient_bound(run)
+
+
+def last_iterate(run: Run) -> Finding:
+    """Only the last iterate may be released."""
+    if run.release == "last":
+        detail = "nobody ever sees more than the last iterate: no average, no checkpoint, no optimiser state"
+        return holds("release", detail, evidence="declared")
+    return fails(
+        "release",
+        "it needs that only the last iterate is released; release is all",
+        source="release = all",
+        remedy="release the last iterate only, or use composition.",
+    )
+
+
+def design(run: Run, designs: Sequence[str], detail: str) -> Finding:
+    """The batch design must be one of `designs`; `detail` says what that means when it is."""
+    got = run.batches.design
+    if got in designs:
+        return holds("batches", f"{got}: {detail}")
+    needed = " or ".join(designs)
+    return fails(
+        "batches",
+        f"it needs {needed} batches; batches are {got}",
+        source=f"batches.design = {got}",
+        remedy=f"train with {needed} batches, if that is what you want.",
+    )
+
+
+def whole_passes(run: Run) -> Finding:
+    """The run must end with a pass."""
+    left = run.total_steps % run.steps_per_pass
+    if left == 0:
+        return holds("passes", f"{run.total_steps // run.steps_per_pass} whole passes of {run.steps_per_pass} steps")
+    return fails(
+        "passes",
+        f"it is stated for whole passes; the last one stops after {left} of {run.steps_per_pass} steps",
+        source=f"steps = {run.total_steps}",
+        remedy="use optimal-shift, which takes any number of steps, or give passes.",
+    )
+
+
+def relation(run: Run, relations: Sequence[str]) -> Finding:
+    """The neighbouring relation must be one of `relations`."""
+    if run.neighbours in relations:
+        return holds("neighbours", run.neighbours)
+    needed = " or ".join(relations)
+    return fails(
+        "neighbours",
+        f"it is stated for {needed}; neighbours is {run.neighbours}",
+        source=f"neighbours = {run.neighbours}",
+        remedy=f"ask for {needed}, if that is the protection you want.",
+    )
+
+
+def secrecy(run: Run) -> Finding:
+    """Nobody may learn what the design keeps secret."""
+    return holds("secrecy", f"nobody learns {run.batches.secret}", evidence="declared")
+
+
+def constant_noise_and_step(run: Run) -> Finding:
+    """One step size and one noise level at every step."""
+    varying = [
+        name
+        for name, values in (("step_size", run.step_sizes), ("noise_multiplier", run.noise_multipliers))
+        if values.min() != values.max()
+    ]
+    if not varying and run.noise_multipliers[0] > 0:
+        return holds("constant schedule", "one step size and one noise level at every step")
+    what = f"{' and '.join(varying)} change" if varying else "there is no noise"
+    return fails(
+        "constant schedule",
+        f"it is stated for one step size and one noise level > 0 at every step; {what}",
+        source=", ".join(varying) or "noise_multiplier = 0",
+        remedy="use optimal-shift, which takes any schedule.",
+    )
+
+
+def noise_at_every_step(run: Run) -> Finding:
+    """Noise may vary but never be zero."""
+    silent = int(np.count_nonzero(run.noise_multipliers == 0))
+    if silent == 0:
+        return holds("noise", "noise at every step")
+    return fails(
+        "noise",
+        f"it needs noise at every step; {silent} of {run.total_steps} have none",
+        source=f"noise_multiplier and noise_at = {run.noise_at}",
+        remedy="use optimal-shift, which takes steps without noise.",
+    )
+
+
+def smooth(run: Run) -> Finding:
+    """The loss must have known curvature."""
+    if run.loss.curvature is None:
+        return fails(
+            "smoothness",
+            f"it needs smooth losses; nothing is known of the curvature of the {run.loss.summary}",
+            source=f"loss.kind = {run.loss.kind}",
+            remedy="state the loss's smoothness.",
+        )
+    weak_convexity, smoothness = run.loss.curvature
+    norm = getattr(run.loss, "feature_norm", None)
+    intercept = " and a constant feature 1" if getattr(run.loss, "intercept", False) else ""
+    because = f"features of norm <= {norm:g}{intercept}: " if norm is not None else ""
+    detail = f"{because}{run.loss.summary} with curvature in [{0 - weak_convexity:g}, {smoothness:.6g}]"
+    return holds("curvature", detail, evidence=run.loss.evidence)
+
+
+def convex(run: Run) -> Finding:
+    """The loss must be smooth and convex (strongly convex ones are)."""
+    found = smooth(run)
+    if run.loss.curvature is None or run.loss.curvature[0] <= 0:
+        return found
+    return fails(
+        "curvature",
+        f"it needs convex losses; curvature goes down to {-run.loss.curvature[0]:g}",
+        source=f"loss.kind = {run.loss.kind}",
+        remedy="use optimal-shift, which takes any curvature.",
+    )
+
+
+def strongly_convex(run: Run) -> Finding:
+    """The loss itself must be smooth and strongly convex; a ridge taken by a proximal step is not in the loss."""
+    found = smooth(run)
+    if run.loss.curvature is None or run.loss.curvature[0] < 0:
+        return found
+    return fails(
+        "curvature",
+        f"it needs strongly convex losses; curvature goes down to {0 - run.loss.curvature[0]:g}",
+        source=f"loss.kind = {run.loss.kind}",
+        remedy="use optimal-shift, which also takes a ridge by its proximal step.",
+    )
+
+
+def unclipped(run: Run) -> Finding:
+    """Clipping may never act: a clipped step has another Lipschitz constant."""
+    if not run.clips:
+        return holds("clipping", "no clipping active: the loss's own gradients are bounded")
+    return fails(
+        "clipping",
+        "it holds without clipping only, which changes the Lipschitz constant of a step; clipping is active",
+        source=f"clip_norm = {run.clip_norm:g}",
+        remedy="use optimal-shift, which has the exact constant of a clipped step.",
+    )
+
+
+def two_over_smoothness(run: Run) -> float:
+    """$2/M$, up to which a gradient step of a convex loss does not expand; inf for linear losses or where nothing is known."""
+    smoothness = run.loss.curvature[1] if run.loss.curvature is not None else 0.0
+    return 2.0 / smoothness if smoothness > 0 else np.inf
+
+
+def step_at_most(run: Run, limit: float, name: str, *, strictly: bool = False) -> Finding:
+    """Every step size at most (below, when strictly) `limit`, which `name` spells as a formula."""
+    largest, sign = float(run.step_sizes.max()), "<" if strictly else "<="
+    if largest < limit or (largest == limit and not strictly):
+        return holds("step size", f"{largest:.6g} {sign} {name} = {limit:.6g}")
+    return fails(
+        "step size",
+        f"it needs a step size {sign} {name} = {limit:.6g}; the largest is {largest:.6g}",
+        source="step_size",
+        remedy="take smaller steps, or use optimal-shift, which has no such limit.",
+    )
+
+
+def bounded_domain(run: Run) -> Finding:
+    """The iterates must stay in a domain of finite diameter."""
+    if np.isinf(run.diameter):
+        return fails(
+            "domain",
+            "it needs a bounded domain; there is none",
+            source="regulariser",
+            remedy="add regulariser: {kind: ball, radius: ...}.",
+        )
+    stated = any(isinstance(part, Box) and part.diameter == run.diameter for part in run.regularisers)
+    if stated:
+        return holds("domain", f"diameter {run.diameter:g}, of a box in the dimension stated", evidence="declared")
+    return holds("domain", f"diameter {run.diameter:g}, of the regulariser's domain")
