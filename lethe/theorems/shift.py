@@ -69,7 +69,7 @@ class Shift:
                 remedy="check `mu` first, or add noise at the last step.",
             )
         path = Path(self.lipschitz, self.sensitivity, self.noise_std)
-        tracked = _tracked(path, self.diameter)
+        tracked = tracked_distances(path, self.diameter)
         payments = np.zeros(path.steps)
         shifts = np.array(tracked[1:])
         start = tracked[self.window]
@@ -115,7 +115,7 @@ def solve(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, di
     squared = float(squared_mus(pool(_steps(path), np.zeros(path.steps, dtype=np.int64)), 1)[0])
     window: int | None = None
     if bound is not None:
-        tracked = _tracked(path, bound)
+        tracked = tracked_distances(path, bound)
         starts = [Start(before=t, piece=carried(tracked[t]), moment=t) for t in range(1, path.steps) if tracked[t] == bound[t - 1] < np.inf]
         if starts:
             squared, window = best_start(pieces(_steps(path)), starts, squared)
@@ -150,7 +150,7 @@ def _from_window(path: Path, window: int, start: float) -> tuple[Segments, np.nd
     return _steps(after), np.zeros(after.steps, dtype=np.int64)
 
 
-def _tracked(path: Path, diameter: Floats | None) -> list[float]:
+def tracked_distances(path: Path, diameter: Floats | None) -> list[float]:
     """f_0 .. f_T: the largest distance that nothing has been paid for."""
     distance = 0.0
     result = [distance]
