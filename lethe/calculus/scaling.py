@@ -11,13 +11,15 @@ from lethe.calculus.base import Guarantee
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP, GDPMixture, NotPrivate, Tightest, WithSlack
 from lethe.calculus.sampled_gaussian import SampledGaussian
+from lethe.calculus.windowed_gaussian import WindowedGaussian
 
 
 @singledispatch
 def noise_scaled(guarantee: Guarantee, factor: float) -> Guarantee:
     r"""The guarantee of the same Gaussian mechanism with every noise standard deviation multiplied by `factor`.
 
-    $\mu$ divides by the factor, for each component of a mixture; the noise levels of a sampled Gaussian multiply by it. True up to the
+    $\mu$ divides by the factor, for each component of a mixture; the noise levels of a sampled Gaussian multiply by it, and the
+    Gaussian beside them divides. True up to the
     rounding of the last digit: certify the scaled run itself before relying on it.
 
     Args:
@@ -60,4 +62,11 @@ def _(guarantee: WithSlack, factor: float) -> Guarantee:
 @noise_scaled.register
 def _(guarantee: SampledGaussian, factor: float) -> Guarantee:
     scaled = np.asarray(guarantee.noise) * require_positive("factor", factor)
-    return replace(guarantee, noise=tuple(scaled.tolist()))
+    return replace(guarantee, noise=tuple(scaled.tolist()), gaussian_mu=guarantee.gaussian_mu / factor)
+
+
+@noise_scaled.register
+def _(guarantee: WindowedGaussian, factor: float) -> Guarantee:
+    scaled = np.asarray(guarantee.noise) * require_positive("factor", factor)
+    mus = np.asarray(guarantee.shift_mus) / factor
+    return replace(guarantee, noise=tuple(scaled.tolist()), shift_mus=tuple(mus.tolist()))

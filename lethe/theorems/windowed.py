@@ -1,0 +1,191 @@
+"""Only the last iterate released, batches drawn afresh at each step: sampling and iteration together."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from lethe.batches import Poisson
+from lethe.calculus.guarantees import GDP, Guarantee, WithSlack
+from lethe.calculus.windowed_gaussian import WindowedGaussian
+from lethe.certificate import Citation
+from lethe.hypotheses import Finding, fails, holds
+from lethe.run import Run
+from lethe.schedules import Array
+from lethe.theorems.base import Bound, Theorem
+from lethe.theorems.inputs import checked_diameter, checked_path
+from lethe.theorems.requirements import bounded_domain, each_gradient_bounded, gradient_bound, last_iterate, secrecy, smooth
+from lethe.theorems.shift import tracked_distances
+from lethe.theorems.steps import Steps, step_constants
+
+Lengths = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+# Windows grow by this factor; the bound as a function of the window is flat around its minimum, so this costs a thousandth at most.
+_GROWTH = 1.08
+# Distinct noise levels kept; more are rounded down, evenly in the logarithm.
+_MOST_LEVELS = 256
+
+
+class Windowed(Theorem):
+    r"""Privacy of the last iterate under random batches, over a window of the last R steps.
+
+    $$\epsilon(\alpha) \le \sum_{t>T-R} S_\alpha(q, \sqrt\beta\,\tau_t/s_t) + \frac\alpha2\,\frac{\mu_R^2}{1-\beta},\qquad
+      \mu_R^2 = \frac{\big(z_{T-R}\prod_{t>T-R} L_t\big)^2}{\sum_{t>T-R} \big(\prod_{i>t} L_i\big)^2\tau_t^2}$$
+
+    Whatever happened before the window, the two runs are at most $z_{T-R}$ apart: the diameter of the domain, or the distance tracked
+    forward, $f_t = \min(D_t, L_t f_{t-1} + s_t)$. Inside the window each noise is split: a share $\beta$ hides whether the record was
+    drawn, the rest hides the shift at the cheapest rate. R and $\beta$ are minimised numerically, as Rényi curves and, where it is
+    tighter, as privacy loss distributions in both directions. R = T needs no shift and is composition.
+    """
+
+    name: ClassVar[str] = "windowed"
+    statement: ClassVar[str] = "Sampling over the last steps, and the shift from before them hidden in the same noise; last iterate only."
+    formula: ClassVar[str] = (
+        r"\epsilon(\alpha) = \min_{R,\beta} \sum_{t>T-R} S_\alpha(q, \sqrt\beta\tau_t/s_t) + \frac{\alpha\mu_R^2}{2(1-\beta)}"
+    )
+    needs: ClassVar[str] = "Poisson batches or batches without replacement, secret; smooth losses; a bounded domain or a contraction"
+    covers: ClassVar[Literal["last", "all"]] = "last"
+    citations: ClassVar[tuple[Citation, ...]] = (
+        Citation(key="lethe", text="Lethe, docs/theory.md: random batches, window and split."),
+        Citation(
+            key="altschuler-talwar-2022",
+            text="Altschuler, Talwar 2022, Privacy of noisy stochastic gradient descent: more iterations without more privacy loss, "
+            "arXiv:2205.13710 (convex losses, one split).",
+        ),
+        Citation(
+            key="mironov-2019",
+            text="Mironov, Talwar, Zhang 2019, Renyi differential privacy of the sampled Gaussian mechanism, arXiv:1908.10530.",
+        ),
+        Citation(
+            key="dong-2022",
+            text="Dong, Roth, Su 2022, Gaussian differential privacy, arXiv:1905.02383v3, Theorem 4.2 (fixed-size batches).",
+        ),
+    )
+
+    def examine(self, run: Run) -> tuple[Finding, ...]:
+        """Random secret batches, smooth losses, noise at the last step, and something that keeps the two runs together."""
+        poisson = isinstance(run.batches, Poisson)
+        findings = [last_iterate(run), _random(run), each_gradient_bounded(run) if poisson else gradient_bound(run), smooth(run)]
+        if run.batches.design in ("poisson", "without_replacement"):
+            findings += [secrecy(run), _together(run), _last_noise(run)]
+        return tuple(findings)
+
+    def _bound(self, run: Run) -> Bound:
+        steps = step_constants(run)
+        assert steps is not None  # examine has refused the rest
+        guarantee = _guarantee(run, steps)
+        if steps.slack > 0 and guarantee != GDP(0.0):
+            guarantee = WithSlack(guarantee, steps.slack)
+        return Bound(guarantee=guarantee, lipschitz=steps.constant)
+
+
+def _guarantee(run: Run, steps: Steps) -> Guarantee:
+    lengths = _lengths(run)
+    path = checked_path(steps.lipschitz, run.sensitivities, run.noise_stds)
+    distances = np.array(tracked_distances(path, checked_diameter(steps.diameter, path.steps)))[path.steps - lengths]
+    distances = distances * (1.0 + 4.0 * 2.0**-52 * (path.steps + 8))  # tracking rounds twice a step
+    levels, which = _levels((run.noise_multipliers * (run.clip_bound / run.record_bound))[path.steps - int(lengths[-1]) :])
+    counts = np.zeros((lengths.size, levels.size), dtype=np.int64)
+    for row, length in enumerate(lengths.tolist()):
+        counts[row] = np.bincount(which[which.size - length :], minlength=levels.size)
+    return WindowedGaussian(
+        sampling_probability=run.batch_size / run.records,
+        noise=tuple(levels.tolist()),
+        counts=tuple(tuple(row) for row in counts.tolist()),
+        shift_mus=tuple(shift_mus(steps.lipschitz, run.noise_stds, distances, lengths).tolist()),
+        relation=run.neighbours,
+        design="poisson" if isinstance(run.batches, Poisson) else "without_replacement",
+    )
+
+
+def shift_mus(lipschitz: Array, noise_std: Array, distances: Array, lengths: Lengths) -> Array:
+    r"""$\mu_R$ for several windows R: what hiding a shift costs if the last R noises serve nothing else.
+
+    $$\mu_R = \frac{z_R \prod_{t>T-R} L_t}{\sqrt{\sum_{t>T-R} (\prod_{i>t} L_i)^2\tau_t^2}}$$
+
+    Args:
+        lipschitz: $L_t \ge 0$, shape (T,).
+        noise_std: $\tau_t \ge 0$, shape (T,), > 0 in every window.
+        distances: $z_R \ge 0$ at the start of each window, parameter units, shape (W,).
+        lengths: $R \ge 1$, shape (W,), ascending, at most T.
+    Returns:
+        $\mu_R$, shape (W,), rounded up.
+    """
+    longest = int(lengths[-1])
+    with np.errstate(divide="ignore"):
+        factors, noise = np.log(lipschitz[-longest:])[::-1], np.log(noise_std[-longest:])[::-1]
+        starts = np.log(distances)
+    # Backwards from the end: log of the product of the last k constants, k = 1..R; the k-th noise has k - 1 constants after it.
+    products = np.cumsum(factors)
+    weights = np.concatenate(([0.0], products[:-1]))
+    forgotten = np.isneginf(weights)
+    runs = np.logaddexp.accumulate(np.where(forgotten, -np.inf, 2.0 * (weights + noise)))
+    # Each of R additions may lose an eps of the largest partial sum.
+    size = np.maximum.accumulate(np.where(np.isfinite(products), np.abs(products), 0.0)) + np.maximum.accumulate(np.abs(noise)) + 8.0
+    rounding = 4.0 * 2.0**-52 * np.arange(8, longest + 8) * size
+    chosen = lengths - 1
+    with np.errstate(over="ignore"):
+        logs = np.where(np.isneginf(products[chosen]), -np.inf, starts + products[chosen] - 0.5 * runs[chosen] + rounding[chosen])
+        return np.exp(logs)
+
+
+def _lengths(run: Run) -> Lengths:
+    """Window lengths to try: every short one, then growing; no window reaches over a step without noise."""
+    silent = np.flatnonzero(run.noise_multipliers == 0)
+    longest = run.total_steps - (int(silent[-1]) + 1 if silent.size else 0)
+    lengths, length = list[int](), 1
+    while length < longest:
+        lengths.append(length)
+        length = max(length + 1, int(length * _GROWTH))
+    return np.array([*lengths, longest], dtype=np.int64)
+
+
+def _levels(noise: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+    """The distinct noise levels, lowered to at most a few hundred, and which of them each step has."""
+    levels, which = np.unique(noise, return_inverse=True)
+    if levels.size <= _MOST_LEVELS:
+        return levels, which
+    logs = np.log(levels)
+    bins = np.minimum(np.floor(_MOST_LEVELS * (logs - logs[0]) / (logs[-1] - logs[0])), _MOST_LEVELS - 1)
+    # Levels ascend, so the first of each bin is its smallest.
+    _, firsts, where = np.unique(bins, return_index=True, return_inverse=True)
+    return levels[firsts], where[which]
+
+
+def _random(run: Run) -> Finding:
+    design = run.batches.design
+    if design in ("poisson", "without_replacement"):
+        return holds("random batches", f"{design}, {run.batch_size} of {run.records} records at each step")
+    return fails(
+        "random batches",
+        f"it needs batches drawn afresh at each step; batches are {design}",
+        source=f"batches.design = {design}",
+        remedy="use optimal-shift for this design, or draw batches by poisson or without_replacement, in the training too.",
+    )
+
+
+def _together(run: Run) -> Finding:
+    """A bounded domain or a contraction: else the two runs drift apart for ever and no window helps."""
+    if not np.isinf(run.diameter):
+        return bounded_domain(run)
+    steps = step_constants(run)
+    if steps is not None and float(steps.lipschitz[1:].max(initial=0.0)) < 1:
+        return holds("contraction", f"every step contracts: constant {steps.constant.constant:.6g} ({steps.constant.certificate})")
+    return fails(
+        "domain or contraction",
+        "it needs a bounded domain, or steps that contract; the domain is unbounded and the steps do not contract",
+        source="regulariser",
+        remedy="add regulariser: {kind: ball, radius: ...} or {kind: ridge, strength: ...}.",
+    )
+
+
+def _last_noise(run: Run) -> Finding:
+    if run.noise_multipliers[-1] > 0:
+        return holds("noise", "noise at the last step")
+    return fails(
+        "noise",
+        "it needs noise at the last step; there is none",
+        source="noise_multiplier",
+        remedy="give the last step noise.",
+    )
