@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo test check docs theorems bench clean
 .DELETE_ON_ERROR:
 
 # The main job on real embedded data. Your own: make demo DEMO="--data table.csv --target label"
@@ -24,8 +24,12 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
-docs: $(STAMP)
+docs: theorems
 	$(BIN)/mkdocs build --strict
+
+# The page of theorems, from the registry.
+theorems: $(STAMP)
+	$(BIN)/python -m lethe.report.theorems_page > docs/theorems.md
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/certificate_speed.py

@@ -1,0 +1,104 @@
+"""Kaissis et al. 2021: the sensitivity index, which is Gaussian composition under another name."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import numpy as np
+from scipy import special
+
+from lethe.calculus.composition import compose_gdp
+from lethe.calculus.guarantees import GDP
+from lethe.calculus.normal import round_up
+from lethe.certificate import Citation
+from lethe.hypotheses import Finding
+from lethe.run import Run
+from lethe.schedules import Array
+from lethe.theorems.base import Bound, Standing, Theorem
+from lethe.theorems.requirements import gradient_bound
+
+
+def sensitivity_index(run: Run) -> Array:
+    r"""$\psi_t$ of every step of a run as a Gaussian mechanism of its own.
+
+    $$\psi_t = s_t/\tau_t$$
+
+    Args:
+        run: a run with noise.
+    Returns:
+        $\psi_t$, shape (T,), dimensionless; infinite where a step has no noise. It is what the step reveals of a record that it touches.
+    Reference: Kaissis et al. 2021, arXiv:2109.10528: sensitivity over standard deviation.
+    """
+    with np.errstate(divide="ignore", over="ignore"):
+        return 1.0 / run.relative_noise
+
+
+def composed_index(run: Run) -> float:
+    r"""$\psi = \sqrt{\sum_t \psi_t^2}$ over the steps that touch the record, rounded up.
+
+    Fixed batches touch a record once a pass, in the worst slot (of every pass, when the order is drawn afresh each time); full and random
+    batches count as touching it at every step.
+
+    Args:
+        run: a run with noise.
+    Returns:
+        $\psi \in [0, \infty]$.
+    """
+    steps, slots = sensitivity_index(run), run.steps_per_pass
+    if run.batches.design in ("full", "poisson", "without_replacement"):
+        return compose_gdp(steps)
+    padded = np.zeros(-(-steps.size // slots) * slots)
+    padded[: steps.size] = steps
+    by_slot = padded.reshape(-1, slots)
+    if run.batches.design == "shuffled":
+        return compose_gdp(by_slot.max(axis=1))
+    with np.errstate(over="ignore"):
+        return round_up(math.sqrt(float(np.sum(by_slot**2, axis=0).max())), (1 + by_slot.shape[0]) * 2.0**-52)
+
+
+def roc_auc(index: float) -> float:
+    r"""Area under the curve of the best membership test at sensitivity index $\psi$, rounded up.
+
+    $$\mathrm{AUC} = \Phi(\psi/\sqrt2)$$
+
+    It is the chance that a draw from $N(\psi, 1)$ exceeds one from $N(0, 1)$.
+
+    Args:
+        index: $\psi \in [0, \infty]$.
+    Returns:
+        A number in [1/2, 1].
+    Reference: Kaissis et al. 2021, arXiv:2109.10528, statement reconstructed.
+    """
+    return min(round_up(float(special.ndtr(index / math.sqrt(2.0))), 1e-14), 1.0)
+
+
+class Kaissis2021(Theorem):
+    r"""The run as a sequence of Gaussian mechanisms, each described by its sensitivity index.
+
+    $$\mu = \psi = \sqrt{\sum_t \psi_t^2},\qquad \psi_t = s_t/\tau_t$$
+
+    over the steps that touch the record. The index is the $\mu$ of Gaussian differential privacy, so this is Gaussian composition; unlike
+    `composition` it takes the worst slot of batches in a secret order, and not their average.
+    """
+
+    name: ClassVar[str] = "kaissis-2021"
+    statement: ClassVar[str] = "Sensitivity indices of the steps that touch a record, composed; holds whatever is released."
+    formula: ClassVar[str] = r"\psi^2 = \sum_{t \in A} s_t^2/\tau_t^2"
+    needs: ClassVar[str] = "a bounded gradient"
+    covers: ClassVar[Literal["last", "all"]] = "all"
+    citations: ClassVar[tuple[Citation, ...]] = (
+        Citation(
+            key="kaissis-2021",
+            text="Kaissis, Knolle, Jungmann, Ziller, Usynin, Rueckert 2021, A unified interpretation of the Gaussian mechanism for "
+            "differential privacy through the sensitivity index, arXiv:2109.10528 (statement reconstructed).",
+        ),
+    )
+    standing: ClassVar[Standing] = Standing(soundness="dominated", why="it is Gaussian composition under another name")
+
+    def examine(self, run: Run) -> tuple[Finding, ...]:
+        """Nothing is needed beyond a bounded gradient, which every Run has."""
+        return (gradient_bound(run),)
+
+    def _bound(self, run: Run) -> Bound:
+        return Bound(guarantee=GDP(composed_index(run)))

@@ -1,0 +1,307 @@
+r"""Kong & Ribero 2025, Appendix C: Corollary C.2 as stated and with its constant corrected, and Corollary C.3. No clipping in any.
+
+Corollary C.2 takes $\lambda = \frac{1}{2(M+m)}$ and $\ell \ge \frac{\log2}{\log(1+m\lambda)}$, so that $\theta_{L_\lambda}(\ell)$ is at
+most $\frac{4m}{M+m}$, and says how much noise makes the run $(\alpha, \epsilon)$-Rényi-DP at one order. Turned round, it says what
+$\epsilon$ a noise gives.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lethe.calculus.guarantees import RDPCurve
+from lethe.certificate import Citation
+from lethe.hypotheses import Finding, fails, holds
+from lethe.run import Run
+from lethe.theorems.base import Bound, Standing, Theorem
+from lethe.theorems.literature.kong_ribero.constants import (
+    FloatArray,
+    checked,
+    lipschitz_constant,
+    log_square,
+    step_limit,
+    theta,
+    touch,
+    where_allowed,
+)
+from lethe.theorems.literature.kong_ribero.reading import (
+    SECOND,
+    PassNumbers,
+    cited,
+    curvature,
+    one_full_pass,
+    pass_numbers,
+    passes,
+    several_passes,
+    small_steps,
+    step_constant,
+    zcdp,
+)
+from lethe.theorems.requirements import step_at_most, unclipped
+
+# The claim falls with the order, so a curve of it needs a largest one; these are those of common accountants.
+ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0)
+_SAME_STEP = 1e-9
+
+
+def corollary_step_size(weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:
+    r"""$\bar\lambda = \frac{1}{2(M+m)}$ of Corollary C.2."""
+    return step_limit(weak_convexity, smoothness)
+
+
+def corollary_steps_per_pass(weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:
+    r"""$\bar\ell = \frac{\log 2}{\log(1 + m\bar\lambda)}$ of Corollary C.2, infinity for $m \le 0$."""
+    weak, smooth = np.maximum(checked("weak_convexity", weak_convexity), 0.0), checked("smoothness", smoothness, low=0.0)
+    total = np.where(weak > 0.0, weak + smooth, 1.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(math.log(2.0) / np.log1p(0.5 * weak / total), dtype=np.float64)
+
+
+def stated_noise_std(
+    *,
+    clip_norm: ArrayLike,
+    batch_size: ArrayLike,
+    steps: ArrayLike,
+    steps_per_pass: ArrayLike,
+    weak_convexity: ArrayLike,
+    smoothness: ArrayLike,
+    order: ArrayLike,
+    epsilon: ArrayLike,
+) -> FloatArray:
+    r"""$\bar\sigma_\epsilon$ as Corollary C.2 states it; too small by a factor $4\alpha$.
+
+    $$\bar\sigma_\epsilon = \frac{C\bar\lambda}{2b}\sqrt{\frac{1}{\alpha\epsilon}\Big(1 + \frac{4m}{M+m}E\Big)}$$
+
+    Args:
+        clip_norm: $C > 0$, the bound on every gradient.
+        batch_size: $b \ge 1$.
+        steps: $T \ge 1$.
+        steps_per_pass: $\ell \ge \bar\ell$.
+        weak_convexity: $m > 0$.
+        smoothness: $M \ge 0$.
+        order: $\alpha > 1$.
+        epsilon: $\epsilon > 0$, wanted at that order.
+
+    Returns:
+        $\bar\sigma_\epsilon$, parameter units; infinity where $\ell < \bar\ell$.
+
+    Raises:
+        InputError: an argument is not finite or outside its range.
+
+    Reference: Kong & Ribero, arXiv:2407.05237, revised version, Corollary C.2.
+    """
+    alpha = checked("order", order, above=1.0)
+    corrected = corrected_noise_std(
+        clip_norm=clip_norm,
+        batch_size=batch_size,
+        steps=steps,
+        steps_per_pass=steps_per_pass,
+        weak_convexity=weak_convexity,
+        smoothness=smoothness,
+        order=alpha,
+        epsilon=epsilon,
+    )
+    return corrected / (4.0 * alpha)
+
+
+def corrected_noise_std(
+    *,
+    clip_norm: ArrayLike,
+    batch_size: ArrayLike,
+    steps: ArrayLike,
+    steps_per_pass: ArrayLike,
+    weak_convexity: ArrayLike,
+    smoothness: ArrayLike,
+    order: ArrayLike,
+    epsilon: ArrayLike,
+) -> FloatArray:
+    r"""The noise for which Theorem 2.3 (19) gives what Corollary C.2 claims.
+
+    $$\sigma = \frac{2C\bar\lambda}{b}\sqrt{\frac{\alpha}{\epsilon}\Big(1 + \frac{4m}{M+m}E\Big)}$$
+
+    Args, Returns, Raises: those of `stated_noise_std`.
+
+    Reference: derived from equation (19) of Kong & Ribero, arXiv:2407.05237, revised version; see `KongRibero2025CorollaryCorrected`.
+    """
+    slots = checked("steps_per_pass", steps_per_pass, low=1.0)
+    grown = _growth(checked("steps", steps, low=1.0), slots, weak_convexity, smoothness)
+    wanted = checked("order", order, above=1.0) / checked("epsilon", epsilon, above=0.0)
+    moved = touch(corollary_step_size(weak_convexity, smoothness), clip_norm, batch_size, 1.0)
+    return np.where(slots >= corollary_steps_per_pass(weak_convexity, smoothness), moved * np.sqrt(wanted * grown), np.inf)
+
+
+def independent_of_passes_rho(
+    *,
+    step_size: ArrayLike,
+    clip_norm: ArrayLike,
+    batch_size: ArrayLike,
+    noise_std: ArrayLike,
+    steps: ArrayLike,
+    steps_per_pass: ArrayLike,
+    weak_convexity: ArrayLike,
+    smoothness: ArrayLike,
+) -> FloatArray:
+    r"""Corollary C.3: $\rho = 4(C/(b\sigma))^2[1 + \theta_{L_\lambda}(\ell)]$ for $\lambda \le \min\{1/\sqrt E,\ 1/(2(m+M))\}$.
+
+    Args:
+        step_size: $\lambda > 0$.
+        clip_norm: $C > 0$, the bound on every gradient.
+        batch_size: $b \ge 1$.
+        noise_std: $\sigma > 0$, parameter units.
+        steps: $T \ge \ell$.
+        steps_per_pass: $\ell \ge 1$.
+        weak_convexity: m.
+        smoothness: $M \ge 0$.
+
+    Returns:
+        $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda$ is larger, or $T < \ell$.
+
+    Raises:
+        InputError: an argument is not finite or outside its range.
+
+    Reference: Kong & Ribero, arXiv:2407.05237, revised version, Corollary C.3.
+    """
+    slots = checked("steps_per_pass", steps_per_pass, low=1.0)
+    full = passes(checked("steps", steps, low=1.0), slots)
+    amplified = theta(log_square(step_size, weak_convexity, smoothness), slots)
+    with np.errstate(over="ignore"):
+        rho = np.square(touch(step_size, clip_norm, batch_size, noise_std) / np.asarray(step_size, dtype=np.float64)) * (1.0 + amplified)
+    limit = np.minimum(1.0 / np.sqrt(np.maximum(full, 1.0)), step_limit(weak_convexity, smoothness))
+    return where_allowed(step_size, limit, np.where(full >= 1.0, rho, np.inf))
+
+
+class KongRibero2025CorollaryStated(Theorem):
+    r"""Corollary C.2 as stated, for the noise of the run: $\epsilon(\alpha) = \frac{s^2}{16\alpha\sigma^2}(1 + \frac{4m}{M+m}E)$.
+
+    $s = 2\lambda C/b$. That noise gives $16\alpha^2$ times as much by Theorem 2.3 (19), and a Rényi divergence cannot fall with the
+    order. Given at `ORDERS`.
+    """
+
+    name: ClassVar[str] = "kong-ribero-2025-C.2"
+    statement: ClassVar[str] = "Noise for a target at one order, weakly convex losses without clipping; its constant is false."
+    formula: ClassVar[str] = (
+        r"\sigma \ge \frac{C\bar\lambda}{2b}\sqrt{\frac{1}{\alpha\epsilon}\left(1 + \frac{4m}{M+m}E\right)},"
+        r"\ \bar\lambda = \frac{1}{2(M+m)}"
+    )
+    needs: ClassVar[str] = "fixed batches, no clipping, a step size of exactly 1/(2(m + M)), m > 0, long passes, constant noise"
+    covers: ClassVar[Literal["last", "all"]] = "last"
+    citations: ClassVar[tuple[Citation, ...]] = (cited(SECOND, "Corollary C.2"),)
+    standing: ClassVar[Standing] = Standing(
+        soundness="refuted", why="its noise is too small by a factor of 4 alpha: the proof does not give it"
+    )
+
+    def examine(self, run: Run) -> tuple[Finding, ...]:
+        """One step size, given by the curvature, and passes long enough for it."""
+        return _corollary(run)
+
+    def _bound(self, run: Run) -> Bound:
+        rho = _corrected_rho(pass_numbers(run))
+        values = tuple(zcdp(rho / (16.0 * order)).rho for order in ORDERS)
+        return Bound(
+            guarantee=RDPCurve(orders=ORDERS, values=values),
+            lipschitz=step_constant(run, lipschitz_constant, "L_lambda of equation (13)"),
+        )
+
+
+class KongRibero2025CorollaryCorrected(Theorem):
+    r"""Corollary C.2 with the constant that (19) gives: $\epsilon(\alpha) = \frac{\alpha s^2}{\sigma^2}(1 + \frac{4m}{M+m}E)$.
+
+    $s = 2\lambda C/b$. Never below (19): for $r = \frac{m}{M+m}$ and $L = L_\lambda$, $L^2 = 1 + r(1 + \frac r2) \ge 1 + \frac r2$, and
+    $\ell \ge \log2/\log(1 + \frac r2)$ makes $L^{-2\ell} \le \frac12$ and $\theta_L(\ell) \le 2(1 - L^{-2}) \le 2(L^2 - 1) \le 3r$.
+    """
+
+    name: ClassVar[str] = "kong-ribero-2025-C.2-corrected"
+    statement: ClassVar[str] = "Corollary C.2 of Kong & Ribero 2025 with the constant its proof gives."
+    formula: ClassVar[str] = (
+        r"\sigma \ge \frac{2C\bar\lambda}{b}\sqrt{\frac{\alpha}{\epsilon}\left(1 + \frac{4m}{M+m}E\right)},\ \bar\lambda = \frac{1}{2(M+m)}"
+    )
+    needs: ClassVar[str] = "fixed batches, no clipping, a step size of exactly 1/(2(m + M)), m > 0, long passes, constant noise"
+    covers: ClassVar[Literal["last", "all"]] = "last"
+    citations: ClassVar[tuple[Citation, ...]] = (
+        Citation(
+            key="lethe", text="Lethe: Corollary C.2 of Kong & Ribero with the constant that Theorem 2.3 (19) gives (statement derived)."
+        ),
+        cited(SECOND, "its Corollary C.2, with another constant"),
+    )
+
+    def examine(self, run: Run) -> tuple[Finding, ...]:
+        """One step size, given by the curvature, and passes long enough for it."""
+        return _corollary(run)
+
+    def _bound(self, run: Run) -> Bound:
+        constant = step_constant(run, lipschitz_constant, "L_lambda of equation (13)")
+        return Bound(guarantee=zcdp(_corrected_rho(pass_numbers(run))), lipschitz=constant)
+
+
+class KongRibero2025IndependentOfPasses(Theorem):
+    r"""Corollary C.3: $\epsilon(\alpha) = \frac{\alpha s^2}{\lambda^2\sigma^2}[1 + \theta_{L_\lambda}(\ell)]$ for $\lambda \le 1/\sqrt E$.
+
+    $s = 2\lambda C/b$. The number of passes has only moved: $\lambda^2 E \le 1$ is a condition on numbers that carry units.
+    """
+
+    name: ClassVar[str] = "kong-ribero-2025-C.3"
+    statement: ClassVar[str] = "A bound that does not grow with the passes, for step sizes that shrink with them; no clipping."
+    formula: ClassVar[str] = r"\epsilon(\alpha) = 4\alpha\left(\frac{C}{b\sigma}\right)^2\left[1 + \theta_{L_\lambda}(\ell)\right]"
+    needs: ClassVar[str] = "fixed batches, at least one pass, no clipping, a step size at most 1/sqrt(E) and 1/(2(m + M)), constant noise"
+    covers: ClassVar[Literal["last", "all"]] = "last"
+    citations: ClassVar[tuple[Citation, ...]] = (cited(SECOND, "Corollary C.3"),)
+
+    def examine(self, run: Run) -> tuple[Finding, ...]:
+        """Fixed batches, no clipping, tiny steps, constant noise."""
+        few = 1.0 / math.sqrt(max(run.total_steps // run.steps_per_pass, 1))
+        return (
+            *several_passes(run),
+            one_full_pass(run),
+            unclipped(run),
+            small_steps(run),
+            step_at_most(run, few, "1/sqrt(passes)"),
+        )
+
+    def _bound(self, run: Run) -> Bound:
+        constant = step_constant(run, lipschitz_constant, "L_lambda of equation (13)")
+        return Bound(guarantee=zcdp(independent_of_passes_rho(**pass_numbers(run))), lipschitz=constant)
+
+
+def _growth(steps: ArrayLike, steps_per_pass: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:
+    r"""$1 + \frac{4m}{M+m}E$, for $m > 0$."""
+    weak = checked("weak_convexity", weak_convexity, above=0.0)
+    return 1.0 + passes(steps, steps_per_pass) * (4.0 * weak / (weak + checked("smoothness", smoothness, low=0.0)))
+
+
+def _corrected_rho(numbers: PassNumbers) -> FloatArray:
+    moved = touch(numbers["step_size"], numbers["clip_norm"], numbers["batch_size"], numbers["noise_std"])
+    with np.errstate(over="ignore"):
+        return np.square(moved) * _growth(numbers["steps"], numbers["steps_per_pass"], numbers["weak_convexity"], numbers["smoothness"])
+
+
+def _corollary(run: Run) -> tuple[Finding, ...]:
+    return (*several_passes(run), unclipped(run), _that_step_size(run), _long_passes(run))
+
+
+def _that_step_size(run: Run) -> Finding:
+    needed, size = float(corollary_step_size(*curvature(run))), float(run.step_sizes[0])
+    if run.step_sizes.min() == run.step_sizes.max() and abs(size - needed) <= _SAME_STEP * needed < math.inf:
+        return holds("step size", f"{size:.6g} = 1/(2(m + M))")
+    return fails(
+        "step size",
+        f"it needs a step size of exactly 1/(2(m + M)) = {needed:.10g}; it is {size:.10g}",
+        source="step_size",
+        remedy="take that step size, or use optimal-shift, which takes any.",
+    )
+
+
+def _long_passes(run: Run) -> Finding:
+    needed = float(corollary_steps_per_pass(*curvature(run)))
+    if run.steps_per_pass >= needed:
+        return holds("pass length", f"{run.steps_per_pass} steps a pass >= log 2 / log(1 + m/(2(m + M))) = {needed:.6g}")
+    return fails(
+        "pass length",
+        f"it needs at least log 2 / log(1 + m/(2(m + M))) = {needed:.6g} steps a pass (infinity for convex losses); there are "
+        f"{run.steps_per_pass}",
+        source="batches.size and loss.weak_convexity",
+        remedy="use optimal-shift, which takes passes of any length.",
+    )

@@ -1,0 +1,280 @@
+r"""Kong & Ribero 2024, the first version: Theorems 4.3, 4.4 and 4.5, and 4.4 with the constant that a clipped step has.
+
+Its Proposition 3.4(b) says that a clipped step is $L_\lambda$-Lipschitz. In two dimensions and more it is not (the revised version
+proves $\sqrt2 L_\lambda$; the exact constant is `lethe.theorems.lipschitz.clipped_step`), and Theorems 4.4 and 4.5 rest on it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lethe.certificate import Citation, StepConstant
+from lethe.hypotheses import Finding
+from lethe.run import Run
+from lethe.theorems.base import Bound, Standing, Theorem
+from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
+from lethe.theorems.literature.kong_ribero.constants import (
+    FloatArray,
+    checked,
+    first_lipschitz_constant,
+    first_log_square,
+    one_step_rho,
+    step_limit,
+    theta,
+    touch,
+    where_allowed,
+)
+from lethe.theorems.literature.kong_ribero.reading import (
+    EXACT_SIZE,
+    FIRST,
+    GAP,
+    cited,
+    last_step_numbers,
+    one_full_pass,
+    one_step,
+    pass_numbers,
+    passes,
+    several_passes,
+    small_last_step,
+    small_steps,
+    step_constant,
+    unless_clipped,
+    zcdp,
+)
+from lethe.theorems.requirements import bounded_domain, constant_noise_and_step, design, each_gradient_bounded, last_iterate, relation
+
+
+def any_loss_rho(*, step_size: ArrayLike, clip_norm: ArrayLike, noise_std: ArrayLike, steps: ArrayLike) -> FloatArray:
+    r"""Theorem 4.3: $\rho = 8T(\lambda C/\sigma)^2$; the batch size does not enter.
+
+    Args:
+        step_size: $\lambda > 0$.
+        clip_norm: $C > 0$.
+        noise_std: $\sigma > 0$, parameter units.
+        steps: $T \ge 1$.
+
+    Returns:
+        $\rho$, of the shape to which the arguments broadcast.
+
+    Raises:
+        InputError: an argument is not finite or outside its range.
+
+    Reference: Kong & Ribero 2024, arXiv:2407.05237, first version, equation (18).
+    """
+    with np.errstate(over="ignore"):
+        return 2.0 * checked("steps", steps, low=1.0) * np.square(touch(step_size, clip_norm, 1, noise_std))
+
+
+def bounded_domain_rho(
+    *,
+    step_size: ArrayLike,
+    clip_norm: ArrayLike,
+    batch_size: ArrayLike,
+    noise_std: ArrayLike,
+    diameter: ArrayLike,
+    weak_convexity: ArrayLike,
+    smoothness: ArrayLike,
+) -> FloatArray:
+    r"""Theorem 4.4: $\rho = \frac{1}{2\sigma^2}(L_\lambda d_h + 2\lambda C/b)^2$ with the first version's $L_\lambda$.
+
+    Args:
+        step_size: $\lambda > 0$.
+        clip_norm: $C > 0$.
+        batch_size: $b \ge 1$.
+        noise_std: $\sigma > 0$, parameter units.
+        diameter: $d_h \ge 0$, of the domain, parameter units.
+        weak_convexity: m.
+        smoothness: $M \ge 0$.
+
+    Returns:
+        $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda > 1/(2(m+M))$.
+
+    Raises:
+        InputError: an argument is not finite or outside its range.
+
+    Reference: Kong & Ribero 2024, arXiv:2407.05237, first version, equation (20).
+    """
+    apart = first_lipschitz_constant(step_size, weak_convexity, smoothness) * checked("diameter", diameter, low=0.0)
+    rho = one_step_rho(apart, touch(step_size, clip_norm, batch_size, noise_std), noise_std)
+    return where_allowed(step_size, step_limit(weak_convexity, smoothness), rho)
+
+
+def first_batch_rho(
+    *,
+    step_size: ArrayLike,
+    clip_norm: ArrayLike,
+    batch_size: ArrayLike,
+    noise_std: ArrayLike,
+    steps: ArrayLike,
+    steps_per_pass: ArrayLike,
+    weak_convexity: ArrayLike,
+    smoothness: ArrayLike,
+) -> FloatArray:
+    r"""Theorem 4.5: $\rho = 4(\lambda C/(b\sigma))^2[\theta_{L_\lambda}(T-E\ell) + E\,\theta_{L_\lambda}(\ell)]$.
+
+    $E = \lfloor T/\ell\rfloor$. At $m = 0$ it is the convex form (22), $4(\lambda C/(b\sigma))^2[1/(T-E\ell) + E/\ell]$, its first term
+    0 for whole passes. False for a record that is not in the first batch.
+
+    Args:
+        step_size: $\lambda > 0$.
+        clip_norm: $C > 0$.
+        batch_size: $b \ge 1$.
+        noise_std: $\sigma > 0$, parameter units.
+        steps: $T \ge 1$.
+        steps_per_pass: $\ell \ge 1$.
+        weak_convexity: m.
+        smoothness: $M \ge 0$.
+
+    Returns:
+        $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda > 1/(2(m+M))$.
+
+    Raises:
+        InputError: an argument is not finite or outside its range.
+
+    Reference: Kong & Ribero 2024, arXiv:2407.05237, first version, equations (21) and (22).
+    """
+    squared = first_log_square(step_size, weak_convexity, smoothness)
+    total, slots = checked("steps", steps, low=1.0), checked("steps_per_pass", steps_per_pass, low=1.0)
+    full = passes(total, slots)
+    left = theta(squared, total - full * slots) + full * theta(squared, slots)
+    with np.errstate(over="ignore"):
+        rho = np.square(touch(step_size, clip_norm, batch_size, noise_std)) * left
+    return where_allowed(step_size, step_limit(weak_convexity, smoothness), rho)
+
+
+class KongRibero2024AnyLoss(Theorem):
+    r"""Theorem 4.3: $\epsilon(\alpha) = 8\alpha T(\lambda C/\sigma)^2$, for any loss whose gradients are clipped or bounded.
+
+    Its proof pays $2\lambda C$ twice at every step, touched or not, whatever the batch size: at least $4b^2$ times what composition pays.
+    That it holds for batches in any order, of exact size, is what the proof gives; C counts in full under zero_out too.
+    """
+
+    name: ClassVar[str] = "kong-ribero-2024-4.3"
+    statement: ClassVar[str] = "A bound for any clipped loss that pays twice the clip norm at every step, whatever the batch size."
+    formula: ClassVar[str] = r"\epsilon(\alpha) = 8\alpha T\left(\frac{\lambda C}{\sigma}\right)^2"
+    needs: ClassVar[str] = "batches of exact size, at least one pass, one step size and one noise level"
+    covers: ClassVar[Literal["last", "all"]] = "last"
+    citations: ClassVar[tuple[Citation, ...]] = (cited(FIRST, "Theorem 4.3"),)
+    standing: ClassVar[Standing] = Standing(
+        soundness="dominated", why="never better than composition: it pays at every step, and for b = 1"
+    )
+
+    def examine(self, run: Run) -> tuple[Finding, ...]:
+        """Bounded gradients, at least one pass, constant noise."""
+        return (
+            last_iterate(run),
+            relation(run, ("replace_one", "zero_out")),
+            design(run, EXACT_SIZE, "every batch holds exactly the nominal number of records"),
+            one_full_pass(run),
+            each_gradient_bounded(run),
+            constant_noise_and_step(run),
+        )
+
+    def _bound(self, run: Run) -> Bound:
+        numbers = last_step_numbers(run)
+        rho = any_loss_rho(
+            step_size=numbers["step_size"], clip_norm=run.record_bound, noise_std=numbers["noise_std"], steps=run.total_steps
+        )
+        return Bound(guarantee=zcdp(rho))
+
+
+class KongRibero2024BoundedDomain(Theorem):
+    r"""Theorem 4.4: $\epsilon(\alpha) = \frac{\alpha}{2\sigma^2}(L_\lambda d_h + s)^2$ on a domain of diameter $d_h$, one step alone.
+
+    $s = 2\lambda C/b$, $L_\lambda$ of `first_lipschitz_constant`. Only the last step enters, so that the earlier ones may have any step
+    size, noise and order. Sound where clipping never acts; where it does, `KongRibero2024Corrected` has the constant.
+    """
+
+    name: ClassVar[str] = "kong-ribero-2024-4.4"
+    statement: ClassVar[str] = "One noisy step hides all that a bounded domain lets two runs differ by."
+    formula: ClassVar[str] = r"\epsilon(\alpha) = \frac{\alpha}{2\sigma^2}\left(L_\lambda d_h + \frac{2\lambda C}{b}\right)^2"
+    needs: ClassVar[str] = "a bounded domain, smooth losses, a last step size at most 1/(2(m + M)), batches of exact size"
+    covers: ClassVar[Literal["last", "all"]] = "last"
+    citations: ClassVar[tuple[Citation, ...]] = (cited(FIRST, "Theorem 4.4"),)
+    standing: ClassVar[Standing] = GAP
+
+    def examine(self, run: Run) -> tuple[Finding, ...]:
+        """A bounded domain, and a small last step with noise."""
+        return (*one_step(run), small_last_step(run), bounded_domain(run))
+
+    def standing_on(self, run: Run) -> Standing:
+        """Sound unless clipping acts."""
+        return unless_clipped(run)
+
+    def _bound(self, run: Run) -> Bound:
+        rho = bounded_domain_rho(**last_step_numbers(run), diameter=run.diameter)
+        return Bound(guarantee=zcdp(rho), lipschitz=step_constant(run, first_lipschitz_constant, "L_lambda of equation (12)"))
+
+
+class KongRibero2024Corrected(Theorem):
+    r"""Theorem 4.4 with the constant a step has: $\epsilon(\alpha) = \frac{\alpha}{2\sigma^2}(L d_h + s)^2$, at any step size.
+
+    L is the exact constant of the last step: `plain_step` where clipping never acts, `generalised_linear_step` for losses
+    $\ell(\langle u, x\rangle)$, else `clipped_step`. What the paper's own argument gives; the statement is this project's.
+    """
+
+    name: ClassVar[str] = "kong-ribero-2024-4.4-corrected"
+    statement: ClassVar[str] = "Theorem 4.4 of Kong & Ribero 2024 with the exact Lipschitz constant of a clipped step."
+    formula: ClassVar[str] = r"\epsilon(\alpha) = \frac{\alpha}{2\sigma^2}\left(L d_h + \frac{2\lambda C}{b}\right)^2"
+    needs: ClassVar[str] = "a bounded domain, smooth losses, batches of exact size"
+    covers: ClassVar[Literal["last", "all"]] = "last"
+    citations: ClassVar[tuple[Citation, ...]] = (
+        Citation(key="lethe", text="Lethe, docs/theory.md: the Lipschitz constant of a clipped step (statement derived)."),
+        cited(FIRST, "its one-step argument, with another constant"),
+    )
+
+    def examine(self, run: Run) -> tuple[Finding, ...]:
+        """A bounded domain, and noise at the last step."""
+        return (*one_step(run), bounded_domain(run))
+
+    def _bound(self, run: Run) -> Bound:
+        constant = _exact_constant(run)
+        numbers = last_step_numbers(run)
+        moved = touch(numbers["step_size"], numbers["clip_norm"], numbers["batch_size"], numbers["noise_std"])
+        rho = one_step_rho(constant.constant * run.diameter, moved, numbers["noise_std"])
+        return Bound(guarantee=zcdp(rho), lipschitz=constant)
+
+
+class KongRibero2024FirstBatch(Theorem):
+    r"""Theorem 4.5: $\epsilon(\alpha) = \frac{\alpha s^2}{\sigma^2}[\theta_{L_\lambda}(T-E\ell) + E\,\theta_{L_\lambda}(\ell)]$.
+
+    $s = 2\lambda C/b$; at m = 0 it is the convex form (22). It counts the steps after a touch as if the record sat in the first batch: a
+    record in the last batch is touched once with no step behind it, and loses $\frac{\alpha s^2}{2\sigma^2}$ by that touch alone if what
+    came before is forgotten. With clipping active its step constant is wrong as well.
+    """
+
+    name: ClassVar[str] = "kong-ribero-2024-4.5"
+    statement: ClassVar[str] = "Amplification by iteration for weakly convex losses; claimed for every record, true for the first batch."
+    formula: ClassVar[str] = (
+        r"\epsilon(\alpha) = 4\alpha\left(\frac{\lambda C}{b\sigma}\right)^2"
+        r"\left[\theta_{L_\lambda}(T - E\ell) + E\,\theta_{L_\lambda}(\ell)\right]"
+    )
+    needs: ClassVar[str] = "fixed batches, at least one pass, smooth losses, a step size at most 1/(2(m + M)), constant noise"
+    covers: ClassVar[Literal["last", "all"]] = "last"
+    citations: ClassVar[tuple[Citation, ...]] = (cited(FIRST, "Theorem 4.5"),)
+    standing: ClassVar[Standing] = Standing(
+        soundness="refuted", why="it takes the record to be in the first batch; one in the last batch may lose more"
+    )
+
+    def examine(self, run: Run) -> tuple[Finding, ...]:
+        """Fixed batches, small steps, constant noise."""
+        return (*several_passes(run), one_full_pass(run), small_steps(run))
+
+    def _bound(self, run: Run) -> Bound:
+        rho = first_batch_rho(**pass_numbers(run))
+        return Bound(guarantee=zcdp(rho), lipschitz=step_constant(run, first_lipschitz_constant, "L_lambda of equation (12)"))
+
+
+def _exact_constant(run: Run) -> StepConstant:
+    assert run.loss.curvature is not None  # `smooth` has refused the rest
+    step, (weak_convexity, smoothness) = float(run.step_sizes[-1]), run.loss.curvature
+    if not run.clips:
+        constant, why = plain_step(step, weak_convexity, smoothness), "no clipping active"
+    elif run.loss.scalar:
+        constant, why = generalised_linear_step(step, weak_convexity, smoothness), "clipping keeps its curvature"
+    else:
+        constant, why = clipped_step(step, weak_convexity, smoothness), "clipped, by projection"
+    return StepConstant(constant=constant, certificate=f"{run.loss.summary}, {why}")

@@ -1,0 +1,311 @@
+"""Chien and Li 2024 (arXiv:2410.01068): the full-batch bound against brute force, exact linear runs and the shift engine."""
+
+import itertools
+import math
+import time
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+from helpers import make_run
+from scipy.optimize import minimize
+
+import lethe
+from lethe.hypotheses import first_failure
+from lethe.theorems.base import Theorem
+from lethe.theorems.lipschitz import clipped_step
+from lethe.theorems.literature.chien_li_2024 import ChienLi2024, ChienLi2024Holder, holder_cost, smooth_constant, smooth_cost
+from lethe.theorems.shift import solve
+
+RNG = np.random.default_rng(2410)
+SMOOTH = {"kind": "smooth", "smoothness": 0.1, "gradient_bound": 1.0}
+HOLDER = {"kind": "holder", "constant": 0.1, "exponent": 0.5, "gradient_bound": 1.0}
+BALL = {"kind": "ball", "radius": 0.05}
+
+
+def _full(**changes: Any) -> lethe.Run:
+    """s = 2 * .5 / 100 = .01 and s / tau = .4; on BALL, D / s = 10."""
+    return make_run(**{"batches": {"design": "full"}, "passes": 100, "loss": SMOOTH, **changes})
+
+
+def _rho(theorem: Theorem, run: lethe.Run) -> float:
+    guarantee = theorem.bound(run).guarantee
+    assert isinstance(guarantee, lethe.ZCDP)
+    return guarantee.rho
+
+
+# The formula.
+
+
+def _instances(count: int, steps: int) -> list[tuple[float, int, float]]:
+    factors = [float(RNG.choice([RNG.uniform(0.2, 1), 1.0, RNG.uniform(1, 1.6)])) for _ in range(count)]
+    return [(c, int(RNG.integers(1, steps + 1)), float(RNG.choice([RNG.uniform(0.05, 5), math.inf]))) for c in factors]
+
+
+def _starts(c: float, steps: int, diameter: float) -> list[tuple[int, float]]:
+    """(R, c^R D_tau) of every window, by the sums of the statement."""
+    return [(steps - tau, c ** (steps - tau) * min(diameter, sum(c**i for i in range(tau)))) for tau in range(steps)]
+
+
+def _by_support(c: float, window: int, budget: float) -> float:
+    """min of sum (1 + a)^2 with a >= 0 and sum c^i a_i = budget: over every set of positive payments, by its own Lagrange multiplier."""
+    weights, best = c ** np.arange(window), math.inf if budget > 0 else float(window)
+    for size in range(1, window + 1):
+        for support in itertools.combinations(range(window), size):
+            used = weights[list(support)]
+            level = (budget + used.sum()) / (used @ used)
+            if (level * used >= 1).all():
+                best = min(best, window - size + level**2 * float(used @ used))
+    return best
+
+
+def test_the_value_of_the_comparison() -> None:
+    """c = .98, T = 1000, s = tau = 1: 108.6 against 1000 of composition and the exact (1 - c^T)/(1 + c^T) (1 + c)/(1 - c) = 99.0."""
+    assert smooth_cost(0.98, 1000) == pytest.approx(108.6, abs=0.05)
+    ones = np.ones(1000)
+    assert solve(0.98 * ones, ones, ones).mu ** 2 == pytest.approx(99.0, abs=0.05)
+
+
+def test_it_is_the_minimum_over_windows_and_payments() -> None:
+    for c, steps, diameter in _instances(60, 8):
+        expected = min(_by_support(c, window, budget) for window, budget in _starts(c, steps, diameter))
+        assert smooth_cost(c, steps, diameter) == pytest.approx(expected, rel=1e-11)
+
+
+def test_it_is_the_minimum_over_shares_of_the_noise() -> None:
+    """As stated: the sum of 1 / beta_t plus the squared start over the sum of (1 - beta_t) c^(2(T-1-t)), minimised by scipy."""
+    for c, steps, diameter in _instances(12, 5):
+        best = math.inf
+        for window, budget in _starts(c, steps, diameter):
+            squares = c ** (2 * np.arange(window))
+
+            def stated(logits: np.ndarray, squares: np.ndarray = squares, budget: float = budget) -> float:
+                shares = 1 / (1 + np.exp(-logits))
+                return float((1 / shares).sum() + budget**2 / ((1 - shares) @ squares))
+
+            found = minimize(stated, np.zeros(window), method="BFGS", options={"gtol": 1e-9}) if budget else None
+            best = min(best, float(found.fun) if found else float(window))
+        assert smooth_cost(c, steps, diameter) <= best * (1 + 1e-9)
+        assert smooth_cost(c, steps, diameter) == pytest.approx(best, rel=1e-3)  # shares of 1 are approached, not reached
+
+
+def test_the_theorem_is_the_formula_in_the_units_of_a_run() -> None:
+    """alpha (2K/n)^2 / (2 sigma^2) = alpha (s/tau)^2 / 2 with s/tau = .4; c = 1.05, D = .1 = 10 s."""
+    assert _rho(ChienLi2024(), _full(regulariser=BALL)) == pytest.approx(0.08 * smooth_cost(1.05, 100, 10.0), rel=1e-10)
+    assert _rho(ChienLi2024(), _full()) == pytest.approx(0.08 * 100, rel=1e-10)
+    assert _rho(ChienLi2024(), _full(neighbours="zero_out")) == pytest.approx(0.02 * 100, rel=1e-10)
+    holder = _full(loss=HOLDER, regulariser=BALL)
+    assert _rho(ChienLi2024Holder(), holder) == pytest.approx(0.08 * holder_cost(0.05 / math.sqrt(0.01), 0.5, 100, 10.0), rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("loss", "step", "constant"),
+    [
+        (SMOOTH, 0.5, 1.05),
+        ({"kind": "weakly_convex", "weak_convexity": 0.01, "smoothness": 0.1, "gradient_bound": 1.0}, 0.5, 1.05),
+        ({"kind": "convex", "smoothness": 0.1, "gradient_bound": 1.0}, 20.0, 1.0),
+        ({"kind": "convex", "smoothness": 0.1, "gradient_bound": 1.0}, 21.0, 3.1),
+        ({"kind": "strongly_convex", "strong_convexity": 0.05, "smoothness": 0.1, "gradient_bound": 1.0}, 0.5, 0.975),
+        ({"kind": "strongly_convex", "strong_convexity": 0.05, "smoothness": 0.1, "gradient_bound": 1.0}, 16.0, 0.6),
+    ],
+)
+def test_the_constant_of_a_step(loss: dict[str, Any], step: float, constant: float) -> None:
+    assert smooth_constant(_full(loss=loss, step_size=step)) == pytest.approx(constant, rel=1e-14)
+
+
+def test_extremes() -> None:
+    assert smooth_cost(0.0, 1000) == 1.0
+    assert smooth_cost(1e-300, 1000, 1e300) == pytest.approx(1.0)
+    assert smooth_cost(1e300, 1000, 1e-3) == 1000.0
+    assert smooth_cost(2.0, 5000) == 5000.0
+    assert smooth_cost(0.999, 10**6, 1e300) == pytest.approx(smooth_cost(0.999, 10**6), rel=1e-12)
+    assert holder_cost(math.inf, 0.5, 50, 1.0) == 50.0
+    assert holder_cost(1e200, 0.5, 10**6, 1e-250) > 1.0
+
+
+# Never too small.
+
+
+def test_never_below_the_shift_engine() -> None:
+    """The engine takes every payment of at least 0, this bound those of at least one touch."""
+    for c, steps, diameter in _instances(400, 60):
+        engine = solve(np.full(steps, c), np.ones(steps), np.ones(steps), diameter=diameter).mu ** 2
+        assert smooth_cost(c, steps, diameter) >= engine * (1 - 1e-11)
+    assert smooth_cost(1.0, 50, 10.0) == pytest.approx(40.0, rel=1e-12)  # 4 D / s, as for Bok et al.
+
+
+def test_never_below_an_exact_linear_run() -> None:
+    for c, steps, _ in _instances(50, 40):
+        ones = np.ones(steps)
+        assert smooth_cost(c, steps) >= oracles.linear_gaussian_mu_same_direction(c * ones, ones, ones) ** 2 * (1 - 1e-12)
+    assert smooth_cost(1.0, 40) == 40.0  # linear losses: composition is exact
+
+
+def test_hoelder_is_never_below_the_engine_of_a_slower_growth() -> None:
+    """On [0, D] the concave z + g z^p lies above its chord (1 + g D^(p-1)) z, whose shifts the engine prices exactly."""
+    for _ in range(60):
+        growth, exponent, diameter = RNG.uniform(0, 0.5), RNG.uniform(0.1, 0.999), float(RNG.uniform(0.05, 8))
+        steps = int(RNG.integers(1, 80))
+        chord = np.full(steps, 1 + growth * diameter ** (exponent - 1))
+        engine = solve(chord, np.ones(steps), np.ones(steps), diameter=diameter).mu ** 2
+        assert holder_cost(growth, exponent, steps, diameter) >= engine * (1 - 1e-9)
+
+
+def _path_cost(inside: np.ndarray, growth: float, exponent: float, diameter: float) -> float:
+    """The cost of distances D, z_1, .., 0; a payment below 0 is charged heavily."""
+    path = np.concatenate(([diameter], np.abs(inside), [0.0]))
+    payments = path[:-1] + growth * path[:-1] ** exponent - path[1:]
+    return float(np.square(1 + payments).sum() + 1e3 * np.square(np.minimum(payments, 0)).sum())
+
+
+@pytest.mark.parametrize(("growth", "exponent", "diameter"), [(0.2, 0.5, 2.0), (0.5, 0.3, 3.0), (0.1, 0.8, 4.0), (0.02, 0.5, 3.0)])
+def test_hoelder_is_the_minimum_over_payments(growth: float, exponent: float, diameter: float) -> None:
+    """Over all distances of windows up to 8 steps, by scipy from straight lines; 1e-3 is what a grid of first payments may cost."""
+    best = math.inf
+    for window in range(1, 9):
+        start = np.linspace(diameter, 0, window + 1)[1:-1]
+        options = {"xatol": 1e-9, "fatol": 1e-11, "maxiter": 20_000, "maxfev": 20_000, "adaptive": True}
+        found = minimize(_path_cost, start, (growth, exponent, diameter), "Nelder-Mead", options=options) if window > 1 else None
+        best = min(best, float(found.fun) if found else _path_cost(start, growth, exponent, diameter))
+    assert holder_cost(growth, exponent, 10**4, diameter) == pytest.approx(best, rel=1e-3)
+    assert holder_cost(growth, exponent, 10**4, diameter) >= best * (1 - 1e-6)
+
+
+def test_hoelder_with_exponent_1_is_the_smooth_case() -> None:
+    for growth, diameter in ((0.01, 20.0), (0.3, 2.0), (0.0, 5.0)):
+        assert holder_cost(growth, 1.0, 500, diameter) == smooth_cost(1 + growth, 500, diameter)
+        near = holder_cost(growth, 1 - 1e-12, 500, diameter)
+        assert smooth_cost(1 + growth, 500, diameter) * (1 - 1e-9) <= near <= smooth_cost(1 + growth, 500, diameter) * (1 + 1e-5)
+    theorem, run = ChienLi2024Holder(), _full(loss={**HOLDER, "exponent": 1.0}, regulariser=BALL)
+    assert _rho(theorem, run) == pytest.approx(_rho(ChienLi2024(), _full(regulariser=BALL)), rel=1e-12)
+
+
+def test_wide_domains_are_bounded_by_tangents() -> None:
+    """Without growth the tangents are h itself; with it they lie above, by a quarter here, and the bound stays above 4 D."""
+    assert holder_cost(0.0, 0.5, 10**6, 2e4) == pytest.approx(8e4, rel=1e-12)
+    assert 8e4 < holder_cost(0.001, 0.5, 10**6, 2e4) < 1e5
+
+
+def test_monotone() -> None:
+    for growth, exponent in ((0.1, 0.5), (0.01, 0.2)):
+        by_steps = [holder_cost(growth, exponent, steps, 10.0) for steps in (1, 5, 20, 45, 50, 60, 100, 1000)]
+        assert by_steps == sorted(by_steps)
+        by_diameter = [holder_cost(growth, exponent, 1000, diameter) for diameter in np.geomspace(0.01, 300, 40)]
+        assert all(low <= high * (1 + 1e-4) for low, high in itertools.pairwise(by_diameter))  # the grid's own error
+        by_growth = [holder_cost(g, exponent, 1000, 10.0) for g in (0.0, growth, 2 * growth, 4 * growth)]
+        assert by_growth == sorted(by_growth)
+    for c in (0.9, 1.0, 1.1):
+        by_steps = [smooth_cost(c, steps, 3.0) for steps in range(1, 40)]
+        assert all(low <= high * (1 + 1e-12) for low, high in itertools.pairwise(by_steps))
+    for theorem, run in ((ChienLi2024(), _full(regulariser=BALL)), (ChienLi2024Holder(), _full(loss=HOLDER, regulariser=BALL))):
+        assert _rho(theorem, run.with_noise_scaled(1.01)) == pytest.approx(_rho(theorem, run) / 1.01**2, rel=1e-9)
+
+
+def test_a_hundred_thousand_steps() -> None:
+    """Under two seconds each on two cores; five here, so that a busy machine does not fail the test."""
+    for cost in (lambda: smooth_cost(1.00001, 10**5, 1e3), lambda: smooth_cost(0.9999, 10**5), lambda: holder_cost(0.0, 0.5, 10**5, 9e3)):
+        started = time.perf_counter()
+        cost()
+        assert time.perf_counter() - started < 5
+
+
+# Its standing.
+
+
+def test_clipping_that_its_constant_allows_for() -> None:
+    for loss in (
+        SMOOTH,
+        {"kind": "weakly_convex", "weak_convexity": 0.05, "smoothness": 0.1},
+        {"kind": "logistic_regression", "feature_norm": 1.0},
+    ):
+        run = _full(loss=loss, clip_norm=0.5)
+        assert run.clips
+        assert ChienLi2024().standing_on(run).soundness == "dominated"
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [{"kind": "convex", "smoothness": 2.0}, {"kind": "strongly_convex", "strong_convexity": 0.2, "smoothness": 2.0},
+     {"kind": "softmax_regression", "feature_norm": 1.0}],
+)  # fmt: skip
+def test_clipping_may_break_its_proof(loss: dict[str, Any]) -> None:
+    run = _full(loss=loss, clip_norm=0.5)
+    assert run.clips
+    standing = ChienLi2024().standing_on(run)
+    assert standing.soundness == "proof-gap"
+    assert not standing.usable
+    assert "Lipschitz" in standing.why
+
+
+def test_the_gap_is_real() -> None:
+    """The clipped gradient step of a convex quadratic with M = 2 and step 1/2 moves two points apart: by 1/sqrt(1 - h/4) = 2/sqrt 3.
+
+    So it does where the gradient, on the clipping ball, makes an angle of squared cosine 1 - 1/(4 - h) with the steep axis: clipping
+    takes the radial part of a change of the gradient away, and the step turns a difference along the steep axis sideways too.
+    """
+    smoothness, flat, step, size = 2.0, 1e-3, 0.5, 1e-4
+
+    def stepped(x: np.ndarray) -> np.ndarray:
+        gradient = np.array([smoothness, flat]) * x
+        return x - step * gradient * min(1.0, 1.0 / float(np.linalg.norm(gradient)))
+
+    point = np.array([math.sqrt(2 / 3) / smoothness, math.sqrt(1 / 3) / flat]) * (1 + 1e-6)
+    turns = [size * np.array([math.cos(turn), math.sin(turn)]) for turn in np.linspace(0, math.pi, 181)]
+    expansion = max(float(np.linalg.norm(stepped(point + turn) - stepped(point))) / size for turn in turns)
+    run = _full(loss={"kind": "convex", "smoothness": smoothness}, clip_norm=1.0, step_size=step)
+    assert smooth_constant(run) == 1.0
+    assert expansion == pytest.approx(2 / math.sqrt(3), rel=1e-3)  # the flat axis has curvature 1e-3, not 0
+    assert expansion <= clipped_step(step, 0.0, smoothness) * (1 + 1e-6)
+
+
+# Who is never looser.
+
+
+@pytest.mark.parametrize("regulariser", [None, BALL, [{"kind": "ridge", "strength": 0.3}, BALL]])
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out", "add_or_remove"])
+def test_ours_is_never_looser(regulariser: Any, neighbours: str) -> None:
+    strong = {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 0.5, "gradient_bound": 1.0}
+    for loss in (SMOOTH, {"kind": "convex", "smoothness": 0.5, "gradient_bound": 1.0}, strong):
+        if loss is strong and regulariser is None and neighbours != "replace_one":
+            continue  # a strongly convex loss has no bounded gradient on all of space, only bounded differences
+        for passes in (1, 7, 300):
+            for clip in (None, 0.5):
+                run = _full(loss=loss, passes=passes, regulariser=regulariser, neighbours=neighbours, clip_norm=clip)
+                if ChienLi2024().standing_on(run).usable:
+                    ours = lethe.certify(run, 1e-5).epsilon
+                    assert ours <= ChienLi2024().bound(run).guarantee.epsilon(1e-5) * (1 + 1e-9)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("changes", "hypothesis"),
+    [
+        ({"release": "all"}, "release"),
+        ({"batches": {"design": "cyclic", "size": 10}}, "batches"),
+        ({"batches": {"design": "poisson", "size": 10}}, "batches"),
+        ({"batches": {"design": "without_replacement", "size": 10}}, "batches"),
+        ({"step_size": {"schedule": "exponential", "first": 0.5, "ratio": 0.9}}, "constant schedule"),
+        ({"noise_multiplier": 0.0}, "constant schedule"),
+    ],
+)
+def test_it_refuses_by_name(changes: dict[str, Any], hypothesis: str) -> None:
+    for theorem, loss in ((ChienLi2024(), SMOOTH), (ChienLi2024Holder(), HOLDER)):
+        assert first_failure(theorem.examine(_full(loss=loss))) is None
+        failure = first_failure(theorem.examine(_full(**{"loss": loss, **changes})))
+        assert failure is not None
+        assert failure.name == hypothesis
+
+
+def test_each_needs_its_own_loss() -> None:
+    for theorem, loss, hypothesis in (
+        (ChienLi2024(), HOLDER, "smoothness"),
+        (ChienLi2024(), {"kind": "unknown", "gradient_bound": 1.0}, "smoothness"),
+        (ChienLi2024Holder(), SMOOTH, "Hölder gradient"),
+        (ChienLi2024Holder(), {"kind": "unknown", "gradient_bound": 1.0}, "Hölder gradient"),
+    ):
+        failure = first_failure(theorem.examine(_full(loss=loss)))
+        assert failure is not None
+        assert failure.name == hypothesis
