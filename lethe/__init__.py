@@ -13,6 +13,8 @@ from lethe.batches import BallsInBins, Cyclic, Full, Poisson, Shuffled, Shuffled
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, Profile, RDPCurve
 from lethe.certificate import Certificate
 from lethe.certify import certify
+from lethe.compare import compare
+from lethe.comparison import Comparison, Sweep
 from lethe.errors import CalibrationError, HypothesisError, InputError, LetheError, MissingExtraError
 from lethe.losses import (
     ConvexLoss,
@@ -41,6 +43,7 @@ __all__ = [
     "Box",
     "CalibrationError",
     "Certificate",
+    "Comparison",
     "Constant",
     "ConvexLoss",
     "Cyclic",
@@ -73,11 +76,13 @@ __all__ = [
     "SoftmaxRegression",
     "Step",
     "StronglyConvexLoss",
+    "Sweep",
     "TimeDecay",
     "UnknownLoss",
     "WeaklyConvexLoss",
     "WithoutReplacement",
     "__version__",
     "certify",
+    "compare",
     "plan",
 ]

@@ -17,6 +17,7 @@ from lethe.run import Run
 
 OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided", "proof-gap", "lower-bound"]
 _RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
+_ALWAYS_NAMED = 3  # Lethe's own theorems come first
 _RELEASES = {"last": "last iterate only", "all": "every iterate"}
 
 
@@ -111,7 +112,7 @@ class Certificate:
         lines.append("    ".join(part for part in (f"by  {self.theorem}", step, self.guarantee.describe()) if part))
         width = max((len(finding.name) for finding in self.findings), default=0)
         lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {finding.detail}" for finding in self.findings]
-        lines += [_why_not(other) for other in self.others]
+        lines += _why_nots(self.others)
         if self.delta * run.records >= 1:
             lines.append(
                 f"note: delta >= 1/records = {1 / run.records:.1g}: such a delta allows one record in {run.records} to be published whole."
@@ -241,7 +242,21 @@ def _finite(value: float | None) -> float | str | None:
     return "inf" if value == float("inf") else value
 
 
-def _why_not(other: Other) -> str:
-    epsilon = "" if other.epsilon is None else f": epsilon = {shown(other.epsilon)}"
+def _why_nots(others: tuple[Other, ...]) -> list[str]:
+    """A line for each theorem not used; of the published ones only those that say something, and one line for the rest."""
+    named = [other for place, other in enumerate(others) if place < _ALWAYS_NAMED or other.status != "refused"]
+    width = max((len(other.theorem) for other in named), default=0)
+    lines = [_why_not(other, max(width, 18)) for other in named]
+    if unnamed := len(others) - len(named):
+        more = f"{unnamed} more do not apply" if unnamed > 1 else "1 more does not apply"
+        lines.append(f"and {more}: `lethe compare` names the hypothesis that fails")
+    return lines
+
+
+def _why_not(other: Other, width: int) -> str:
+    sound = other.status in ("looser", "dominated", "refused")
+    epsilon = (
+        "" if other.epsilon is None else f": epsilon = {shown(other.epsilon)}" if sound else f"; it claims epsilon = {shown(other.epsilon)}"
+    )
     status = "" if other.status in ("looser", "dominated") else f"{other.status}: "
-    return f"not {other.theorem:<18} {status}{other.why}{epsilon}"
+    return f"not {other.theorem:<{width}} {status}{other.why}{epsilon}"

@@ -14,6 +14,7 @@ from lethe.theorems.registry import ALL, OURS
 
 # Two versions may round differently; a claim may be smaller than a fresh one by no more than that.
 _RECHECK = 1e-6
+_TIE = 1e-9
 _RECHECKED_DELTAS = tuple(10.0**-power for power in range(1, 15))
 
 
@@ -130,7 +131,9 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
             source="the theorems given",
             remedy="leave them out, or add composition, which applies to every run.",
         )
-    best = min(usable, key=lambda verdict: epsilons[verdict.theorem.name])  # the first of them on ties
+    # The first in the registry's order on ties: two formulas for one number differ by their roundings.
+    least = min(epsilons[verdict.theorem.name] for verdict in usable) * (1 + _TIE)
+    best = next(verdict for verdict in usable if epsilons[verdict.theorem.name] <= least)
     assert best.bound is not None
     others = tuple(
         _other(verdict, epsilons.get(verdict.theorem.name), epsilons[best.theorem.name]) for verdict in verdicts if verdict is not best

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import lethe
 from lethe.cli.app import app, main
+from lethe.theorems.registry import ALL
 
 runner = CliRunner()
 
@@ -57,8 +58,45 @@ def test_certify_all_gives_a_reason_for_every_theorem(tmp_path: Path, design: st
     make_run(batches=batches(design, 10)).save(path)
     result = runner.invoke(app, ["certify", str(path), "--delta", "1e-5", "--all"], env={"COLUMNS": "200"})
     assert result.exit_code == 0
-    for name in ("optimal-shift", "sampled-gaussian", "composition", "used"):
+    for name in (*(theorem.name for theorem in ALL), "used"):
         assert name in result.stdout
+    content = json.loads(runner.invoke(app, ["certify", str(path), "--delta", "1e-5", "--all", "--json"]).stdout)
+    assert {content["theorem"], *(other["theorem"] for other in content["others"])} == {theorem.name for theorem in ALL}
+
+
+def test_compare_prints_every_theorem_and_writes_a_folder(run_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "comparison"
+    words = ["compare", str(run_file), "--delta", "1e-5"]
+    result = runner.invoke(app, [*words, "-o", str(folder)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert all(theorem.name in result.stdout for theorem in ALL)
+    assert {file.name for file in folder.iterdir()} == {"comparison.json", "comparison.csv", "comparison.png"}
+    content = json.loads(runner.invoke(app, [*words, "--json"]).stdout)
+    assert content == json.loads((folder / "comparison.json").read_text())
+    assert content["epsilon"] == lethe.certify(make_run(), 1e-5, ALL).epsilon
+
+
+def test_compare_along_a_sweep(run_file: Path, tmp_path: Path) -> None:
+    words = ["compare", str(run_file), "--delta", "1e-5", "--over", "steps", "--values", "50,1e2,10"]
+    result = runner.invoke(app, [*words, "-o", str(tmp_path / "sweep")], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert "smallest proved" in result.stdout
+    content = json.loads(runner.invoke(app, [*words, "--json"]).stdout)
+    assert content["values"] == [10, 50, 100]
+    assert content["certified"][1]["epsilon"] == lethe.certify(make_run(), 1e-5, ALL).epsilon
+    assert content == json.loads((tmp_path / "sweep" / "comparison.json").read_text())
+
+
+def test_an_interrupted_sweep_leaves_nothing(
+    run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lethe.cli.app.compare_theorems", interrupt)
+    assert _call(monkeypatch, "compare", run_file, "--delta", "1e-5", "--over", "noise", "-o", tmp_path / "sweep") == 130
+    assert "nothing was written" in capsys.readouterr().err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.yaml"]
 
 
 def test_plan_writes_a_run_that_meets_the_target(run_file: Path, tmp_path: Path) -> None:
@@ -90,6 +128,13 @@ def test_bad_input_is_one_message_and_status_2(
         ["certify", tmp_path / "missing.yaml", "--delta", "1e-5", "-o", out],
         ["plan", run_file, "--epsilon", "-1", "--delta", "1e-5", "-o", out],
         ["explain", run_file],
+        ["compare", run_file, "--delta", "2", "-o", out],
+        ["compare", run_file, "--delta", "1e-5", "--values", "1,2", "-o", out],
+        ["compare", run_file, "--delta", "1e-5", "--over", "epsilon", "-o", out],
+        ["compare", run_file, "--delta", "1e-5", "--over", "noise", "--values", "1,two", "-o", out],
+        ["compare", run_file, "--delta", "1e-5", "--over", "steps", "--values", "1.5", "-o", out],
+        ["compare", run_file, "--delta", "1e-5", "-o", tmp_path],
+        ["compare", run_file, "--delta", "1e-5", "-o", tmp_path / "nowhere" / "out"],
     ):
         assert _call(monkeypatch, *words) == 2
         captured = capsys.readouterr()

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 
 from lethe._version import __version__
 from lethe.certificate import Certificate
 from lethe.certify import certify as certify_run
 from lethe.certify import recheck
+from lethe.compare import compare as compare_theorems
+from lethe.compare import require_over
+from lethe.comparison import Comparison, Over, Sweep
 from lethe.documents import to_json
-from lethe.errors import LetheError
+from lethe.errors import InputError, LetheError
+from lethe.folders import require_new_folder, write_folder
 from lethe.plan import plan_with_certificate
-from lethe.report.tables import comparison_table
+from lethe.report.tables import comparison_table, sweep_tables
 from lethe.run import Run
 
 app = typer.Typer(
@@ -62,20 +68,77 @@ def certify(
     run: RunFile,
     delta: Delta,
     as_json: AsJson = False,
-    every: Annotated[bool, typer.Option("--all", help="Show every theorem with its epsilon or its reason.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Try and show every theorem, the published ones too.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the certificate to this .json file.")] = None,
 ) -> None:
     """Print the smallest epsilon that can be proved of RUN."""
     with _errors.status("certifying"):
-        certificate = certify_run(Run.load(run), delta)
+        comparison = compare_theorems(Run.load(run), delta) if every else None
+        certificate = certify_run(Run.load(run), delta) if comparison is None else comparison.certificate
     if output is not None:
         certificate.save(output)
     if as_json:
         print(to_json(certificate.to_dict()), end="")
         return
-    print(certificate.explain())
-    if every:
-        Console().print(comparison_table(certificate))
+    if comparison is None:
+        print(certificate.explain())
+        return
+    print(replace(certificate, others=()).explain())  # the table below says the same of the others
+    Console().print(comparison_table(comparison))
+
+
+@app.command()
+def compare(
+    run: RunFile,
+    delta: Delta,
+    over: Annotated[str | None, typer.Option("--over", help="Vary steps, passes or noise.")] = None,
+    values: Annotated[str | None, typer.Option("--values", help="What to set it to, such as 10,20,50; default: a grid around RUN.")] = None,
+    as_json: AsJson = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write data, table and plot to this new folder.")] = None,
+) -> None:
+    """Show what every theorem, Lethe's and the published ones, says of RUN, and why it is used or not."""
+    if over is None and values is not None:
+        raise InputError("--values: given without --over; they need to be values of something.", remedy="add --over, such as --over steps.")
+    loaded, numbers = Run.load(run), None if values is None else _numbers(values)
+    quantity = None if over is None else require_over(over)
+    if output is None:
+        result = _compared(loaded, delta, quantity, numbers)
+    else:
+        from lethe.report.comparison_files import comparison_files  # plots need the optional matplotlib
+
+        require_new_folder(output)
+        result = _compared(loaded, delta, quantity, numbers)
+        write_folder(output, comparison_files(result))
+    if as_json:
+        print(to_json(result.to_dict()), end="")
+        return
+    console = Console()
+    if isinstance(result, Comparison):
+        console.print(comparison_table(result))
+    else:
+        print(result.title)
+        for table in sweep_tables(result, console.width):
+            console.print(table)
+    if output is not None:
+        print(f"data, table and plot: {output}/")
+
+
+def _compared(run: Run, delta: float, over: Over | None, values: list[float] | None) -> Comparison | Sweep:
+    if over is None:
+        with _errors.status("comparing"):
+            return compare_theorems(run, delta)
+    with Progress(transient=True, console=_errors, disable=not _errors.is_terminal) as bar:
+        task = bar.add_task(f"comparing over {over}", total=None)
+        return compare_theorems(
+            run, delta, over=over, values=values, progress=lambda done, points: bar.update(task, completed=done, total=points)
+        )
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--values: got {text!r}; it needs numbers with commas between them.", remedy="write 10,20,50.") from error
 
 
 @app.command()
@@ -155,3 +218,47 @@ def demo(
         return
     Console().print(demo_table(outcome.to_dict()))
     print(outcome.fine_print())
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="What to compute again; without it: what there is.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List what can be reproduced.")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write data, table and plot to this new folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute a published figure or table again, with Lethe's own bound beside it."""
+    from lethe.report.reproduction_tables import list_table, reproduction_tables
+    from lethe.reproduce import REPRODUCTIONS, Reproduction, describe, require_reproduction
+
+    if name is None or listing:
+        if output is not None:
+            raise InputError("-o: given without anything to reproduce.", remedy=f"name one of {', '.join(REPRODUCTIONS)}.")
+        titles = {known: describe(known) for known in REPRODUCTIONS}
+        if as_json:
+            print(to_json(titles), end="")
+        else:
+            Console().print(list_table(titles))
+        return
+    make = require_reproduction(name)
+
+    def computed() -> Reproduction:
+        with Progress(transient=True, console=_errors, disable=not _errors.is_terminal) as bar:
+            task = bar.add_task(name, total=None)
+            return make(lambda done, parts: bar.update(task, completed=done, total=parts))
+
+    if output is None:
+        result = computed()
+    else:
+        from lethe.reproduce.files import reproduction_files  # plots need the optional matplotlib
+
+        require_new_folder(output)
+        result = computed()
+        write_folder(output, reproduction_files(result))
+    if as_json:
+        print(to_json(result.to_dict()), end="")
+        return
+    for table in reproduction_tables(result.to_dict()):
+        Console().print(table)
+    print(result.fine_print())
+    print(f"data, table and plot: {output}/" if output is not None else f"to write data, table and plot: lethe reproduce {name} -o FOLDER")

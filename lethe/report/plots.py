@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeGuard
 
+from lethe.calculus.shown import shown
 from lethe.errors import MissingExtraError
 
 try:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure  # used directly, without pyplot: no window, no display, no global state
+    from matplotlib.ticker import NullFormatter
 except ImportError as error:
     raise MissingExtraError("plots need matplotlib, which is not installed.", remedy='pip install "lethe-dp[report]"') from error
 
 _PRIVATE, _OPEN = "#2a6f97", "#b0b0b0"
+
+# Colours of Okabe and Ito, which colour-blind readers can tell apart. What is no guarantee is hollow besides.
+_STATUSES = {
+    "used": ("#0072B2", "D", "used: nothing smaller is proved"),
+    "looser": ("#56B4E9", "o", "holds, but looser"),
+    "dominated": ("#009E73", "o", "holds, never better than another"),
+    "proof-gap": ("#E69F00", "s", "NOT a guarantee: gap in the proof"),
+    "one-sided": ("#CC79A7", "<", "NOT a guarantee: one direction only"),
+    "refuted": ("#D55E00", "X", "NOT a guarantee: refuted"),
+    "lower-bound": ("#777777", ">", "NOT a guarantee: a lower bound"),
+}
+_GUARANTEES = ("used", "looser", "dominated")
+_CLAIMED = tuple(status for status in _STATUSES if status not in _GUARANTEES)
+_LINES = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#D55E00", "#8C6D31")
+_DASHES = ("-", "--", "-.")
+_PROVED = "#0072B2"
+_PROPORTION = 1000.0
+_CLAIM: dict[str, Any] = {"color": "#8a8a8a", "linestyle": ":", "linewidth": 1.4, "zorder": 2}
+
+
+class _End(NamedTuple):
+    """Where a line ends, and what is written there."""
+
+    where: float
+    height: float
+    name: str
+    colour: str
+    ours: bool
 
 
 def demo_plot(content: dict[str, Any]) -> bytes:
@@ -30,6 +64,182 @@ def demo_plot(content: dict[str, Any]) -> bytes:
     axes.set_title(content["title"], fontsize="medium", loc="right")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+    return _png(figure)
+
+
+def comparison_plot(content: dict[str, Any]) -> bytes:
+    """A comparison as dots: each theorem's epsilon on a logarithmic axis; hollow where it is no guarantee."""
+    rows = [row for row in content["rows"] if row["epsilon"] is not None][::-1]
+    refused = len(content["rows"]) - len(rows)
+    figure = Figure(figsize=(9.5, 0.3 * len(rows) + 2.3), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_xscale("log")
+    low, high = _window((row["epsilon"] for row in rows), [content["epsilon"]])
+    axes.set_xlim(low / 1.5, high * (high / low) ** 0.16 * 1.8)  # room for the numbers
+    _plain_numbers(axes.xaxis, *axes.get_xlim())
+    for place, row in enumerate(rows):
+        _dot(axes, row, place, low, high)
+    best = content["epsilon"]
+    if _drawable(best):
+        axes.axvline(best, color=_PROVED, linewidth=1, zorder=0)
+    axes.set_yticks(range(len(rows)), [row["theorem"] for row in rows])
+    for label, row in zip(axes.get_yticklabels(), rows, strict=True):
+        label.set_fontweight("bold" if row["ours"] else "normal")
+        label.set_color("black" if row["status"] in _GUARANTEES else "#777777")
+    axes.set_ylim(-0.7, len(rows) - 0.3)
+    axes.grid(axis="y", color="#eeeeee")
+    axes.set_axisbelow(True)
+    note = f"; {refused} more do{'es' if refused == 1 else ''} not apply" if refused else ""
+    axes.set_xlabel(f"epsilon at delta = {content['delta']:g} (bold: what certify tries{note})")
+    for status, (_, marker, meaning) in _STATUSES.items():
+        if any(row["status"] == status for row in rows):
+            axes.plot([], [], marker, label=meaning, **_marks(status))
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    figure.suptitle(content["title"], fontsize="medium")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return _png(figure)
+
+
+def sweep_plot(content: dict[str, Any]) -> bytes:
+    """A sweep as lines, one a theorem that applies: ours thick, what is no guarantee grey and dotted; the smallest proved shaded."""
+    values = content["values"]
+    every = [row["epsilon"] for line in content["lines"] for row in line["rows"]]
+    low, high = _window(every, (point["epsilon"] for point in content["certified"]))
+
+    def height(epsilon: float | str | None) -> float:
+        return epsilon if _drawable(epsilon) and low <= epsilon <= high else math.nan
+
+    lines = [line for line in content["lines"] if any(height(row["epsilon"]) > 0 for row in line["rows"])]
+    far = [line for line in content["lines"] if line not in lines and any(_drawable(row["epsilon"]) for row in line["rows"])]
+    figure = Figure(figsize=(11, max(5.0, 0.24 * len(lines) + 1.5)), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_yscale("log")
+    if max(values) >= 3 * min(values):
+        axes.set_xscale("log")
+        _plain_numbers(axes.xaxis, min(values), max(values))
+    ends: list[_End] = []
+    looks = _looks(lines)
+    for line, look in zip(lines, looks, strict=True):
+        rows = line["rows"]
+        # What is a guarantee at some values only changes its look where it stops being one.
+        for part, style in ((_GUARANTEES, look), (_CLAIMED, _CLAIM)):
+            heights = [height(row["epsilon"]) if row["status"] in part else math.nan for row in rows]
+            axes.plot(values, heights, **style, marker="o", markersize=3)
+        last = max(place for place, row in enumerate(rows) if height(row["epsilon"]) > 0)
+        claims = rows[last]["status"] in _CLAIMED
+        ends.append(_End(values[last], rows[last]["epsilon"], _name(line), (_CLAIM if claims else look)["color"], rows[last]["ours"]))
+    proved = [height(point["epsilon"]) for point in content["certified"]]
+    axes.plot(values, proved, color=_PROVED, alpha=0.18, linewidth=9, solid_capstyle="round", zorder=1)
+    if content["own"] is not None and min(values) <= content["own"] <= max(values):
+        axes.axvline(content["own"], color="#444444", linewidth=0.8, zorder=0)
+        axes.annotate("the run", (content["own"], 1.01), xycoords=("data", "axes fraction"), ha="center", fontsize="small")
+    _label_ends(axes, ends)
+    _plain_numbers(axes.yaxis, *axes.get_ylim())
+    axes.set_xlabel(content["axis"] + (f"\noff the scale: {', '.join(map(_name, far))}" if far else ""))
+    axes.set_ylabel(f"epsilon at delta = {content['delta']:g}")
+    figure.suptitle(
+        f"{content['title']}\nthick: what certify tries; shaded: the smallest epsilon that is proved; grey and dotted: NOT a guarantee",
+        fontsize="medium",
+    )
+    axes.grid(color="#eeeeee")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return _png(figure)
+
+
+def _window(epsilons: Iterable[float | str | None], proved: Iterable[float | str | None]) -> tuple[float, float]:
+    """The epsilons a plot has room for: all but those out of proportion to what is proved, which would press the rest into a corner."""
+    best = [epsilon for epsilon in proved if _drawable(epsilon)]
+    finite = [epsilon for epsilon in epsilons if _drawable(epsilon)]
+    if best:
+        low, high = min(best) / _PROPORTION, max(1.0, *best) * _PROPORTION
+        finite = [epsilon for epsilon in finite if low <= epsilon <= high]
+    return (min(finite), max(finite)) if finite else (0.1, 10.0)
+
+
+def _dot(axes: Axes, row: dict[str, Any], place: int, low: float, high: float) -> None:
+    """One theorem's epsilon with its number; what lies outside `low` to `high` is drawn beside it, with an arrow."""
+    epsilon, status = float(row["epsilon"]), row["status"]
+    left, right = axes.get_xlim()
+    where = math.sqrt(left * low) if epsilon < low else math.sqrt(right * high) if epsilon > high else epsilon
+    axes.plot(where, place, _STATUSES[status][1], **_marks(status))
+    number = "no bound" if epsilon == math.inf else shown(epsilon)
+    text = number if status in _GUARANTEES else f"({number})"
+    text = f"← {text}" if epsilon < low else f"{text} →" if epsilon > high else text
+    weight = "bold" if status == "used" else "normal"
+    axes.annotate(text, (where, place), xytext=(9, 0), textcoords="offset points", va="center", fontsize="small", fontweight=weight)
+
+
+def _marks(status: str) -> dict[str, Any]:
+    colour = _STATUSES[status][0]
+    fill = colour if status in _GUARANTEES else "white"
+    return {"color": colour, "markerfacecolor": fill, "markersize": 9 if status == "used" else 7, "markeredgewidth": 1.5}
+
+
+def _looks(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A look for each line: ours thick and blue; the published ones thin, by colour first, then by dashes."""
+    looks: list[dict[str, Any]] = []
+    counts = {True: 0, False: 0}
+    for line in lines:
+        ours = line["rows"][0]["ours"]
+        count = counts[ours]
+        if ours:
+            look = {"color": _PROVED, "linestyle": _DASHES[count % len(_DASHES)], "linewidth": 2.6, "zorder": 3}
+        else:
+            dash = _DASHES[count // len(_LINES) % len(_DASHES)]
+            look = {"color": _LINES[count % len(_LINES)], "linestyle": dash, "linewidth": 1.4, "zorder": 2}
+        counts[ours] += any(row["status"] in _GUARANTEES for row in line["rows"])
+        looks.append(look)
+    return looks
+
+
+def _name(line: dict[str, Any]) -> str:
+    """A theorem's name, with its status where the last thing it says is no guarantee."""
+    status = [row["status"] for row in line["rows"] if row["epsilon"] is not None][-1]
+    return f"{line['theorem']} ({status})" if status in _CLAIMED else line["theorem"]
+
+
+def _label_ends(axes: Axes, ends: Sequence[_End]) -> None:
+    """Names in the right margin, spread so that none covers another, each tied to the end of its line."""
+    if not ends:
+        return
+    bottom, top = (math.log(limit) for limit in axes.get_ylim())
+    gap = min(0.045, 1.0 / len(ends))
+    ordered = sorted(ends, key=lambda end: end.height)
+    places = [(math.log(end.height) - bottom) / (top - bottom) for end in ordered]
+    for index in range(1, len(places)):
+        places[index] = max(places[index], places[index - 1] + gap)
+    places[-1] = min(places[-1], 1.0)
+    for index in reversed(range(len(places) - 1)):
+        places[index] = min(places[index], places[index + 1] - gap)
+    for end, place in zip(ordered, places, strict=True):
+        axes.annotate(
+            end.name,
+            (end.where, end.height),
+            xytext=(1.04, place),
+            textcoords="axes fraction",
+            va="center",
+            fontsize="small",
+            color=end.colour,
+            fontweight="bold" if end.ours else "normal",
+            arrowprops={"arrowstyle": "-", "color": end.colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)},
+            annotation_clip=False,
+        )
+
+
+def _plain_numbers(axis: Axis, low: float, high: float) -> None:
+    """10 instead of 10^1 along a logarithmic axis; the ticks between powers of ten only where there is room for their numbers."""
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("{x:g}" if high <= 20 * low else NullFormatter())
+
+
+def _drawable(epsilon: float | str | None) -> TypeGuard[float]:
+    """Whether a logarithmic axis has a place for it."""
+    return isinstance(epsilon, float) and epsilon > 0
+
+
+def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150)
     return buffer.getvalue()

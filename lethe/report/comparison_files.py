@@ -1,0 +1,40 @@
+"""A comparison or a sweep as the files of a folder: its data, a table for spreadsheets, a plot."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from typing import Any
+
+from lethe.comparison import Comparison, Row, Sweep
+from lethe.documents import to_json
+from lethe.report.plots import comparison_plot, sweep_plot
+
+_COLUMNS = ("theorem", "epsilon", "status", "guarantee", "reason", "covers", "citations")
+
+
+def comparison_files(comparison: Comparison | Sweep) -> dict[str, bytes]:
+    """comparison.json, comparison.csv and comparison.png; the table of a sweep has a line for each theorem and value."""
+    content = comparison.to_dict()
+    if isinstance(comparison, Comparison):
+        table, plot = _csv("", ((None, row) for row in comparison.rows)), comparison_plot(content)
+    else:
+        pairs = ((value, row) for line in comparison.lines for value, row in zip(comparison.values, line, strict=True))
+        table, plot = _csv(comparison.over, pairs), sweep_plot(content)
+    return {"comparison.json": to_json(content).encode(), "comparison.csv": table.encode(), "comparison.png": plot}
+
+
+def _csv(over: str, pairs: Iterable[tuple[float | None, Row]]) -> str:
+    """An empty epsilon is a theorem that does not apply; one of a row whose `guarantee` is "no" is only a claim."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*([over] if over else []), *_COLUMNS])
+    for value, row in pairs:
+        writer.writerow([*([value] if over else []), *_fields(row)])
+    return text.getvalue()
+
+
+def _fields(row: Row) -> list[Any]:
+    epsilon = "" if row.epsilon is None else repr(row.epsilon)
+    return [row.theorem, epsilon, row.status, "yes" if row.usable else "no", row.reason, row.covers, " ".join(row.citations)]
