@@ -1,0 +1,84 @@
+"""Rényi curves of guarantees, and their sum: looser than privacy losses, but they reach every delta and every number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from scipy.special import logsumexp
+
+from lethe.calculus.domains import FloatArray
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, RDPCurve, Tightest
+
+_ORDERS = 1.0 + np.geomspace(0.01, 1e5, 300)
+
+
+@runtime_checkable
+class _HasCurve(Protocol):
+    """A guarantee that computes its own curve."""
+
+    def renyi_curve(self) -> RDPCurve: ...
+
+
+def renyi_curve(parts: Mapping[Guarantee, int]) -> RDPCurve | None:
+    r"""The Rényi curve of a composition, or None when some part has none.
+
+    A divergence of any order is an integral of the hockey-stick divergences of both directions with positive weights, so whatever
+    dominates a mechanism there dominates it here. A mixture is dominated by the Gaussian pairs with their component revealed:
+    $\epsilon(\alpha) = \frac{1}{\alpha-1}\log\sum_j w_j e^{\alpha(\alpha-1)\mu_j^2/2}$.
+
+    Args:
+        parts: guarantees with how many independent mechanisms have them.
+    Returns:
+        The sum, order by order, rounded up.
+    Reference: Mironov 2017, arXiv:1702.07476; Zhu, Dong, Wang 2022, arXiv:2106.08567.
+    """
+    curves: dict[Guarantee, RDPCurve] = {guarantee: guarantee.renyi_curve() for guarantee in parts if isinstance(guarantee, _HasCurve)}
+    listed = [*curves.values(), *(guarantee for guarantee in parts if isinstance(guarantee, RDPCurve))]
+    orders = np.array(listed[0].orders) if listed else _ORDERS
+    total = np.zeros(orders.size)
+    for guarantee, count in parts.items():
+        values = _values(curves.get(guarantee, guarantee), orders)
+        if values is None:
+            return None
+        total = total + count * values
+    total *= 1.0 + 1e-12
+    return RDPCurve(tuple(orders.tolist()), tuple(total.tolist()))
+
+
+def _values(guarantee: Guarantee, orders: FloatArray) -> FloatArray | None:
+    with np.errstate(over="ignore", divide="ignore"):
+        if isinstance(guarantee, GDP):
+            return 0.5 * orders * (guarantee.mu * guarantee.mu)
+        if isinstance(guarantee, ZCDP):
+            return orders * guarantee.rho
+        if isinstance(guarantee, RDPCurve):
+            return _at(guarantee, orders)
+        if isinstance(guarantee, GDPMixture):
+            return _mixture(guarantee, orders)
+        if isinstance(guarantee, ApproxDP) and guarantee.delta_bound == 0.0:
+            # Pure DP: Bun & Steinke 2016, arXiv:1605.02065, Proposition 3.3.
+            return np.minimum(guarantee.epsilon_bound, 0.5 * orders * guarantee.epsilon_bound**2)
+        if isinstance(guarantee, Tightest):
+            known = [values for part in guarantee.parts if (values := _values(part, orders)) is not None]
+            return np.min(known, axis=0) if known else None
+    return None
+
+
+def _at(curve: RDPCurve, orders: FloatArray) -> FloatArray:
+    """A curve at other orders: divergences grow with the order, so each listed one bounds all orders below it."""
+    listed, values = np.array(curve.orders), np.array(curve.values)
+    return np.array([np.min(values, initial=np.inf, where=listed >= order) for order in orders.tolist()])
+
+
+def _mixture(guarantee: GDPMixture, orders: FloatArray) -> FloatArray:
+    mus, weights = np.array(guarantee.mus), np.array(guarantee.weights)
+    mus, weights = mus[weights > 0.0], weights[weights > 0.0]
+    # Weight that is left out of the mixture belongs to equal distributions.
+    mus, weights = np.append(mus, 0.0), np.append(weights, max(1.0 - float(weights.sum()), 0.0) + 1e-15)
+    with np.errstate(over="ignore", invalid="ignore"):
+        exponents = 0.5 * (orders * (orders - 1.0))[:, None] * np.square(mus)
+        moments = logsumexp(exponents, b=weights, axis=1)
+    # log sum w e^x >= 0 up to rounding; infinite components make it infinite.
+    return np.where(np.isnan(moments), np.inf, np.maximum(moments, 0.0) + 1e-15 * weights.size) / (orders - 1.0)
