@@ -1,6 +1,7 @@
 """Lethe's epsilon against the best sound published one, on random runs: `python benchmarks/published_bounds.py [RUNS]` prints Markdown.
 
-Noise of the benchmark: none, the runs are drawn from seeds. A ratio of 2 means that the best published bound says twice the epsilon.
+The runs are drawn from seeds, so nothing varies between machines but the last digits. A ratio of 2 means that the best published bound
+says twice the epsilon; "nothing published" counts the runs of which only ours says anything finite.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from rich.progress import track
 
 import lethe
 from lethe.certify import judge
+from lethe.theorems.composition import Composition
 from lethe.theorems.registry import LITERATURE
+from lethe.theorems.sampling import SampledGaussianMechanism
 
 DELTA = 1e-5
+# Composition of every iterate and the numerical sampled Gaussian are everybody's: they are no gain of ours.
+PUBLISHED = (*LITERATURE, SampledGaussianMechanism(), Composition())
 DESIGNS = ("full", "cyclic", "shuffled_once", "shuffled", "poisson", "without_replacement", "balls_in_bins")
 
 
@@ -82,6 +87,7 @@ def _loss(generator: np.random.Generator) -> dict[str, Any]:
         {"kind": "strongly_convex", "strong_convexity": smoothness * generator.uniform(0.001, 0.3), **known},
         {"kind": "weakly_convex", "weak_convexity": smoothness * 10 ** generator.uniform(-4, 0), **known},
         {"kind": "smooth", "gradient_bound": 1.0, "smoothness": smoothness * 0.1},
+        {"kind": "holder", "gradient_bound": 1.0, "constant": smoothness * 0.1, "exponent": float(generator.uniform(0.2, 1.0))},
         {"kind": "unknown", "gradient_bound": 1.0},
     ]
     return kinds[generator.integers(len(kinds) - 1)] if generator.random() < 0.97 else kinds[-1]
@@ -97,7 +103,7 @@ def match(run: lethe.Run) -> Match:
     certificate = lethe.certify(run, DELTA)
     usable = [
         (verdict.bound.guarantee.epsilon(DELTA), verdict.theorem.name)
-        for verdict in judge(run, LITERATURE)
+        for verdict in judge(run, PUBLISHED)
         if verdict.usable and verdict.bound is not None
     ]
     epsilon, name = min(usable)
@@ -106,22 +112,20 @@ def match(run: lethe.Run) -> Match:
 
 def table(matches: list[Match]) -> str:
     """Markdown: one line a batch design."""
+    groups = {design: [one for one in matches if one.run.batches.design == design] for design in DESIGNS}
     lines = [
-        "| batches | runs | strictly better in | median ratio | largest ratio | best published bounds (runs) |",
-        "|---|---|---|---|---|---|",
+        "| batches | runs | smaller in | median ratio there | largest | nothing published | best published bounds (runs) |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for design in DESIGNS:
-        group = [one for one in matches if one.run.batches.design == design]
-        if not group:
-            continue
-        ratios = [one.ratio for one in group]
-        names = ", ".join(f"{name} ({count})" for name, count in Counter(one.published for one in group).most_common(3))
-        better = sum(ratio > 1 + 1e-6 for ratio in ratios)
-        lines.append(f"| {design} | {len(group)} | {better} | {median(ratios):.3g} | {max(ratios):.3g} | {names} |")
-    ratios = [one.ratio for one in matches]
-    better = sum(ratio > 1 + 1e-6 for ratio in ratios)
-    lines.append(f"| all | {len(matches)} | {better} | {median(ratios):.3g} | {max(ratios):.3g} | |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_line(name, group) for name, group in (*groups.items(), ("all", matches)) if group)])
+
+
+def _line(name: str, group: list[Match]) -> str:
+    better = [one.ratio for one in group if one.ratio > 1 + 1e-6]
+    finite = [ratio for ratio in better if ratio < float("inf")]
+    numbers = f"{median(finite):.3g} | {max(finite):.3g}" if finite else "- | -"
+    names = ", ".join(f"{name} ({count})" for name, count in Counter(one.published for one in group).most_common(3))
+    return f"| {name} | {len(group)} | {len(better)} | {numbers} | {len(better) - len(finite)} | {names} |"
 
 
 def main() -> None:

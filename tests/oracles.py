@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -124,7 +124,7 @@ def mixture_epsilon(mus: ArrayLike, probabilities: ArrayLike, delta: float) -> f
 
 @dataclass(frozen=True)
 class ProjectedChain:
-    r"""The exact law of $x_t = \mathrm{clip}(c\,x_{t-1} + \text{drift}_t + \nu_t)$ on $[0, D]$ after some steps, in one dimension.
+    r"""The exact law of $x_t = \mathrm{clip}(\phi(x_{t-1}) + \text{drift}_t + \nu_t)$ on $[0, D]$ after some steps, in one dimension.
 
     The drift of a step is drawn from a few values, so that random batches are chains too. The law is a density on the inside, kept at
     Gauss-Legendre nodes (the noise makes it analytic, so the quadrature converges geometrically), and an atom at either end.
@@ -134,8 +134,11 @@ class ProjectedChain:
     start: float
     nodes: int = 400
 
-    def law(self, noise_stds: ArrayLike, drifts: Sequence[Sequence[tuple[float, float]]], contraction: float = 1.0) -> Floats:
-        """Masses: the atom at 0, density times weight at the nodes, the atom at D. `drifts`: (probability, drift) pairs, each step."""
+    def law(
+        self, noise_stds: ArrayLike, drifts: Sequence[Sequence[tuple[float, float]]], step: Callable[[Floats], Floats] = np.positive
+    ) -> Floats:
+        """Masses: the atom at 0, density times weight at the nodes, the atom at D. `drifts`: (probability, drift) pairs, each step;
+        `step` is phi."""
         inside, weights = self._grid()
         places = np.concatenate(([0.0], inside, [self.diameter]))
         mass: Floats | None = None
@@ -143,7 +146,7 @@ class ProjectedChain:
             origins, masses = (np.array([self.start]), np.array([1.0])) if mass is None else (places, mass)
             after = np.zeros(places.size)
             for probability, drift in draws:
-                centres = (contraction * origins + drift)[:, None]
+                centres = (step(origins) + drift)[:, None]
                 density = np.exp(-0.5 * ((inside[None, :] - centres) / noise) ** 2) / (noise * sqrt(2 * np.pi)) * weights[None, :]
                 kernel = np.hstack((ndtr(-centres / noise), density, ndtr((centres - self.diameter) / noise)))
                 after += probability * (masses @ kernel)

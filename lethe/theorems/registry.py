@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lethe.theorems.base import Theorem
 from lethe.theorems.composition import Composition
+from lethe.theorems.holder import HolderShift
 from lethe.theorems.literature.altschuler_talwar_2022 import AltschulerTalwar2022, AltschulerTalwar2022Corrected
 from lethe.theorems.literature.bok_2024 import Bok2024CGD, Bok2024CGDDomain, Bok2024GD, Bok2024GDDomain, Bok2024SGD, Bok2024SGDDomain
 from lethe.theorems.literature.chien_li_2024 import ChienLi2024, ChienLi2024Holder
@@ -40,7 +41,7 @@ from lethe.theorems.optimal_shift import OptimalShift
 from lethe.theorems.sampling import SampledGaussianMechanism
 from lethe.theorems.windowed import Windowed
 
-OURS: tuple[Theorem, ...] = (OptimalShift(), Windowed(), SampledGaussianMechanism(), Composition())
+OURS: tuple[Theorem, ...] = (OptimalShift(), HolderShift(), Windowed(), SampledGaussianMechanism(), Composition())
 """What `certify` and `plan` try: together never looser than any sound published bound."""
 
 LITERATURE: tuple[Theorem, ...] = (

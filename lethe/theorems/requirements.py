@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lethe.hypotheses import Finding, fails, holds
+from lethe.losses import HolderLoss
 from lethe.regularisers import Box
 from lethe.run import Run
 
@@ -193,6 +194,19 @@ def step_at_most(run: Run, limit: float, name: str, *, strictly: bool = False) -
         f"it needs a step size {sign} {name} = {limit:.6g}; the largest is {largest:.6g}",
         source="step_size",
         remedy="take smaller steps, or use optimal-shift, which has no such limit.",
+    )
+
+
+def holder_gradient(run: Run) -> Finding:
+    """The loss's gradient must be known to be Hölder continuous."""
+    if isinstance(run.loss, HolderLoss):
+        detail = f"gradients differ by <= {run.loss.constant:g} times the distance to the power {run.loss.exponent:g}"
+        return holds("Hölder gradient", detail, evidence=run.loss.evidence)
+    return fails(
+        "Hölder gradient",
+        f"it needs losses with a Hölder gradient; loss.kind is {run.loss.kind}",
+        source=f"loss.kind = {run.loss.kind}",
+        remedy="state loss: {kind: holder, constant: ..., exponent: ...}; for smooth losses use optimal-shift.",
     )
 
 

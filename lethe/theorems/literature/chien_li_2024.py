@@ -20,13 +20,13 @@ import numpy as np
 from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.normal import round_up
 from lethe.certificate import Citation, StepConstant
-from lethe.hypotheses import Finding, fails, holds
+from lethe.hypotheses import Finding
 from lethe.losses import HolderLoss
 from lethe.run import Run
 from lethe.schedules import Array
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
-from lethe.theorems.requirements import constant_noise_and_step, design, gradient_bound, last_iterate, smooth
+from lethe.theorems.requirements import constant_noise_and_step, design, gradient_bound, holder_gradient, last_iterate, smooth
 
 # Every window is a bound; of more than this many, evenly spaced ones in the logarithm are tried.
 _MOST_WINDOWS = 200_000
@@ -238,7 +238,7 @@ class ChienLi2024Holder(Theorem):
 
     def examine(self, run: Run) -> tuple[Finding, ...]:
         """Every record at every step, a Hölder gradient."""
-        return (*_shared(run), _holder(run))
+        return (*_shared(run), holder_gradient(run))
 
     def _bound(self, run: Run) -> Bound:
         assert isinstance(run.loss, HolderLoss)
@@ -258,16 +258,4 @@ def _shared(run: Run) -> tuple[Finding, ...]:
         design(run, ("full",), "every record at every step"),
         gradient_bound(run),
         constant_noise_and_step(run),
-    )
-
-
-def _holder(run: Run) -> Finding:
-    if isinstance(run.loss, HolderLoss):
-        detail = f"gradients differ by <= {run.loss.constant:g} times the distance to the power {run.loss.exponent:g}"
-        return holds("Hölder gradient", detail, evidence=run.loss.evidence)
-    return fails(
-        "Hölder gradient",
-        f"it needs losses with a Hölder gradient; loss.kind is {run.loss.kind}",
-        source=f"loss.kind = {run.loss.kind}",
-        remedy="state loss: {kind: holder, constant: ..., exponent: ...}, or use chien-li-2024 for smooth losses.",
     )
