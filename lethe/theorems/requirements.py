@@ -27,11 +27,17 @@ def each_gradient_bounded(run: Run) -> Finding:
     if run.bounds_differences_only:
         return fails(
             "gradient bound",
-            "it needs a bound on each record's gradient; on this domain only the difference of two is bounded",
+            "it needs a bound on each record's gradient; on this domain only the difference of two is bounded, and a large term common "
+            "to all records tells which of them were drawn",
             source="loss.kind = strongly_convex, clip_norm = null",
             remedy="set clip_norm, or write the quadratic part as regulariser: {kind: ridge, strength: ...}.",
         )
     return gradient_bound(run)
+
+
+def gradient_bound_when_drawn(run: Run) -> Finding:
+    """For batches drawn afresh: with exact sizes a term common to all records cancels against the record in whose place one is drawn."""
+    return gradient_bound(run) if run.batches.exact_size else each_gradient_bounded(run)
 
 
 def last_iterate(run: Run) -> Finding:
@@ -58,6 +64,19 @@ def design(run: Run, designs: Sequence[str], detail: str) -> Finding:
         f"it needs {needed} batches; batches are {got}",
         source=f"batches.design = {got}",
         remedy=f"train with {needed} batches, if that is what you want.",
+    )
+
+
+def drawn_afresh(run: Run) -> Finding:
+    """Batches must be drawn afresh at each step."""
+    got = run.batches.design
+    if got in ("poisson", "without_replacement"):
+        return holds("random batches", f"{got}, {run.batch_size} of {run.records} records at each step")
+    return fails(
+        "random batches",
+        f"it needs batches drawn afresh at each step; batches are {got}",
+        source=f"batches.design = {got}",
+        remedy="draw batches by poisson or without_replacement, in the training too.",
     )
 
 
@@ -120,6 +139,18 @@ def noise_at_every_step(run: Run) -> Finding:
         f"it needs noise at every step; {silent} of {run.total_steps} have none",
         source=f"noise_multiplier and noise_at = {run.noise_at}",
         remedy="use optimal-shift, which takes steps without noise.",
+    )
+
+
+def noise_at_the_end(run: Run) -> Finding:
+    """The last step must have noise."""
+    if run.noise_multipliers[-1] > 0:
+        return holds("noise", "noise at the last step")
+    return fails(
+        "noise",
+        "it needs noise at the last step; there is none",
+        source="noise_multiplier",
+        remedy="add noise at the last step: without it nothing is private.",
     )
 
 

@@ -7,18 +7,19 @@ from typing import ClassVar, Literal
 from lethe.batches import Poisson
 from lethe.calculus.sampled_gaussian import sampled_gaussian
 from lethe.certificate import Citation
-from lethe.hypotheses import Finding, fails, holds
+from lethe.hypotheses import Finding
 from lethe.run import Run
 from lethe.theorems.base import Bound, Theorem
-from lethe.theorems.requirements import gradient_bound, secrecy
+from lethe.theorems.requirements import drawn_afresh, gradient_bound_when_drawn, secrecy
 
 
 class SampledGaussianMechanism(Theorem):
     """The sampled Gaussian mechanism, composed over steps numerically.
 
     Poisson batches: the privacy loss of $(1-q)N(0, z^2) + qN(1, z^2)$ against $N(0, z^2)$, both directions; replace one: against
-    $(1-q)N(0, z^2) + qN(-1, z^2)$. Batches without replacement: the RDP bound of Wang, Balle and Kasiviswanathan with noise z/2, for
-    zero_out as for replace_one, since a batch without the record holds another one in its place.
+    $(1-q)N(0, z^2) + qN(-1, z^2)$. Batches without replacement: the Rényi bound of Wang, Balle and Kasiviswanathan and the trade-off
+    function $C_q(f)$ of Dong, Roth and Su, both with noise z/2, for zero_out as for replace_one, since a batch without the record
+    holds another one in its place.
     """
 
     name: ClassVar[str] = "sampled-gaussian"
@@ -34,33 +35,16 @@ class SampledGaussianMechanism(Theorem):
         Citation(
             key="wang-2019", text="Wang, Balle, Kasiviswanathan 2019, Subsampled Renyi differential privacy, arXiv:1808.00087, Theorem 27."
         ),
+        Citation(
+            key="dong-2022",
+            text="Dong, Roth, Su 2022, Gaussian differential privacy, arXiv:1905.02383v3, Theorem 4.2 (batches without replacement).",
+        ),
         Citation(key="dp-accounting", text="Google, dp_accounting: RDP and privacy-loss-distribution accountants."),
     )
 
     def examine(self, run: Run) -> tuple[Finding, ...]:
         """Batches must be drawn afresh and secretly at each step."""
-        design = run.batches.design
-        if design not in ("poisson", "without_replacement"):
-            need = fails(
-                "random batches",
-                f"it needs batches drawn afresh at each step; batches are {design}",
-                source=f"batches.design = {design}",
-                remedy="draw batches by poisson or without_replacement, in the training too.",
-            )
-            return (need,)
-        if run.bounds_differences_only and isinstance(run.batches, Poisson):
-            need = fails(
-                "gradient bound",
-                "it needs a bound on each record's gradient: a large term common to all records tells which of them were drawn",
-                source="loss.kind = strongly_convex, clip_norm = null",
-                remedy="set clip_norm, or write the quadratic part as regulariser: {kind: ridge, strength: ...}.",
-            )
-            return (need,)
-        return (
-            holds("random batches", f"{design}, {run.batch_size} of {run.records} records at each step"),
-            secrecy(run),
-            gradient_bound(run),
-        )
+        return (drawn_afresh(run), secrecy(run), gradient_bound_when_drawn(run))
 
     def _bound(self, run: Run) -> Bound:
         relative = run.noise_multipliers * (run.clip_bound / run.record_bound)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.batches import Poisson
-from lethe.calculus.guarantees import GDP, Guarantee, WithSlack
+from lethe.calculus.guarantees import Guarantee, WithSlack
 from lethe.calculus.windowed_gaussian import WindowedGaussian
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding, fails, holds
@@ -15,7 +15,15 @@ from lethe.run import Run
 from lethe.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.inputs import checked_diameter, checked_path
-from lethe.theorems.requirements import bounded_domain, each_gradient_bounded, gradient_bound, last_iterate, secrecy, smooth
+from lethe.theorems.requirements import (
+    bounded_domain,
+    drawn_afresh,
+    gradient_bound_when_drawn,
+    last_iterate,
+    noise_at_the_end,
+    secrecy,
+    smooth,
+)
 from lethe.theorems.shift import tracked_distances
 from lethe.theorems.steps import Steps, step_constants
 
@@ -65,17 +73,16 @@ class Windowed(Theorem):
 
     def examine(self, run: Run) -> tuple[Finding, ...]:
         """Random secret batches, smooth losses, noise at the last step, and something that keeps the two runs together."""
-        poisson = isinstance(run.batches, Poisson)
-        findings = [last_iterate(run), _random(run), each_gradient_bounded(run) if poisson else gradient_bound(run), smooth(run)]
+        findings = [last_iterate(run), drawn_afresh(run), gradient_bound_when_drawn(run), smooth(run)]
         if run.batches.design in ("poisson", "without_replacement"):
-            findings += [secrecy(run), _together(run), _last_noise(run)]
+            findings += [secrecy(run), _together(run), noise_at_the_end(run)]
         return tuple(findings)
 
     def _bound(self, run: Run) -> Bound:
         steps = step_constants(run)
         assert steps is not None  # examine has refused the rest
         guarantee = _guarantee(run, steps)
-        if steps.slack > 0 and guarantee != GDP(0.0):
+        if steps.slack > 0:
             guarantee = WithSlack(guarantee, steps.slack)
         return Bound(guarantee=guarantee, lipschitz=steps.constant)
 
@@ -153,18 +160,6 @@ def _levels(noise: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.int
     return levels[firsts], where[which]
 
 
-def _random(run: Run) -> Finding:
-    design = run.batches.design
-    if design in ("poisson", "without_replacement"):
-        return holds("random batches", f"{design}, {run.batch_size} of {run.records} records at each step")
-    return fails(
-        "random batches",
-        f"it needs batches drawn afresh at each step; batches are {design}",
-        source=f"batches.design = {design}",
-        remedy="use optimal-shift for this design, or draw batches by poisson or without_replacement, in the training too.",
-    )
-
-
 def _together(run: Run) -> Finding:
     """A bounded domain or a contraction: else the two runs drift apart for ever and no window helps."""
     if not np.isinf(run.diameter):
@@ -177,15 +172,4 @@ def _together(run: Run) -> Finding:
         "it needs a bounded domain, or steps that contract; the domain is unbounded and the steps do not contract",
         source="regulariser",
         remedy="add regulariser: {kind: ball, radius: ...} or {kind: ridge, strength: ...}.",
-    )
-
-
-def _last_noise(run: Run) -> Finding:
-    if run.noise_multipliers[-1] > 0:
-        return holds("noise", "noise at the last step")
-    return fails(
-        "noise",
-        "it needs noise at the last step; there is none",
-        source="noise_multiplier",
-        remedy="give the last step noise.",
     )

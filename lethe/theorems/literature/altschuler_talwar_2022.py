@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ from lethe.theorems.requirements import (
     convex,
     design,
     each_gradient_bounded,
-    gradient_bound,
+    gradient_bound_when_drawn,
     last_iterate,
     secrecy,
     step_at_most,
@@ -83,7 +84,7 @@ def best_windows(one_step: Array, shares: Array, squared_shift: float, contracti
     return np.where(np.isnan(values), np.inf, values).min(axis=0) * (1.0 + 1e-12)
 
 
-class _Windowed(Theorem):
+class _Windowed(Theorem, ABC):
     """What the theorem as printed and its corrected form share: everything but the divergence of one step."""
 
     covers: ClassVar[Literal["last", "all"]] = "last"
@@ -120,8 +121,9 @@ class _Windowed(Theorem):
     def _gradients(self, run: Run) -> Finding:
         return each_gradient_bounded(run)
 
+    @abstractmethod
     def _one_step(self, run: Run, shares: Array) -> Array:
-        raise NotImplementedError
+        """$S_\\alpha$ of one step at each share of its noise, shape (shares, len(ORDERS))."""
 
     def _bound(self, run: Run) -> Bound:
         squared_shift = float(run.diameter / run.noise_stds[0]) ** 2
@@ -190,7 +192,7 @@ class AltschulerTalwar2022Corrected(_Windowed):
     )
 
     def _gradients(self, run: Run) -> Finding:
-        return each_gradient_bounded(run) if isinstance(run.batches, Poisson) else gradient_bound(run)
+        return gradient_bound_when_drawn(run)
 
     def _one_step(self, run: Run, shares: Array) -> Array:
         noise = float(run.noise_multipliers[0]) * (run.clip_bound / run.record_bound)

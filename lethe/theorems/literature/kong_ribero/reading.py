@@ -20,6 +20,7 @@ from lethe.theorems.requirements import (
     design,
     gradient_bound,
     last_iterate,
+    noise_at_the_end,
     relation,
     smooth,
     step_at_most,
@@ -150,18 +151,6 @@ def small_last_step(run: Run) -> Finding:
         f"it needs a last step size <= 1/(2(m + M)) = {limit:.6g}; it is {last:.6g}",
         source="step_size",
         remedy="take smaller steps, or use optimal-shift, which has no such limit.",
-    )
-
-
-def noise_at_the_end(run: Run) -> Finding:
-    """The last step must have noise."""
-    if run.noise_multipliers[-1] > 0:
-        return holds("noise", "noise at the last step")
-    return fails(
-        "noise",
-        "it needs noise at the last step; there is none",
-        source="noise_multiplier",
-        remedy="add noise at the last step: without it nothing is private.",
     )
 
 
