@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from lethe.theorems.registry import ALL, OURS
 
 # Two versions may round differently; a claim may be smaller than a fresh one by no more than that.
 _RECHECK = 1e-6
-_TIE = 1e-9
+_TIE = 1e-6
 _RECHECKED_DELTAS = tuple(10.0**-power for power in range(1, 15))
 
 
@@ -34,16 +35,16 @@ class Verdict:
         return self.bound is not None and self.standing.usable
 
 
-def judge(run: Run, theorems: Sequence[Theorem] = OURS) -> tuple[Verdict, ...]:
+def judge(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tuple[Verdict, ...]:
     """Every theorem's answer on `run`; the expensive half of `certify`, which no delta enters.
 
     Raises:
-        InputError: the run's noise is still to be planned.
+        InputError: the run's noise is still to be planned, or a theorem is unknown.
     """
     if require_run(run).noise_multiplier is None:
         raise InputError("noise_multiplier: null; this run has no noise yet.", remedy="set it, or let `lethe plan` find it.")
     verdicts: list[Verdict] = []
-    for theorem in theorems:
+    for theorem in _known(theorems):
         findings = theorem.examine(run)
         failure = first_failure(findings)
         bound = None if failure else theorem.bound(run, findings)
@@ -52,6 +53,23 @@ def judge(run: Run, theorems: Sequence[Theorem] = OURS) -> tuple[Verdict, ...]:
             Verdict(theorem=theorem, findings=findings, bound=bound, standing=standing, reason=failure.detail if failure else "")
         )
     return tuple(verdicts)
+
+
+def _known(theorems: Sequence[Theorem | str]) -> list[Theorem]:
+    """The theorems themselves; names are looked up."""
+    named = {theorem.name: theorem for theorem in ALL}
+    given: list[object] = list(theorems) if isinstance(theorems, Sequence) and not isinstance(theorems, str) else [theorems]
+    found: list[Theorem] = []
+    for one in given:
+        theorem = named.get(one) if isinstance(one, str) else one
+        if not isinstance(theorem, Theorem):
+            close = difflib.get_close_matches(str(one), named, n=3, cutoff=0.4)
+            raise InputError(
+                f"theorems: got {one!r}; it needs names of theorems, such as {', '.join(close or list(named)[:3])}.",
+                remedy="`lethe compare` and docs/theorems.md list them all.",
+            )
+        found.append(theorem)
+    return found
 
 
 def require_run(run: Run) -> Run:
@@ -98,14 +116,15 @@ def _as_number(value: object) -> float:
         return float("nan")
 
 
-def certify(run: Run, delta: float, theorems: Sequence[Theorem] = OURS) -> Certificate:
+def certify(run: Run, delta: float, theorems: Sequence[Theorem | str] = OURS) -> Certificate:
     """The smallest epsilon that can be proved of what `run` releases.
 
     Args:
         run: the training run, planned or recorded.
         delta: in (0, 1).
-        theorems: those to try; by default Lethe's own, none of which a sound published bound beats. `registry.ALL` adds the published
-            ones, for comparison. One that is refuted, one-sided or has a gap in its proof is computed and never chosen.
+        theorems: those to try, themselves or by name; by default Lethe's own, which together no sound published bound beats.
+            `registry.ALL` adds the published ones, for comparison. One that is refuted, one-sided or has a gap in its proof is computed
+            and never chosen.
     Returns:
         A certificate: the theorem with the smallest epsilon of all that apply, its hypotheses, and every other theorem with its epsilon
         or the reason against it. An infinite epsilon is a possible answer: it says that the run is not private.
@@ -131,9 +150,11 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
             source="the theorems given",
             remedy="leave them out, or add composition, which applies to every run.",
         )
-    # The first in the registry's order on ties: two formulas for one number differ by their roundings.
-    least = min(epsilons[verdict.theorem.name] for verdict in usable) * (1 + _TIE)
-    best = next(verdict for verdict in usable if epsilons[verdict.theorem.name] <= least)
+    # The first of the smallest; one of Lethe's own where a published formula differs by its roundings only.
+    best = min(usable, key=lambda verdict: epsilons[verdict.theorem.name])
+    own = min((verdict for verdict in usable if verdict.theorem in OURS), key=lambda verdict: epsilons[verdict.theorem.name], default=best)
+    if epsilons[own.theorem.name] <= epsilons[best.theorem.name] * (1 + _TIE):
+        best = own
     assert best.bound is not None
     others = tuple(
         _other(verdict, epsilons.get(verdict.theorem.name), epsilons[best.theorem.name]) for verdict in verdicts if verdict is not best

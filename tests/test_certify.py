@@ -8,7 +8,7 @@ from scipy import special
 
 import lethe
 from lethe.theorems import shift
-from lethe.theorems.registry import OURS
+from lethe.theorems.registry import ALL, OURS
 from lethe.theorems.steps import OVERFILL_SLACK, step_constants
 
 
@@ -312,3 +312,32 @@ def test_sampling_without_replacement_end_to_end(relation: str) -> None:
     poisson = run.replace(batches=batches("poisson", 10), noise_multiplier=0.5, neighbours="zero_out")
     epsilon = lethe.certify(run.replace(neighbours=relation), 1e-5).epsilon
     assert lethe.certify(poisson, 1e-5).epsilon <= epsilon < 118.7 / 2
+
+
+def test_theorems_may_be_given_by_name() -> None:
+    run = make_run()
+    assert lethe.certify(run, 1e-5, theorems=["composition", "feldman-2018"]).theorem == "feldman-2018"
+    assert lethe.certify(run, 1e-5, theorems="composition").theorem == "composition"
+    for bad in (["feldmann-2018"], [3], None):
+        with pytest.raises(lethe.InputError, match="names of theorems"):
+            lethe.certify(run, 1e-5, theorems=bad)
+    with pytest.raises(lethe.HypothesisError, match="windowed can certify"):
+        lethe.certify(run, 1e-5, theorems=["windowed"])
+
+
+def test_what_is_no_guarantee_is_never_chosen_even_alone() -> None:
+    run = make_run()
+    epsilon = next(theorem for theorem in ALL if theorem.name == "kong-ribero-2024-4.5").bound(run).guarantee.epsilon(1e-5)
+    certificate = lethe.certify(run, 1e-5, theorems=["kong-ribero-2024-4.5", "composition"])
+    assert certificate.theorem == "composition"
+    assert epsilon < certificate.epsilon
+    with pytest.raises(lethe.HypothesisError):
+        lethe.certify(run, 1e-5, theorems=["kong-ribero-2024-4.5"])
+
+
+def test_a_published_formula_for_the_same_number_does_not_take_its_place() -> None:
+    """The engine's outward rounding grows with the steps: Bok et al.'s closed form is below it by 1e-8 here."""
+    run = make_run(passes=10_000, noise_multiplier=300.0)
+    everything = lethe.certify(run, 1e-5, theorems=ALL)
+    assert everything.theorem == lethe.certify(run, 1e-5).theorem == "optimal-shift"
+    assert everything.epsilon == lethe.certify(run, 1e-5).epsilon

@@ -20,8 +20,10 @@ from lethe.theorems.requirements import bounded_domain, gradient_bound, holder_g
 # A window of at most this many last steps is looked at; on a bounded domain any start is sound, and longer ones seldom pay.
 _LONGEST = 20_000
 # Distances at which tangents are laid first, and how often they are laid anew along the best path found.
-_FIRST_TANGENTS, _ROUNDS = 14, 12
+_FIRST_TANGENTS, _DESCENTS, _ROUNDS = 14, 4, 12
 _STILL = 1e-6
+# A tangent so near 0 that its height there is this share of a touch: for paths that pay for each touch at once, as composition does.
+_AT_ONCE = 1e-6
 _UP = 1.0 + 2.0**-48
 
 
@@ -85,30 +87,44 @@ class _Path:
     def best_mu(self) -> float:
         """The smallest mu of all tangents tried."""
         widest = float(self._diameter.max())
-        first = np.geomspace(1e-6, 1.0, _FIRST_TANGENTS) * widest
-        best = min((self._solve(np.full(self._touch.shape, at)) for at in first.tolist()), key=lambda solved: solved.mu)
+        first = np.geomspace(self._nearest, 1.0, _FIRST_TANGENTS) * widest if self._nearest < 1.0 else np.array([widest])
+        first = np.concatenate((np.geomspace(1e-6, 1.0, _FIRST_TANGENTS) * widest, first, [np.inf]))
+        tried = sorted((self._solve(np.full(self._touch.shape, at)) for at in first.tolist()), key=lambda solved: solved.mu)
+        # From several starts, because each descends to a stationary point of its own.
+        return min(self._descended(start) for start in tried[:_DESCENTS])
+
+    def _descended(self, best: shift.Shift) -> float:
         for _ in range(_ROUNDS):
             if best.mu == np.inf:
                 break
             better = self._solve(self._along(best))
-            if better.mu < best.mu * (1 - _STILL):
-                best = better
-            else:
+            if not better.mu < best.mu * (1 - _STILL):
                 break
-        return min(best.mu, self._solve(np.full(self._touch.shape, np.inf)).mu)
+            best = better
+        return best.mu
+
+    @property
+    def _nearest(self) -> float:
+        """The nearest tangent to 0, in diameters."""
+        if self._exponent == 1.0 or not self._growth.max() > 0.0:
+            return 1.0
+        height = _AT_ONCE * float(self._touch.min()) / ((1.0 - self._exponent) * float(self._growth.max()))
+        with np.errstate(under="ignore"):
+            return min(1.0, max(float(np.float64(height) ** (1.0 / self._exponent)) / float(self._diameter.max()), 1e-290))
 
     def _along(self, solved: shift.Shift) -> Array:
         """The distances at which each step begins, on a path."""
         shifts = solved.shifts[-self._touch.size :]
-        return self._before * np.concatenate(([self._diameter[0]], shifts[:-1]))
+        begun = self._before * np.concatenate(([self._diameter[0]], shifts[:-1]))
+        return np.maximum(begun, self._nearest * self._diameter.max())
 
     def _solve(self, at: Array) -> shift.Shift:
         """The engine with the tangents at these distances; at infinity the line z + 2 lambda G."""
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
             slope = 1.0 + self._growth * self._exponent * at ** (self._exponent - 1.0)
             height = (1.0 - self._exponent) * self._growth * at**self._exponent
             # The flat line where it is the lower one, and where the tangent is too steep for numbers.
-            flat = ~(slope < 1e100) | ~(slope * at + height <= at + self._flat) | np.isinf(at)
+            flat = ~(slope < 1e300) | ~(slope * at + height <= at + self._flat) | np.isinf(at)
         slope, height = np.where(flat, 1.0, slope * _UP), np.where(flat, self._flat, height * _UP)
         lipschitz, touch = slope * self._before, self._touch + height
         noise, diameter = self._noise, self._diameter

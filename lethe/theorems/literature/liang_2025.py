@@ -206,6 +206,10 @@ class Liang2025BoundedRestricted(_Liang):
         "Poisson batches with b <= n/5, a record added or removed, smooth losses, a bounded domain, constant noise above 8C/b"
     )
     citations: ClassVar[tuple[Citation, ...]] = (Citation(key="liang-2025", text=f"{_PAPER}, Theorem 3.4, equation (15)."),)
+    standing: ClassVar[Standing] = Standing(
+        soundness="proof-gap",
+        why="its 1 + eta L is the expansion of a batch of b records; a Poisson batch may hold more, and is divided by b all the same",
+    )
 
     def examine(self, run: Run) -> tuple[Finding, ...]:
         """Poisson batches, last iterate, smooth losses on a bounded domain, small batches and enough noise."""
@@ -213,10 +217,7 @@ class Liang2025BoundedRestricted(_Liang):
 
     def standing_on(self, run: Run) -> Standing:
         """Sound where the size of a batch does not change how far its step expands."""
-        if _gradient_lipschitz(run) == 0.0:
-            return SOUND
-        why = "its 1 + eta L is the expansion of a batch of b records; a Poisson batch may hold more, and is divided by b all the same"
-        return Standing(soundness="proof-gap", why=why)
+        return SOUND if _gradient_lipschitz(run) == 0.0 else self.standing
 
     def _bound(self, run: Run) -> Bound:
         least = np.square(smallest_noise(run.batch_size / run.records, _GRID) / relative_noise(run))
