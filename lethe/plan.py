@@ -51,8 +51,10 @@ def plan_with_certificate(run: Run, epsilon: float, delta: float) -> tuple[Run, 
         )
     planned = shape.with_noise_scaled(factor)
     certificate = certify(planned, delta)
-    while certificate.epsilon > epsilon:  # the scaled run's own rounding can cost the last digits
-        factor *= 1 + _TOLERANCE
+    growth = _TOLERANCE
+    while certificate.epsilon > epsilon:  # the scaled run's own rounding, or another choice of windows, can cost the last digits
+        factor *= 1 + growth
+        growth *= 2
         planned = shape.with_noise_scaled(factor)
         certificate = certify(planned, delta)
     return planned, certificate

@@ -139,20 +139,26 @@ class ProjectedChain:
     ) -> Floats:
         """Masses: the atom at 0, density times weight at the nodes, the atom at D. `drifts`: (probability, drift) pairs, each step;
         `step` is phi."""
-        inside, weights = self._grid()
-        places = np.concatenate(([0.0], inside, [self.diameter]))
         mass: Floats | None = None
         for noise, draws in zip(np.asarray(noise_stds, float), drifts, strict=True):
-            origins, masses = (np.array([self.start]), np.array([1.0])) if mass is None else (places, mass)
-            after = np.zeros(places.size)
-            for probability, drift in draws:
-                centres = (step(origins) + drift)[:, None]
-                density = np.exp(-0.5 * ((inside[None, :] - centres) / noise) ** 2) / (noise * sqrt(2 * np.pi)) * weights[None, :]
-                kernel = np.hstack((ndtr(-centres / noise), density, ndtr((centres - self.diameter) / noise)))
-                after += probability * (masses @ kernel)
-            mass = after
+            mass = self.after(mass, float(noise), draws, step)
         assert mass is not None
         return mass
+
+    def after(
+        self, mass: Floats | None, noise: float, draws: Sequence[tuple[float, float]], step: Callable[[Floats], Floats] = np.positive
+    ) -> Floats:
+        """The masses after one more step; None is the start."""
+        inside, weights = self._grid()
+        places = np.concatenate(([0.0], inside, [self.diameter]))
+        origins, masses = (np.array([self.start]), np.array([1.0])) if mass is None else (places, mass)
+        result = np.zeros(places.size)
+        for probability, drift in draws:
+            centres = (step(origins) + drift)[:, None]
+            density = np.exp(-0.5 * ((inside[None, :] - centres) / noise) ** 2) / (noise * sqrt(2 * np.pi)) * weights[None, :]
+            kernel = np.hstack((ndtr(-centres / noise), density, ndtr((centres - self.diameter) / noise)))
+            result += probability * (masses @ kernel)
+        return result
 
     def _grid(self) -> tuple[Floats, Floats]:
         nodes, weights = np.polynomial.legendre.leggauss(self.nodes)

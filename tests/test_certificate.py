@@ -1,5 +1,6 @@
 """Certificates as files and as pages: they survive, agree with themselves, and do not survive editing."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -75,6 +76,31 @@ def test_a_forgery_at_other_deltas_is_found() -> None:
     assert mixture.epsilon(1e-5) == pytest.approx(certificate.epsilon, rel=1e-6)
     with pytest.raises(lethe.InputError, match="from its run follows epsilon"):
         recheck(lethe.Certificate.from_dict(forged))
+
+
+def test_a_forgery_between_the_deltas_is_found() -> None:
+    certificate = lethe.certify(make_run(), 1e-5)
+    point = lethe.ApproxDP(certificate.epsilon_at(1e-4), 1.0000001e-5)  # true at 1e-4, claimed at a delta that is not looked at
+    parts = {"kind": "tightest", "parts": [certificate.guarantee.to_dict(), point.to_dict()]}
+    with pytest.raises(lethe.InputError, match="not those of optimal-shift"):
+        recheck(lethe.Certificate.from_dict({**certificate.to_dict(), "guarantee": parts}))
+
+
+def test_better_evidence_than_the_run_has_is_found() -> None:
+    content = lethe.certify(make_run(), 1e-5).to_dict()
+    content["hypotheses"] = [{**finding, "evidence": "enforced"} for finding in content["hypotheses"]]
+    with pytest.raises(lethe.InputError, match="not those of optimal-shift"):
+        recheck(lethe.Certificate.from_dict(content))
+
+
+def test_an_epsilon_that_is_not_the_guarantee_s_is_found() -> None:
+    certificate = lethe.certify(make_run(), 1e-5)
+    with pytest.raises(lethe.InputError, match="from its run follows epsilon"):
+        recheck(dataclasses.replace(certificate, epsilon=certificate.epsilon * (1 - 1e-5)))
+
+
+def test_a_certificate_by_a_published_theorem_can_be_checked_too() -> None:
+    recheck(lethe.certify(make_run(), 1e-5, theorems=["feldman-2018", "composition"]))  # looser than ours: a claim that holds
 
 
 def test_a_last_digit_rounded_elsewhere_is_no_forgery() -> None:

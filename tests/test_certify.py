@@ -9,7 +9,7 @@ from scipy import special
 import lethe
 from lethe.theorems import shift
 from lethe.theorems.registry import ALL, OURS
-from lethe.theorems.steps import OVERFILL_SLACK, step_constants
+from lethe.theorems.steps import OVERFILL_SLACK, largest_batch, step_constants
 
 
 def _others(certificate: lethe.Certificate) -> dict[str, tuple[str, float | None, str]]:
@@ -323,6 +323,26 @@ def test_theorems_may_be_given_by_name() -> None:
             lethe.certify(run, 1e-5, theorems=bad)
     with pytest.raises(lethe.HypothesisError, match="windowed can certify"):
         lethe.certify(run, 1e-5, theorems=["windowed"])
+
+
+def test_a_name_stands_for_one_theorem_only() -> None:
+    with pytest.raises(lethe.InputError, match="is there twice"):
+        lethe.certify(make_run(), 1e-5, theorems=["composition", "composition"])
+
+
+@pytest.mark.parametrize(("relation", "most"), [("zero_out", 5), ("replace_one", 5), ("add_or_remove", 6)])
+def test_the_largest_batch_counts_a_record_that_may_be_added(relation: Any, most: int) -> None:
+    for size in (3, 5):  # 1e-18 is not to be had with so few records
+        run = make_run(records=5, batches=batches("poisson", size), neighbours=relation)
+        assert largest_batch(run) == (most, 0.0)
+
+
+def test_the_largest_batch_is_the_smallest_that_is_safe() -> None:
+    run = make_run(records=2000, batches=batches("poisson", 20), steps=100)
+    largest, slack = largest_batch(run)
+    # The other 1999 records fill it, with the record in question besides.
+    assert 100 * float(special.bdtrc(largest - 1, 1999, 0.01)) <= slack == OVERFILL_SLACK
+    assert 100 * float(special.bdtrc(largest - 2, 1999, 0.01)) > slack
 
 
 def test_what_is_no_guarantee_is_never_chosen_even_alone() -> None:

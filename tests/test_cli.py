@@ -87,6 +87,27 @@ def test_compare_along_a_sweep(run_file: Path, tmp_path: Path) -> None:
     assert content == json.loads((tmp_path / "sweep" / "comparison.json").read_text())
 
 
+def test_compare_of_some_theorems(run_file: Path) -> None:
+    words = ["compare", str(run_file), "--delta", "1e-5"]
+    result = runner.invoke(app, [*words, "--theorems", "composition, feldman-2018"])
+    assert result.exit_code == 0
+    assert {theorem.name for theorem in ALL if theorem.name in result.stdout} == {"composition", "feldman-2018"}
+    whole, short = runner.invoke(app, words).stdout, runner.invoke(app, [*words, "--applicable"]).stdout
+    assert "mironov-2019" in whole
+    assert "mironov-2019" not in short
+    assert "more do not apply" in short
+    assert len(json.loads(runner.invoke(app, [*words, "--applicable", "--json"]).stdout)["rows"]) == len(ALL)
+
+
+def test_in_a_pipe_no_name_is_cut(run_file: Path) -> None:
+    names = {theorem.name for theorem in ALL}
+    sweep = lethe.compare(make_run(), 1e-5, over="steps")
+    spoken = {line[0].theorem for line in sweep.lines if any(row.epsilon is not None for row in line)}
+    for words, expected in ((["certify", "--all"], names), (["compare"], names), (["compare", "--over", "steps"], spoken)):
+        page = runner.invoke(app, [*words, str(run_file), "--delta", "1e-5"], env={"COLUMNS": "20"}).stdout
+        assert expected <= {line.split()[0] for line in page.splitlines() if line.strip()}
+
+
 def test_an_interrupted_sweep_leaves_nothing(
     run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +163,36 @@ def test_bad_input_is_one_message_and_status_2(
         assert captured.err.startswith("lethe: ")
         assert "Traceback" not in captured.err
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "messages"),
+    [
+        ({}, ["--values", "1,2"], ["--values needs --over steps, passes or noise"]),
+        ({}, ["--over", "epsilon"], ["--over: got 'epsilon'", "add --over steps"]),
+        ({}, ["--over", "noise", "--values", "1,two"], ["--values: got '1,two'"]),
+        ({}, ["--over", "noise", "--values", "-1"], ["--values: one entry", "--values 10,20,50"]),
+        ({}, ["--over", "steps", "--values", "1.5"], ["--values: got 1.5"]),
+        ({}, ["--over", "steps", "--values", "30000000"], ["--values: at steps = 30000000"]),
+        ({"noise_multiplier": None}, [], ["no noise yet", "--over noise --values 5,10,20"]),
+        ({"noise_multiplier": None}, ["--over", "noise"], ["--over noise: the run has no noise", "--values 5,10,20"]),
+        ({"noise_multiplier": [5.0] * 50}, ["--over", "steps"], ["--over steps: noise_multiplier lists", "--over noise"]),
+        ({}, ["--theorems", "compositon"], ["--theorems: got 'compositon'", "composition"]),
+    ],
+)
+def test_messages_of_compare_are_in_the_words_of_the_command(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, object],
+    words: list[str],
+    messages: list[str],
+) -> None:
+    make_run(**changes).save(tmp_path / "run.yaml")
+    assert _call(monkeypatch, "compare", tmp_path / "run.yaml", "--delta", "1e-5", *words) == 2
+    said = capsys.readouterr().err
+    assert all(message in said for message in messages), said
+    assert "\n  Do: " in said
 
 
 def test_interrupting_is_not_a_traceback(run_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

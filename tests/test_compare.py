@@ -4,11 +4,13 @@ import csv
 import io
 import json
 import math
-from typing import ClassVar, Literal
+import re
+from typing import Any, ClassVar, Literal
 
 import pytest
 from helpers import DESIGNS, batches, make_run
 from rich.console import Console
+from rich.table import Table
 
 import lethe
 from lethe.certificate import Citation
@@ -16,7 +18,7 @@ from lethe.comparison import RowStatus
 from lethe.documents import to_json
 from lethe.hypotheses import Finding, fails, holds
 from lethe.report.comparison_files import comparison_files
-from lethe.report.tables import comparison_table, sweep_tables
+from lethe.report.tables import comparison_tables, sweep_tables
 from lethe.run import MOST_STEPS
 from lethe.theorems.base import SOUND, Bound, Soundness, Standing, Theorem
 from lethe.theorems.composition import Composition
@@ -47,6 +49,16 @@ class Fake(Theorem):
 
     def standing_on(self, run: lethe.Run) -> Standing:
         return SOUND if self.soundness == "sound" else Standing(soundness=self.soundness, why=f"it is {self.soundness}")
+
+
+class Growing(Fake):
+    """Bounds nothing where the noise is small."""
+
+    def __init__(self) -> None:
+        super().__init__("growing", 1.0)
+
+    def _bound(self, run: lethe.Run) -> Bound:
+        return Bound(guarantee=lethe.GDP(1.0 if run.noise_multipliers.min() > 1 else math.inf))
 
 
 CLAIMS: tuple[Soundness, ...] = ("refuted", "one-sided", "proof-gap", "lower-bound")
@@ -118,6 +130,8 @@ def test_ratios_say_how_much_looser() -> None:
     assert why["same"] == "applies, and says the same"
     assert why["near"] == f"applies, but looser: {100 * (lethe.GDP(1.01).epsilon(1e-5) / best - 1):.2g}% larger"
     assert why["far"] == f"applies, but looser: {lethe.GDP(3.0).epsilon(1e-5) / best:.3g} times as large"
+    named = lethe.compare(make_run(), 1e-5, theorems=["feldman-2018", Composition()])
+    assert sorted(row.theorem for row in named.rows) == ["composition", "feldman-2018"]
 
 
 def test_a_certificate_of_many_theorems_stays_readable() -> None:
@@ -127,6 +141,8 @@ def test_a_certificate_of_many_theorems_stays_readable() -> None:
     assert any(line.startswith("not sampled-gaussian") for line in lines)
     assert any(line.startswith("not tiny-refuted ") and "; it claims epsilon = 0.0" in line for line in lines)
     assert not any(line.startswith("not long") for line in lines)
+    one_left = lethe.certify(make_run(), 1e-5, (*OURS, *FAKES[:-1])).explain().splitlines()
+    assert one_left[-1].startswith("not long ")  # its own line, not one that counts it
 
 
 def test_no_noise_is_an_infinite_epsilon_that_json_can_hold() -> None:
@@ -136,7 +152,20 @@ def test_no_noise_is_an_infinite_epsilon_that_json_can_hold() -> None:
     assert content == comparison.to_dict()
     assert content["epsilon"] == content["rows"][0]["epsilon"] == "inf"
     assert comparison_files(comparison)["comparison.png"].startswith(PNG)
-    assert "infinity" in str(comparison)
+    text = str(comparison)
+    assert "infinity" in text
+    assert "\nNOT PRIVATE: " in text
+    assert re.search(r"^optimal-shift +infinity +no bound ", text, flags=re.M)
+    page = _printed(*comparison_tables(comparison), width=80)
+    assert "NOT PRIVATE: " in page
+    assert " used " not in page
+    lines = csv.DictReader(io.StringIO(comparison_files(comparison)["comparison.csv"].decode()))
+    assert {(line["status"] == "refused", line["guarantee"]) for line in lines} == {(True, "no"), (False, "none")}
+    sweep = lethe.compare(make_run(noise_multiplier=0.0), 1e-5, over="passes", values=[1, 2])
+    assert "proved by" in (by := str(sweep).splitlines()[3])
+    assert by.split()[2:] == ["nothing", "nothing"]
+    assert "NOT PRIVATE" in str(sweep)
+    assert "NOT PRIVATE" in _printed(*sweep_tables(sweep, 80), width=80)
 
 
 def test_a_sweep_over_noise_is_monotone_and_holds_the_run() -> None:
@@ -175,8 +204,9 @@ def test_a_sweep_over_length() -> None:
     assert [row.epsilon for row in passes.certified] == [row.epsilon for row in steps.certified]
     assert passes.epsilons("composition")[0] == lethe.certify(run.replace(passes=1), 1e-5, (Composition(),)).epsilon
     assert lethe.compare(make_run(steps=4), 1e-5, over="steps", theorems=OURS).values[-1] == 40  # shorter than a pass
-    with pytest.raises(lethe.InputError, match="the sweep holds"):
-        passes.epsilons("nobody-2099")
+    with pytest.raises(lethe.InputError, match="the sweep holds no theorem of that name") as raised:
+        passes.epsilons("compositon")
+    assert raised.value.remedy == "give a name such as composition."
 
 
 def test_a_theorem_may_apply_along_a_part_of_a_sweep_only() -> None:
@@ -193,6 +223,7 @@ def test_a_theorem_may_apply_along_a_part_of_a_sweep_only() -> None:
     [
         ({}, {"values": [1, 2]}, "without over"),
         ({}, {"over": "epsilon"}, "steps, passes, noise"),
+        ({}, {"theorems": ["compositon"]}, "composition"),
         ({}, {"over": "noise", "values": []}, "at least one"),
         ({}, {"over": "noise", "values": [0.0]}, "> 0"),
         ({}, {"over": "noise", "values": [math.nan]}, "> 0"),
@@ -212,8 +243,9 @@ def test_a_theorem_may_apply_along_a_part_of_a_sweep_only() -> None:
     ],
 )
 def test_bad_arguments(changes: dict[str, object], arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(lethe.InputError, match=message):
+    with pytest.raises(lethe.InputError, match=message) as raised:
         lethe.compare(make_run(**changes), 1e-5, **arguments)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    assert raised.value.remedy  # every one says what to do
 
 
 def test_a_delta_out_of_range_and_no_theorem_at_all() -> None:
@@ -253,16 +285,64 @@ def test_plots_of_one_value_and_of_nothing_finite() -> None:
     assert comparison_files(silent)["comparison.png"].startswith(PNG)
 
 
+def test_what_is_off_the_scale_is_an_arrow_at_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = _figures(monkeypatch)
+    comparison_files(lethe.compare(make_run(), 1e-5, theorems=(*OURS, Fake("far", 1e6), Fake("near", 1e-6, "refuted"))))
+    (axes,) = figures[0].axes
+    arrows = {round(text.xy[0], 3) for text in axes.texts if text.arrow_patch is not None}
+    assert arrows == {0.0, 1.0}
+    left, right = axes.get_xlim()
+    drawn = [float(line.get_xdata()[0]) for line in axes.lines if line.get_marker() in ("o", "X") and len(line.get_xdata())]
+    assert all(left < where < right for where in drawn)
+    assert len(drawn) == 1  # composition; the one used is a diamond
+    assert len([tick for tick in (*axes.get_xticks(), *axes.get_xticks(minor=True)) if left <= tick <= right]) >= 4
+    labels = {text.get_text() for legend in figures[0].legends for text in legend.get_texts()}
+    assert "holds, no smaller" in labels
+    assert not any("looser" in label for label in labels)
+
+
+def test_plots_say_when_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = _figures(monkeypatch)
+    silent = make_run(noise_multiplier=0.0)
+    comparison_files(lethe.compare(silent, 1e-5))
+    comparison_files(lethe.compare(silent, 1e-5, over="passes", values=[1, 2]))
+    comparison_files(lethe.compare(make_run(), 1e-5))
+    assert [figure.axes[0].get_title()[:11] for figure in figures] == ["NOT PRIVATE", "NOT PRIVATE", ""]
+
+
+def test_a_line_off_the_scale_leaves_through_the_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = _figures(monkeypatch)
+    sweep = lethe.compare(make_run(), 1e-5, over="noise", values=[0.001, 5], theorems=(*OURS, Growing()))
+    assert sweep.epsilons("growing")[0] == math.inf
+    comparison_files(sweep)
+    (axes,) = figures[0].axes
+    bottom, top = axes.get_ylim()
+    lines = [[float(height) for height in line.get_ydata()] for line in axes.lines]
+    assert [heights for heights in lines if heights[0] > top and bottom < heights[1] < top]
+    assert any("growing, off the scale elsewhere" in text.get_text() for text in axes.texts)
+
+
+def _figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures drawn from now on."""
+    plots = pytest.importorskip("lethe.report.plots")
+    drawn: list[Any] = []
+    draw = plots._png
+    monkeypatch.setattr(plots, "_png", lambda figure: (drawn.append(figure), draw(figure))[1])
+    return drawn
+
+
 def _printed(*tables: object, width: int = 100) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(*tables)
+    for table in tables:
+        console.print(table)
     return console.export_text()
 
 
 def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
-    page = _printed(comparison_table(lethe.compare(make_run(), 1e-5, theorems=(*OURS, *FAKES))))
+    comparison = lethe.compare(make_run(), 1e-5, theorems=(*OURS, *FAKES))
+    page = _printed(*comparison_tables(comparison))
     lines = page.splitlines()
-    place = {name: next(number for number, line in enumerate(lines) if f" {name} " in line) for name in ("optimal-shift", "huge", "long")}
+    place = {name: next(number for number, line in enumerate(lines) if f"{name} " in line) for name in ("optimal-shift", "huge", "long")}
     assert place["optimal-shift"] < place["huge"] < place["long"]
     claim = next(line for line in lines if "tiny-refuted" in line)
     assert "(0.0" in claim
@@ -270,13 +350,50 @@ def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
     assert "a claim, not a guarantee" in page
     assert page.count("[b] fails") == 1  # two theorems are refused for one reason; brackets are no markup
     assert max(map(len, lines)) <= 100
+    short = _printed(*comparison_tables(comparison, applicable=True))
+    assert "long" not in short
+    assert all(words in short for words in ("more do not apply", "huge"))
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_names_stand_whole_in_eighty_columns(design: str) -> None:
+    run = make_run(batches=batches(design, 10))
+    page = _printed(*comparison_tables(lethe.compare(run, 1e-5)), width=80)
+    assert max(map(len, page.splitlines())) <= 80
+    assert "…" not in page
+    names = {line.split()[0] for line in page.splitlines() if line.strip()}
+    assert {theorem.name for theorem in ALL} <= names
+    sweep = lethe.compare(run, 1e-5, over="passes", values=[1, 5, 20, 100])
+    page = _printed(*sweep_tables(sweep, 80), width=80)
+    assert max(map(len, page.splitlines())) <= 80
+    assert {line[0].theorem for line in sweep.lines if any(row.epsilon is not None for row in line)} <= {
+        line.split()[0] for line in page.splitlines() if line.strip()
+    }
+
+
+def test_a_sweep_says_by_which_theorem() -> None:
+    sweep = lethe.compare(make_run(), 1e-5, over="steps", values=[500, 1000], theorems=(Fake("good", 0.1, least=1000), *OURS))
+    assert sweep.title.startswith(f"run {make_run().run_id}, steps varied: cyclic batches")
+    assert "50 steps" not in sweep.title
+    assert "50 steps" in lethe.compare(make_run(), 1e-5, over="noise", values=[5], theorems=OURS).title
+    lines = str(sweep).splitlines()
+    assert lines[0] == sweep.title
+    assert lines[3].split() == ["proved", "by", "optimal-shift", "good"]
+    assert next(line for line in lines if line.startswith("good")).split()[1] == "-"
+    page = _printed(*sweep_tables(sweep, 80), width=80)
+    assert next(line for line in page.splitlines() if "proved by " in line).split() == ["proved", "by", "a", "b"]
+    assert "a = optimal-shift, b = good" in page
+    for text in (page, str(sweep)):
+        assert "-: refused there" in text
+        assert "the data (CSV, JSON) say why" in text
 
 
 def test_the_tables_of_a_sweep_fit() -> None:
     sweep = lethe.compare(make_run(), 1e-5, over="noise", theorems=(*OURS, *FAKES))
-    pages = [_printed(table, width=80) for table in sweep_tables(sweep, 80)]
+    pages = [_printed(table, width=80) for table in sweep_tables(sweep, 80) if isinstance(table, Table)]
     for page in pages:
         assert "…" not in page
+        assert max(map(len, page.splitlines())) <= 80
         assert "smallest proved" in page
     assert sum(page.count(f"{value:g}") > 0 for value in sweep.values for page in pages) >= len(sweep.values)
-    assert f"{len(OURS)} more do not apply" in pages[-1]  # ours but two, and two fakes
+    assert f"{len(OURS)} more do not apply" in _printed(*sweep_tables(sweep, 80), width=80)  # ours but two, and two fakes

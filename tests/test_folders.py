@@ -1,9 +1,11 @@
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 import lethe
-from lethe.folders import write_folder
+from lethe.folders import require_new_folder, write_folder
 
 FILES = {"a.json": b"1", "sub/b.json": b"2"}
 
@@ -37,7 +39,7 @@ def test_a_failure_leaves_the_old_folder(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError("disk full")
 
     monkeypatch.setattr(Path, "write_bytes", fails)
-    with pytest.raises(lethe.InputError, match="disk full"):
+    with pytest.raises(lethe.InputError, match=r"out cannot be written: disk full\."):
         write_folder(tmp_path / "out", {**FILES, "a.json": b"3"}, replace=True)
     monkeypatch.undo()
     assert _content(tmp_path / "out") == FILES
@@ -49,3 +51,19 @@ def test_a_link_to_nowhere_and_a_missing_parent_are_refused(tmp_path: Path) -> N
     for path in (tmp_path / "link", tmp_path / "missing" / "out"):
         with pytest.raises(lethe.InputError):
             write_folder(path, FILES)
+
+
+def test_a_folder_that_may_not_be_written_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # the administrator, who may write anywhere, runs tests too
+    with pytest.raises(lethe.InputError, match="you may not write to"):
+        require_new_folder(tmp_path / "out")
+
+
+def test_an_error_names_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(**_: object) -> str:
+        raise PermissionError(13, "Permission denied", str(tmp_path / ".out.x7k2"))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuses)
+    with pytest.raises(lethe.InputError, match=r"out cannot be written: Permission denied\.") as raised:
+        write_folder(tmp_path / "out", FILES)
+    assert "x7k2" not in str(raised.value)

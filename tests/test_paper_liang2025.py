@@ -301,7 +301,7 @@ def test_the_corrected_form_by_hand(design: str) -> None:
         return
     assert isinstance(guarantee, WithSlack)
     assert 0 < guarantee.slack <= 1e-18
-    largest = next(k for k in range(101) if stats.binom.sf(k, 100, 0.1) * 50 <= 1e-18) + 1
+    largest = next(k for k in range(101) if stats.binom.sf(k, 99, 0.1) * 50 <= 1e-18) + 1  # 99 others, and the record
     shift = (1 + 0.5 * 0.4 * largest / 10) ** 2 * 0.06**2 / (2 * 0.15**2)
     shares = np.linspace(0.002, 0.998, 500)
     for order in (2, 5, 20):

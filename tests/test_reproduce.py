@@ -10,10 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracles import linear_gaussian_mu_same_direction
+from rich.console import Console
 from typer.testing import CliRunner
 
 import lethe
+from lethe.calculus.shown import shown
 from lethe.cli.app import app, main
+from lethe.report.reproduction_tables import reproduction_tables
 from lethe.reproduce import REPRODUCTIONS, Reproduction, describe, require_reproduction
 from lethe.reproduce.bok_tables import published
 from lethe.reproduce.kong_ribero_figure_1 import LEFT, RIGHT, kong_ribero_figure_1
@@ -43,7 +46,7 @@ def _curve(figure: Reproduction, panel: str, name: str) -> dict[int, float]:
 
 @pytest.mark.parametrize("name", BOK)
 def test_published_numbers_come_out_again(tables: dict[str, Reproduction], name: str) -> None:
-    """To the six digits kept; the numerical composition of sampled batches is an estimate within 0.001, and agrees as well."""
+    """Within one of the sixth digit; the numerical composition of sampled batches is an estimate within 0.001, and agrees as well."""
     rows = tables[name].records()
     assert len(rows) == {"bok-figure-1": 20}.get(name, 18)
     for row in rows:
@@ -191,7 +194,77 @@ def test_the_figure_s_table(monkeypatch: pytest.MonkeyPatch, figure: Reproductio
     assert "could not be read" in result.stdout
 
 
-@pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "--list"], ["reproduce", "bok-table-1", "--list"]])
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_labels_stand_whole(figure: Reproduction, tables: dict[str, Reproduction], name: str, width: int) -> None:
+    result = figure if name == figure.name else tables[name]
+    page = _page(result, width)
+    assert max(map(len, page.splitlines())) <= width
+    assert "…" not in page
+    for row in result.records():
+        for key in ("curve", "algorithm", "run", "method"):
+            assert str(row.get(key, "")) in page
+    if name in BOK and width == 140:
+        assert all(key in page for key in ("algorithm", "run", "method", "published", "recomputed", "relative_difference"))
+        assert all(key in page for key in ("last_iterate", "shuffled_once") if any(row[key] is not None for row in result.records()))
+
+
+def test_guarantees_are_rounded_up_and_what_is_compared_to_the_nearest(tables: dict[str, Reproduction]) -> None:
+    page = _page(tables["bok-table-4"], 140)
+    for row in tables["bok-table-4"].records():
+        assert f"{row['recomputed']:.6g}" in page
+        for ours in (row["last_iterate"], row["shuffled_once"]):
+            if ours is not None:
+                assert shown(ours, 6) in page
+                assert float(shown(ours, 6)) >= ours
+    assert shown(3.4825984899912052, 6) == "3.4826"
+
+
+def test_one_number_differs_in_the_last_digit(tables: dict[str, Reproduction]) -> None:
+    """As docs/reproduce.md says."""
+    differing = {
+        (name, f"{row['published']:.6g}", f"{row['recomputed']:.6g}")
+        for name, table in tables.items()
+        for row in table.records()
+        if f"{row['published']:.6g}" != f"{row['recomputed']:.6g}"
+    }
+    assert differing == {(name, "6.65381", "6.65382") for name in ("bok-table-1", "bok-table-4")}
+
+
+def test_the_ratios_on_the_page() -> None:
+    """At 1e5 steps: rho and epsilon of theirs over ours, as docs/reproduce.md has them."""
+    rows = {row["curve"]: row for row in kong_ribero_figure_1(passes=(100,)).records() if row["panel"] == LEFT}
+    rows |= {row["curve"]: row for row in kong_ribero_figure_1(passes=(100,)).records() if row["panel"] == RIGHT}
+    pairs = [(f"KR (19), m = M = {m}", f"ours, m = M = {m}") for m in (100, 1000, 10000)]
+    pairs += [("KR (17), any Q", f"ours, any Q, M = {smoothness}") for smoothness in (10000, 1000)]
+    ratios = {key: [f"{rows[theirs][key] / rows[ours][key]:.2g}" for theirs, ours in pairs] for key in ("rdp_over_alpha", "epsilon")}
+    assert ratios == {"rdp_over_alpha": ["2.1", "2.3", "2.3", "29", "80"], "epsilon": ["1.7", "1.9", "2", "13", "26"]}
+
+
+def test_the_legend_says_where_ours_is_not_drawn(monkeypatch: pytest.MonkeyPatch, tables: dict[str, Reproduction]) -> None:
+    plots = pytest.importorskip("lethe.report.reproduction_plots")
+    figures = []
+    monkeypatch.setattr(plots, "_png", lambda figure: (figures.append(figure), b"")[1])
+    for name, label in (("bok-table-4", "ours where smaller"), ("bok-table-7", "ours: nowhere smaller")):
+        plots.reproduction_plot(tables[name].to_dict())
+        assert any(text.get_text().startswith(label) for text in figures[-1].legends[0].get_texts())
+
+
+def _page(result: Reproduction, width: int) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(*reproduction_tables(result.to_dict(), width))
+    return console.export_text()
+
+
+def test_the_list_of_one() -> None:
+    result = runner.invoke(app, ["reproduce", "bok-table-1", "--list"], catch_exceptions=False)
+    assert describe("bok-table-1") in result.stdout
+    assert describe("bok-table-7") not in result.stdout
+    content = json.loads(runner.invoke(app, ["reproduce", "bok-table-1", "--list", "--json"]).stdout)
+    assert content == {"bok-table-1": describe("bok-table-1")}
+
+
+@pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "--list"]])
 def test_the_list(words: list[str]) -> None:
     result = runner.invoke(app, words, env={"COLUMNS": "160"}, catch_exceptions=False)
     assert all(name in result.stdout and describe(name) in result.stdout for name in REPRODUCTIONS)
@@ -213,7 +286,12 @@ def test_bad_words_are_one_message_and_status_2(
     assert captured.out == ""
     assert captured.err.startswith("lethe: 'bok-table-9'")
     assert all(name in captured.err for name in REPRODUCTIONS)
-    for words in (["bok-table-7", "-o", tmp_path], ["bok-table-7", "-o", tmp_path / "nowhere" / "out"], ["-o", tmp_path / "out"]):
+    for words in (
+        ["bok-table-7", "-o", tmp_path],
+        ["bok-table-7", "-o", tmp_path / "nowhere" / "out"],
+        ["-o", tmp_path / "out"],
+        ["bok-table-9", "--list"],
+    ):
         assert _call(monkeypatch, "reproduce", *words) == 2
         assert capsys.readouterr().out == ""
     assert list(tmp_path.iterdir()) == []

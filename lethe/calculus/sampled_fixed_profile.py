@@ -57,8 +57,8 @@ def fixed_size_delta(probability: float, noise: float, epsilon: ArrayLike) -> Fl
         # A threshold that is off changes the difference in second order only: it is the one that maximises it.
         more, less = special.ndtr(mu - threshold), np.exp(log_k + special.log_ndtr(-threshold))
         rounding = 8.0 * _EPS * (1.0 + size - math.log(probability) + np.square(threshold) + np.square(mu - threshold))
-        delta = probability * np.clip(more - less + rounding * (more + less), 5e-324, 1.0)
-        upper = np.minimum(delta * (1.0 + 4.0 * _EPS), probability)
+        delta = probability * np.clip(more - less + rounding * (more + less), 0.0, 1.0)
+        upper = np.minimum(np.maximum(delta * (1.0 + 4.0 * _EPS), 5e-324), probability)  # a product that underflowed is not 0
         mirrored = -np.expm1(-size) + np.exp(-size) * upper + 2.0 * _EPS
     return np.where(level >= 0.0, upper, np.minimum(mirrored, 1.0))
 

@@ -10,7 +10,7 @@ import numpy as np
 from lethe.calculus.base import Guarantee
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP, GDPMixture, NotPrivate, Tightest, WithSlack
-from lethe.calculus.sampled_gaussian import SampledGaussian
+from lethe.calculus.sampled_gaussian import SampledGaussian, merged_levels
 from lethe.calculus.windowed_gaussian import WindowedGaussian
 
 
@@ -61,8 +61,8 @@ def _(guarantee: WithSlack, factor: float) -> Guarantee:
 
 @noise_scaled.register
 def _(guarantee: SampledGaussian, factor: float) -> Guarantee:
-    scaled = np.asarray(guarantee.noise) * require_positive("factor", factor)
-    return replace(guarantee, noise=tuple(scaled.tolist()), gaussian_mu=guarantee.gaussian_mu / factor)
+    noise, counts = merged_levels(np.asarray(guarantee.noise) * require_positive("factor", factor), guarantee.counts)
+    return replace(guarantee, noise=noise, counts=counts, gaussian_mu=guarantee.gaussian_mu / factor)
 
 
 @noise_scaled.register

@@ -15,8 +15,8 @@ import numpy as np
 from lethe.calculus.base import Guarantee, freeze
 from lethe.calculus.domains import FloatArray, outside, require_nonnegative, require_probability, require_vector
 from lethe.calculus.guarantees import RDPCurve, Tightest
-from lethe.calculus.sampled_gaussian import SampledGaussian
-from lethe.calculus.sampled_renyi import ORDERS, Design, Relation, renyi_values, require_design
+from lethe.calculus.sampled_gaussian import SampledGaussian, merged_levels
+from lethe.calculus.sampled_renyi import ORDERS, WEAKEST_NOISE, Design, Relation, renyi_values, require_design
 from lethe.calculus.shown import shown
 from lethe.errors import InputError
 
@@ -133,7 +133,8 @@ class WindowedGaussian(Guarantee):
         for values in (self._spreads(), epsilons.min(axis=2)):
             share, window = (int(index) for index in np.unravel_index(int(np.argmin(values)), values.shape))
             # A window that hides no shift is composition over all its steps, which is a theorem of its own.
-            if math.isfinite(float(values.min())) and self.shift_mus[window] > 0.0 and (_SHARES[share], window) not in found:
+            useful = math.isfinite(float(values.min())) and math.sqrt(_SHARES[share]) * min(self.noise) >= WEAKEST_NOISE
+            if useful and self.shift_mus[window] > 0.0 and (_SHARES[share], window) not in found:
                 found.append((_SHARES[share], window))
         return found
 
@@ -153,11 +154,11 @@ class WindowedGaussian(Guarantee):
             return steps + self._costs()
 
     def _composed(self, share: float, window: int) -> Guarantee:
-        used = [(level, count) for level, count in zip(self.noise, self.counts[window], strict=True) if count > 0]
+        noise, counts = merged_levels(math.sqrt(share) * np.array(self.noise), self.counts[window])
         return SampledGaussian(
             sampling_probability=self.sampling_probability,
-            noise=tuple(math.sqrt(share) * level for level, _ in used),
-            counts=tuple(count for _, count in used),
+            noise=noise,
+            counts=counts,
             relation=self.relation,
             design=self.design,
             gaussian_mu=self.shift_mus[window] / math.sqrt(1.0 - share),

@@ -82,6 +82,8 @@ class _Path:
         contraction = np.asarray(ridge_contraction(run.step_sizes, run.strong_convexity))
         self._before = np.concatenate(([1.0], contraction))[:-1][last]
         self._diameter = (run.diameter / contraction)[last]
+        # How far apart the runs can be when the window begins, before the proximal step of the step before it.
+        self._start = run.diameter / float(self._before[0])
         self._touch, self._noise = run.sensitivities[last], run.noise_stds[last]
 
     def best_mu(self) -> float:
@@ -115,7 +117,7 @@ class _Path:
     def _along(self, solved: shift.Shift) -> Array:
         """The distances at which each step begins, on a path."""
         shifts = solved.shifts[-self._touch.size :]
-        begun = self._before * np.concatenate(([self._diameter[0]], shifts[:-1]))
+        begun = self._before * np.concatenate(([self._start], shifts[:-1]))
         return np.maximum(begun, self._nearest * self._diameter.max())
 
     def _solve(self, at: Array) -> shift.Shift:
@@ -130,7 +132,7 @@ class _Path:
         noise, diameter = self._noise, self._diameter
         if not self._whole:  # a start at the diameter, as a touch before the first step
             lipschitz, noise = np.concatenate(([1.0], lipschitz)), np.concatenate(([0.0], noise))
-            touch, diameter = np.concatenate(([diameter[0]], touch)), np.concatenate(([diameter[0]], diameter))
+            touch, diameter = np.concatenate(([self._start], touch)), np.concatenate(([self._start], diameter))
         return shift.solve(lipschitz, touch, noise, diameter)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -210,9 +211,12 @@ def unclipped(run: Run) -> Finding:
 
 
 def two_over_smoothness(run: Run) -> float:
-    """$2/M$, up to which a gradient step of a convex loss does not expand; inf for linear losses or where nothing is known."""
+    """$2/M$, rounded down, up to which a gradient step of a convex loss does not expand; inf where M = 0 or nothing is known."""
     smoothness = run.loss.curvature[1] if run.loss.curvature is not None else 0.0
-    return 2.0 / smoothness if smoothness > 0 else np.inf
+    if not smoothness > 0:
+        return np.inf
+    limit = 2.0 / smoothness
+    return limit if Fraction(limit) * Fraction(smoothness) <= 2 else float(np.nextafter(limit, 0.0))
 
 
 def step_at_most(run: Run, limit: float, name: str, *, strictly: bool = False) -> Finding:

@@ -82,14 +82,15 @@ def largest_batch(run: Run) -> tuple[int, float]:
         chance, draws = 1.0 / run.steps_per_pass, run.steps_per_pass
     else:
         return b, 0.0
+    # The record in question, if drawn, comes on top of the others, whose number alone decides the slack.
+    others = n if run.neighbours == "add_or_remove" else n - 1
     if chance >= 1:
-        return n + 1, 0.0
-    # Bin(n + 1, chance) exceeds K + 1 no more often than Bin(n, chance) exceeds K: the 1 covers a neighbour's added record.
-    low, high = b - 1, n
+        return others + 1, 0.0
+    low, high = b - 1, others
     while high - low > 1:
         middle = (low + high) // 2
-        if special.bdtrc(middle, n, chance) * draws <= OVERFILL_SLACK:
+        if special.bdtrc(middle, others, chance) * draws <= OVERFILL_SLACK:
             high = middle
         else:
             low = middle
-    return high + 1, OVERFILL_SLACK if high < n else 0.0
+    return high + 1, OVERFILL_SLACK if high < others else 0.0

@@ -164,8 +164,10 @@ def _together(run: Run) -> Finding:
     """A bounded domain or a contraction: else the two runs drift apart for ever and no window helps."""
     if not np.isinf(run.diameter):
         return bounded_domain(run)
+    if run.total_steps == 1:
+        return holds("contraction", "a single step, from one start: there is nothing that could drift apart")
     steps = step_constants(run)
-    if steps is not None and float(steps.lipschitz[1:].max(initial=0.0)) < 1:
+    if steps is not None and float(steps.lipschitz[1:].max()) < 1:
         return holds("contraction", f"every step contracts: constant {steps.constant.constant:.6g} ({steps.constant.certificate})")
     return fails(
         "domain or contraction",

@@ -13,7 +13,10 @@ from scipy import stats
 
 import lethe
 from lethe.calculus.guarantees import WithSlack
+from lethe.calculus.sampled_fixed_profile import fixed_size_delta
+from lethe.calculus.sampled_gaussian import SampledGaussian
 from lethe.calculus.sampled_renyi import ORDERS, renyi_values
+from lethe.calculus.scaling import noise_scaled
 from lethe.calculus.windowed_gaussian import WindowedGaussian
 from lethe.hypotheses import first_failure
 from lethe.theorems.windowed import Windowed, shift_mus
@@ -115,6 +118,35 @@ def test_one_step_windows_catch_a_bound_that_is_one_per_cent_too_small(design: s
     assert exact * (1 - 1e-9) <= _guarantee(run).epsilon(1e-5) <= exact * 1.03  # a thousandth of the noise hides the draw
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_no_other_directions_of_the_gradients_are_worse(seed: int) -> None:
+    """docs/theory.md, Lemma 6, by integration in the plane: three contributions of norm at most 1, the record's, its neighbour's and another's
+    (0 for Poisson batches, where the step lacks the record's), against the pairs that are accounted."""
+    generator = np.random.default_rng(seed)
+    probability, noise = float(generator.uniform(0.02, 0.9)), float(generator.uniform(0.5, 3.0))
+    lengths = generator.choice([1.0, float(generator.uniform(0, 1))], 3)
+    turns = generator.uniform(0, 2 * np.pi, 3)
+    record, neighbour, other = (length * np.array([np.cos(turn), np.sin(turn)]) for length, turn in zip(lengths, turns, strict=True))
+    axis = np.linspace(-9 * noise, 9 * noise, 500)
+    cell = ((axis[1] - axis[0]) / noise) ** 2 / (2 * np.pi)
+
+    def density(centre: Floats) -> Floats:
+        squares = np.add.outer((axis - centre[0]) ** 2, (axis - centre[1]) ** 2)
+        return np.exp(-0.5 * squares / noise**2) * cell
+
+    def worst(missed: Floats, epsilon: float) -> float:
+        worlds = [(1 - probability) * density(missed) + probability * density(drawn) for drawn in (record, neighbour)]
+        return law_delta(worlds[0], worlds[1], epsilon)
+
+    line = np.linspace(-9 * noise, 9 * noise, 20_001)
+    step = (line[1] - line[0]) / noise / math.sqrt(2 * math.pi)
+    drawn = [step * np.exp(-0.5 * ((line - way) / noise) ** 2) for way in (1, 0, -1)]
+    pair = [(1 - probability) * drawn[1] + probability * drawn[side] for side in (0, 2)]
+    for epsilon in (0.0, 0.1, 0.5, 1.5):
+        assert worst(np.zeros(2), epsilon) <= law_delta(pair[0], pair[1], epsilon) + 1e-5  # both grids, where densities cross
+        assert worst(other, epsilon) <= float(fixed_size_delta(probability, noise, epsilon)) + 1e-5
+
+
 def test_it_stays_bounded_however_long_the_run() -> None:
     epsilons = [_guarantee(_run(steps=steps)).epsilon(1e-5) for steps in (300, 3000, 30_000)]
     assert epsilons[0] < epsilons[1]
@@ -194,6 +226,54 @@ def test_many_noise_levels_are_rounded_down_and_change_little() -> None:
     rounded, plain = _guarantee(_run(steps=3000, noise_multiplier=level)), _guarantee(_run(steps=3000, noise_multiplier=4.0 * 0.9999**2999))
     assert len(_windowed(_run(steps=3000, noise_multiplier=level)).noise) <= 256
     assert rounded.epsilon(1e-5) < plain.epsilon(1e-5)
+
+
+def test_levels_are_only_ever_lowered() -> None:
+    generator = np.random.default_rng(3)
+    noise = generator.uniform(2.0, 6.0, 700)
+    kept = _windowed(_run(steps=700, noise_multiplier=noise.tolist()))
+    assert len(kept.noise) <= 256
+    for length, row in zip((sum(row) for row in kept.counts), kept.counts, strict=True):
+        lowered = np.repeat(kept.noise, row)
+        assert np.all(np.sort(lowered) <= np.sort(noise[700 - length :]))
+
+
+def test_noise_counts_in_units_of_one_record_s_gradient() -> None:
+    """A clip norm of 2 on gradients of at most 1: the noise is twice as large against a record."""
+    loose, plain = _run(clip_norm=2.0, steps=3000), _run(noise_multiplier=8.0, steps=3000)
+    assert _guarantee(loose).epsilon(1e-5) == pytest.approx(_guarantee(plain).epsilon(1e-5), rel=1e-9)
+
+
+def test_the_loss_distribution_is_no_better_than_the_best_share_allows() -> None:
+    """One window: whatever share is chosen, an honest composition at the best of many shares is no larger."""
+    windowed = WindowedGaussian(
+        sampling_probability=0.05, noise=(1.5,), counts=((200,),), shift_mus=(0.8,), relation="zero_out", design="poisson"
+    )
+    shares = np.linspace(0.3, 0.8, 21)
+    best = min(
+        SampledGaussian(
+            sampling_probability=0.05,
+            noise=(1.5 * math.sqrt(share),),
+            counts=(200,),
+            relation="zero_out",
+            design="poisson",
+            gaussian_mu=0.8 / math.sqrt(1 - share),
+        ).epsilon(1e-5)
+        for share in shares.tolist()
+    )
+    assert best * (1 - 5e-4) <= windowed.epsilon(1e-5) <= best * 1.02
+
+
+@pytest.mark.parametrize("factor", np.linspace(0.7, 1.4, 8).tolist())
+def test_levels_that_scaling_makes_equal_are_one_level(factor: float) -> None:
+    level = 3.572212829762708
+    run = _run(steps=40, regulariser={"kind": "ball", "radius": 0.0012}, noise_multiplier=[level, float(np.nextafter(level, 9.0))] * 20)
+    assert noise_scaled(_guarantee(run), factor).epsilon(1e-5) > 0
+    assert lethe.certify(run, 1e-5).epsilon > 0
+
+
+def test_noise_next_to_nothing_is_no_error() -> None:
+    assert lethe.certify(_run(noise_multiplier=1e-110, steps=5), 1e-5).epsilon > 1e100
 
 
 def test_no_window_reaches_over_a_step_without_noise() -> None:
