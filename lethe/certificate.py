@@ -245,11 +245,12 @@ def _finite(value: float | None) -> float | str | None:
 def _why_nots(others: tuple[Other, ...]) -> list[str]:
     """A line for each theorem not used; of the published ones only those that say something, and one line for the rest."""
     named = [other for place, other in enumerate(others) if place < _ALWAYS_NAMED or other.status != "refused"]
+    if len(others) - len(named) == 1:  # its own line is no longer than one that counts it
+        named = list(others)
     width = max((len(other.theorem) for other in named), default=0)
     lines = [_why_not(other, max(width, 18)) for other in named]
     if unnamed := len(others) - len(named):
-        more = f"{unnamed} more do not apply" if unnamed > 1 else "1 more does not apply"
-        lines.append(f"and {more}: `lethe compare` names the hypothesis that fails")
+        lines.append(f"and {unnamed} more do not apply: `lethe compare` names the hypothesis that fails")
     return lines
 
 

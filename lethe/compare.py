@@ -18,12 +18,13 @@ from lethe.theorems.registry import ALL, OURS
 
 Callback = Callable[[int, int], None]
 
+_LIKE = "give numbers > 0, such as values=[10, 20, 50]."
 _POINTS = 11  # of a default sweep; odd, so that the run itself is the middle one of a noise sweep
-_SAME = 1e-9  # two ways to compute one number may differ by that much
+_SAME = 1e-6  # certify takes epsilons that differ by no more for one number computed in two ways
 
 
 @overload
-def compare(run: Run, delta: float, *, theorems: Sequence[Theorem] = ALL) -> Comparison: ...
+def compare(run: Run, delta: float, *, theorems: Sequence[Theorem | str] = ALL) -> Comparison: ...
 
 
 @overload
@@ -33,7 +34,7 @@ def compare(
     *,
     over: Over,
     values: Iterable[float] | None = None,
-    theorems: Sequence[Theorem] = ALL,
+    theorems: Sequence[Theorem | str] = ALL,
     progress: Callback | None = None,
 ) -> Sweep: ...
 
@@ -44,7 +45,7 @@ def compare(
     *,
     over: Over | None = None,
     values: Iterable[float] | None = None,
-    theorems: Sequence[Theorem] = ALL,
+    theorems: Sequence[Theorem | str] = ALL,
     progress: Callback | None = None,
 ) -> Comparison | Sweep:
     """What every theorem says of `run`, and why it is used or not.
@@ -55,7 +56,8 @@ def compare(
         over: None for the run as it is; "steps" or "passes" for longer and shorter runs; "noise" for more and less noise.
         values: numbers of steps or passes, noise multipliers, or factors on a noise that is a list or schedule; None: a geometric grid
             around the run, from one pass to ten times its passes, or from a third to three times its noise.
-        theorems: those to compare; by default Lethe's and the published ones. One must apply, as composition always does.
+        theorems: those to compare, themselves or by name; by default Lethe's and the published ones. One must apply, as composition
+            always does.
         progress: told (points done, points in all) during a sweep.
     Returns:
         A Comparison, or a Sweep when `over` is given.
@@ -65,9 +67,14 @@ def compare(
     """
     require_run(run)
     delta = require_delta(delta)
+    if over != "noise" and run.noise_multiplier is None:
+        raise InputError(
+            "noise_multiplier: null; this run has no noise yet.",
+            remedy="set it, let `lethe plan` find it, or compare with over='noise' values=[5, 10, 20].",
+        )
     if over is None:
         if values is not None:
-            raise InputError("values: given without over; they need to be values of something.", remedy="add over, such as over='steps'.")
+            raise InputError("values: given without over.", remedy="add over='steps', over='passes' or over='noise'.")
         certificate, rows = _answers(run, delta, theorems)
         return Comparison(run=run, delta=delta, certificate=certificate, rows=tuple(sorted(rows, key=_rank)))
     grid = _grid(run, require_over(over), values)
@@ -90,10 +97,12 @@ def require_over(over: str) -> Over:
     for known in get_args(Over):
         if over == known:
             return known
-    raise InputError(f"over: got {over!r}; it needs {', '.join(get_args(Over))}.")
+    raise InputError(
+        f"over: got {over!r}; it needs {', '.join(get_args(Over))}.", remedy="add over='steps', over='passes' or over='noise'."
+    )
 
 
-def _answers(run: Run, delta: float, theorems: Sequence[Theorem]) -> tuple[Certificate, tuple[Row, ...]]:
+def _answers(run: Run, delta: float, theorems: Sequence[Theorem | str]) -> tuple[Certificate, tuple[Row, ...]]:
     verdicts = judge(run, theorems)
     certificate = certificate_of(run, delta, verdicts)
     others = {other.theorem: other for other in certificate.others}
@@ -119,7 +128,11 @@ def _row(verdict: Verdict, other: Other | None, best: float) -> Row:
 
 def _why(other: Other | None, best: float) -> str:
     if other is None:
-        return "the smallest epsilon that is proved" if best < float("inf") else "nothing is proved: it gives no bound, nor does any other"
+        return (
+            "the smallest epsilon that is proved"
+            if best < float("inf")
+            else "NOT PRIVATE: nothing is proved; it gives no bound, nor does any other"
+        )
     if other.status == "dominated" and other.epsilon is not None:
         return f"{other.why}; here {_against(other.epsilon, best)}"
     if other.status == "looser" and other.epsilon is not None and other.epsilon < float("inf"):
@@ -150,21 +163,24 @@ def _grid(run: Run, over: Over, values: Iterable[float] | None) -> tuple[float, 
     if values is None:
         return _noise_grid(run) if over == "noise" else _length_grid(run, over)
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"values: got {values!r}; it needs a list of numbers.")
+        raise InputError(f"values: got {values!r}; it needs a list of numbers.", remedy=_LIKE)
     checked = {_require_value(over, value) for value in values}
     if not checked:
-        raise InputError("values: got none; it needs at least one.")
+        raise InputError("values: got none; it needs at least one.", remedy=_LIKE)
     return tuple(sorted(checked))
 
 
 def _require_value(over: Over, value: float) -> float:
     if isinstance(value, bool):
-        raise InputError(f"values: got {value!r}; it needs numbers.")
-    number = require_finite("values: one entry", value, low=0.0, strict=True)
+        raise InputError(f"values: got {value!r}; it needs numbers.", remedy=_LIKE)
+    try:
+        number = require_finite("values: one entry", value, low=0.0, strict=True)
+    except InputError as error:
+        raise InputError(error.what, remedy=_LIKE) from error
     if over == "noise":
         return number
     if number != int(number):
-        raise InputError(f"values: got {value!r}; {over} are whole numbers >= 1.")
+        raise InputError(f"values: got {value!r}; {over} are whole numbers >= 1.", remedy=_LIKE)
     return int(number)
 
 
@@ -172,16 +188,18 @@ def _refuse_lists(run: Run, over: Over) -> None:
     for name, schedule in (("step_size", run.step_size), ("noise_multiplier", run.noise_multiplier)):
         if isinstance(schedule, Explicit):
             raise InputError(
-                f"over = {over}: {name} lists {len(schedule.listed)} values, which do not say how a longer or shorter run goes on.",
+                f"over={over!r}: {name} lists {len(schedule.listed)} values, which do not say how a longer or shorter run goes on.",
                 source=name,
-                remedy="write it as a number or a {schedule: ...}, or sweep over noise.",
+                remedy="write it as a number or a {schedule: ...}, or vary over='noise'.",
             )
 
 
 def _noise_grid(run: Run) -> tuple[float, ...]:
     own = own_value(run, "noise")
     if not own or run.noise_multipliers.max() == 0:
-        raise InputError("over = noise: the run has no noise to vary.", source="noise_multiplier", remedy="give values.")
+        raise InputError(
+            "over='noise': the run has no noise to vary.", source="noise_multiplier", remedy="say which noises: values=[5, 10, 20]."
+        )
     factors = 3.0 ** np.linspace(-1, 1, _POINTS)
     return tuple(own if factor == 1 else float(f"{own * factor:.4g}") for factor in factors)
 
@@ -203,4 +221,5 @@ def _moved(run: Run, over: Over, value: float) -> Run:
             return run.replace(**{over: value})
         return run.with_noise_scaled(value) if isinstance(run.noise_multiplier, Schedule) else run.replace(noise_multiplier=value)
     except InputError as error:
-        raise InputError(f"at {over} = {value}: {error.what}", source=error.source, remedy=error.remedy or "give other values.") from error
+        remedy = error.remedy or "give values=[...] that such a run can have."
+        raise InputError(f"values: at {over} = {value}: {error.what}", source=error.source, remedy=remedy) from error

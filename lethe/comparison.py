@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -15,6 +16,9 @@ from lethe.schedules import Schedule
 Over = Literal["steps", "passes", "noise"]
 RowStatus = Literal["used"] | OtherStatus
 
+NOT_PRIVATE = "NOT PRIVATE: no theorem bounds what this run reveals."
+"""What is said of a run of which nothing is proved."""
+
 _USABLE = ("used", "looser", "dominated")
 
 
@@ -24,7 +28,7 @@ class Row:
 
     Args:
         theorem: its name.
-        status: "used": the smallest epsilon that is proved; "looser" and "dominated": they hold, with a larger one; "refused": a
+        status: "used": the smallest epsilon that is proved; "looser" and "dominated": they hold, with no smaller one; "refused": a
             hypothesis fails; "refuted", "one-sided", "proof-gap" and "lower-bound": its epsilon is a claim, not a guarantee.
         epsilon: what it says at the delta asked for; None when refused.
         hypothesis: the first one that fails, when refused.
@@ -47,8 +51,18 @@ class Row:
 
     @property
     def usable(self) -> bool:
-        """Whether its epsilon is a guarantee."""
+        """Whether it holds, so that a certificate may rest on it."""
         return self.status in _USABLE
+
+    @property
+    def proves(self) -> bool:
+        """Whether its epsilon is a guarantee; an infinite one promises nothing."""
+        return self.usable and self.epsilon is not None and self.epsilon < float("inf")
+
+    @property
+    def standing(self) -> str:
+        """Its status for a person: what holds and bounds nothing is "no bound", whether or not it is used."""
+        return "no bound" if self.usable and not self.proves else self.status
 
     @property
     def reason(self) -> str:
@@ -91,8 +105,8 @@ class Comparison:
     def explain(self) -> str:
         """The comparison as text, a line a theorem."""
         names = max(len(row.theorem) for row in self.rows)
-        lines = [f"{row.theorem:<{names}}  {row.shown():>11}  {row.status:<11}  {row.reason}" for row in self.rows]
-        return "\n".join([self.title, *lines])
+        lines = [f"{row.theorem:<{names}}  {row.shown():>11}  {row.standing:<11}  {row.reason}" for row in self.rows]
+        return "\n".join([self.title, *([] if self.rows[0].proves else [NOT_PRIVATE]), *lines])
 
     def __str__(self) -> str:
         return self.explain()
@@ -129,8 +143,9 @@ class Sweep:
 
     @property
     def title(self) -> str:
-        """The run and what is asked of it, in a line."""
-        return _title(self.run, self.delta)
+        """The run, what is varied and what is asked, in a line."""
+        length = f"{self.run.total_steps} steps, " if self.over == "noise" else ""
+        return f"run {self.run.run_id}, {self.over} varied: {length}{_setting(self.run, self.delta)}"
 
     @property
     def axis(self) -> str:
@@ -158,7 +173,48 @@ class Sweep:
         for line in self.lines:
             if line[0].theorem == theorem:
                 return tuple(row.epsilon for row in line)
-        raise InputError(f"theorem: got {theorem!r}; the sweep holds {', '.join(line[0].theorem for line in self.lines)}.")
+        names = [line[0].theorem for line in self.lines]
+        close = difflib.get_close_matches(str(theorem), names, n=3, cutoff=0.4)
+        raise InputError(
+            f"theorem: got {theorem!r}; the sweep holds no theorem of that name.",
+            remedy=f"give a name such as {', '.join(close or names[:3])}.",
+        )
+
+    def explain(self) -> str:
+        """The sweep as text: a column a value, a line a theorem that says anything."""
+        lines = [line for line in self.lines if any(row.epsilon is not None for row in line)]
+        table = [
+            [self.axis, *(f"{value:g}" if isinstance(value, float) else str(value) for value in self.values)],
+            ["smallest proved", *(row.shown(3) for row in self.certified)],
+            ["proved by", *(row.theorem if row.proves else "nothing" for row in self.certified)],
+            *([line[0].theorem, *(row.shown(3) for row in line)] for line in lines),
+        ]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        text = [
+            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
+            for row in table
+        ]
+        return "\n".join([self.title, *text, *self.notes])
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person needs to read its table."""
+        rows = [row for line in self.lines for row in line]
+        spoken = [line for line in self.lines if any(row.epsilon is not None for row in line)]
+        silent = len(self.lines) - len(spoken)
+        notes: list[str] = []
+        if any(row.epsilon is None for line in spoken for row in line):
+            notes.append("-: refused there")
+        if any(row.epsilon is not None and not row.usable for row in rows):
+            notes.append("in parentheses: a claim, not a guarantee")
+        if not all(row.proves for row in self.certified):
+            notes.append("infinity: NOT PRIVATE, nothing is proved there")
+        if silent:
+            notes.append(f"{silent} more do{'es' if silent == 1 else ''} not apply at any of these values; the data (CSV, JSON) say why")
+        return tuple(notes)
 
     def to_dict(self) -> dict[str, Any]:
         """The sweep as plain data that JSON can hold."""
@@ -184,9 +240,11 @@ def own_value(run: Run, over: Over) -> float | None:
 
 
 def _title(run: Run, delta: float) -> str:
-    return (
-        f"run {run.run_id}: {run.total_steps} steps, {run.batches.design} batches, {run.neighbours}, release {run.release}, delta {delta:g}"
-    )
+    return f"run {run.run_id}: {run.total_steps} steps, {_setting(run, delta)}"
+
+
+def _setting(run: Run, delta: float) -> str:
+    return f"{run.batches.design} batches, {run.neighbours}, release {run.release}, delta {delta:g}"
 
 
 def _finite(value: float | None) -> float | str | None:

@@ -41,7 +41,8 @@ def write_folder(path: str | os.PathLike[str], files: Mapping[str, bytes], *, re
                 os.replace(temporary / "old", folder)
             raise
     except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error}.", remedy="give a path in an existing folder you may write to.") from error
+        # The reason alone: the whole message names a temporary folder that nobody gave and that is gone by now.
+        raise _unwritable(folder, error.strerror or str(error)) from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -54,11 +55,13 @@ def require_new_folder(path: str | os.PathLike[str], *, replaceable: Collection[
         path: the folder.
         replaceable: the names of files that an existing folder may hold and still be replaced; None: it may not exist.
     Raises:
-        InputError: it exists and holds anything else, or its parent is no folder.
+        InputError: it exists and holds anything else, or its parent is no folder or may not be written to.
     """
     folder = Path(path)
     if not folder.parent.is_dir():
         raise InputError(f"{folder.parent} is not a folder.", source=str(folder), remedy="create it, or give another path.")
+    if not os.access(folder.parent, os.W_OK | os.X_OK):
+        raise _unwritable(folder, f"you may not write to {folder.parent}")
     if not os.path.lexists(folder):
         return
     if replaceable is None or not folder.is_dir() or folder.is_symlink():
@@ -67,3 +70,7 @@ def require_new_folder(path: str | os.PathLike[str], *, replaceable: Collection[
     foreign = sorted(names - set(replaceable))
     if foreign:
         raise InputError(f"{folder} exists already and holds {foreign[0]!r}, which is not ours to delete.", remedy="give another folder.")
+
+
+def _unwritable(folder: Path, reason: str) -> InputError:
+    return InputError(f"{folder} cannot be written: {reason}.", remedy="give a path in an existing folder you may write to.")

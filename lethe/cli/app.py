@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +12,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
 
 from lethe._version import __version__
 from lethe.certificate import Certificate
@@ -17,19 +21,22 @@ from lethe.certify import certify as certify_run
 from lethe.certify import recheck
 from lethe.compare import compare as compare_theorems
 from lethe.compare import require_over
-from lethe.comparison import Comparison, Over, Sweep
+from lethe.comparison import Comparison, Sweep
 from lethe.documents import to_json
 from lethe.errors import InputError, LetheError
 from lethe.folders import require_new_folder, write_folder
 from lethe.plan import plan_with_certificate
-from lethe.report.tables import comparison_table, sweep_tables
+from lethe.report.tables import comparison_tables, sweep_tables
 from lethe.run import Run
+from lethe.theorems.base import Theorem
+from lethe.theorems.registry import ALL
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Prove how private a training run's released model is."
 )
 _errors = Console(stderr=True)
 _INTERRUPTED = 130
+_PIPE_WIDTH = 140  # of what is no terminal: nobody sees where its lines end, and names must be found whole
 
 RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run: .yaml or .json.")]
 Delta = Annotated[float, typer.Option("--delta", help="The delta of (epsilon, delta)-DP, in (0, 1).")]
@@ -84,7 +91,7 @@ def certify(
         print(certificate.explain())
         return
     print(replace(certificate, others=()).explain())  # the table below says the same of the others
-    Console().print(comparison_table(comparison))
+    _print_tables(comparison_tables(comparison))
 
 
 @app.command()
@@ -93,45 +100,73 @@ def compare(
     delta: Delta,
     over: Annotated[str | None, typer.Option("--over", help="Vary steps, passes or noise.")] = None,
     values: Annotated[str | None, typer.Option("--values", help="What to set it to, such as 10,20,50; default: a grid around RUN.")] = None,
+    theorems: Annotated[str | None, typer.Option("--theorems", help="Only these, by name, such as composition,feldman-2018.")] = None,
+    applicable: Annotated[bool, typer.Option("--applicable", help="Leave the theorems that are refused out of the table.")] = False,
     as_json: AsJson = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write data, table and plot to this new folder.")] = None,
 ) -> None:
     """Show what every theorem, Lethe's and the published ones, says of RUN, and why it is used or not."""
     if over is None and values is not None:
-        raise InputError("--values: given without --over; they need to be values of something.", remedy="add --over, such as --over steps.")
+        raise InputError("--values needs --over steps, passes or noise.", remedy="add --over, such as --over steps.")
+    if output is not None:
+        require_new_folder(output)
     loaded, numbers = Run.load(run), None if values is None else _numbers(values)
-    quantity = None if over is None else require_over(over)
+    names = ALL if theorems is None else [name.strip() for name in theorems.split(",")]
     if output is None:
-        result = _compared(loaded, delta, quantity, numbers)
+        result = _compared(loaded, delta, over, numbers, names)
     else:
         from lethe.report.comparison_files import comparison_files  # plots need the optional matplotlib
 
-        require_new_folder(output)
-        result = _compared(loaded, delta, quantity, numbers)
+        result = _compared(loaded, delta, over, numbers, names)
         write_folder(output, comparison_files(result))
     if as_json:
         print(to_json(result.to_dict()), end="")
         return
-    console = Console()
     if isinstance(result, Comparison):
-        console.print(comparison_table(result))
+        _print_tables(comparison_tables(result, applicable=applicable))
     else:
-        print(result.title)
-        for table in sweep_tables(result, console.width):
-            console.print(table)
+        _print_tables(sweep_tables(result, _page().width))
     if output is not None:
         print(f"data, table and plot: {output}/")
 
 
-def _compared(run: Run, delta: float, over: Over | None, values: list[float] | None) -> Comparison | Sweep:
-    if over is None:
-        with _errors.status("comparing"):
-            return compare_theorems(run, delta)
-    with Progress(transient=True, console=_errors, disable=not _errors.is_terminal) as bar:
-        task = bar.add_task(f"comparing over {over}", total=None)
-        return compare_theorems(
-            run, delta, over=over, values=values, progress=lambda done, points: bar.update(task, completed=done, total=points)
-        )
+def _compared(
+    run: Run, delta: float, over: str | None, values: list[float] | None, theorems: Sequence[Theorem | str]
+) -> Comparison | Sweep:
+    try:
+        if over is None:
+            with _errors.status("comparing"):
+                return compare_theorems(run, delta, theorems=theorems)
+        quantity = require_over(over)
+        with Progress(transient=True, console=_errors, disable=not _errors.is_terminal) as bar:
+            task = bar.add_task(f"comparing over {over}", total=None)
+
+            def told(done: int, points: int) -> None:
+                bar.update(task, completed=done, total=points)
+
+            return compare_theorems(run, delta, over=quantity, values=values, theorems=theorems, progress=told)
+    except InputError as error:
+        remedy = error.remedy or "see `lethe compare --help`."
+        raise InputError(_as_options(error.what), source=error.source, remedy=_as_options(remedy)) from error
+
+
+def _as_options(text: str) -> str:
+    """What `lethe.compare` says of its arguments, in the words of the command."""
+    text = re.sub(r"^(over|values|theorems|delta):", r"--\1:", text)
+    text = re.sub(r"\bover='(\w+)'", r"--over \1", text)
+    return re.sub(r"\bvalues=\[([^]]*)\]", lambda match: "--values " + match[1].replace(" ", ""), text)
+
+
+def _page() -> Console:
+    """Where tables go: as wide as the terminal, and wide enough for them where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, _PIPE_WIDTH))
+
+
+def _print_tables(tables: Iterable[Table | Text]) -> None:
+    page = _page()
+    for table in tables:
+        page.print(table)
 
 
 def _numbers(text: str) -> list[float]:
@@ -216,14 +251,14 @@ def demo(
     if as_json:
         print(to_json(outcome.to_dict()), end="")
         return
-    Console().print(demo_table(outcome.to_dict()))
+    _print_tables([demo_table(outcome.to_dict())])
     print(outcome.fine_print())
 
 
 @app.command()
 def reproduce(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="What to compute again; without it: what there is.")] = None,
-    listing: Annotated[bool, typer.Option("--list", help="List what can be reproduced.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Say what can be reproduced, or only what NAME is.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write data, table and plot to this new folder.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -233,12 +268,14 @@ def reproduce(
 
     if name is None or listing:
         if output is not None:
+            if name is not None:
+                raise InputError("-o: given with --list, which computes nothing.", remedy="leave --list out.")
             raise InputError("-o: given without anything to reproduce.", remedy=f"name one of {', '.join(REPRODUCTIONS)}.")
-        titles = {known: describe(known) for known in REPRODUCTIONS}
+        titles = {known: describe(known) for known in (REPRODUCTIONS if name is None else [name])}
         if as_json:
             print(to_json(titles), end="")
         else:
-            Console().print(list_table(titles))
+            _print_tables([list_table(titles)])
         return
     make = require_reproduction(name)
 
@@ -258,7 +295,6 @@ def reproduce(
     if as_json:
         print(to_json(result.to_dict()), end="")
         return
-    for table in reproduction_tables(result.to_dict()):
-        Console().print(table)
+    _print_tables(reproduction_tables(result.to_dict(), _page().width))
     print(result.fine_print())
     print(f"data, table and plot: {output}/" if output is not None else f"to write data, table and plot: lethe reproduce {name} -o FOLDER")

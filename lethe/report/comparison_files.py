@@ -26,7 +26,8 @@ def comparison_files(comparison: Comparison | Sweep) -> dict[str, bytes]:
 
 
 def _csv(over: str, pairs: Iterable[tuple[float | None, Row]]) -> str:
-    """An empty epsilon is a theorem that does not apply; one of a row whose `guarantee` is "no" is only a claim."""
+    """An empty epsilon is a theorem that does not apply. A row's `guarantee` is "yes"; "no": its epsilon is only a claim, or there is
+    none; "none": it holds and bounds nothing."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*([over] if over else []), *_COLUMNS])
@@ -37,4 +38,5 @@ def _csv(over: str, pairs: Iterable[tuple[float | None, Row]]) -> str:
 
 def _fields(row: Row) -> list[Any]:
     epsilon = "" if row.epsilon is None else repr(row.epsilon)
-    return [row.theorem, epsilon, row.status, "yes" if row.usable else "no", row.reason, row.covers, " ".join(row.citations)]
+    guarantee = "yes" if row.proves else "none" if row.usable else "no"
+    return [row.theorem, epsilon, row.status, guarantee, row.reason, row.covers, " ".join(row.citations)]

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 from lethe.calculus.shown import shown
+from lethe.comparison import NOT_PRIVATE
 from lethe.errors import MissingExtraError
 
 try:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure  # used directly, without pyplot: no window, no display, no global state
-    from matplotlib.ticker import NullFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 except ImportError as error:
     raise MissingExtraError("plots need matplotlib, which is not installed.", remedy='pip install "lethe-dp[report]"') from error
 
@@ -23,12 +24,12 @@ _PRIVATE, _OPEN = "#2a6f97", "#b0b0b0"
 # Colours of Okabe and Ito, which colour-blind readers can tell apart. What is no guarantee is hollow besides.
 _STATUSES = {
     "used": ("#0072B2", "D", "used: nothing smaller is proved"),
-    "looser": ("#56B4E9", "o", "holds, but looser"),
+    "looser": ("#56B4E9", "o", "holds, no smaller"),
     "dominated": ("#009E73", "o", "holds, never better than another"),
     "proof-gap": ("#E69F00", "s", "NOT a guarantee: gap in the proof"),
-    "one-sided": ("#CC79A7", "<", "NOT a guarantee: one direction only"),
+    "one-sided": ("#CC79A7", "p", "NOT a guarantee: one direction only"),
     "refuted": ("#D55E00", "X", "NOT a guarantee: refuted"),
-    "lower-bound": ("#777777", ">", "NOT a guarantee: a lower bound"),
+    "lower-bound": ("#777777", "v", "NOT a guarantee: a lower bound"),
 }
 _GUARANTEES = ("used", "looser", "dominated")
 _CLAIMED = tuple(status for status in _STATUSES if status not in _GUARANTEES)
@@ -36,6 +37,8 @@ _LINES = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#D55E00", "#8C6D31")
 _DASHES = ("-", "--", "-.")
 _PROVED = "#0072B2"
 _PROPORTION = 1000.0
+_ABOVE = 1e12  # of the largest that is drawn
+_ARROW = 0.035  # of the width of the axes
 _CLAIM: dict[str, Any] = {"color": "#8a8a8a", "linestyle": ":", "linewidth": 1.4, "zorder": 2}
 
 
@@ -87,15 +90,19 @@ def comparison_plot(content: dict[str, Any]) -> bytes:
         label.set_fontweight("bold" if row["ours"] else "normal")
         label.set_color("black" if row["status"] in _GUARANTEES else "#777777")
     axes.set_ylim(-0.7, len(rows) - 0.3)
-    axes.grid(axis="y", color="#eeeeee")
+    axes.grid(color="#eeeeee")
     axes.set_axisbelow(True)
     note = f"; {refused} more do{'es' if refused == 1 else ''} not apply" if refused else ""
     axes.set_xlabel(f"epsilon at delta = {content['delta']:g} (bold: what certify tries{note})")
     for status, (_, marker, meaning) in _STATUSES.items():
-        if any(row["status"] == status for row in rows):
+        if any(row["status"] == status and _drawable(row["epsilon"]) for row in rows):
             axes.plot([], [], marker, label=meaning, **_marks(status))
+    if any(not low <= float(row["epsilon"]) <= high for row in rows):
+        axes.plot([], [], marker=r"$\rightarrow$", color="#444444", markersize=12, linestyle="none", label="off the scale: see the number")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     figure.suptitle(content["title"], fontsize="medium")
+    if best == "inf":
+        _warn(axes)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return _png(figure)
@@ -107,17 +114,26 @@ def sweep_plot(content: dict[str, Any]) -> bytes:
     every = [row["epsilon"] for line in content["lines"] for row in line["rows"]]
     low, high = _window(every, (point["epsilon"] for point in content["certified"]))
 
-    def height(epsilon: float | str | None) -> float:
-        return epsilon if _drawable(epsilon) and low <= epsilon <= high else math.nan
+    def fits(epsilon: float | str | None) -> bool:
+        return _drawable(epsilon) and low <= epsilon <= high
 
-    lines = [line for line in content["lines"] if any(height(row["epsilon"]) > 0 for row in line["rows"])]
-    far = [line for line in content["lines"] if line not in lines and any(_drawable(row["epsilon"]) for row in line["rows"])]
+    def height(epsilon: float | str | None) -> float:
+        """What is too large leaves through the top: the axes cut it off; so does what is infinite."""
+        return _ABOVE * high if epsilon == "inf" else epsilon if _drawable(epsilon) else math.nan
+
+    lines = [line for line in content["lines"] if any(fits(row["epsilon"]) for row in line["rows"])]
+    rest = [line for line in content["lines"] if line not in lines and any(row["epsilon"] is not None for row in line["rows"])]
+    far = [_name(line) for line in rest if any(_drawable(row["epsilon"]) for row in line["rows"])]
+    boundless = [_name(line) for line in rest if all(row["epsilon"] in (None, "inf") for row in line["rows"])]
     figure = Figure(figsize=(11, max(5.0, 0.24 * len(lines) + 1.5)), layout="constrained")
     axes = figure.add_subplot()
     axes.set_yscale("log")
+    axes.set_ylim(low / (high / low) ** 0.05 / 1.1, high * (high / low) ** 0.05 * 1.1)
     if max(values) >= 3 * min(values):
         axes.set_xscale("log")
         _plain_numbers(axes.xaxis, min(values), max(values))
+    elif content["over"] != "noise":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     ends: list[_End] = []
     looks = _looks(lines)
     for line, look in zip(lines, looks, strict=True):
@@ -126,9 +142,14 @@ def sweep_plot(content: dict[str, Any]) -> bytes:
         for part, style in ((_GUARANTEES, look), (_CLAIMED, _CLAIM)):
             heights = [height(row["epsilon"]) if row["status"] in part else math.nan for row in rows]
             axes.plot(values, heights, **style, marker="o", markersize=3)
-        last = max(place for place, row in enumerate(rows) if height(row["epsilon"]) > 0)
+        last = max(place for place, row in enumerate(rows) if fits(row["epsilon"]))
         claims = rows[last]["status"] in _CLAIMED
-        ends.append(_End(values[last], rows[last]["epsilon"], _name(line), (_CLAIM if claims else look)["color"], rows[last]["ours"]))
+        name = (
+            f"{_name(line)}, off the scale elsewhere"
+            if any(height(row["epsilon"]) > 0 and not fits(row["epsilon"]) for row in rows)
+            else _name(line)
+        )
+        ends.append(_End(values[last], rows[last]["epsilon"], name, (_CLAIM if claims else look)["color"], rows[last]["ours"]))
     proved = [height(point["epsilon"]) for point in content["certified"]]
     axes.plot(values, proved, color=_PROVED, alpha=0.18, linewidth=9, solid_capstyle="round", zorder=1)
     if content["own"] is not None and min(values) <= content["own"] <= max(values):
@@ -136,16 +157,24 @@ def sweep_plot(content: dict[str, Any]) -> bytes:
         axes.annotate("the run", (content["own"], 1.01), xycoords=("data", "axes fraction"), ha="center", fontsize="small")
     _label_ends(axes, ends)
     _plain_numbers(axes.yaxis, *axes.get_ylim())
-    axes.set_xlabel(content["axis"] + (f"\noff the scale: {', '.join(map(_name, far))}" if far else ""))
+    open_values = [f"{value:g}" for value, point in zip(values, content["certified"], strict=True) if point["epsilon"] == "inf"]
+    notes = [f"{what}: {', '.join(names)}" for what, names in (("off the scale", far), ("no bound", boundless)) if names]
+    notes += [f"NOT PRIVATE, nothing is proved, at {', '.join(open_values)}"] if 0 < len(open_values) < len(values) else []
+    axes.set_xlabel("\n".join([content["axis"], *notes]), wrap=True)
     axes.set_ylabel(f"epsilon at delta = {content['delta']:g}")
-    figure.suptitle(
-        f"{content['title']}\nthick: what certify tries; shaded: the smallest epsilon that is proved; grey and dotted: NOT a guarantee",
-        fontsize="medium",
-    )
+    meaning = "thick: what certify tries; shaded: the smallest epsilon that is proved; grey and dotted: NOT a guarantee"
+    figure.suptitle(f"{content['title']}\n{meaning}", fontsize="medium")
+    if len(open_values) == len(values):
+        _warn(axes)
     axes.grid(color="#eeeeee")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return _png(figure)
+
+
+def _warn(axes: Axes) -> None:
+    """Above the axes: a plot of nothing but arrows, or of nothing at all, must not look like good news."""
+    axes.set_title(NOT_PRIVATE, fontsize="medium", color="#B00000", fontweight="bold", pad=18)
 
 
 def _window(epsilons: Iterable[float | str | None], proved: Iterable[float | str | None]) -> tuple[float, float]:
@@ -159,16 +188,20 @@ def _window(epsilons: Iterable[float | str | None], proved: Iterable[float | str
 
 
 def _dot(axes: Axes, row: dict[str, Any], place: int, low: float, high: float) -> None:
-    """One theorem's epsilon with its number; what lies outside `low` to `high` is drawn beside it, with an arrow."""
+    """One theorem's epsilon with its number; what lies outside `low` to `high` is no dot but an arrow at that edge."""
     epsilon, status = float(row["epsilon"]), row["status"]
-    left, right = axes.get_xlim()
-    where = math.sqrt(left * low) if epsilon < low else math.sqrt(right * high) if epsilon > high else epsilon
-    axes.plot(where, place, _STATUSES[status][1], **_marks(status))
     number = "no bound" if epsilon == math.inf else shown(epsilon)
     text = number if status in _GUARANTEES else f"({number})"
-    text = f"← {text}" if epsilon < low else f"{text} →" if epsilon > high else text
-    weight = "bold" if status == "used" else "normal"
-    axes.annotate(text, (where, place), xytext=(9, 0), textcoords="offset points", va="center", fontsize="small", fontweight=weight)
+    look: dict[str, Any] = {"va": "center", "fontsize": "small", "fontweight": "bold" if status == "used" else "normal"}
+    if low <= epsilon <= high:
+        axes.plot(epsilon, place, _STATUSES[status][1], **_marks(status))
+        axes.annotate(text, (epsilon, place), xytext=(9, 0), textcoords="offset points", **look)
+        return
+    tip, tail, side = (1.0, 1.0 - _ARROW, "right") if epsilon > high else (0.0, _ARROW, "left")
+    arrow = {"arrowstyle": "-|>", "color": _STATUSES[status][0], "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
+    across = axes.get_yaxis_transform()  # a part of the width, and a place among the lines
+    axes.annotate("", (tip, place), xytext=(tail, place), xycoords=across, textcoords=across, arrowprops=arrow)
+    axes.annotate(f" {text} ", (tail, place), xycoords=across, ha=side, **look)
 
 
 def _marks(status: str) -> dict[str, Any]:
@@ -229,9 +262,15 @@ def _label_ends(axes: Axes, ends: Sequence[_End]) -> None:
 
 
 def _plain_numbers(axis: Axis, low: float, high: float) -> None:
-    """10 instead of 10^1 along a logarithmic axis; the ticks between powers of ten only where there is room for their numbers."""
+    """10 instead of 10^1 along a logarithmic axis, and as many numbers as there is room for."""
     axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter("{x:g}" if high <= 20 * low else NullFormatter())
+    if high <= 3 * low:
+        axis.set_major_locator(MaxNLocator(6))
+        axis.set_minor_locator(NullLocator())
+        return
+    axis.set_minor_locator(LogLocator(subs=(2, 3, 5, 7) if high <= 20 * low else (2, 5)))
+    axis.set_minor_formatter("{x:g}" if high <= 1e4 * low else NullFormatter())
+    axis.set_tick_params(which="minor", labelsize="small")
 
 
 def _drawable(epsilon: float | str | None) -> TypeGuard[float]:

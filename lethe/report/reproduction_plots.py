@@ -153,12 +153,15 @@ def _dots(content: dict[str, Any]) -> bytes:
     axes.set_xlabel("ε at δ = 1e-5" if quantity == "epsilon" else "μ")
     axes.plot([], [], "o", markersize=11, markerfacecolor="none", color=_PUBLISHED, label="published (the number)")
     axes.plot([], [], "o", markersize=5, color=_PUBLISHED, label="computed again, same accounting")
-    for key, colour, marker, label in (
-        ("last_iterate", _OURS, "D", "ours, last iterate only"),
-        ("shuffled_once", _SHUFFLED, "<", "ours, order shuffled once and secret"),
-    ):
-        if any(row[key] is not None for row in rows):
-            axes.plot([], [], marker, markersize=7, color=colour, label=label)
+    ours = (
+        ("last_iterate", _OURS, "D", "ours where smaller, last iterate only"),
+        ("shuffled_once", _SHUFFLED, "<", "ours where smaller, order shuffled once and secret"),
+    )
+    drawn = [entry for entry in ours if any(row[entry[0]] is not None for row in rows)]
+    for _, colour, marker, label in drawn:
+        axes.plot([], [], marker, markersize=7, color=colour, label=label)
+    if not drawn:
+        axes.plot([], [], linestyle="none", label="ours: nowhere smaller, so not drawn")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     figure.suptitle(content["title"], fontsize="medium")
     _clear(axes)

@@ -11,39 +11,50 @@ from rich.table import Table
 from lethe.calculus.shown import shown
 
 _MOST_POINTS = 5
+_NUMBER, _GAP = 8, 2  # characters of "(2.6e+04" and between columns
 _DIGITS = 6  # of the published numbers
+_LABELS = ("algorithm", "run", "method")
 _CLAIM = "in parentheses: as printed, which is false"
+_ROUNDED = "rdp_over_alpha to the nearest, epsilon rounded up"
+_NEAREST = "published, recomputed: to the nearest; last_iterate, shuffled_once: rounded up"
 
 
-def reproduction_tables(content: dict[str, Any]) -> list[Table]:
-    """A reproduction's numbers: one line a curve and a column for some numbers of steps, or one line a published number."""
-    return _curves(content) if content["shape"] == "panels" else [_pairs(content)]
+def reproduction_tables(content: dict[str, Any], width: int = 140) -> list[Table]:
+    """A reproduction's numbers: one line a curve and a column for some numbers of steps, or one line a published number.
+
+    Labels stand whole, however narrow the page is: where `width` is short, there are fewer numbers of steps, or no differences.
+    """
+    return _curves(content, width) if content["shape"] == "panels" else [_pairs(content, width)]
 
 
 def list_table(titles: dict[str, str]) -> Table:
     """What can be reproduced."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("name", no_wrap=True)
+    table.add_column("name", no_wrap=True, overflow="ignore")
     table.add_column("what it is", overflow="fold")
     for name, title in titles.items():
         table.add_row(escape(name), escape(title))
     return table
 
 
-def _curves(content: dict[str, Any]) -> list[Table]:
+def _curves(content: dict[str, Any], width: int) -> list[Table]:
     tables: list[Table] = []
     for panel in dict.fromkeys(row["panel"] for row in content["rows"]):
         rows = [row for row in content["rows"] if row["panel"] == panel]
-        steps = _spread(sorted({row["steps"] for row in rows}))
         lines: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
             lines.setdefault(row["curve"], []).append(row)
+        every = sorted({row["steps"] for row in rows})
+        last = f"epsilon at {every[-1]}"
+        room = width - max(map(len, lines)) - len(last) - 2 * _GAP
+        steps = _spread(every, max(2, min(_MOST_POINTS, room // (_NUMBER + _GAP))))
         claims = any(row["standing"] == "refuted" for row in rows)
-        table = Table(title=f"{panel}: RDP bound / alpha, and epsilon", caption=_CLAIM if claims else None)
-        table.add_column("curve", overflow="fold")
+        table = _table(f"{panel}: rdp_over_alpha after that many steps, and epsilon")
+        table.caption = f"{_ROUNDED}\n{_CLAIM}" if claims else _ROUNDED
+        table.add_column("curve", no_wrap=True, overflow="ignore")
         for step in steps:
-            table.add_column(f"T = {step:g}", justify="right", no_wrap=True)
-        table.add_column("epsilon, last T", justify="right", no_wrap=True)
+            table.add_column(str(step), justify="right", no_wrap=True)
+        table.add_column(last, justify="right", no_wrap=True)
         for name, line in sorted(lines.items(), key=lambda pair: -_last(pair[1])["rdp_over_alpha"]):
             cells = [f"{row['rdp_over_alpha']:.4g}" for step in steps for row in line if row["steps"] == step]
             cells.append(shown(_last(line)["epsilon"]))
@@ -54,37 +65,53 @@ def _curves(content: dict[str, Any]) -> list[Table]:
     return tables
 
 
-def _pairs(content: dict[str, Any]) -> Table:
+def _pairs(content: dict[str, Any], width: int) -> Table:
+    """Columns are called as in the data. A narrow page stacks the labels and leaves out the differences."""
     rows = content["rows"]
-    table = Table(title=escape(content["title"]), box=SIMPLE_HEAD, pad_edge=False)
-    by_passes = any(row["passes"] is not None for row in rows)
-    shuffled = any(row["shuffled_once"] is not None for row in rows)
-    for name in ("algorithm", "run", "accounting"):
-        table.add_column(name, overflow="fold")
-    for name in ("passes" if by_passes else "steps", "published", "recomputed", "difference", "last iterate"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if shuffled:
-        table.add_column("shuffled once", justify="right", no_wrap=True)
+    by = "passes" if any(row["passes"] is not None for row in rows) else "steps"
+    ours = [name for name in ("last_iterate", "shuffled_once") if any(row[name] is not None for row in rows)]
+    numbers = [by, "published", "recomputed", "relative_difference", *ours]
+    labels = [max(len(name), *(len(row[name]) for row in rows)) for name in _LABELS]
+    narrow = sum(labels) + sum(map(len, numbers)) + _GAP * (len(labels) + len(numbers)) > width
+    table = _table(content["title"])
+    if narrow:
+        numbers.remove("relative_difference")
+        table.add_column("algorithm, run\nmethod", no_wrap=True, overflow="ignore")
+    else:
+        for name in _LABELS:
+            table.add_column(name, no_wrap=True, overflow="ignore")
+    for name in numbers:
+        table.add_column(name.replace("_", "_\n") if narrow else name, justify="right", no_wrap=True)
     for place, row in enumerate(rows):
-        cells = [row["algorithm"], row["run"], row["method"], str(row["passes"] if by_passes else row["steps"])]
-        cells += [_digits(row["published"]), _digits(row["recomputed"]), f"{row['relative_difference']:+.1e}"]
-        cells += [_digits(row["last_iterate"]), *([_digits(row["shuffled_once"])] if shuffled else [])]
+        words = [row[name] for name in _LABELS]
+        cells = [f"{words[0]}, {words[1]}\n{words[2]}"] if narrow else words
+        cells += [_written(name, row[name]) for name in numbers]
         last = place + 1 == len(rows) or rows[place + 1]["steps"] != row["steps"]
         table.add_row(*map(escape, cells), end_section=last)
+    notes = [_NEAREST] if ours else []
+    table.caption = "\n".join([*notes, "too narrow a page for relative_difference"] if narrow else notes) or None
     return table
 
 
-def _digits(value: float | None) -> str:
-    """To the nearest, as what is published is: the two are compared here."""
-    return "" if value is None else f"{value:.{_DIGITS}g}"
+def _table(title: str) -> Table:
+    return Table(title=escape(title), box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+
+
+def _written(name: str, value: float | None) -> str:
+    """What is compared with a published number is rounded as that is, to the nearest; our own guarantees are rounded up."""
+    if value is None:
+        return ""
+    if name == "relative_difference":
+        return f"{value:+.1e}"
+    return shown(value, _DIGITS) if name in ("last_iterate", "shuffled_once") else f"{value:.{_DIGITS}g}"
 
 
 def _last(line: list[dict[str, Any]]) -> dict[str, Any]:
     return max(line, key=lambda row: row["steps"])
 
 
-def _spread(steps: list[int]) -> list[int]:
+def _spread(steps: list[int], most: int) -> list[int]:
     """A few of them, the first and the last among them, even in number."""
-    if len(steps) <= _MOST_POINTS:
+    if len(steps) <= most:
         return steps
-    return [steps[round(place * (len(steps) - 1) / (_MOST_POINTS - 1))] for place in range(_MOST_POINTS)]
+    return [steps[round(place * (len(steps) - 1) / (most - 1))] for place in range(most)]

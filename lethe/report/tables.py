@@ -7,65 +7,83 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from lethe.calculus.shown import shown
-from lethe.comparison import Comparison, Row, Sweep
+from lethe.comparison import NOT_PRIVATE, Comparison, Row, Sweep
 
 _CLAIM_STYLES = {"refuted": "red", "one-sided": "red", "proof-gap": "yellow", "lower-bound": "yellow"}
 _CLAIMS = "in parentheses: a claim, not a guarantee"
-_PROVED = "smallest proved"
+_PROVED, _BY = "smallest proved", "proved by"
 _VALUE_WIDTH = 11  # "(0.00123)" between two spaces
 
 
-def comparison_table(comparison: Comparison) -> Table:
-    """One line a theorem: the one used, those that hold, those that only claim; then those refused, a reason for each group of them."""
-    table = Table(title=escape(comparison.title), caption=_CLAIMS if any(_claims(row) for row in comparison.rows) else None)
-    table.add_column("theorem", overflow="fold")
-    table.add_column("epsilon", justify="right", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    table.add_column("why", overflow="fold")
-    before: Row | None = None
-    for row in comparison.rows:
-        if row.epsilon is None:
-            continue
-        if before is not None and before.usable != row.usable:
-            table.add_section()
-        before = row
-        status = f"[{_CLAIM_STYLES[row.status]}]{row.status}[/]" if _claims(row) else row.status
-        table.add_row(escape(row.theorem), row.shown(), status, escape(row.reason), style="bold" if row.status == "used" else "")
+def comparison_tables(comparison: Comparison, *, applicable: bool = False) -> list[Table | Text]:
+    """What the theorems say: a line for the one used, those that hold, those that only claim; then those refused, grouped by the reason.
+
+    Args:
+        comparison: what is shown.
+        applicable: leave out those refused.
+    """
+    said = [row for row in comparison.rows if row.epsilon is not None]
+    notes = [] if said[0].proves else [NOT_PRIVATE]
+    notes += [_CLAIMS] if any(_claims(row) for row in said) else []
     refused: dict[str, list[str]] = {}
     for row in comparison.rows:
         if row.epsilon is None:
             refused.setdefault(row.reason, []).append(row.theorem)
+    hidden = sum(map(len, refused.values())) if applicable else 0
+    notes += [f"{hidden} more do{'es' if hidden == 1 else ''} not apply"] if hidden else []
+    # Names stand whole, however narrow the page: people search for them. What gives way is the reason.
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("theorem", no_wrap=True, overflow="ignore")
+    table.add_column("epsilon", justify="right", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for row, after in zip(said, [*said[1:], None], strict=True):
+        status = f"[{_CLAIM_STYLES[row.status]}]{row.status}[/]" if _claims(row) else row.standing
+        last = after is not None and after.usable != row.usable
+        style = "bold" if row.status == "used" else ""
+        table.add_row(escape(row.theorem), row.shown(), status, escape(row.reason), style=style, end_section=last)
+    page: list[Table | Text] = [Text(comparison.title), table, *map(Text, notes)]
+    if applicable or not refused:
+        return page
+    reasons = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    reasons.add_column("refused", no_wrap=True, overflow="ignore")
+    reasons.add_column("the hypothesis that fails", overflow="fold")
     for reason, names in refused.items():
-        table.add_section()
-        table.add_row(escape("\n".join(names)), "-", "refused", escape(reason), style="dim")
-    return table
+        reasons.add_row(escape("\n".join(names)), escape(reason), end_section=True)
+    return [*page, reasons]
 
 
-def sweep_tables(sweep: Sweep, width: int = 100) -> list[Table]:
+def sweep_tables(sweep: Sweep, width: int = 100) -> list[Table | Text]:
     """One line a theorem that says anything, one column a value; several tables where the values do not fit side by side in `width`."""
     lines = sorted((line for line in sweep.lines if any(row.epsilon is not None for row in line)), key=_line_rank)
-    silent = len(sweep.lines) - len(lines)
-    notes = [f"{silent} more do{'es' if silent == 1 else ''} not apply at any of these values"] if silent else []
-    if any(_claims(row) for line in lines for row in line):
-        notes.append(_CLAIMS)
+    used = dict.fromkeys(row.theorem for row in sweep.certified if row.proves)
+    letters = dict(zip(used, _letters(len(used)), strict=True))
     names = max(len(name) for name in (sweep.axis, _PROVED, *(line[0].theorem for line in lines)))
     across = max(1, (width - names) // _VALUE_WIDTH)
     across = -(-len(sweep.values) // -(-len(sweep.values) // across))  # the same number in each table, but for the last
-    tables: list[Table] = []
+    page: list[Table | Text] = [Text(sweep.title)]
     for first in range(0, len(sweep.values), across):
         part = slice(first, first + across)
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        table.add_column(sweep.axis, overflow="fold", min_width=names)
+        table.add_column(sweep.axis, overflow="ignore", no_wrap=True, min_width=names)
         for value in sweep.values[part]:
             table.add_column(f"{value:g}" if isinstance(value, float) else str(value), justify="right", no_wrap=True)
-        table.add_row(_PROVED, *map(_cell, sweep.certified[part]), end_section=True)
+        certified = sweep.certified[part]
+        table.add_row(_PROVED, *map(_cell, certified))
+        table.add_row(_BY, *(letters[row.theorem] if row.proves else "nothing" for row in certified), end_section=True)
         for line in lines:
             table.add_row(escape(line[0].theorem), *map(_cell, line[part]))
-        tables.append(table)
-    tables[-1].caption = "; ".join(notes) or None
-    return tables
+        page.append(table)
+    by = [f"{_BY}: {', '.join(f'{letter} = {name}' for name, letter in letters.items())}"] if letters else []
+    return [*page, *map(Text, (*by, *sweep.notes))]
+
+
+def _letters(count: int) -> list[str]:
+    """a to z, then a1 to z1 and so on: a theorem's name is wider than a number."""
+    return [chr(ord("a") + place % 26) + (str(place // 26) if place >= 26 else "") for place in range(count)]
 
 
 def demo_table(content: dict[str, Any]) -> Table:

@@ -54,7 +54,7 @@ _METHODS = {
     "prior RDP (full batch, YS22/CYS21-type)": "prior RDP",
 }
 _NOTES = (
-    "published: what the authors' code gives, kept to six digits; its tables round to two decimals.",
+    "published: what the authors' code prints, to six digits; the paper rounds it to two decimals.",
     "recomputed: the same accounting, by certify where recomputed_by names one of its theorems. last_iterate: the smallest that Lethe "
     "proves of the same run if only its last iterate is released, left out where it is no smaller than recomputed.",
 )

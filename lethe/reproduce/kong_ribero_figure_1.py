@@ -46,8 +46,8 @@ _NOTES = (
     "The values of m, M and Q, and what the curves of the published figure are called, stand in its legend, which is part of a picture "
     "and could not be read. Chosen here: m = M (the case of gradients that are M-Lipschitz) = 1e2, 1e3, 1e4 on the left; "
     "Q = C, 3C, 10C and M = 1e3, 1e4 on the right.",
-    "RDP bound / alpha is rho of epsilon(alpha) = rho alpha; ours is a Gaussian mechanism of mu, whose rho is mu^2/2. Epsilon is at "
-    "delta = 1e-5: of ours by the exact conversion of mu, of the others by the best conversion of rho.",
+    "rdp_over_alpha, the RDP bound / alpha, is rho of epsilon(alpha) = rho alpha; ours is a Gaussian mechanism of mu, whose rho is "
+    "mu^2/2. Epsilon is at delta = 1e-5: of ours by the exact conversion of mu, of the others by the best conversion of rho.",
     "RDP composition is read as 2T (lambda C/(b sigma))^2, a record counted at every step; composition over disjoint batches counts it "
     "once a pass. The caption has the constant of neither.",
     "Local DP and PABI are drawn twice: with the constant that holds for one record swapped, and, dotted, as Table 2 of the paper prints "
