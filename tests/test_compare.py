@@ -326,8 +326,8 @@ def _figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures drawn from now on."""
     plots = pytest.importorskip("lethe.report.plots")
     drawn: list[Any] = []
-    draw = plots._png
-    monkeypatch.setattr(plots, "_png", lambda figure: (drawn.append(figure), draw(figure))[1])
+    draw = plots.png
+    monkeypatch.setattr(plots, "png", lambda figure: (drawn.append(figure), draw(figure))[1])
     return drawn
 
 

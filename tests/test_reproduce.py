@@ -244,7 +244,7 @@ def test_the_ratios_on_the_page() -> None:
 def test_the_legend_says_where_ours_is_not_drawn(monkeypatch: pytest.MonkeyPatch, tables: dict[str, Reproduction]) -> None:
     plots = pytest.importorskip("lethe.report.reproduction_plots")
     figures = []
-    monkeypatch.setattr(plots, "_png", lambda figure: (figures.append(figure), b"")[1])
+    monkeypatch.setattr(plots, "png", lambda figure: (figures.append(figure), b"")[1])
     for name, label in (("bok-table-4", "ours where smaller"), ("bok-table-7", "ours: nowhere smaller")):
         plots.reproduction_plot(tables[name].to_dict())
         assert any(text.get_text().startswith(label) for text in figures[-1].legends[0].get_texts())

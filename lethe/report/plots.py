@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 from lethe.calculus.shown import shown
 from lethe.comparison import NOT_PRIVATE
-from lethe.errors import MissingExtraError
-
-try:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.figure import Figure  # used directly, without pyplot: no window, no display, no global state
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
-except ImportError as error:
-    raise MissingExtraError("plots need matplotlib, which is not installed.", remedy='pip install "lethe-dp[report]"') from error
+from lethe.report.drawing import (
+    Axes,
+    Axis,
+    End,
+    Figure,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+    clear,
+    label_ends,
+    open_sides,
+    png,
+)
 
 _PRIVATE, _OPEN = "#2a6f97", "#b0b0b0"
 
@@ -42,16 +46,6 @@ _ARROW = 0.035  # of the width of the axes
 _CLAIM: dict[str, Any] = {"color": "#8a8a8a", "linestyle": ":", "linewidth": 1.4, "zorder": 2}
 
 
-class _End(NamedTuple):
-    """Where a line ends, and what is written there."""
-
-    where: float
-    height: float
-    name: str
-    colour: str
-    ours: bool
-
-
 def demo_plot(content: dict[str, Any]) -> bytes:
     """The demo's table as bars: mean test accuracy, with a mark for every seed."""
     rows = content["rows"][::-1]
@@ -65,9 +59,8 @@ def demo_plot(content: dict[str, Any]) -> bytes:
     axes.set_xlim(0, 1)
     axes.set_xlabel("test accuracy: mean (bar) and each seed (mark)")
     axes.set_title(content["title"], fontsize="medium", loc="right")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return _png(figure)
+    open_sides(axes)
+    return png(figure)
 
 
 def comparison_plot(content: dict[str, Any]) -> bytes:
@@ -90,8 +83,7 @@ def comparison_plot(content: dict[str, Any]) -> bytes:
         label.set_fontweight("bold" if row["ours"] else "normal")
         label.set_color("black" if row["status"] in _GUARANTEES else "#777777")
     axes.set_ylim(-0.7, len(rows) - 0.3)
-    axes.grid(color="#eeeeee")
-    axes.set_axisbelow(True)
+    clear(axes)
     note = f"; {refused} more do{'es' if refused == 1 else ''} not apply" if refused else ""
     axes.set_xlabel(f"epsilon at delta = {content['delta']:g} (bold: what certify tries{note})")
     for status, (_, marker, meaning) in _STATUSES.items():
@@ -103,9 +95,8 @@ def comparison_plot(content: dict[str, Any]) -> bytes:
     figure.suptitle(content["title"], fontsize="medium")
     if best == "inf":
         _warn(axes)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return _png(figure)
+    open_sides(axes)
+    return png(figure)
 
 
 def sweep_plot(content: dict[str, Any]) -> bytes:
@@ -134,7 +125,7 @@ def sweep_plot(content: dict[str, Any]) -> bytes:
         _plain_numbers(axes.xaxis, min(values), max(values))
     elif content["over"] != "noise":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ends: list[_End] = []
+    ends: list[End] = []
     looks = _looks(lines)
     for line, look in zip(lines, looks, strict=True):
         rows = line["rows"]
@@ -144,18 +135,16 @@ def sweep_plot(content: dict[str, Any]) -> bytes:
             axes.plot(values, heights, **style, marker="o", markersize=3)
         last = max(place for place, row in enumerate(rows) if fits(row["epsilon"]))
         claims = rows[last]["status"] in _CLAIMED
-        name = (
-            f"{_name(line)}, off the scale elsewhere"
-            if any(height(row["epsilon"]) > 0 and not fits(row["epsilon"]) for row in rows)
-            else _name(line)
-        )
-        ends.append(_End(values[last], rows[last]["epsilon"], name, (_CLAIM if claims else look)["color"], rows[last]["ours"]))
+        name = _name({**line, "rows": rows[: last + 1]})  # with the status that it has where its name stands
+        if any(height(row["epsilon"]) > 0 and not fits(row["epsilon"]) for row in rows):
+            name += ", off the scale elsewhere"
+        ends.append(End(values[last], rows[last]["epsilon"], name, (_CLAIM if claims else look)["color"], rows[last]["ours"]))
     proved = [height(point["epsilon"]) for point in content["certified"]]
     axes.plot(values, proved, color=_PROVED, alpha=0.18, linewidth=9, solid_capstyle="round", zorder=1)
     if content["own"] is not None and min(values) <= content["own"] <= max(values):
         axes.axvline(content["own"], color="#444444", linewidth=0.8, zorder=0)
         axes.annotate("the run", (content["own"], 1.01), xycoords=("data", "axes fraction"), ha="center", fontsize="small")
-    _label_ends(axes, ends)
+    label_ends(axes, ends)
     _plain_numbers(axes.yaxis, *axes.get_ylim())
     open_values = [f"{value:g}" for value, point in zip(values, content["certified"], strict=True) if point["epsilon"] == "inf"]
     notes = [f"{what}: {', '.join(names)}" for what, names in (("off the scale", far), ("no bound", boundless)) if names]
@@ -167,9 +156,8 @@ def sweep_plot(content: dict[str, Any]) -> bytes:
     if len(open_values) == len(values):
         _warn(axes)
     axes.grid(color="#eeeeee")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return _png(figure)
+    open_sides(axes)
+    return png(figure)
 
 
 def _warn(axes: Axes) -> None:
@@ -233,34 +221,6 @@ def _name(line: dict[str, Any]) -> str:
     return f"{line['theorem']} ({status})" if status in _CLAIMED else line["theorem"]
 
 
-def _label_ends(axes: Axes, ends: Sequence[_End]) -> None:
-    """Names in the right margin, spread so that none covers another, each tied to the end of its line."""
-    if not ends:
-        return
-    bottom, top = (math.log(limit) for limit in axes.get_ylim())
-    gap = min(0.045, 1.0 / len(ends))
-    ordered = sorted(ends, key=lambda end: end.height)
-    places = [(math.log(end.height) - bottom) / (top - bottom) for end in ordered]
-    for index in range(1, len(places)):
-        places[index] = max(places[index], places[index - 1] + gap)
-    places[-1] = min(places[-1], 1.0)
-    for index in reversed(range(len(places) - 1)):
-        places[index] = min(places[index], places[index + 1] - gap)
-    for end, place in zip(ordered, places, strict=True):
-        axes.annotate(
-            end.name,
-            (end.where, end.height),
-            xytext=(1.04, place),
-            textcoords="axes fraction",
-            va="center",
-            fontsize="small",
-            color=end.colour,
-            fontweight="bold" if end.ours else "normal",
-            arrowprops={"arrowstyle": "-", "color": end.colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)},
-            annotation_clip=False,
-        )
-
-
 def _plain_numbers(axis: Axis, low: float, high: float) -> None:
     """10 instead of 10^1 along a logarithmic axis, and as many numbers as there is room for."""
     axis.set_major_formatter("{x:g}")
@@ -276,9 +236,3 @@ def _plain_numbers(axis: Axis, low: float, high: float) -> None:
 def _drawable(epsilon: float | str | None) -> TypeGuard[float]:
     """Whether a logarithmic axis has a place for it."""
     return isinstance(epsilon, float) and epsilon > 0
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150)
-    return buffer.getvalue()

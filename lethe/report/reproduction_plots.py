@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from lethe.errors import MissingExtraError
-
-try:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullFormatter
-except ImportError as error:
-    raise MissingExtraError("plots need matplotlib, which is not installed.", remedy='pip install "lethe-dp[report]"') from error
+from lethe.report.drawing import End, Figure, LogLocator, NullFormatter, clear, label_ends, png
 
 # Colours of Okabe and Ito, which colour-blind readers can tell apart; dashes and markers say the same once more.
 _SETTINGS = ("#0072B2", "#009E73", "#D55E00")
@@ -25,16 +17,6 @@ _METHODS = {
     "Bok et al. as RDP": ("#009E73", "--"),
     "Bok et al. (exact)": ("#0072B2", "-"),
 }
-
-
-class _End(NamedTuple):
-    """Where a line ends, and what is written there."""
-
-    where: float
-    height: float
-    name: str
-    colour: str
-    bold: bool
 
 
 def reproduction_plot(content: dict[str, Any]) -> bytes:
@@ -55,23 +37,23 @@ def _panels(content: dict[str, Any]) -> bytes:
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_ylim(min(every) / 1.5, max(every) * 1.5)
-        ends: list[_End] = []
+        ends: list[End] = []
         looks = _looks([line[0] for line in lines.values()])
         for (name, line), look in zip(lines.items(), looks, strict=True):
             axes.plot([row["steps"] for row in line], [row["rdp_over_alpha"] for row in line], marker="o", markersize=2.5, **look)
             last, refuted = line[-1], line[0]["standing"] == "refuted"
             label = f"{name} (false)" if refuted else name
-            ends.append(_End(last["steps"], last["rdp_over_alpha"], label, look["color"], last["ours"]))
-        _label_ends(axes, ends)
+            ends.append(End(last["steps"], last["rdp_over_alpha"], label, look["color"], last["ours"]))
+        label_ends(axes, ends)
         axes.set_title(panel, fontsize="medium")
         axes.set_xlabel("number of iterations T")
         axes.set_ylabel("RDP bound / α")
-        _clear(axes)
+        clear(axes)
     figure.suptitle(
         f"{content['title']}\nthick: ours; dashed: published, for the run of the same colour; grey, dotted: printed, but false as stated",
         fontsize="medium",
     )
-    return _png(figure)
+    return png(figure)
 
 
 def _looks(firsts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -101,7 +83,7 @@ def _curves(content: dict[str, Any]) -> bytes:
     figure = Figure(figsize=(8.5, 5.2), layout="constrained")
     axes = figure.add_subplot()
     axes.set_xscale("log")
-    ends: list[_End] = []
+    ends: list[End] = []
     for method in dict.fromkeys(row["method"] for row in rows):
         line = [row for row in rows if row["method"] == method]
         colour, dash = _METHODS[method]
@@ -109,20 +91,20 @@ def _curves(content: dict[str, Any]) -> bytes:
         bold = "exact" in method
         axes.plot(steps, [row["recomputed"] for row in line], color=colour, linestyle=dash, linewidth=3.0 if bold else 1.6)
         axes.plot(steps, [row["published"] for row in line], "o", markersize=8, markerfacecolor="none", color=_PUBLISHED)
-        ends.append(_End(steps[-1], line[-1]["recomputed"], f"{method}, and ours" if bold else method, colour, bold))
+        ends.append(End(steps[-1], line[-1]["recomputed"], f"{method}, and ours" if bold else method, colour, bold))
     axes.plot([], [], "o", markersize=8, markerfacecolor="none", color=_PUBLISHED, label="published")
     axes.plot([], [], "-", color=_BASELINE, label="lines: computed again")
     axes.legend(loc="upper left", frameon=False, fontsize="small")
     axes.set_ylim(bottom=0)
-    _label_ends(axes, ends)
+    label_ends(axes, ends)
     every = sorted({row["steps"] for row in rows})
     axes.set_xticks(every, [f"{step:g}" for step in every])
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("iterations t")
     axes.set_ylabel("privacy ε")
     figure.suptitle(content["title"], fontsize="medium")
-    _clear(axes)
-    return _png(figure)
+    clear(axes)
+    return png(figure)
 
 
 def _dots(content: dict[str, Any]) -> bytes:
@@ -164,50 +146,10 @@ def _dots(content: dict[str, Any]) -> bytes:
         axes.plot([], [], linestyle="none", label="ours: nowhere smaller, so not drawn")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     figure.suptitle(content["title"], fontsize="medium")
-    _clear(axes)
-    return _png(figure)
+    clear(axes)
+    return png(figure)
 
 
 def _row_name(row: dict[str, Any]) -> str:
     length = f"t = {row['steps']}" if row["passes"] is None else f"E = {row['passes']}"
     return f"{length}, {row['algorithm']}, {row['run']}: {row['method']}".replace("lambda", "λ")
-
-
-def _label_ends(axes: Axes, ends: Sequence[_End]) -> None:
-    """Names in the right margin, spread so that none covers another, each tied to the end of its line."""
-    scale = axes.transData.transform
-    bottom, top = axes.transAxes.transform([(0, 0), (0, 1)])[:, 1]
-    ordered = sorted(ends, key=lambda end: end.height)
-    places = [float((scale((end.where, end.height))[1] - bottom) / (top - bottom)) for end in ordered]
-    gap = min(0.048, 1.0 / len(ends))
-    for index in range(1, len(places)):
-        places[index] = max(places[index], places[index - 1] + gap)
-    places[-1] = min(places[-1], 1.0)
-    for index in reversed(range(len(places) - 1)):
-        places[index] = min(places[index], places[index + 1] - gap)
-    for end, place in zip(ordered, places, strict=True):
-        axes.annotate(
-            end.name,
-            (end.where, end.height),
-            xytext=(1.03, place),
-            textcoords="axes fraction",
-            va="center",
-            fontsize="small",
-            color=end.colour,
-            fontweight="bold" if end.bold else "normal",
-            arrowprops={"arrowstyle": "-", "color": end.colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)},
-            annotation_clip=False,
-        )
-
-
-def _clear(axes: Axes) -> None:
-    axes.grid(color="#eeeeee")
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150)
-    return buffer.getvalue()

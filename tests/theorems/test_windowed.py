@@ -120,8 +120,8 @@ def test_one_step_windows_catch_a_bound_that_is_one_per_cent_too_small(design: s
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_other_directions_of_the_gradients_are_worse(seed: int) -> None:
-    """docs/theory.md, Lemma 6, by integration in the plane: three contributions of norm at most 1, the record's, its neighbour's and another's
-    (0 for Poisson batches, where the step lacks the record's), against the pairs that are accounted."""
+    """docs/theory.md, Lemma 6, by integration in the plane: contributions of norm at most 1 of the record, its neighbour and another (0 for
+    Poisson batches, where the step lacks the record's), against the pairs that are accounted."""
     generator = np.random.default_rng(seed)
     probability, noise = float(generator.uniform(0.02, 0.9)), float(generator.uniform(0.5, 3.0))
     lengths = generator.choice([1.0, float(generator.uniform(0, 1))], 3)
