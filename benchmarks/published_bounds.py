@@ -48,8 +48,8 @@ def random_run(seed: int) -> lethe.Run:
     """A run of the kind papers write about: constant steps and noise more often than not, noise that makes epsilon of order 1."""
     generator = np.random.default_rng(seed)
     design = DESIGNS[seed % len(DESIGNS)]
-    records = int(generator.integers(60, 2000))
-    size = max(1, int(records / generator.uniform(2, 60)))
+    records = int(generator.integers(60, 2000) if generator.random() < 0.9 else generator.integers(2, 60))
+    size = max(1, int(records / generator.uniform(1, 60)))
     per_pass = 1 if design == "full" else records // size
     passes = max(1, int(10 ** generator.uniform(0.0, 2.5)) // (1 if design == "full" else max(1, per_pass // 10)))
     touches = passes * (1 if design not in ("poisson", "without_replacement") else max(1.0, (size / records) * per_pass))

@@ -84,17 +84,13 @@ def _projected() -> list[Exact]:
         run = _small_domain(design, relation)
         unit = run.record_bound * run.step_sizes[0] / run.batch_size
         cases.append(Exact(f"projected-{design}-{relation}", run, _chain(run, mine * unit, other * unit, 0.0, 0.1, 0.1)))
-    for background in (0, 1):
-        run = _small_domain("without_replacement", "replace_one")
+    # Fixed-size batches: drawing the record replaces another of gradient `background`.
+    for relation, other, background in (("replace_one", -1, 0), ("replace_one", -1, 1), ("zero_out", 0, 0), ("zero_out", 0, -1)):
+        run = _small_domain("without_replacement", relation)
         unit = run.record_bound * run.step_sizes[0] / run.batch_size
         drift = background * 20 * unit
-        cases.append(
-            Exact(
-                f"projected-without-replacement-{background}",
-                run,
-                _chain(run, drift + (1 - background) * unit, drift + (-1 - background) * unit, drift, 0.1, 0.1),
-            )
-        )
+        worlds = drift + (1 - background) * unit, drift + (other - background) * unit
+        cases.append(Exact(f"projected-without-replacement-{relation}-{background}", run, _chain(run, *worlds, drift, 0.1, 0.1)))
     return cases
 
 
@@ -115,7 +111,7 @@ def _small_domain(design: str, relation: str) -> lethe.Run:
 def _chain(run: lethe.Run, drawn: float, other: float, missed: float, chance: float, start: float) -> Callable[[], float]:
     @cache
     def epsilon() -> float:
-        chain = ProjectedChain(run.diameter, start)
+        chain = ProjectedChain(run.diameter, start, nodes=240)
         worlds = [chain.law(run.noise_stds, [[(chance, push), (1 - chance, missed)]] * run.total_steps) for push in (drawn, other)]
         return law_epsilon(*worlds, 1.2 * DELTA)  # the quadrature where the densities cross costs up to 2e-6
 

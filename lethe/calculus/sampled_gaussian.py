@@ -13,6 +13,7 @@ Several bounds are computed and the smallest counts, since each of them holds by
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -22,10 +23,11 @@ from numpy.typing import ArrayLike
 from lethe.calculus.base import freeze
 from lethe.calculus.composition import compose_gdp
 from lethe.calculus.conversions import profile_epsilon
-from lethe.calculus.domains import require_delta, require_nonnegative, require_probability, require_vector
+from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee, NotPrivate, RDPCurve, Tightest
+from lethe.calculus.loss_distributions import LossProfile
 from lethe.calculus.normal import round_up
-from lethe.calculus.sampled_loss import MOST_LEVELS, LossProfile, loss_profile, round_levels_down
+from lethe.calculus.sampled_loss import MOST_LEVELS, loss_profile, round_levels_down
 from lethe.calculus.sampled_renyi import ORDERS, WEAKEST_NOISE, Design, Relation, distance, renyi_values, require_design
 from lethe.calculus.shown import shown
 from lethe.errors import InputError
@@ -43,9 +45,10 @@ class SampledGaussian(Guarantee):
     r"""The composition of sampled Gaussian steps, all of whose outputs are released.
 
     One Poisson step is the pair $(1-q)N(0,z^2) + qN(1,z^2)$ against $N(0,z^2)$, both ways, for `zero_out` and `add_or_remove`, and against
-    $(1-q)N(0,z^2) + qN(-1,z^2)$ for `replace_one`. Without replacement one step is $C_q(T(N(0,1), N(2/z,1)))$-DP (Dong, Roth and Su), and
-    the Rényi bound is that of Wang, Balle and Kasiviswanathan with noise $z/2$, for `replace_one` and `zero_out` alike: a batch without
-    the record holds another one in its place.
+    $(1-q)N(0,z^2) + qN(-1,z^2)$ for `replace_one`. Without replacement one step is $C_q(T(N(0,1), N(2/z,1)))$-DP (Dong, Roth and Su)
+    for `replace_one` and no worse than $(1-q)N(-1,z^2) + qN(1,z^2)$ against $(1-q)N(-1,z^2) + qN(0,z^2)$, both ways, for `zero_out`: a
+    batch without the record holds another one in its place. The Rényi bound is that of Wang, Balle and Kasiviswanathan with noise $z/2$
+    for both.
 
     Formal guarantee: the batches are drawn afresh each step and kept secret. Poisson: each record enters independently with
     probability q. Without replacement: every batch of its size is equally likely, q being its share of the records.
@@ -98,13 +101,13 @@ class SampledGaussian(Guarantee):
         by_bounds = bounds.epsilon(target)
         if profile is None or by_bounds == 0.0:
             return by_bounds
-        return min(by_bounds, profile_epsilon(profile, target, high=by_bounds if math.isfinite(by_bounds) else 1.0))
+        return min(by_bounds, profile_epsilon(profile.delta, target, high=by_bounds if math.isfinite(by_bounds) else 1.0))
 
     def delta(self, epsilon: float) -> float:
         r"""The smallest $\delta$ of the bounds at $\epsilon$; the first call builds them (seconds)."""
         level = require_nonnegative("epsilon", epsilon)
         bounds, profile = self._built()
-        return bounds.delta(level) if profile is None else min(bounds.delta(level), profile(level))
+        return bounds.delta(level) if profile is None else min(bounds.delta(level), profile.delta(level))
 
     def describe(self) -> str:
         """The recipe in words, and which noise levels were rounded down."""
@@ -158,6 +161,13 @@ def _unsampled(noise: tuple[float, ...], counts: tuple[int, ...], relation: Rela
     with np.errstate(over="ignore"):
         mus = distance(relation) * np.sqrt(np.array(counts, dtype=np.float64)) / np.array(noise)
     return GDP(compose_gdp(mus if gaussian_mu == 0.0 else np.append(mus, gaussian_mu)))
+
+
+def merged_levels(noise: FloatArray, counts: Sequence[int]) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Levels that are used, each once: scaling can round two neighbouring levels to one number."""
+    levels, which = np.unique(noise, return_inverse=True)
+    totals = np.bincount(which, weights=np.asarray(counts, dtype=np.float64)).astype(np.int64)
+    return tuple(levels[totals > 0].tolist()), tuple(totals[totals > 0].tolist())
 
 
 def sampled_gaussian(sampling_probability: float, noise_multipliers: ArrayLike, relation: Relation, design: Design) -> Guarantee:

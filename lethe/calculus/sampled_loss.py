@@ -1,68 +1,35 @@
-r"""The privacy loss distribution of composed sampled Gaussian steps, discretised upwards, on top of `dp_accounting`.
+r"""The privacy losses of sampled Gaussian steps, discretised upwards.
 
 Poisson steps are `dp_accounting`'s own pairs, both directions. A step on a batch of fixed size comes from `sampled_fixed_profile`.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lethe.calculus.domains import FloatArray
-from lethe.calculus.normal import log_mixture, round_down
+from lethe.calculus.dominating_losses import dominating_factor
+from lethe.calculus.guarantees import GDP
+from lethe.calculus.loss_distributions import (
+    LARGEST_LOSS,
+    SMALLEST_LOSS,
+    Factor,
+    Losses,
+    LossProfile,
+    compose_losses,
+    mirrored_losses,
+    symmetric_losses,
+)
+from lethe.calculus.normal import log_mixture
 from lethe.calculus.sampled_fixed_profile import fixed_size_masses, largest_loss
 from lethe.calculus.sampled_renyi import Design, Relation
 
 MOST_LEVELS = 32
-_FINEST_INTERVAL = 1e-4
-_MOST_POINTS_TO_BUILD = 300_000
-_MOST_POINTS = 2_000_000
-# Beyond this one-step privacy loss no epsilon of interest is left and exponentials overflow: the other bounds answer.
-_LARGEST_LOSS = 500.0
-# Below this one, rounding of the one-step profile outweighs the profile.
-_SMALLEST_LOSS = 1e-8
-# One hundred thousandth of an epsilon is what discretisation may cost where the number of points allows it.
-_DISCRETISATION = 1e-5
-# Mass lost to a T-fold convolution by Fourier transform: at most 1.8e-16 T over nine cases against extended precision; ten times that.
-_FOURIER_ERROR_A_STEP = 2e-15
-# A Gaussian part smaller than this is counted as this large, for the same reason as _SMALLEST_LOSS.
+# A Gaussian part smaller than this is counted as this large, for the same reason as SMALLEST_LOSS.
 _SMALLEST_MU = 1e-8
-
-
-@contextmanager
-def _quiet() -> Generator[None]:
-    """Silence dp_accounting's own log lines and numpy's flags for one call."""
-    logger = logging.getLogger("absl")
-
-    def refuse(_: logging.LogRecord) -> bool:
-        return False
-
-    logger.addFilter(refuse)
-    try:
-        with np.errstate(all="ignore"):
-            yield
-    finally:
-        logger.removeFilter(refuse)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossProfile:
-    """The privacy profile of a privacy loss distribution, with an allowance for the floating point that made it."""
-
-    distribution: Any
-    allowance: float
-
-    def __call__(self, epsilon: float) -> float:
-        """The smallest delta at `epsilon`, rounded up."""
-        with _quiet():
-            delta = float(self.distribution.get_delta_for_epsilon(float(epsilon))) if math.isfinite(epsilon) else 0.0
-        return 1.0 if math.isnan(delta) else min(max(delta, 0.0) + self.allowance, 1.0)
 
 
 def round_levels_down(noise: FloatArray, counts: FloatArray, most: int = MOST_LEVELS) -> tuple[FloatArray, FloatArray]:
@@ -81,7 +48,15 @@ def round_levels_down(noise: FloatArray, counts: FloatArray, most: int = MOST_LE
 def loss_profile(
     probability: float, noise: FloatArray, counts: FloatArray, relation: Relation, design: Design, gaussian_mu: float
 ) -> LossProfile | None:
-    r"""The privacy profile of the composed privacy loss distribution, or None where it would not fit in floating point.
+    """The privacy profile of the composition of `sampled_factors`, or None where it would not fit in floating point."""
+    factors = sampled_factors(probability, noise, counts, relation, design, gaussian_mu)
+    return None if factors is None else compose_losses(factors)
+
+
+def sampled_factors(
+    probability: float, noise: FloatArray, counts: FloatArray, relation: Relation, design: Design, gaussian_mu: float
+) -> list[Factor] | None:
+    r"""One factor a noise level, and one for the Gaussian; None where a step's losses are too narrow or too wide for floating point.
 
     Args:
         probability: $q \in (0, 1)$.
@@ -93,48 +68,51 @@ def loss_profile(
     Reference: Doroshenko et al. 2022, arXiv:2207.04380.
     """
     levels, steps = round_levels_down(noise, counts)
-    with np.errstate(all="ignore"):
-        scales = [_loss_scale(probability, float(level), relation, design) for level in levels]
-    if not all(_SMALLEST_LOSS < width < _LARGEST_LOSS for width, _ in scales):
+    factors = [_factor(probability, float(level), int(count), relation, design) for level, count in zip(levels, steps, strict=True)]
+    if not all(SMALLEST_LOSS < factor.width < LARGEST_LOSS for factor in factors):
         return None
-    how_many = [int(step) for step in steps]
-    mu = max(gaussian_mu, _SMALLEST_MU) if gaussian_mu > 0.0 else 0.0
-    if mu > 0.0:
-        scales, how_many = [*scales, (20.0 * mu + mu * mu, mu)], [*how_many, 1]
-        if scales[-1][0] >= _LARGEST_LOSS:
-            return None
+    return factors if gaussian_mu == 0.0 else [*factors, dominating_factor(GDP(max(gaussian_mu, _SMALLEST_MU)), 1)]
+
+
+def _factor(probability: float, noise: float, count: int, relation: Relation, design: Design) -> Factor:
+    with np.errstate(all="ignore"):
+        width, deviation = _loss_scale(probability, noise, relation, design)
+    return Factor(
+        width=width,
+        deviation=deviation,
+        count=count,
+        losses=lambda interval: _one_step(probability, noise, relation, design, interval),
+    )
+
+
+def _one_step(probability: float, noise: float, relation: Relation, design: Design, interval: float) -> tuple[Losses, ...]:
+    if design == "poisson":
+        return _poisson_step(probability, noise, relation, interval)
+    masses, infinite = fixed_size_masses(probability, noise, interval, relation)
+    return (Losses(-(masses.size // 2), masses, infinite),)
+
+
+def _poisson_step(probability: float, noise: float, relation: Relation, interval: float) -> tuple[Losses, ...]:
+    """The pair of dp_accounting, of which only that half is used that floating point knows well.
+
+    The rounding of a profile near 1 is noise in the masses, which clamped at 0 adds up over a million steps. So adding a record is the
+    mirror image of removing one, and for a replaced one negative losses are the mirror image of positive ones.
+    """
     # dp_accounting takes most of a second to import, and most certificates never need it.
+    from dp_accounting import privacy_accountant  # pyright: ignore[reportMissingTypeStubs]
     from dp_accounting.pld import privacy_loss_distribution  # pyright: ignore[reportMissingTypeStubs]
 
-    interval = _interval(scales, how_many)
-    composed: Any = privacy_loss_distribution.identity(interval)
-    with _quiet():
-        for level, count in zip(levels, how_many, strict=False):
-            composed = composed.compose(_one_step(probability, float(level), relation, design, interval).self_compose(count))
-        if mu > 0.0:
-            composed = composed.compose(
-                privacy_loss_distribution.from_gaussian_mechanism(round_down(1.0 / mu), value_discretization_interval=interval)
-            )
-    return LossProfile(distribution=composed, allowance=_FOURIER_ERROR_A_STEP * (sum(how_many) + 100))
-
-
-def _one_step(probability: float, noise: float, relation: Relation, design: Design, interval: float) -> Any:
-    # As above: a slow import.
-    from dp_accounting import privacy_accountant  # pyright: ignore[reportMissingTypeStubs]
-    from dp_accounting.pld import pld_pmf, privacy_loss_distribution  # pyright: ignore[reportMissingTypeStubs]
-
-    if design == "without_replacement":
-        masses, unbounded = fixed_size_masses(probability, noise, interval)
-        # One mass function without a second one: the same in both directions.
-        return privacy_loss_distribution.PrivacyLossDistribution(
-            pld_pmf.DensePLDPmf(interval, -(masses.size // 2), masses, unbounded, True)
-        )
     relations = privacy_accountant.NeighboringRelation
     neighbours: Any = relations.REPLACE_ONE if relation == "replace_one" else relations.ADD_OR_REMOVE_ONE
     # The class doubles the distance by itself under REPLACE_ONE: +1 on one data set, -1 on the other.
-    return privacy_loss_distribution.from_gaussian_mechanism(
+    pair: Any = privacy_loss_distribution.from_gaussian_mechanism(
         noise, value_discretization_interval=interval, sampling_prob=probability, neighboring_relation=neighbours
     )
+    dense: Any = pair._pmf_remove.to_dense_pmf()
+    removed = Losses(int(dense._lower_loss), np.asarray(dense._probs, dtype=np.float64), float(dense._infinity_mass))
+    if relation == "replace_one":
+        return (symmetric_losses(removed.masses[1 - removed.lowest :], removed.infinite, interval),)
+    return removed, mirrored_losses(removed, interval)
 
 
 def _loss_scale(probability: float, noise: float, relation: Relation, design: Design) -> tuple[float, float]:
@@ -150,11 +128,3 @@ def _loss_scale(probability: float, noise: float, relation: Relation, design: De
     mean = float(weights @ loss)
     width = 2.0 * largest_loss(probability, noise) if fixed_size else float(np.ptp(loss))
     return width, math.sqrt(float(weights @ np.square(loss - mean)))
-
-
-def _interval(scales: list[tuple[float, float]], counts: list[int]) -> float:
-    """Length of a discretisation interval: as fine as is useful, as coarse as memory needs. Coarser is only more pessimistic."""
-    spread = math.sqrt(math.fsum(count * deviation**2 for (_, deviation), count in zip(scales, counts, strict=True)))
-    width = max(width for width, _ in scales)
-    useful = min(_FINEST_INTERVAL, math.sqrt(8.0 * _DISCRETISATION * spread / sum(counts)), width / 200.0)
-    return max(useful, 1e-6 * width, width * len(counts) / _MOST_POINTS_TO_BUILD, (16.0 * spread + 2.0 * width) / _MOST_POINTS)

@@ -141,13 +141,16 @@ class WindowedGaussian(Guarantee):
     def _spreads(self) -> FloatArray:
         r"""How far apart the two laws are by the central limit theorem, shape (shares, windows): an estimate, for choosing only.
 
-        A sampled step between means m apart, in units of its noise, adds $q^2(e^{m^2} - 1)$, or $4q^2\sinh(m^2)$ between $+m$ and $-m$.
+        A sampled step between means m apart, in units of its noise, adds $q^2(e^{m^2} - 1)$, or $4q^2\sinh(m^2)$ between $+m$ and $-m$;
+        with another record at $-m$ in the place of the one at $+m$, against 0, $q^2(e^{4m^2} - 2e^{2m^2} + e^{m^2})$.
         """
         replaced = self.relation == "replace_one"
         with np.errstate(over="ignore", divide="ignore"):
             exponents = 1.0 / np.multiply.outer(np.array(_SHARES), np.square(np.array(self.noise)))
             if self.design == "without_replacement":
-                spreads = np.expm1(4.0 * exponents)
+                spreads = (
+                    np.expm1(4.0 * exponents) if replaced else np.exp(exponents) * (np.exp(3.0 * exponents) - 2.0 * np.exp(exponents) + 1.0)
+                )
             else:
                 spreads = 4.0 * np.sinh(exponents) if replaced else np.expm1(exponents)
             steps = np.minimum(self.sampling_probability**2 * spreads, 1e300) @ np.array(self.counts, dtype=np.float64).T

@@ -13,15 +13,16 @@ from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ign
 
 from lethe.calculus.domains import require_delta, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee
+from lethe.calculus.mixed_composition import together
 from lethe.certify import Verdict, judge
 from lethe.errors import InputError
-from lethe.interop.native import UnknownEvent, guarantee_of
-from lethe.interop.relations import RELATIONS, neighbours_of
+from lethe.interop.native import RELATIONS, UnknownEvent, guarantee_of, neighbours_of, whole
 from lethe.interop.releases import IterateDpEvent, LastIterateDpEvent
-from lethe.interop.together import together
 from lethe.run import Neighbours, Run
 
 _Details = privacy_accountant.PrivacyAccountant.CompositionErrorDetails
+# Below 2^53, so that counts are exact as floats too.
+_MOST = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +59,9 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
     | the same run, another label | another execution |
     | an `IterateDpEvent` with that label, before or after | every execution of the label, as if all its iterates were released |
     | another run under a label in use, or another neighbouring relation | refused |
-    | Gaussian, ZCDp, EpsilonDelta, Poisson or without-replacement sampled Gaussian, NoOp, NonPrivate | their own guarantees |
+    | Gaussian, ZCDp, Poisson or without-replacement sampled Gaussian, NoOp, NonPrivate | their own guarantees |
     | Composed, SelfComposed | their parts |
+    | more than 1e15 of one thing, in one call or in all | refused |
     | anything else, subclasses of these included | refused |
 
     Under REPLACE_ONE a Gaussian's noise multiplier is relative to one record's bound, and replacing moves a sum by twice that.
@@ -75,6 +77,19 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
         super().__init__(neighboring_relation)
         self._native: Counter[Guarantee] = Counter()
         self._executions: dict[str, _Execution] = {}
+
+    def compose(self, event: dp_event.DpEvent, count: int = 1) -> Any:
+        """As of dp_accounting, but counts may be whole numbers of any kind, which its ledger refuses.
+
+        Raises:
+            UnsupportedEventError: the event is refused; nothing is changed.
+        """
+        times = whole(count)
+        if times is None:
+            return super().compose(event, count)
+        while type(event) is dp_event.SelfComposedDpEvent and (often := whole(event.count)) and often > 0:
+            times, event = times * often, event.event
+        return super().compose(event, times)
 
     def get_epsilon(self, target_delta: float) -> float:
         """The smallest epsilon proved at `target_delta` in [0, 1); infinity is a possible answer.
@@ -101,7 +116,8 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
     def _maybe_compose(self, event: dp_event.DpEvent, count: int, do_compose: bool) -> _Details | None:
         native: Counter[Guarantee] = Counter()
         releases: Counter[Any] = Counter()
-        for leaf, times in _leaves(event, count):
+        # A count of 0 only asks what would be supported.
+        for leaf, times in _leaves(event, count or 1):
             try:
                 if times is None:
                     raise UnknownEvent("counts need to be whole numbers >= 1, and events a list")
@@ -121,9 +137,11 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
             if clash is not None:
                 return _Details(invalid_event=clash, error_message=f"the label {label!r} names an execution of another run")
             executions[label] = _with(executions.get(label), own)
+        total = self._native + native
+        if any(number > _MOST for number in (*total.values(), *(execution.count for execution in executions.values()))):
+            return _Details(invalid_event=event, error_message=f"counts in the ledger need to be at most {_MOST:.0e}")
         if do_compose:
-            self._native.update(native)
-            self._executions = executions
+            self._native, self._executions = total, executions
         return None
 
     def _check_relation(self, run: Run) -> None:
@@ -151,8 +169,8 @@ def _leaves(event: Any, count: int) -> Iterator[tuple[Any, int | None]]:
     while waiting:
         current, times = waiting.pop()
         if type(current) is dp_event.SelfComposedDpEvent:
-            often: Any = current.count
-            if isinstance(often, bool) or not isinstance(often, int) or often < 1:
+            often = whole(current.count)
+            if often is None or often < 1:
                 yield current, None
             else:
                 waiting.append((current.event, times * often))

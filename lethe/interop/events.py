@@ -10,11 +10,11 @@ from typing import Any
 from dp_accounting import dp_event  # pyright: ignore[reportMissingTypeStubs]
 from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ignore[reportMissingTypeStubs]
 
-from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack
+from lethe.calculus.guarantees import GDP, ZCDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack
 from lethe.calculus.sampled_gaussian import SampledGaussian
 from lethe.certificate import Certificate
 from lethe.errors import InputError
-from lethe.interop.relations import RELATIONS
+from lethe.interop.native import RELATIONS
 from lethe.run import Neighbours
 
 # dp_accounting squares noise multipliers; beyond these a square leaves the floating-point range.
@@ -66,7 +66,6 @@ def to_dp_event(certificate: Certificate) -> ExportedEvent:
     |---|---|---|
     | $\mu$-GDP | `GaussianDpEvent(1/mu)`; NoOp for 0, NonPrivate for infinity | PLD, RDP |
     | $\rho$-zCDP | `ZCDpEvent(rho)` | RDP |
-    | $(\epsilon, \delta)$-DP | `EpsilonDeltaDpEvent`, in versions that have it | those that take it |
     | sampled Gaussian, Poisson | compositions of `PoissonSampledDpEvent(q, GaussianDpEvent(z))` | PLD, RDP (PLD alone for replace one) |
 
     A Gaussian event means noise relative to one record's bound, and under REPLACE_ONE the PLD accountant doubles the distance while
@@ -80,7 +79,7 @@ def to_dp_event(certificate: Certificate) -> ExportedEvent:
         The event, and under which relation to account it.
     Raises:
         InputError: it is no certificate, or no event says its guarantee: mixtures, slack, the tightest of different bounds, Rényi curves,
-            batches without replacement.
+            single points (epsilon, delta), batches without replacement.
     """
     if not isinstance(certificate, Certificate):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(
@@ -118,11 +117,7 @@ def _export(guarantee: Guarantee, neighbours: Neighbours, certificate: Certifica
         return dp_event.NonPrivateDpEvent(), own, "nothing is protected, under any relation"
     if isinstance(guarantee, SampledGaussian) and guarantee.design == "poisson" and guarantee.gaussian_mu == 0.0:
         return _sampled(guarantee), RELATIONS[guarantee.relation], "the same mechanism; numbers agree up to the accountant's discretisation"
-    # Releases of dp_accounting have it or lack it under one and the same version number.
-    point = getattr(dp_event, "EpsilonDeltaDpEvent", None)
-    if isinstance(guarantee, ApproxDP) and point is not None:
-        return point(guarantee.epsilon_bound, guarantee.delta_bound), own, "the same single point"
-    why, remedy = _WHY_NOT.get(type(guarantee), ("this dp_accounting has no event for it", "give its epsilon and delta as they are."))
+    why, remedy = _WHY_NOT.get(type(guarantee), ("there is no event for it", "give its epsilon and delta as they are."))
     raise InputError(
         f"guarantee: got {guarantee.describe()} (kind {guarantee.kind}); it needs one that a DpEvent says exactly: {why}.",
         source=f"the certificate of run {certificate.run.run_id}, by {certificate.theorem}",

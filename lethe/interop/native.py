@@ -1,21 +1,29 @@
-"""What dp_accounting's own events guarantee, as Lethe's guarantees, each type read once and by nobody else."""
+"""dp_accounting's words in Lethe's: who is protected, and what its own events guarantee, each type read once and by nobody else."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from dp_accounting import dp_event  # pyright: ignore[reportMissingTypeStubs]
+from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ignore[reportMissingTypeStubs]
 
 from lethe.calculus.composition import compose_gdp
 from lethe.calculus.domains import require_nonnegative, require_probability
-from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, RDPCurve
+from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, NotPrivate, RDPCurve
 from lethe.calculus.normal import round_up
 from lethe.calculus.sampled_gaussian import SampledGaussian
 from lethe.errors import InputError
 from lethe.run import Neighbours
 
+RELATIONS: dict[Neighbours, NeighboringRelation] = {
+    "replace_one": NeighboringRelation.REPLACE_ONE,
+    "zero_out": NeighboringRelation.REPLACE_SPECIAL,
+    "add_or_remove": NeighboringRelation.ADD_OR_REMOVE_ONE,
+}
+_NAMES: dict[NeighboringRelation, Neighbours] = {relation: name for name, relation in RELATIONS.items()}
 _ORDERS = tuple(1.0 + 0.01 * 1.03**k for k in range(400))
 # Below this noise a step hides nothing that floating point could tell; above the other more noise is not credited.
 _WEAKEST, _STRONGEST = 1e-100, 1e100
@@ -25,6 +33,29 @@ class UnknownEvent(Exception):
     """An event type, or a composition of them, that has no rule here."""
 
 
+def neighbours_of(relation: object) -> Neighbours:
+    """Lethe's name of one of dp_accounting's neighbouring relations.
+
+    Raises:
+        InputError: `relation` is not a `NeighboringRelation`.
+    """
+    if not isinstance(relation, NeighboringRelation):
+        raise InputError(
+            f"neighboring_relation: got {relation!r}; it needs a dp_accounting.NeighboringRelation.",
+            source="the argument neighboring_relation",
+            remedy="give NeighboringRelation.REPLACE_ONE, REPLACE_SPECIAL (zero out) or ADD_OR_REMOVE_ONE.",
+        )
+    return _NAMES[relation]
+
+
+def whole(value: object) -> int | None:
+    """A whole number of any kind as Python's own, or None for anything else."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        return None
+
+
 def guarantee_of(event: Any, neighbours: Neighbours) -> Guarantee:
     """The guarantee of one application of a dp_accounting event that composes nothing.
 
@@ -32,16 +63,17 @@ def guarantee_of(event: Any, neighbours: Neighbours) -> Guarantee:
     sum by twice the bound. (Its RDP accountant leaves that factor out.)
 
     Args:
-        event: Gaussian, Poisson or without-replacement sampled Gaussian, ZCDp, EpsilonDelta, NoOp or NonPrivate; exactly these types,
-            since a subclass may mean something else.
+        event: Gaussian, Poisson or without-replacement sampled Gaussian, ZCDp, NoOp or NonPrivate; exactly these types, since a subclass
+            may mean something else.
         neighbours: the relation.
     Raises:
         UnknownEvent: there is no rule for this type.
         InputError: a number in it is out of range, or it does not go with the relation.
     """
-    rule = _RULES.get(type(event).__name__) if type(event).__module__ == dp_event.__name__ else None
+    kind = cast(type, event.__class__)
+    rule = _RULES.get(kind)
     if rule is None:
-        raise UnknownEvent(f"no rule for {type(event).__name__}")
+        raise UnknownEvent(f"no rule for {kind.__name__}")
     return rule(event, neighbours)
 
 
@@ -58,13 +90,12 @@ def _poisson(event: Any, neighbours: Neighbours) -> Guarantee:
 
 
 def _without_replacement(event: Any, neighbours: Neighbours) -> Guarantee:
-    size, sample = event.source_dataset_size, event.sample_size
-    if (
-        not all(isinstance(number, int) and not isinstance(number, bool) for number in (size, sample))
-        or not 0 <= sample <= size
-        or not size
-    ):
-        raise InputError(f"sample_size = {sample!r} of source_dataset_size = {size!r}; a sample of at most all records is needed.")
+    size, sample = whole(event.source_dataset_size), whole(event.sample_size)
+    if size is None or sample is None or not 0 <= sample <= size or size == 0:
+        raise InputError(
+            f"sample_size: got {event.sample_size!r} of source_dataset_size = {event.source_dataset_size!r}; "
+            "it needs a sample of at most all records."
+        )
     return _sampled(sample / size, event.event, neighbours, "without_replacement")
 
 
@@ -95,23 +126,15 @@ def _zcdp(event: Any, neighbours: Neighbours) -> Guarantee:
     return ZCDP(rho) if offset == 0.0 else RDPCurve(_ORDERS, tuple(round_up(offset + rho * order, 1e-15) for order in _ORDERS))
 
 
-def _point(event: Any, neighbours: Neighbours) -> Guarantee:
-    del neighbours
-    epsilon, delta = require_nonnegative("epsilon", event.epsilon), require_probability("delta", event.delta)
-    return NotPrivate() if math.isinf(epsilon) or delta == 1.0 else ApproxDP(epsilon, delta)
-
-
 def _constant(guarantee: Guarantee) -> Callable[[Any, Neighbours], Guarantee]:
     return lambda _, __: guarantee
 
 
-# By name, because releases of dp_accounting differ in which of them they have.
-_RULES: dict[str, Callable[[Any, Neighbours], Guarantee]] = {
-    "NoOpDpEvent": _constant(GDP(0.0)),
-    "NonPrivateDpEvent": _constant(NotPrivate()),
-    "GaussianDpEvent": _gaussian,
-    "PoissonSampledDpEvent": _poisson,
-    "SampledWithoutReplacementDpEvent": _without_replacement,
-    "ZCDpEvent": _zcdp,
-    "EpsilonDeltaDpEvent": _point,
+_RULES: dict[type, Callable[[Any, Neighbours], Guarantee]] = {
+    dp_event.NoOpDpEvent: _constant(GDP(0.0)),
+    dp_event.NonPrivateDpEvent: _constant(NotPrivate()),
+    dp_event.GaussianDpEvent: _gaussian,
+    dp_event.PoissonSampledDpEvent: _poisson,
+    dp_event.SampledWithoutReplacementDpEvent: _without_replacement,
+    dp_event.ZCDpEvent: _zcdp,
 }

@@ -9,6 +9,7 @@ from dp_accounting import dp_event  # pyright: ignore[reportMissingTypeStubs]
 
 from lethe.certify import require_run
 from lethe.errors import InputError
+from lethe.interop.native import whole
 from lethe.run import Run
 
 
@@ -31,8 +32,20 @@ def _text(value: Any) -> Any:
     return value[0] if isinstance(value, tuple) and len(value) == 1 else value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
+def _number(value: Any) -> Any:
+    """A step as Python's own whole number, where it is one of another kind."""
+    number = whole(value)
+    return value if number is None else number
+
+
 def _is_step(event: IterateDpEvent, _: object, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < event.run.total_steps:
+    if event.run.total_steps == 1:
+        raise InputError(
+            f"step: got {value!r}; this run has one step, so it has no iterate before the last.",
+            source="the argument step",
+            remedy="use LastIterateDpEvent.",
+        )
+    if whole(value) is None or not 1 <= cast(int, value) < event.run.total_steps:
         raise InputError(
             f"step: got {value!r}; it needs a whole number from 1 to {event.run.total_steps - 1}, before the last of the run's steps.",
             source="the argument step",
@@ -68,14 +81,14 @@ class IterateDpEvent(dp_event.DpEvent):
 
     Args:
         run: the run, with its noise.
-        step: which iterate, from 1 to T - 1.
+        step: which iterate, from 1 to T - 1. It is checked, and that is all: whichever it is, all iterates are charged.
         label: names the execution, as in `LastIterateDpEvent`.
     Raises:
-        InputError: the run has no noise yet, the step is not before the last, or the label is empty.
+        InputError: the run has no noise yet, the step is not before the last, the run has one step only, or the label is empty.
     """
 
     run: Run = attr.ib(validator=_is_run)
-    step: int = attr.ib(validator=_is_step)
+    step: int = attr.ib(validator=_is_step, converter=_number)
     label: str = attr.ib(validator=_is_label, converter=_text)
 
     def to_named_tuple(self) -> Any:

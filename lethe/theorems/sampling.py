@@ -17,9 +17,9 @@ class SampledGaussianMechanism(Theorem):
     """The sampled Gaussian mechanism, composed over steps numerically.
 
     Poisson batches: the privacy loss of $(1-q)N(0, z^2) + qN(1, z^2)$ against $N(0, z^2)$, both directions; replace one: against
-    $(1-q)N(0, z^2) + qN(-1, z^2)$. Batches without replacement: the Rényi bound of Wang, Balle and Kasiviswanathan and the trade-off
-    function $C_q(f)$ of Dong, Roth and Su, both with noise z/2, for zero_out as for replace_one, since a batch without the record
-    holds another one in its place.
+    $(1-q)N(0, z^2) + qN(-1, z^2)$. Batches without replacement, where a batch without the record holds another one in its place:
+    the Rényi bound of Wang, Balle and Kasiviswanathan with noise z/2, and for replace_one the trade-off function $C_q(f)$ of Dong,
+    Roth and Su; for zero_out the pair $(1-q)N(-1, z^2) + qN(1, z^2)$ against $(1-q)N(-1, z^2) + qN(0, z^2)$ (docs/theory.md, Lemma 6).
     """
 
     name: ClassVar[str] = "sampled-gaussian"

@@ -42,7 +42,8 @@ def renyi_curve(parts: Mapping[Guarantee, int]) -> RDPCurve | None:
         values = _values(curves.get(guarantee, guarantee), orders)
         if values is None:
             return None
-        total = total + count * values
+        # As a float: a whole number may be too large for numpy.
+        total = total + float(count) * values
     total *= 1.0 + 1e-12
     return RDPCurve(tuple(orders.tolist()), tuple(total.tolist()))
 

@@ -13,16 +13,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from dp_accounting.pld import pld_pmf  # pyright: ignore[reportMissingTypeStubs]
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution  # pyright: ignore[reportMissingTypeStubs]
 
 from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
+from lethe.calculus.loss_distributions import LARGEST_LOSS, Factor, Losses, symmetric_losses
 from lethe.calculus.normal import log_gaussian_delta
 
-# Privacy losses above this are counted as infinite: exponentials would leave the floating-point range.
-WIDEST = 500.0
 # What is left of delta beyond the last knot is counted as an infinite loss.
 _TAIL = 1e-16
 _MOST_KNOTS = 300_000
@@ -32,21 +29,29 @@ _MOST_SLOW_KNOTS = 800
 _LEAST_KNOTS = 4_000
 
 
-def width(guarantee: Guarantee) -> float:
-    """The privacy loss beyond which no more than 1e-16 of delta is left to lose, at most `WIDEST`."""
+def dominating_factor(guarantee: Guarantee, count: int) -> Factor:
+    """`count` mechanisms with this guarantee, whatever it is: all of one's profile, but for what is above `LARGEST_LOSS`."""
     never = guarantee.delta(math.inf)
-    return min(profile_epsilon(lambda epsilon: max(guarantee.delta(epsilon) - never, 0.0), _TAIL), WIDEST)
+    # Beyond it no more than 1e-16 of delta is left to lose.
+    widest = min(profile_epsilon(lambda epsilon: max(guarantee.delta(epsilon) - never, 0.0), _TAIL), LARGEST_LOSS)
+    return Factor(
+        width=widest,
+        # A Gaussian pair at distance mu has losses up to about 8 mu, and mu is their standard deviation.
+        deviation=widest / 8.0,
+        count=count,
+        losses=lambda interval: (dominating_losses(guarantee, interval, widest),),
+    )
 
 
-def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> PrivacyLossDistribution:
-    r"""The privacy loss distribution of a discrete pair that dominates everything with this guarantee, the same in both directions.
+def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> Losses:
+    r"""The privacy losses of a discrete pair that dominates everything with this guarantee, the same in both directions.
 
     Args:
         guarantee: its `delta` must bound both directions, as the contract of a guarantee says.
         interval: losses are multiples of it, > 0.
         widest: the largest finite loss wanted; a smaller one is sound, because what is beyond counts as infinite.
     Returns:
-        A distribution with mass at most 1 up to rounding; more where the profile was not convex, which is on the safe side.
+        Losses of mass at most 1 up to rounding; more where the profile was not convex, which is on the safe side.
     """
     last = max(1, math.ceil(widest / interval))
     knots = np.unique(np.round(np.linspace(0, last, min(last, _knots(guarantee)) + 1)).astype(np.int64))
@@ -58,28 +63,20 @@ def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> P
     if not isinstance(guarantee, GDP):
         kept = _lower_hull(np.expm1(levels), deltas)
         knots, levels, deltas = knots[kept], levels[kept], deltas[kept]
-    return PrivacyLossDistribution(_connected(knots, levels, deltas, interval))
+    return symmetric_losses(_masses_above(knots, levels, deltas), float(deltas[-1]), interval)
 
 
-def _connected(
-    knots: np.ndarray[tuple[int], np.dtype[np.int64]], levels: FloatArray, deltas: FloatArray, interval: float
-) -> pld_pmf.DensePLDPmf:
-    r"""The law of the loss whose divergence is the polygon through ($e^{\epsilon_i}, \delta_i$) and its mirror image.
+def _masses_above(knots: np.ndarray[tuple[int], np.dtype[np.int64]], levels: FloatArray, deltas: FloatArray) -> FloatArray:
+    r"""The masses at h, 2 h, ... of the loss whose divergence is the polygon through ($e^{\epsilon_i}, \delta_i$) and its mirror image.
 
-    Its mass at $\epsilon_i > 0$ is $e^{\epsilon_i}$ times the change of slope there, at $-\epsilon_i$ the change of slope alone, at 0 what
-    symmetry leaves. A negative mass, where the polygon is not convex, becomes 0: that only raises the divergence.
+    At $\epsilon_i > 0$ it is $e^{\epsilon_i}$ times the change of slope there. A negative mass, where the polygon is not convex, becomes 0:
+    that only raises the divergence.
     """
     steps, falls = np.diff(levels), np.diff(deltas)
-    arriving, leaving = falls / np.expm1(-steps), np.append(falls / np.expm1(steps), 0.0)
-    above = np.maximum(arriving + leaving[1:], 0.0)
-    masses = np.zeros(2 * int(knots[-1]) + 1)
-    centre = int(knots[-1])
-    masses[centre] = max(1.0 - float(deltas[0]) + 2.0 * float(leaving[0]), 0.0)
-    masses[centre + knots[1:]] = above
-    masses[centre - knots[1:]] = above * np.exp(-levels[1:])
-    # What rounding has lost of the total mass counts as an infinite loss.
-    infinite = float(deltas[-1])
-    return pld_pmf.DensePLDPmf(interval, -centre, masses, min(infinite + max(1.0 - infinite - float(masses.sum()), 0.0), 1.0), True)
+    arriving, leaving = falls / np.expm1(-steps), np.append(falls[1:] / np.expm1(steps[1:]), 0.0)
+    masses = np.zeros(int(knots[-1]))
+    masses[knots[1:] - 1] = np.maximum(arriving + leaving, 0.0)
+    return masses
 
 
 def _lower_hull(across: FloatArray, values: FloatArray) -> list[int]:
