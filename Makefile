@@ -25,6 +25,7 @@ lint: $(STAMP)
 	$(BIN)/basedpyright
 
 docs: theorems
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
 	$(BIN)/mkdocs build --strict
 
 # The page of theorems, from the registry.

@@ -98,7 +98,7 @@ class Bok2024CGD(Theorem):
     def _bound(self, run: Run) -> Bound:
         slots = run.steps_per_pass
         mu = cgd_mu(contraction(run), slots, run.total_steps // slots, touch(run))
-        return Bound(guarantee=gdp(run, mu), lipschitz=step_constant(run))
+        return Bound(guarantee=gdp(mu), lipschitz=step_constant(run))
 
 
 class Bok2024CGDDomain(Theorem):
@@ -129,7 +129,7 @@ class Bok2024CGDDomain(Theorem):
         # Where D/s rounds down to a whole number the formula steps down too, and stays within rounding of what the lemma gives there.
         diameter = run.diameter / float(run.sensitivities[0])
         mu = min(ratio * math.sqrt(run.total_steps // slots), cgd_domain_printed_mu(diameter, slots, ratio))
-        return Bound(guarantee=gdp(run, mu), lipschitz=step_constant(run))
+        return Bound(guarantee=gdp(mu), lipschitz=step_constant(run))
 
 
 def _cyclic_passes(run: Run) -> tuple[Finding, ...]:

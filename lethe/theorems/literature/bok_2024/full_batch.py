@@ -99,7 +99,7 @@ class Bok2024GD(Theorem):
 
     def _bound(self, run: Run) -> Bound:
         mu = gd_mu(contraction(run), run.total_steps, touch(run))
-        return Bound(guarantee=gdp(run, mu), lipschitz=step_constant(run))
+        return Bound(guarantee=gdp(mu), lipschitz=step_constant(run))
 
 
 class Bok2024GDDomain(Theorem):
@@ -129,4 +129,4 @@ class Bok2024GDDomain(Theorem):
 
     def _bound(self, run: Run) -> Bound:
         mu = gd_domain_mu(run.diameter / float(run.sensitivities[0]), run.total_steps, touch(run))
-        return Bound(guarantee=gdp(run, mu), lipschitz=step_constant(run))
+        return Bound(guarantee=gdp(mu), lipschitz=step_constant(run))

@@ -17,7 +17,7 @@ from lethe.hypotheses import Finding
 from lethe.run import Run
 from lethe.schedules import Array
 from lethe.theorems.base import Bound, Theorem
-from lethe.theorems.literature.bok_2024.setting import citation, contraction, expansion, shared_hypotheses, step_constant
+from lethe.theorems.literature.bok_2024.setting import citation, contraction, shared_hypotheses, step_constant
 from lethe.theorems.requirements import bounded_domain, design, secrecy
 
 # Shares of the noise variance that hide the draw; the paper prints one half, and 1:9 is in its script.
@@ -243,7 +243,7 @@ class Bok2024SGDDomain(Theorem):
 
     def _bound(self, run: Run) -> Bound:
         probability, touch, steps = run.batch_size / run.records, batch_touch(run), run.total_steps
-        diameter = run.diameter / float(run.noise_stds[0]) * expansion(run)
+        diameter = run.diameter / float(run.noise_stds[0])
         parts = [sgd_composition(probability, steps, touch)]
         if touch <= _MOST_TOUCH:
             windows, shares = _windows(steps), np.array(_SHARES)

@@ -46,8 +46,6 @@ def shared_hypotheses(run: Run, batches: tuple[Finding, ...]) -> tuple[Finding, 
 def contraction(run: Run) -> float:
     r"""$c = \max(|1 - \lambda m|, |1 - \lambda M|)$ for losses of curvature in $[m, M]$, $m \ge 0$, rounded up.
 
-    At most 1, but for rounding: see `expansion`.
-
     Args:
         run: a run whose loss is convex and smooth and whose steps have one size, at most 2/M.
     """
@@ -55,17 +53,9 @@ def contraction(run: Run) -> float:
     return plain_step(float(run.step_sizes[0]), *run.loss.curvature)
 
 
-def expansion(run: Run) -> float:
-    r"""$\max(1, c)^T$: by how much more a run costs whose step of $2/M$, rounded, expands by the last digit of c.
-
-    Relative to that growth it is a run without expansion whose touches are at most as large, and every payment grows by at most this.
-    """
-    return max(1.0, contraction(run)) ** run.total_steps
-
-
-def gdp(run: Run, mu: float) -> GDP:
+def gdp(mu: float) -> GDP:
     """`mu` of a run whose steps do not expand, rounded outward."""
-    return GDP(round_up(mu * expansion(run), 1e-14))
+    return GDP(round_up(mu, 1e-14))
 
 
 def step_constant(run: Run) -> StepConstant:
