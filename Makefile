@@ -34,6 +34,7 @@ theorems: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/certificate_speed.py
+	$(BIN)/python benchmarks/sampled_gaussian_speed.py
 
 # One set-up for all targets; the stamp is renewed when the project's needs change.
 $(STAMP): pyproject.toml constraints.txt
