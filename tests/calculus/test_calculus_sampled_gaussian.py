@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lethe.calculus.composition import compose_gdp
 from lethe.calculus.guarantees import GDP, NotPrivate, guarantee_from_dict
-from lethe.calculus.sampled_gaussian import Design, Relation, SampledGaussian, sampled_gaussian
+from lethe.calculus.sampled_gaussian import Design, Relation, SampledGaussian, merged_levels, sampled_gaussian
 from lethe.calculus.sampled_renyi import ORDERS
 from lethe.calculus.scaling import noise_scaled
 from lethe.errors import InputError
@@ -391,3 +391,14 @@ def test_importing_the_module_does_not_import_dp_accounting() -> None:
     # dp_accounting takes most of a second to import; the calculus modules are imported by every command.
     code = "import sys, lethe.calculus.guarantees, lethe.calculus.sampled_gaussian; sys.exit('dp_accounting' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_merged_levels_keep_their_steps() -> None:
+    assert merged_levels(np.array([3.0, 1.0, 3.0, 2.0]), (5, 7, 11, 0)) == ((1.0, 3.0), (7, 16))
+
+
+def test_scaling_the_noise_keeps_each_level_s_steps() -> None:
+    """Many steps at much noise, few at little: exchanged, epsilon would be several times as large."""
+    mechanism = SampledGaussian(sampling_probability=0.05, noise=(8.0, 1.0), counts=(500, 3), relation="zero_out", design="poisson")
+    again = noise_scaled(mechanism, 1.0)
+    assert again.epsilon(1e-5) == pytest.approx(mechanism.epsilon(1e-5), rel=1e-9)
