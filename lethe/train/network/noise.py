@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -12,13 +12,12 @@ from torch import Tensor
 
 from lethe.calculus.domains import require_nonnegative
 from lethe.errors import InputError
-from lethe.train.network.tensors import checked_tensors, dimension, pieces
+from lethe.train.network.tensors import checked_tensors
 
-# Small enough for the cache, and for PyTorch to add a piece without waking its other threads; a GPU wants fewer, larger pieces.
+# Small enough for the cache; a GPU wants fewer, larger pieces.
 _CPU_PIECE, _DEVICE_PIECE = 2**14, 2**22
-# A number of its own, not that of the cores, so that a seed means the same noise on every machine.
-_STREAMS = 4
-_Source = np.random.Generator | torch.Generator
+# Enough for PyTorch's threads to share, and few enough for the cache.
+_PAIRS = 2**16
 
 
 def fresh_numpy_generator() -> np.random.Generator:
@@ -40,17 +39,14 @@ class NetworkNoise:
 
     What `GaussianNoise` says of generators holds here: neither kind is cryptographic, and the noise is a floating-point number.
 
-    On a CPU the pieces of the tensors are dealt out to four streams, spawned from a NumPy generator, which PyTorch's threads share.
-
     Args:
-        generator: a NumPy generator (tensors on the CPU, about twice as fast there, and more with several threads), or a PyTorch
-            generator on the tensors' device; used for noise only, never for batches. A NumPy generator gives seeds, not numbers: its own
-            state does not move. One that cannot spawn others is drawn from itself.
+        generator: a NumPy generator (tensors on the CPU, several times as fast there), or a PyTorch generator on the tensors' device; used
+            for noise only, never for batches, and by nobody else at the same time.
     Raises:
         InputError: another generator.
     """
 
-    __slots__ = ("_generator", "_streams", "_threads")
+    __slots__ = ("_device", "_normals")
 
     def __init__(self, generator: np.random.Generator | torch.Generator) -> None:
         if not isinstance(generator, np.random.Generator | torch.Generator):
@@ -58,15 +54,13 @@ class NetworkNoise:
                 f"generator: got {type(generator).__name__}; it needs a numpy.random.Generator or a torch.Generator.",
                 remedy="use fresh_numpy_generator().",
             )
-        self._generator = generator
-        self._streams = [_Stream(source, self.device) for source in _spawned(generator)]
-        threads = min(len(self._streams), torch.get_num_threads())
-        self._threads = ThreadPoolExecutor(threads, "noise") if threads > 1 else None
+        self._device = generator.device if isinstance(generator, torch.Generator) else torch.device("cpu")
+        self._normals = _DeviceNormals(generator) if isinstance(generator, torch.Generator) else _NumpyNormals(generator)
 
     @property
     def device(self) -> torch.device:
         """Where the noise is drawn, and where the tensors must be."""
-        return self._generator.device if isinstance(self._generator, torch.Generator) else torch.device("cpu")
+        return self._device
 
     @torch.no_grad()
     def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
@@ -82,46 +76,62 @@ class NetworkNoise:
         checked = checked_tensors(tensors, device=self.device)
         if noise_std == 0.0:
             return
-        size = self._streams[0].size
-        dealt: list[list[Tensor]] = [[] for _ in self._streams]
-        for number, piece in enumerate(piece for tensor in checked for piece in pieces(tensor, size)):
-            dealt[number % len(dealt)].append(piece)
-        if self._threads is None or dimension(checked) <= len(dealt) * size:  # fewer are done sooner than threads are woken
-            for stream, own in zip(self._streams, dealt, strict=True):
-                stream.add_to(own, noise_std)
-        else:
-            list(self._threads.map(_Stream.add_to, self._streams, dealt, [noise_std] * len(dealt)))
+        for tensor in checked:
+            whole = tensor.is_contiguous()
+            flat = tensor.detach().view(-1) if whole else torch.zeros(tensor.numel(), dtype=torch.float64, device=tensor.device)
+            start = 0
+            while start < flat.numel():
+                drawn = self._normals.some(flat.numel() - start)
+                flat[start : start + drawn.numel()].add_(drawn, alpha=noise_std)
+                start += drawn.numel()
+            if not whole:
+                tensor.detach().add_(flat.view_as(tensor))
 
 
-class _Stream:
-    """One generator with a buffer, used by one thread at a time."""
+class _DeviceNormals:
+    """Normal numbers of PyTorch's own, on its generator's device."""
 
-    __slots__ = ("_buffer", "_source", "size")
+    __slots__ = ("_buffer", "_generator")
 
-    def __init__(self, source: _Source, device: torch.device) -> None:
-        self._source = source
-        self.size = _CPU_PIECE if device.type == "cpu" else _DEVICE_PIECE
-        self._buffer = torch.empty(self.size, dtype=torch.float64, device=device)
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+        size = _CPU_PIECE if generator.device.type == "cpu" else _DEVICE_PIECE
+        self._buffer = torch.empty(size, dtype=torch.float64, device=generator.device)
 
-    @torch.no_grad()
-    def add_to(self, parts: Sequence[Tensor], noise_std: float) -> None:
-        for part in parts:
-            part.add_(self._drawn(part.numel()).view_as(part), alpha=noise_std)
+    def some(self, most: int) -> Tensor:
+        """Between 1 and `most` fresh numbers, to be used before more are asked for."""
+        return self._buffer[:most].normal_(generator=self._generator)
 
-    def _drawn(self, count: int) -> Tensor:
-        if count > self._buffer.numel():
-            self._buffer = torch.empty(count, dtype=torch.float64, device=self._buffer.device)
-        drawn = self._buffer[:count]
-        if isinstance(self._source, torch.Generator):
-            return drawn.normal_(generator=self._source)
-        self._source.standard_normal(out=drawn.numpy())
+
+class _NumpyNormals:
+    r"""Normal numbers by the transform of Box and Muller, from NumPy's uniform numbers and PyTorch's vectorised, threaded functions.
+
+    $\sqrt{-2\ln(1-U)}\,(\cos 2\pi V, \sin 2\pi V)$, where U and V have 53 random bits, so up to $\sqrt{106\ln2} = 8.57$ standard
+    deviations. Many are made at once; what one tensor leaves over serves the next, or the next step.
+    Reference: Box & Muller 1958, "A note on the generation of random normal deviates", Ann. Math. Statist. 29(2).
+    """
+
+    __slots__ = ("_generator", "_made", "_sines", "_used")
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._generator = generator
+        self._made = torch.empty(2, _PAIRS, dtype=torch.float64)
+        self._sines = torch.empty(_PAIRS, dtype=torch.float64)
+        self._used = self._made.numel()
+
+    def some(self, most: int) -> Tensor:
+        """Between 1 and `most` fresh numbers, to be used before more are asked for."""
+        if self._used == self._made.numel():
+            self._make()
+        drawn = self._made.view(-1)[self._used : self._used + most]
+        self._used += drawn.numel()
         return drawn
 
-
-def _spawned(generator: _Source) -> Sequence[_Source]:
-    if isinstance(generator, torch.Generator):
-        return [generator]
-    try:
-        return generator.spawn(_STREAMS)
-    except TypeError:  # its seed was given in a way that none other can be derived from
-        return [generator]
+    def _make(self) -> None:
+        self._generator.random(out=self._made.numpy())
+        radii, angles = self._made
+        torch.sub(1.0, radii, out=radii).log_().mul_(-2.0).sqrt_()  # 1 - U is never 0
+        torch.sin(angles.mul_(2.0 * math.pi), out=self._sines)
+        angles.cos_().mul_(radii)
+        radii.mul_(self._sines)
+        self._used = 0

@@ -47,7 +47,7 @@ def test_a_seed_means_the_same_noise_with_any_number_of_threads() -> None:
     try:
         for count in (1, 3):
             torch.set_num_threads(count)
-            tensors = [torch.zeros(500, 300), torch.zeros(7)]
+            tensors = [torch.zeros(500, 300, dtype=torch.float64), torch.zeros(7, dtype=torch.float64)]
             noise = NetworkNoise(np.random.default_rng(8))
             for _ in range(2):
                 noise.add_to(tensors, 1.0)
@@ -57,18 +57,39 @@ def test_a_seed_means_the_same_noise_with_any_number_of_threads() -> None:
     assert torch.equal(*drawn)
 
 
-def test_two_sources_from_one_generator_differ_and_one_that_cannot_spawn_is_used_itself() -> None:
-    class Childless(np.random.bit_generator.ISeedSequence):
-        def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
-            return np.random.SeedSequence(5).generate_state(n_words, dtype)
+def test_two_sources_of_one_generator_never_give_the_same_numbers() -> None:
+    generator = np.random.default_rng(8)
+    both = NetworkNoise(generator), NetworkNoise(generator)
+    drawn = torch.zeros(6, 70_000, dtype=torch.float64)
+    for place, tensor in enumerate(drawn):
+        both[place % 2].add_to([tensor], 1.0)
+    assert drawn.unique().numel() == drawn.numel()
 
-    generator, childless = np.random.default_rng(8), np.random.Generator(np.random.PCG64(Childless()))
-    first, second, third = torch.zeros(3, 100, dtype=torch.float64)
-    NetworkNoise(generator).add_to([first], 1.0)
-    NetworkNoise(generator).add_to([second], 1.0)
-    assert not torch.isclose(first, second).any()
-    NetworkNoise(childless).add_to([third], 1.0)
-    assert np.array_equal(third.numpy(), np.random.Generator(np.random.PCG64(5)).standard_normal(100))
+
+def test_numbers_are_box_and_mullers_of_the_generators_own() -> None:
+    """Cut into tensors of any shapes, none is left out or used twice."""
+    generator, pairs = np.random.Generator(np.random.SFC64(4)), 2**16
+    tensors = [torch.zeros(count, dtype=torch.float64) for count in (1, 0, 100_000, 3, 150_000)]
+    NetworkNoise(generator).add_to(tensors, 1.0)
+    again, made = np.random.Generator(np.random.SFC64(4)), []
+    for _ in range(2):
+        first, second = again.random((2, pairs))
+        radii, angles = np.sqrt(-2.0 * np.log(1.0 - first)), 2.0 * np.pi * second
+        made += [radii * np.sin(angles), radii * np.cos(angles)]
+    assert np.allclose(torch.cat(tensors).numpy(), np.concatenate(made)[:250_004], rtol=0.0, atol=1e-13)
+
+
+def test_the_largest_numbers_are_those_of_53_bits() -> None:
+    class Extreme(np.random.Generator):
+        def random(self, *, out: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            out[:] = 0.0
+            out[0, :2] = 1.0 - 2.0**-53, 0.0
+
+    tensor = torch.zeros(2**17, dtype=torch.float64)
+    NetworkNoise(Extreme(np.random.SFC64(1))).add_to([tensor], 1.0)
+    assert tensor[2**16].item() == pytest.approx(np.sqrt(106.0 * np.log(2.0)))
+    assert tensor.isfinite().all()
+    assert int(tensor.count_nonzero()) == 1
 
 
 def test_it_adds_and_does_not_replace() -> None:
