@@ -27,17 +27,39 @@ class Anchor(torch.autograd.Function):
         return None, None
 
     @classmethod
-    def hold(cls, output: Tensor, anchor: Tensor, given: Iterable[Any] = ()) -> Tensor:
+    def hold(cls, output: Tensor, anchor: Tensor, given: Iterable[Any] = (), *, fresh: bool = False) -> Tensor:
         """The output itself if it requires grad, else anchored; a view, and what is one of the arguments itself, is copied first.
 
         What follows a view in place would move the view to another place in the graph, and its gradient would never come by here. And
         an argument, such as x in x.to(weight), may be the caller's batch, which is not to be marked.
+
+        Args:
+            output: of a layer.
+            anchor: a tensor that requires grad.
+            given: the layer's arguments.
+            fresh: whether nobody else sees the memory of a view; then it need not be copied.
         """
-        if output._is_view() or isinstance(output, nn.Parameter) or any(output is entry for entry in given):
+        if isinstance(output, nn.Parameter) or any(output is entry for entry in given):
             output = output.clone()
+        elif output._is_view():
+            output = cast("Tensor", _Alone.apply(output)) if fresh else output.clone()
         held = output if output.requires_grad else cast("Tensor", cls.apply(output, anchor))
         held.register_hook(_refuse_second_gradients)  # a plain function: what it held would be held by the graph, in a circle
         return held
+
+
+class _Alone(torch.autograd.Function):
+    """The identity, whose result is no view for autograd: what follows in place follows in the graph as well."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor) -> Tensor:
+        """Nothing is copied."""
+        return output.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
+        """As it comes."""
+        return grad_outputs[0]
 
 
 def _refuse_second_gradients(gradient: Tensor) -> None:

@@ -230,7 +230,8 @@ class Recording:
             edges.append(None)
             return output
         if isinstance(output, Tensor):
-            output = Anchor.hold(output, self._anchor, given)
+            # A linear layer gives a view of a product's result for three dimensions or more.
+            output = Anchor.hold(output, self._anchor, given, fresh=type(module) is nn.Linear)
             edges.append(get_gradient_edge(output))
             self.precision = coarser(self.precision, output.dtype)
             return output

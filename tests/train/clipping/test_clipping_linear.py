@@ -66,3 +66,11 @@ def test_an_empty_batch_has_norms_of_no_records_and_sums_of_zero() -> None:
     assert told.squared_norms().shape == (0,)
     assert all((tensor == 0).all() for tensor in told.weighted_sums(torch.zeros(0)).values())
     assert told.per_record("weight").shape == (0, 2, 4)
+
+
+@pytest.mark.parametrize("first", [nn.Identity(), nn.LayerNorm(4)])
+def test_what_changes_an_output_of_several_positions_in_place_is_followed(first: nn.Module) -> None:
+    """Such an output is a view of a product's result, whose place in the graph would move with the change."""
+    torch.manual_seed(0)
+    model = nn.Sequential(first, nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 5), nn.Hardtanh(inplace=True)).double()
+    assert_clips_like_single_records(model, torch.randn(3, 7, 4, dtype=torch.float64))
