@@ -12,9 +12,10 @@ from torch import Tensor
 
 from lethe.errors import InputError, require_finite
 
-# How much a computed squared norm may lie below what is added, in units of rounding: squares are summed in float64, and what remains
-# are a few roundings of the weight, of products and of sums whose terms do not cancel.
-_ROUNDINGS = 128
+# How much a computed squared norm may lie below the square of what is added, in eps: 44 where it is a product of two sums of squares
+# (`squares_of`), 4 for the roundings of the weight and of products with it, and a third as much again. What sums of several terms lose
+# is in the parts' slack.
+_ROUNDINGS = 64
 
 # What keeps "automatic" factors finite; Bu et al. use 0.01 throughout.
 _STABILITY = 0.01

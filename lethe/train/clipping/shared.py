@@ -37,6 +37,10 @@ class Shared(Cancelling):
 
     def _squares(self) -> Tensor:
         merged = _merged(self.parts)
+        if len(merged) == 1 and isinstance(merged[0], OuterProducts):
+            squares = merged[0]._squares()
+            self._kept = merged[0]._kept
+            return squares
         if len(merged) == 1:
             return merged[0].squared_norms()
         if not all(isinstance(part, TokenRows | OuterProducts) for part in merged):
@@ -51,7 +55,8 @@ class Shared(Cancelling):
     def _formed(self) -> Tensor:
         own = self.parts[0].squared_norms()
         if len(own) * self.numbers <= _HELD:
-            return squares_of(self.per_record()) if len(own) else own
+            self._kept = self.per_record()
+            return squares_of(self._kept) if len(own) else own
         rows = torch.arange(len(own), device=own.device).split(self._at_once())
         return torch.cat([squares_of(self.exactly(chunk)) for chunk in rows])
 
@@ -61,8 +66,15 @@ class Shared(Cancelling):
 
     def slack(self) -> Tensor:
         """See Part."""
+        between = super().slack()
+        if self._kept is not None:
+            return between
         own = [slack for part in self.parts if (slack := part.slack()) is not None]
-        return torch.stack([super().slack(), *own]).sum(0)
+        return torch.stack([between, *own]).sum(0)
+
+    def _largest(self) -> Tensor | None:
+        sizes = [size for part in self.parts if isinstance(part, Cancelling) and (size := part._largest()) is not None]
+        return torch.stack(sizes).amax(0) if sizes else None
 
     def exactly(self, rows: Tensor) -> Tensor:
         """See Part."""

@@ -23,7 +23,7 @@ EVERYTHING = ("*",)
 )
 def test_no_factor_takes_a_norm_above_the_bound(squared: float, clip_norm: float, method: str, dtype: torch.dtype) -> None:
     group = Group(parameters=EVERYTHING, clip_norm=clip_norm)
-    for stored in (squared, squared * (1 - 100 * torch.finfo(dtype).eps)):  # sums of squares that came out too small
+    for stored in (squared, squared * (1 - 60 * torch.finfo(dtype).eps)):  # sums of squares that came out too small
         weight = float(clip_weights(torch.tensor([stored], dtype=torch.float64), group, METHODS[method], numbers=10, dtype=dtype).to(dtype))
         assert weight * math.sqrt(squared) <= clip_norm
 

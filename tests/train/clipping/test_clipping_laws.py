@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from lethe.train.clipping import METHODS, Clipper, Group
 
-# Relative to the sum of the clipped norms, against an oracle in float64. A factor is made smaller by 64 roundings, 7.6e-6 in float32,
-# and by more where a record's positions partly cancel: 4e-5 at most in thousands of examples.
-ALLOWED = {torch.float64: 1e-10, torch.float32: 4e-5}
+# Relative to the sum of the clipped norms, against an oracle in float64. A factor is made smaller by 32 roundings, 3.8e-6 in float32,
+# and by as many more where gradients are not formed: 7.9e-6 at most in thousands of examples.
+ALLOWED = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 LONG = 6  # the longest lead, and so the longest sequence
 

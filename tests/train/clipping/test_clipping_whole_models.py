@@ -12,9 +12,6 @@ from whole_models import IMAGES, MODELS, ROWS, SEQUENCES, built
 
 from lethe.train.clipping import METHODS, Clipper, Group
 
-# A factor is made smaller by 64 roundings of float32, 7.6e-6, lest what is added be longer than C.
-SHRUNK = 1e-5
-
 
 def sums_of(clipper: Clipper, batch: Tensor, counted: Tensor | None = None) -> dict[nn.Parameter, Tensor]:
     with clipper.recording():
@@ -37,16 +34,17 @@ def test_they_clip_like_single_records(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_float32_agrees_with_float64(name: str) -> None:
-    """Against an oracle in float64: the worst measured are 7e-6 where positions cancel (tied cells), 5e-7 and less elsewhere."""
+    """Against an oracle in float64: the worst measured are 5.6e-6 in sums, of which 3.8e-6 are room for rounding, and 1.5e-6 in norms."""
     model, batch = built(name, torch.float32)
     exact, exact_batch = built(name)
     gradients = gradients_of_records(exact, exact_batch)
     norms = norms_of(gradients)
-    clipper = Clipper(model, clip_norm=1e9, verify=False)
-    difference = flat(sums_of(clipper, batch)) - flat({p: rows.sum(0) for p, rows in gradients.items()})
-    assert clipper.last_norms is not None
-    assert torch.allclose(clipper.last_norms, norms, rtol=1e-5 if name != "tied cells" else 2e-5, atol=0)
-    assert float(difference.norm()) <= (SHRUNK + 2e-6) * float(norms.sum())
+    for clip_norm in (1e9, float(norms.median()), 0.5 * float(norms.min())):
+        clipper = Clipper(model, clip_norm=clip_norm, verify=False)
+        difference = flat(sums_of(clipper, batch)) - flat(clipped_sums(gradients, clip_norm))
+        assert clipper.last_norms is not None
+        assert torch.allclose(clipper.last_norms, norms, rtol=1e-5, atol=0)
+        assert float(difference.norm()) <= 1e-5 * float(norms.clamp(max=clip_norm).sum())
 
 
 @pytest.mark.slow
