@@ -14,6 +14,7 @@ from lethe.errors import InputError
 from lethe.train.clipping.company import Given
 from lethe.train.clipping.comparison import chance
 from lethe.train.clipping.decisions import Decisions
+from lethe.train.clipping.first_batch import FirstBatch
 from lethe.train.clipping.forward_checks import ALIKE, ForwardChecks
 from lethe.train.clipping.gradient_checks import check_gradients
 from lethe.train.clipping.parts import Part
@@ -46,7 +47,7 @@ class SelfCheck:
         self.depth = Depth.NOT
         self._model, self._decisions, self._verify = model, decisions, verify
         self._schedule = Schedule()
-        self._forward = ForwardChecks(model)
+        self._forward, self._first = ForwardChecks(model), FirstBatch(model)
         self._state: UntouchedState | None = None
         self._records: int | None = None
         self._unchecked: str | None = None
@@ -58,6 +59,8 @@ class SelfCheck:
     def begin(self, found: Survey, records: int | None) -> Depth:
         """A recording begins: how closely it is looked at, as far as B is known."""
         self._unchecked, self._state = _PARTS, None
+        if self._verify:
+            self._first.begin()
         # Before the model's call where B can be guessed: within it, somebody may have put other parameters in for the time being.
         if self._verify and self._schedule.due(found, records or self._records):
             self._state = UntouchedState(self._model, trained=True)
@@ -75,14 +78,15 @@ class SelfCheck:
 
         Raises:
             InputError: records mix.
+            HypothesisError: the model remembers records.
         """
         given = Given(args=args, kwargs=kwargs, records=records, precision=precision)
         with self._doubted():
             if self.depth is Depth.GLANCE:
                 self._forward.glance(given)
                 return
-            found = self._forward.thorough(given)
-            known = (self._unchecked, found) if self._unchecked is not None and self._unchecked != _PARTS else (found,)
+            found = (self._forward.thorough(given), self._first.check(given))
+            known = (self._unchecked, *found) if self._unchecked is not None and self._unchecked != _PARTS else found
             self._unchecked = "; ".join(dict.fromkeys(reason for reason in known if reason is not None)) or None
 
     def losses(self, losses: Tensor, counted: Tensor | None, recording: Recording) -> None:

@@ -1,0 +1,142 @@
+"""Models that keep what they saw first: found before anything is added; what follows from shapes and chance may be kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from per_record import clipped, rows
+from torch import Tensor, nn
+
+from lethe.errors import HypothesisError
+from lethe.train.clipping import Clipper
+
+
+class Keeping(nn.Module):
+    """What `kept` makes of the first batch goes into the model's own dictionary, and from there into every batch.
+
+    Args:
+        kept: of the rows.
+        once: asks the model whether to keep it now.
+        used: the rows, with what was kept.
+        head: whether the last layer is all zeros, so that outputs tell nothing.
+    """
+
+    def __init__(
+        self,
+        kept: Callable[[Tensor], Any],
+        *,
+        once: Callable[[nn.Module], bool] = lambda model: True,
+        used: Callable[[Tensor, Any], Tensor] = lambda given, kept: given - kept,
+        zeros: bool = False,
+    ) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.head = nn.Linear(4, 5).double(), nn.Linear(5, 3).double()
+        if zeros:
+            nn.init.zeros_(self.head.weight)
+        self.rule, self.once, self.used, self.seen = kept, once, used, dict[str, Any]()
+
+    def forward(self, given: Tensor) -> Tensor:
+        if "it" not in self.seen and self.once(self):
+            self.seen["it"] = self.rule(given.detach())
+        return self.head(torch.tanh(self.first(self.used(given, self.seen["it"]) if "it" in self.seen else given)))
+
+
+LEARNED: dict[str, Callable[[], nn.Module]] = {
+    "a tensor": lambda: Keeping(lambda given: given.mean(0)),
+    "a number": lambda: Keeping(lambda given: float(given.std()), used=lambda given, kept: given / kept),
+    "one record": lambda: Keeping(lambda given: given[-1].clone()),
+    "before a head of zeros": lambda: Keeping(lambda given: given.mean(0), zeros=True),
+    "with gradients enabled only": lambda: Keeping(lambda given: given.mean(0), once=lambda model: torch.is_grad_enabled()),
+    "behind dropout": lambda: nn.Sequential(nn.Dropout(0.3), Keeping(lambda given: given.mean(0))),
+}
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_what_is_learned_of_the_first_batch_is_refused(name: str) -> None:
+    with pytest.raises(HypothesisError, match="keeps what it saw"):
+        clipped(Clipper(LEARNED[name]()), rows())
+
+
+def test_it_is_refused_again_when_it_is_tried_again() -> None:
+    clipper = Clipper(Keeping(lambda given: given.mean(0)))
+    for seed in range(3):
+        with pytest.raises(HypothesisError, match="keeps what it saw"):
+            clipped(clipper, rows(seed=seed))
+
+
+def test_a_first_batch_of_one_record_hides_nothing() -> None:
+    clipper = Clipper(Keeping(lambda given: given.mean(0)))
+    clipped(clipper, rows(1))
+    with pytest.raises(HypothesisError, match="keeps what it saw"):
+        clipped(clipper, rows())
+
+
+class Tokens(nn.Module):
+    """The first token of the first batch is left out of all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.common = nn.Embedding(20, 4).double(), None
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if self.common is None:
+            self.common = tokens[0, 0].clone()
+        return self.table(tokens) * (tokens != self.common)[..., None]
+
+
+def test_tokens_are_remembered_no_better() -> None:
+    with pytest.raises(HypothesisError, match="keeps what it saw"):
+        clipped(Clipper(Tokens()), torch.arange(18).view(6, 3))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(2, 3, batch_first=True).double()
+
+    def forward(self, given: Tensor) -> Tensor:
+        return self.layer(given.view(-1, 2, 2))[0]
+
+
+HONEST: dict[str, Callable[[], nn.Module]] = {
+    "a table made for a shape": lambda: Keeping(lambda given: torch.arange(4.0).double().sin()),
+    "a projection drawn when it is needed": lambda: Keeping(lambda given: torch.randn(4).double()),
+    "what it saw last, for a picture": lambda: Keeping(lambda given: given.clone(), used=lambda given, kept: given),
+    "old weight norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3).double())),
+    "dropout": lambda: nn.Sequential(nn.Linear(4, 8).double(), nn.Dropout(0.5), nn.Linear(8, 2).double()),
+    "lstm": Recurrent,
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_what_tells_nothing_of_records_may_be_kept(name: str) -> None:
+    torch.manual_seed(0)
+    clipper = Clipper(HONEST[name]())
+    for seed in range(3):
+        clipped(clipper, rows(seed=seed))
+    assert clipper.verified == "checked"
+
+
+def test_a_model_that_cannot_be_copied_is_named() -> None:
+    model = nn.Sequential(nn.Linear(4, 3).double())
+    model.lock = threading.Lock()  # pyright: ignore[reportArgumentType]
+    with pytest.warns(UserWarning, match="the model cannot be copied"):
+        clipped(clipper := Clipper(model), rows())
+    assert "cannot be copied" in str(clipper.verified)
+
+
+def test_copies_share_the_parameters_and_leave_the_model_as_it_was() -> None:
+    model = Keeping(lambda given: torch.zeros(4).double())
+    before = torch.get_rng_state()
+    clipper, held = Clipper(model), []
+    model.first.register_forward_hook(lambda module, args, output: held.append(module.weight))  # pyright: ignore
+    clipped(clipper, rows())
+    assert all(weight is model.first.weight for weight in held)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(parameter.grad is None for parameter in model.parameters())
