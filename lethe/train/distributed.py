@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,8 +58,13 @@ class Workers:
 
     @classmethod
     def current(cls) -> Workers:
-        """The default process group, if `torch.distributed` is initialised; else this process alone."""
+        """The default process group, if `torch.distributed` is initialised; else this process alone.
+
+        Raises:
+            InputError: this process was started as one of several, and no group is initialised.
+        """
         if not (dist.is_available() and dist.is_initialized()):
+            _refuse_strangers()
             return cls()
         return cls(rank=dist.get_rank(), world_size=dist.get_world_size())
 
@@ -257,6 +263,18 @@ def _norm(parameters: Sequence[Tensor]) -> float:
         return 0.0
     # A sum is rounded pairwise, unlike vector_norm, which loses thousands of roundings in a large tensor, or takes ten times as long.
     return float(torch.stack([parameter.detach().square().sum().double() for parameter in parameters]).sum().sqrt())
+
+
+def _refuse_strangers() -> None:
+    """Refuse a process that a launcher started as one of several, and that has not joined the others."""
+    told = os.environ.get("WORLD_SIZE", "")
+    if told.isdecimal() and int(told) > 1:
+        raise InputError(
+            f"torch.distributed: this is one of {told} processes, and no process group is initialised. Each would train by itself, with "
+            f"noise of its own, and release a model of its own: {told} releases, where a certificate counts one.",
+            source=f"the environment variable WORLD_SIZE = {told}, which torchrun sets",
+            remedy="call torch.distributed.init_process_group first; or start one process without torchrun, or unset WORLD_SIZE in it.",
+        )
 
 
 def _short(text: str) -> str:

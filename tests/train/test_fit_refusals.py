@@ -10,7 +10,8 @@ from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_
 from torch import nn
 
 from lethe.errors import HypothesisError, InputError, LetheError
-from lethe.train import Group, fit
+from lethe.train import Group, PrivacyEngine, fit
+from lethe.train.clipping import Clipper
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -42,6 +43,32 @@ def test_a_model_that_remembers_is_refused_before_its_first_step() -> None:
     with pytest.raises(HypothesisError, match="seen changed"):
         fit(model, CROSS_ENTROPY, make_data(), make_network_run("full", noise_multiplier=1.0))
     assert torch.equal(model.layer.weight, before)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_model_made_in_inference_mode_is_refused(frozen: bool) -> None:
+    model = make_network()
+    with torch.inference_mode():
+        model[0] = nn.Linear(4, 5).double()
+    if frozen:
+        model[0].requires_grad_(False)
+    for train in (
+        lambda: fit(model, CROSS_ENTROPY, make_data(), make_network_run("full", noise_multiplier=1.0)),
+        lambda: Clipper(model),
+    ):
+        with pytest.raises(InputError, match=r"parameter 0\.weight \(2 in all\) was made in inference mode"):
+            train()
+
+
+def test_one_of_several_processes_that_has_not_joined_the_others_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_network_run("full", noise_multiplier=1.0)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for train in (lambda: fit(make_network(), CROSS_ENTROPY, make_data(), run), lambda: PrivacyEngine(run)):
+        with pytest.raises(InputError, match="one of 2 processes, and no process group is initialised"):
+            train()
+    for alone in ("1", "0", "", "many"):
+        monkeypatch.setenv("WORLD_SIZE", alone)
+        fit(make_network(), CROSS_ENTROPY, make_data(), run)
 
 
 def test_stale_gradients_of_frozen_parameters_are_not_stepped_on() -> None:

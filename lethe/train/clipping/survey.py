@@ -43,9 +43,15 @@ def survey(model: nn.Module) -> Survey:
 
     Raises:
         InputError: nothing is trained, what is to be watched is a ScriptModule, a trained parameter is not float16, bfloat16, float32 or
-            float64, a layer mixes the records, or writes what it saw of them into the model.
+            float64, parameters were made in inference mode, a layer mixes the records, or writes what it saw of them into the model.
     """
     _refuse_batch_statistics(model)
+    if made := [name for name, parameter in model.named_parameters() if parameter.is_inference()]:
+        raise InputError(
+            f"parameter {made[0]} ({len(made)} in all) was made in inference mode, outside of which autograd takes no part in it.",
+            source="torch.inference_mode() around the making of the model",
+            remedy="make it outside, or give copy.deepcopy(model).",
+        )
     names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not names:
         raise InputError("the model has no parameter that requires grad: there is nothing to train.", source="model")
