@@ -155,6 +155,10 @@ class BudgetedNoise:
             )
         return False
 
+    def reaches(self, step: int, noise_std: float) -> bool:
+        """Whether the budget has enough left for a step; nothing is paid. Arguments as for `pays`."""
+        return self._filter.allows(gaussian_cost(noise_std / self._sensitivities[step - 1]), (step - 1) % self._slots)
+
     def chosen(self, step: int, parameters: torch.Tensor) -> Chosen:
         """What the policy asks for at a step, not paid for yet.
 

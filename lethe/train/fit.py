@@ -148,7 +148,7 @@ def fit(
     device = parameters[0].device
     workers = Workers.current()
     workers.refuse_device(device)
-    with closing(keeping(checkpoints, run, noise_generator, workers)) as kept:
+    with closing(keeping(checkpoints, run, noise_generator, workers, policed=noise_policy is not None)) as kept:
         own = sources_of(
             run, device, seed=seed, batch_generator=batch_generator, noise_generator=noise_generator, secure=secure, start=kept.starts
         )
@@ -178,6 +178,8 @@ def fit(
                     named=named, clipper=clipper, stream=stream, recorder=recorder, optimizer=optimizer, pass_weights=update.pass_weights
                 )
             )
+            if budget is not None:
+                budget.pay_again(done)
             with reporting(progress if workers.root or progress is not True else False, run.total_steps) as finished:
                 for step, records, sums in steps_of(clipper, losses, stream, device, budget):
                     if step == done + 1:
@@ -194,7 +196,7 @@ def fit(
                         pass_weights=update.pass_weights,
                     )
                     finished(step)
-                    kept.after(step)
+                    kept.after(step, last=budget is not None and budget.ends_after(step))
         finally:
             stream.close()
         untouched.refuse_changes()

@@ -12,6 +12,9 @@ costs is the progress since the checkpoint.
 **release: last.** Nobody saw the iterates that were lost. Steps t+1..j are taken again, on the same batches, with fresh noise, and the
 steps that lead to the final model are those of the run, each taken once. Nobody may see the folder, then or later.
 
+**A noise budget.** Without a policy, what its filter has paid for is a function of the number of steps: a training that goes on pays anew
+for all that the journal counts, before it takes another.
+
 **A finished run** may be asked for its model once more, since a process may be killed before the model is in a file: from the checkpoint
 of the last step, and where all is released from any, nothing is drawn. A last iterate that was taken before the last step ends the folder.
 
@@ -56,7 +59,7 @@ class NotKept:
     def before_noise(self, step: int) -> None:
         """Nothing to write."""
 
-    def after(self, step: int) -> None:
+    def after(self, step: int, *, last: bool = False) -> None:
         """Nothing to save."""
 
     def save(self, step: int) -> None:
@@ -92,12 +95,6 @@ class Kept:
     """
 
     def __init__(self, checkpoints: Checkpoints, run: Run, noise_generator: NoiseGenerator, workers: Workers) -> None:
-        if run.noise_budget is not None:
-            raise InputError(
-                "checkpoints: given together with noise_budget; what the budget's filter has paid for is not saved.",
-                source="run.noise_budget",
-                remedy="train without checkpoints, or plan the noise in advance.",
-            )
         self._checkpoints, self._run, self._noise_generator, self._workers = checkpoints, run, noise_generator, workers
         self._noisy = np.isin(np.arange(run.total_steps), run.noisy_steps)
         self._path = Path(checkpoints.folder) / "checkpoint.pt"
@@ -151,13 +148,16 @@ class Kept:
         if self._journal and self._run.release == "all" and self._noisy[step - 1]:
             self._journal.release(step)
 
-    def after(self, step: int) -> None:
+    def after(self, step: int, *, last: bool = False) -> None:
         """Call when step number `step` is over: saves, if it is time.
 
+        Args:
+            step: from 1.
+            last: whether no step will follow, although the run has more: its budget ends here.
         Raises:
             InputError, LetheError: see `write_checkpoint`.
         """
-        due = step - self._saved >= self._checkpoints.every or step == self._run.total_steps
+        due = step - self._saved >= self._checkpoints.every or last or step == self._run.total_steps
         if due and step > self._saved and self._noisy[step - 1]:
             self.save(step)
 
@@ -278,13 +278,27 @@ class Kept:
 
 
 def keeping(
-    checkpoints: Checkpoints | str | os.PathLike[str] | None, run: Run, noise_generator: NoiseGenerator, workers: Workers
+    checkpoints: Checkpoints | str | os.PathLike[str] | None,
+    run: Run,
+    noise_generator: NoiseGenerator,
+    workers: Workers,
+    *,
+    policed: bool = False,
 ) -> Kept | NotKept:
     """What keeps a training in a folder, or does not.
 
+    Args:
+        checkpoints, run, noise_generator, workers: see `Kept`; None: no folder.
+        policed: whether a policy chooses the noise along the way.
     Raises:
-        InputError: see `Checkpoints` and `Kept`.
+        InputError: see `Checkpoints` and `Kept`; or a folder for noise that a policy chooses.
     """
+    if checkpoints is not None and policed:
+        raise InputError(
+            "checkpoints: given together with noise_policy; what it chose for steps that a kill loses is nowhere written down.",
+            source="noise_policy",
+            remedy="train without checkpoints, or plan the noise in advance: a noise_budget with the run's own noise may be kept.",
+        )
     return NotKept() if checkpoints is None else Kept(Checkpoints.of(checkpoints), run, noise_generator, workers)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lethe.calculus.odometer import Odometer
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
 from lethe.run import Run
 from lethe.train.budgeted_noise import BudgetedNoise, Chosen, NoisePolicy, refuse_policy
 
@@ -64,6 +64,25 @@ class NetworkBudget:
             return False
         self._chosen, self._paid = chosen, step
         return True
+
+    def ends_after(self, step: int) -> bool:
+        """Whether the budget does not reach the next step, as far as is known without asking a policy."""
+        known = not self._policed and step < len(self._noise_stds)
+        return known and not self._budgeted.reaches(step + 1, self._noise_stds[step])
+
+    def pay_again(self, steps: int) -> None:
+        """Pay for the first `steps` of a training that goes on: their noise was drawn, or may have been.
+
+        Raises:
+            LetheError: the budget does not reach them; the run that drew them was another.
+        """
+        for step in range(1, steps + 1):
+            if not self.pays(step):
+                raise LetheError(
+                    f"noise_budget: it pays for {step - 1} steps; {steps} were released.",
+                    source="run.noise_budget, and the journal of the checkpoints",
+                    remedy="count all of them, and do not train on in this folder.",
+                )
 
     def of(self, step: int) -> Chosen:
         """The noise that was paid for.

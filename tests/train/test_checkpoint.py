@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import Checkpoints, Group, fit
 from lethe.train.checkpoint import read_checkpoint, write_checkpoint
 from lethe.train.journal import Journal
+from lethe.train.network_budget import NetworkBudget
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -320,9 +322,41 @@ def test_noise_from_a_generator_that_is_on_disk_is_refused(tmp_path: Path) -> No
         trained(tmp_path / "batches", RUN, spy, batch_generator=None, noise_generator=torch.Generator().manual_seed(3))
 
 
-def test_a_budget_is_refused_and_no_folder_is_made(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="given together with noise_budget"):
-        trained(tmp_path / "kept", RUN.replace(noise_budget=1.0))
+BUDGETED = make_kept_run("cyclic", noise_multiplier=2.0, neighbours="replace_one", noise_budget=1.0)
+"""A step costs 1/2 of the account of its place: two passes of 4 steps are paid for, of the 5 that are planned."""
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("step", [1, 2, 5, 8])
+def test_a_budget_counts_what_was_drawn_before_a_kill(tmp_path: Path, step: int, before: bool) -> None:
+    spy = Spy()
+    spy.kill(step, before=before)
+    assert trained(tmp_path, BUDGETED, spy) is None
+    result = trained(tmp_path, BUDGETED, spy)
+    assert result is not None
+    # What was journaled counts, whether its noise was drawn or not.
+    assert spy.steps == [number for number in range(1, 9) if not (before and number == step)]
+    assert result.run.total_steps == 8
+    assert result.spent == pytest.approx(1.0)
+    again = trained(tmp_path, BUDGETED, spy)
+    assert again is not None
+    assert len(spy.steps) == 8 - before
+    assert again.run == result.run
+    assert again.spent == result.spent
+    assert torch.equal(flat(again.model), flat(result.model))
+
+
+def test_a_budget_that_a_journal_has_overdrawn_is_refused(tmp_path: Path) -> None:
+    spy = Spy()
+    spy.kill(8, before=False)
+    assert trained(tmp_path, BUDGETED, spy) is None
+    with patch.object(NetworkBudget, "pays", lambda budget, step: step <= 7), pytest.raises(LetheError, match="pays for 7 steps; 8 were"):
+        trained(tmp_path, BUDGETED, spy)
+
+
+def test_a_policy_is_refused_and_no_folder_is_made(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="given together with noise_policy"):
+        trained(tmp_path / "kept", BUDGETED, noise_policy=lambda observed: 2.0)
     assert not (tmp_path / "kept").exists()
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be made"):
