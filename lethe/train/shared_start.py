@@ -33,9 +33,9 @@ def refuse_other_start(
 ) -> None:
     """Refuse processes that would not train the same model, by the same run, on the same data.
 
-    Of the data the number of records, their shapes and types, and hashes of at most 8 records are compared (`Fingerprint`), under a key
-    that is made for this comparison; other records may differ unseen, and so may tensors that are augmented at random. Of the model
-    everything is compared: parameters, frozen ones too, and buffers, bit for bit.
+    Of the data the number of records, their shapes and types, and hashes of all records, or of at most 32 where that would take long, are
+    compared (`Fingerprint`), under a key that is made for this comparison; of the latter, others may differ unseen, and so may tensors
+    that are augmented at random. Of the model everything is compared: parameters, frozen ones too, and buffers, bit for bit.
 
     Args:
         workers: all processes.
@@ -51,7 +51,8 @@ def refuse_other_start(
     if not workers.several:
         return
     key = _common_key(workers)
-    found = Fingerprint.of(source, Layout.of(source), key)
+    found = Fingerprint.of(source, Layout.of(source), key).with_whole(source)
+    unread = [""] * len(found.shapes)
     workers.refuse_disagreement(
         {
             "run": json.dumps(run.to_document(), sort_keys=True, default=str),
@@ -61,6 +62,7 @@ def refuse_other_start(
             "data (number of records)": str(found.records),
             "data (shapes and types of a record)": repr((found.shapes, found.dtypes)),
             **{f"data (contents of some records, tensor {place})": sample for place, sample in enumerate(found.samples)},
+            **{f"data (contents of all records, tensor {place})": all_of_it for place, all_of_it in enumerate(found.whole or unread)},
         }
     )
 

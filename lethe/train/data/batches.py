@@ -150,6 +150,7 @@ class BatchStream:
                 f"state: step {self._steps_done + 1} is half delivered; its gradient sum is not in any state.",
                 remedy="take the state after a batch whose `last` is True.",
             )
+        self._fingerprint = self._fingerprint.with_whole(self._source)
         return write_state(self._run, self._anchor, self._steps_done, self._fingerprint)
 
     def load_state_dict(self, state: Any) -> None:

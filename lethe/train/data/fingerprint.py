@@ -5,30 +5,38 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import torch
 
 from lethe.errors import InputError
+from lethe.train.data.arrays import TensorSource
+from lethe.train.data.mapped import MappedSource
 from lethe.train.data.sources import Layout, Source, fetched
 from lethe.train.network.tensors import contents
 
-_SAMPLES = 8
+_SAMPLES = 32
 _KEY_BYTES = 32
+
+# Files are read whole up to so many bytes, some two seconds; arrays in memory always, in pieces.
+_READ = 2**30
+_PIECE = 2**24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
     """What is kept of a data source.
 
-    The number of records and the layout of one are public. `samples` are keyed hashes (BLAKE2b) of the contents of at most 8 records, at
-    evenly spaced places, one for each tensor of a record. They are derived from private data and must stay with the checkpoint: the key
-    lies beside them, so whoever holds both can test a guess at those records. The key is fresh for every stream, so two checkpoints do not
-    tell whether their data are the same.
+    The number of records and the layout of one are public. `whole` are keyed hashes (BLAKE2b) of all records, one for each tensor of a
+    record, where they are arrays in memory, or .npy files of 1 GiB at most; `samples` are the same of at most 32 records, at evenly spaced
+    places, of any source. They are derived from private data and must stay with the checkpoint: the key lies beside them, so whoever holds
+    both can test a guess at those records. The key is fresh for every stream, so two checkpoints do not tell whether their data are the
+    same.
 
-    Each record is read twice. A tensor that is another the second time (random augmentation) has an empty hash, and is not compared; the
-    others are, such as the targets beside augmented inputs. Of these, records in another order show only where their targets differ.
+    Each of these 32 is read twice. A tensor that is another the second time (random augmentation) has an empty hash, and is not compared;
+    the others are, such as the targets beside augmented inputs. Of these, records in another order show only where their targets differ.
 
     Args:
         records: n.
@@ -36,6 +44,7 @@ class Fingerprint:
         dtypes: their names.
         key: hexadecimal.
         samples: hexadecimal; empty for a tensor that the source gives differently each time.
+        whole: hexadecimal; empty where not all records were read.
     """
 
     records: int
@@ -43,10 +52,11 @@ class Fingerprint:
     dtypes: tuple[str, ...]
     key: str
     samples: tuple[str, ...]
+    whole: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, source: Source, layout: Layout, key: str | None = None) -> Fingerprint:
-        """The fingerprint of a source, under a fresh key if none is given.
+        """The fingerprint of a source, under a fresh key if none is given; `with_whole` adds the hashes of all records.
 
         Raises:
             InputError: a record has more tensors than another.
@@ -62,6 +72,10 @@ class Fingerprint:
             samples=tuple(one if one == other else "" for one, other in zip(first, second, strict=True)),
         )
 
+    def with_whole(self, source: Source) -> Fingerprint:
+        """The same with the hashes of all records of this very source, if it is one of those that are read whole."""
+        return self if self.whole else replace(self, whole=_whole(source, self.key))
+
     def to_document(self) -> dict[str, Any]:
         """Plain data, for a checkpoint."""
         shapes = [list(shape) for shape in self.shapes]
@@ -71,6 +85,7 @@ class Fingerprint:
             "dtypes": list(self.dtypes),
             "key": self.key,
             "samples": list(self.samples),
+            "whole": list(self.whole),
         }
 
     def refuse_others(self, document: Any) -> None:
@@ -89,9 +104,12 @@ class Fingerprint:
                     source="state['source']",
                     remedy="take training up again with the data it began with.",
                 )
-        if not isinstance(document["samples"], list) or len(document["samples"]) != len(self.samples):
-            raise InputError("state: the hashes of its data source are damaged.", source="state['source']['samples']")
-        if any(there and here and there != here for there, here in zip(document["samples"], self.samples, strict=True)):
+        samples, whole, parts = document["samples"], document["whole"], len(self.samples)
+        if not isinstance(samples, list) or len(samples) != parts or not isinstance(whole, list) or len(whole) not in (0, parts):
+            raise InputError("state: the hashes of its data source are damaged.", source="state['source']['samples'], ['whole']")
+        # Data in memory may have moved to files that are not read whole, and back.
+        pairs = [*zip(samples, self.samples, strict=True), *zip(whole, self.whole, strict=False)]
+        if any(there and here and there != here for there, here in pairs):
             raise InputError(
                 "data: some records differ from those of the checkpoint, or stand in another order.",
                 source="state['source']",
@@ -111,6 +129,20 @@ def _samples(source: Source, key: str, parts: int) -> tuple[str, ...]:
                 f"data: record {place} is of {len(tensors)} tensors; the first is of {parts}.", remedy="give all records the same parts."
             )
     return tuple(_hashed((tensors[part] for tensors in records), key) for part in range(parts))
+
+
+def _whole(source: Source, key: str) -> tuple[str, ...]:
+    """A hash of all records for each of a record's tensors; none where reading them all could take long."""
+    layout = Layout.of(source)
+    row = sum(prod(shape) * dtype.itemsize for shape, dtype in zip(layout.shapes, layout.dtypes, strict=True))
+    if not isinstance(source, TensorSource) and not (isinstance(source, MappedSource) and row * len(source) <= _READ):
+        return ()
+    digests = [hashlib.blake2b(repr(dtype).encode(), key=bytes.fromhex(key), digest_size=32) for dtype in layout.dtypes]
+    size = max(1, _PIECE // max(1, row))
+    for first in range(0, len(source), size):
+        for digest, tensor in zip(digests, fetched(source, slice(first, min(first + size, len(source)))), strict=True):
+            digest.update(contents(tensor))
+    return tuple(digest.hexdigest() for digest in digests)
 
 
 def _hashed(tensors: Iterable[torch.Tensor], key: str) -> str:

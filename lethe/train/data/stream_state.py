@@ -12,7 +12,7 @@ from lethe.train.data.draws import Anchor
 from lethe.train.data.fingerprint import Fingerprint
 from lethe.train.data.sources import Layout, Source
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def write_state(run: Run, anchor: Anchor, steps_done: int, fingerprint: Fingerprint) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def read_state(state: Any, run: Run, generator: torch.Generator, source: Source,
         raise InputError(f"state: {done} steps done since a pass that began after step {first}; the run has {run.total_steps}.")
     document = state["source"]
     key = document.get("key") if isinstance(document, dict) else None
-    Fingerprint.of(source, layout, _checked_key(key)).refuse_others(document)
+    Fingerprint.of(source, layout, _checked_key(key)).with_whole(source).refuse_others(document)
     return Anchor(step=first, state=_checked_state(state["anchor_state"], generator)), done
 
 

@@ -74,7 +74,8 @@ def test_worker_processes_give_the_same_batches() -> None:
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_worker_processes_end_with_an_early_stop_and_pass_on_errors() -> None:
+def test_worker_processes_end_with_an_early_stop_and_pass_on_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 8)  # record 8 is none of them
     run = make_run("cyclic", records=12, size=3)
     batches = stream(run, data=MapStyleSource(Listed(12, fails_at=8), workers=1))
     got: list[LoadedBatch] = []
@@ -88,7 +89,8 @@ def test_worker_processes_end_with_an_early_stop_and_pass_on_errors() -> None:
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_error_of_the_source_comes_in_its_place_and_the_rest_can_follow(prefetch: int) -> None:
+def test_an_error_of_the_source_comes_in_its_place_and_the_rest_can_follow(prefetch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 8)
     run = make_run("cyclic", records=12, size=3, passes=1)
     dataset = Listed(12, fails_at=8)  # not one of the records that a stream looks at when it is made
     batches = stream(run, data=dataset, prefetch=prefetch)

@@ -100,8 +100,12 @@ def others() -> dict[str, tuple[Any, str]]:
     features, targets = numbered(23)
     changed = features.copy()
     changed[22, 1] += 1e-12 * changed[22, 1]
+    between = features.copy()
+    between[7, 0] = np.nextafter(between[7, 0], 1e9)
     return {
         "one record": ((changed, targets), "some records differ"),
+        "a record that is not sampled": ((between, targets), "some records differ"),
+        "two targets exchanged": ((features, targets[[*range(5), 6, 5, *range(7, 23)]]), "some records differ"),
         "order": ((features[::-1].copy(), targets[::-1].copy()), "some records differ"),
         "type": ((features.astype(np.float32), targets), "types"),
         "shape": ((features[:, :1].copy(), targets), "shapes"),
@@ -131,7 +135,7 @@ def test_another_run_or_cap_is_refused(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        {"format": 2},
+        {"format": 1},
         {"steps_done": -1},
         {"steps_done": True},
         {"steps_done": 99},
@@ -163,8 +167,32 @@ def test_keys_are_fresh_and_contents_are_not_in_the_state() -> None:
     first, second = (BatchStream(run, numbered(23), seeded(2)).state_dict()["source"] for _ in range(2))
     assert first["key"] != second["key"]
     assert len(first["samples"]) == len(second["samples"]) == 2
-    assert not set(first["samples"]) & set(second["samples"])
-    assert set(first) == {"records", "shapes", "dtypes", "key", "samples"}
+    assert len(first["whole"]) == len(second["whole"]) == 2
+    assert not {*first["samples"], *first["whole"]} & {*second["samples"], *second["whole"]}
+    assert set(first) == {"records", "shapes", "dtypes", "key", "samples", "whole"}
+
+
+def test_a_record_between_the_sampled_ones_counts_on_the_disk_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 2)
+    run, (features, targets) = make_run("poisson"), numbered(23)
+    state = cut_after(BatchStream(run, (features, targets), seeded(2)), 4)
+    features[7, 0] += 1
+    for name, part in (("a", features), ("b", targets)):
+        np.save(tmp_path / f"{name}.npy", part)
+    for data in ((features, targets), MappedSource(tmp_path)):
+        with pytest.raises(InputError, match="some records differ"):
+            BatchStream(run, data).load_state_dict(state)
+    monkeypatch.setattr("lethe.train.data.fingerprint._READ", 100)
+    large = BatchStream(run, MappedSource(tmp_path))
+    assert large.state_dict()["source"]["whole"] == []
+    large.load_state_dict(state)  # of large files only the first and the last record are read here
+
+
+def test_the_pieces_that_are_hashed_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run("poisson")
+    state = cut_after(BatchStream(run, numbered(23), seeded(2)), 4)
+    monkeypatch.setattr("lethe.train.data.fingerprint._PIECE", 50)
+    BatchStream(run, numbered(23)).load_state_dict(state)
 
 
 class Augmented(Listed):

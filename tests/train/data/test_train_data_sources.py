@@ -188,7 +188,8 @@ class Dropping(Listed):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_data_set_that_drops_records_is_refused(workers: int) -> None:
+def test_a_data_set_that_drops_records_is_refused(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 8)  # of 10 records
     source = MapStyleSource(Dropping(10), workers=workers)
     assert len(source.fetch(slice(5, 8))[1]) == 3
     with pytest.raises(InputError, match="3 rows, one for each record"):
