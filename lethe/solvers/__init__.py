@@ -6,14 +6,17 @@ from lethe.solvers.accelerated import accelerated
 from lethe.solvers.accelerated_plans import accelerated_optimised, accelerated_practical, accelerated_theory
 from lethe.solvers.localised import localised, regularised_descent
 from lethe.solvers.localised_plans import localised_practical, localised_theory
+from lethe.solvers.lower_bounds import LowerBound, convex_lower_bound, strongly_convex_lower_bound
 from lethe.solvers.moments import Moments
 from lethe.solvers.multi_pass import multi_pass, practical_oracle
 from lethe.solvers.one_pass import one_pass
 from lethe.solvers.one_pass_plans import one_pass_optimised, one_pass_practical, one_pass_theory
 from lethe.solvers.oracles import ClippedMean, CoordinateMedian, ExactMean, MeanOracle
 from lethe.solvers.plan import Plan
+from lethe.solvers.private_moments import MomentEstimate, estimated_moments, private_moment
 from lethe.solvers.problem import Problem
 from lethe.solvers.proximal import proximal, proximal_optimised, proximal_practical, proximal_theory
+from lethe.solvers.sampled_localised import sampled_localised
 from lethe.solvers.sets import Ball, Box, WholeSpace
 from lethe.solvers.shuffle import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.solvers.solution import Phase, Solution
@@ -25,7 +28,9 @@ __all__ = [
     "ClippedMean",
     "CoordinateMedian",
     "ExactMean",
+    "LowerBound",
     "MeanOracle",
+    "MomentEstimate",
     "Moments",
     "Phase",
     "Plan",
@@ -38,6 +43,8 @@ __all__ = [
     "accelerated_optimised",
     "accelerated_practical",
     "accelerated_theory",
+    "convex_lower_bound",
+    "estimated_moments",
     "localised",
     "localised_practical",
     "localised_theory",
@@ -47,10 +54,13 @@ __all__ = [
     "one_pass_practical",
     "one_pass_theory",
     "practical_oracle",
+    "private_moment",
     "proximal",
     "proximal_optimised",
     "proximal_practical",
     "proximal_theory",
     "regularised_descent",
+    "sampled_localised",
     "strongly_convex",
+    "strongly_convex_lower_bound",
 ]

@@ -7,8 +7,11 @@ import numpy as np
 from lethe.errors import InputError
 from lethe.solvers.inputs import Array, require_point
 from lethe.solvers.oracles.base import MeanOracle
+from lethe.solvers.oracles.clipped import ClippedMean, clip_rows
 from lethe.solvers.problem import Problem, Records, count_records, some_records
 from lethe.solvers.solution import Phase
+
+_NUMBERS_AT_ONCE = 2**18
 
 
 def disjoint_blocks(records: int, blocks: int) -> list[slice]:
@@ -44,8 +47,25 @@ def phase_over(blocks: list[slice], oracle: MeanOracle, dimension: int, *, touch
 def noisy_gradient(
     problem: Problem, parameters: Array, records: Records, block: slice, oracle: MeanOracle, generator: np.random.Generator
 ) -> Array:
-    """The oracle's mean of the gradients of a block's records."""
-    return oracle.mean(problem.gradients(parameters, some_records(records, block)), generator)
+    """The oracle's mean of the gradients of a block's records; of a large block the gradients are never all in memory at once."""
+    count = block.stop - block.start
+    if count <= rows_at_once(problem.dimension) or type(oracle) is not ClippedMean:
+        return oracle.mean(problem.gradients(parameters, some_records(records, block)), generator)
+    total = np.zeros(problem.dimension)
+    for part in pieces(block, problem.dimension):
+        total += clip_rows(problem.gradients(parameters, some_records(records, part)), oracle.clip_norm).sum(axis=0)
+    return oracle.noisy(total / count, count, generator)
+
+
+def rows_at_once(dimension: int) -> int:
+    """How many rows of gradients are computed together."""
+    return max(_NUMBERS_AT_ONCE // dimension, 64)
+
+
+def pieces(block: slice, dimension: int) -> list[slice]:
+    """A block in pieces of `rows_at_once`."""
+    size = rows_at_once(dimension)
+    return [slice(first, min(first + size, block.stop)) for first in range(block.start, block.stop, size)]
 
 
 def started(problem: Problem, start: object, records: Records) -> tuple[Array, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,7 +63,7 @@ def regularised_descent(
             remedy="take smaller steps",
         )
     single = require_oracle(oracle).shared(rounds)
-    project = _projection(problem, start, None if radius is None else require_positive("radius", radius))
+    project = local_projection(problem, start, None if radius is None else require_positive("radius", radius))
     point, everything = start, slice(0, count)
     for _ in range(rounds):
         gradient = noisy_gradient(problem, point, records, everything, single, source)
@@ -108,19 +107,7 @@ def localised(
     """
     point, count = started(problem, start, records)
     source = noise_generator(generator)
-    if not schedule or not all(isinstance(phase, LocalPhase) for phase in schedule):
-        raise InputError("schedule: it needs at least one LocalPhase.", source="the argument schedule", remedy="take localised_theory's")
-    needed, work = sum(phase.records for phase in schedule), sum(phase.records * phase.steps for phase in schedule)
-    if needed > count:
-        raise InputError(
-            f"schedule: it uses {needed} records of {count}.", source="the argument schedule", remedy="plan it for fewer records"
-        )
-    if work > require_count("most_gradients", most_gradients):
-        raise InputError(
-            f"schedule: it computes {work:.3g} gradients; at most {most_gradients:.3g} are allowed.",
-            source="the argument schedule",
-            remedy="take localised_practical, which limits the steps of a phase, or raise most_gradients",
-        )
+    work = require_work(schedule, count, most_gradients, lambda phase: phase.records)
     first, phases = 0, list[Phase]()
     for local in schedule:
         block = slice(first, first + local.records)
@@ -136,7 +123,7 @@ def localised(
             generator=source,
         )
         point = done.parameters
-        phases.append(_moved(done.phases[0], first))
+        phases.append(done.phases[0].moved(first))
         first = block.stop
     return Solution(
         parameters=point,
@@ -147,11 +134,30 @@ def localised(
     )
 
 
-def _moved(phase: Phase, by: int) -> Phase:
-    return replace(phase, first=phase.first + by, stop=phase.stop + by)
+def require_work(schedule: object, count: int, most_gradients: int, batch_size: Callable[[LocalPhase], int]) -> int:
+    """How many gradients a schedule computes with batches of these sizes.
+
+    Raises:
+        InputError: it is no schedule, or needs more records or gradients than there may be.
+    """
+    if not isinstance(schedule, tuple) or not schedule or not all(isinstance(phase, LocalPhase) for phase in schedule):
+        raise InputError("schedule: it needs at least one LocalPhase.", source="the argument schedule", remedy="take localised_theory's")
+    needed, work = sum(phase.records for phase in schedule), sum(batch_size(phase) * phase.steps for phase in schedule)
+    if needed > count:
+        raise InputError(
+            f"schedule: it uses {needed} records of {count}.", source="the argument schedule", remedy="plan it for fewer records"
+        )
+    if work > require_count("most_gradients", most_gradients):
+        raise InputError(
+            f"schedule: it computes {work:.3g} gradients; at most {most_gradients:.3g} are allowed.",
+            source="the argument schedule",
+            remedy="take localised_practical, which limits the steps of a phase, or raise most_gradients",
+        )
+    return work
 
 
-def _projection(problem: Problem, centre: Array, radius: float | None) -> Callable[[Array], Array]:
+def local_projection(problem: Problem, centre: Array, radius: float | None) -> Callable[[Array], Array]:
+    """The projection on the domain's points that are at most that far from the centre; None: on the domain."""
     domain = problem.domain
     if radius is None:
         return domain.project

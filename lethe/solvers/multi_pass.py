@@ -12,6 +12,7 @@ from lethe.solvers.inputs import Array, noise_generator, require_count
 from lethe.solvers.oracles.base import MeanOracle
 from lethe.solvers.oracles.clipped import ClippedMean
 from lethe.solvers.problem import Problem, Records
+from lethe.solvers.recursion import recursion
 from lethe.solvers.solution import Solution, composed
 
 PRACTICAL_PASSES = 30
@@ -77,6 +78,7 @@ def multi_pass(
         guarantee=composed([phase]),
         method="multi-pass clipped gradient descent",
         diagnostics={"passes": rounds, "batch_size": size, "records_used": phase.stop, "noise_std": phase.release.noise_std},
+        run=recursion(problem, single, records=count, batch_size=size, passes=rounds, step_sizes=sizes),
     )
 
 

@@ -153,3 +153,8 @@ def count_records(records: Records) -> int:
 def some_records(records: Records, block: slice) -> Records:
     """The records of a block."""
     return tuple(column[block] for column in records) if isinstance(records, tuple) else records[block]
+
+
+def picked_records(records: Records, rows: NDArray[np.int64]) -> Records:
+    """The records of these numbers."""
+    return tuple(column[rows] for column in records) if isinstance(records, tuple) else records[rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import ClassVar
@@ -14,6 +14,7 @@ from lethe.calculus.composition import compose_gdp
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate
 from lethe.calculus.normal import round_up
 from lethe.errors import InputError
+from lethe.run import Run
 from lethe.solvers.inputs import Array
 
 
@@ -49,6 +50,7 @@ class Phase:
         touches: in how many of them one record takes part.
         release: what one of them reveals.
         clip_norm: in the oracle's own sense; None without clipping.
+        whole: of all its means together, where that is not what single ones compose to: batches drawn in secret.
     """
 
     first: int
@@ -58,16 +60,23 @@ class Phase:
     touches: int
     release: Release
     clip_norm: float | None
+    whole: Guarantee | None = None
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of all its means together: Gaussian ones compose exactly, others add up."""
-        return composed([self])
+        """Of all its means together: `whole`, or else Gaussian ones compose exactly and others add up."""
+        return composed([self]) if self.whole is None else self.whole
+
+    def moved(self, by: int) -> Phase:
+        """The same on the records `by` places further on."""
+        return replace(self, first=self.first + by, stop=self.stop + by)
 
     @property
     def rho(self) -> float | None:
         """Its zCDP cost, rounded up; None where there is none to be had, infinity without noise."""
         single = self.release
+        if self.whole is not None:
+            return None
         if isinstance(single.guarantee, ApproxDP) or single.sensitivity is None:
             return None if not isinstance(single.guarantee, NotPrivate) else math.inf
         return round_up(self.touches * gaussian_cost(single.noise_std / single.sensitivity), 1e-15)
@@ -87,6 +96,8 @@ class Solution:
         guarantee: the composition of the phases.
         method: which solver.
         diagnostics: public facts of the run: counts and settings, nothing measured on the records.
+        run: the last phase as a `lethe.Run` that releases its last iterate, of a loss of which nothing is known; None where it is not one
+            noisy recursion, or each record is touched once, so that a record of the last batch is hidden by its own noise alone.
     """
 
     parameters: Array
@@ -94,6 +105,7 @@ class Solution:
     guarantee: Guarantee
     method: str
     diagnostics: Mapping[str, float]
+    run: Run | None = None
     neighbours: ClassVar[str] = "replace_one"
 
     def __post_init__(self) -> None:
@@ -121,10 +133,14 @@ def composed(phases: Iterable[Phase]) -> Guarantee:
     Gaussian means: $\mu = \max_i\sqrt{\sum_{j \ni i} m_j\mu_j^2}$, $m_j$ the touches. $(\epsilon, \delta)$ ones: sums of both. Each mean
     may depend on all that was released before it.
 
+    Where a phase says `whole`, all of them must be on disjoint records, and `beside` has the rule.
+
     Raises:
         InputError: there is no phase, or the kinds are mixed.
     """
     entries = list(phases)
+    if any(phase.whole is not None for phase in entries):
+        return beside([phase.guarantee for phase in disjoint(entries)])
     kinds = {type(phase.release.guarantee) for phase in entries}
     if NotPrivate in kinds:
         return NotPrivate()
@@ -140,6 +156,43 @@ def composed(phases: Iterable[Phase]) -> Guarantee:
         return GDP(max(guarantee.mu for guarantee in worst if isinstance(guarantee, GDP)))
     points = [guarantee for guarantee in worst if isinstance(guarantee, ApproxDP)]
     return ApproxDP(max(point.epsilon_bound for point in points), max(point.delta_bound for point in points))
+
+
+def disjoint(phases: list[Phase]) -> list[Phase]:
+    """The phases, if no two of them share records.
+
+    Raises:
+        InputError: two do.
+    """
+    ordered = sorted(phases, key=lambda phase: phase.first)
+    for before, after in pairwise(ordered):
+        if after.first < before.stop:
+            raise InputError(
+                f"phases on the records {before.first}..{before.stop - 1} and {after.first}..{after.stop - 1}; these need disjoint ones.",
+                source="phases",
+                remedy="run the second on other records",
+            )
+    return phases
+
+
+def beside(guarantees: Iterable[Guarantee]) -> Guarantee:
+    r"""What mechanisms on fixed disjoint parts of the records cost together: a record is in one of them, so the worst one counts.
+
+    All Gaussian: the largest $\mu$. Else the largest $\epsilon$ at the largest $\delta$ of the $(\epsilon, \delta)$ ones.
+
+    Raises:
+        InputError: there is none, or one that is neither Gaussian nor $(\epsilon, \delta)$.
+    """
+    parts = list(guarantees)
+    if any(isinstance(part, NotPrivate) for part in parts):
+        return NotPrivate()
+    if not parts or not all(isinstance(part, GDP | ApproxDP) for part in parts):
+        raise InputError(f"guarantees of kind {sorted(part.kind for part in parts)}; they need to be gdp or approx_dp.", source="phases")
+    points = [part for part in parts if isinstance(part, ApproxDP)]
+    if not points:
+        return GDP(max(part.mu for part in parts if isinstance(part, GDP)))
+    delta = max(point.delta_bound for point in points)
+    return ApproxDP(max(part.epsilon_bound if isinstance(part, ApproxDP) else part.epsilon(delta) for part in parts), delta)
 
 
 def _together(phases: list[Phase]) -> Guarantee:

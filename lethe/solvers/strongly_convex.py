@@ -103,7 +103,7 @@ def strongly_convex(
             problem, part, schedule=_limited(schedule, most_steps), rho=rho, start=point, most_gradients=most_gradients, generator=source
         )
         point = done.parameters
-        phases += [replace(phase, first=phase.first + first, stop=phase.stop + first) for phase in done.phases]
+        phases += [phase.moved(first) for phase in done.phases]
         first += size
     return Solution(
         parameters=point,

@@ -199,3 +199,14 @@ def test_what_is_refused() -> None:
             accelerated_bound(4, 2.0, 1.0, bad, 0.0, 1.0)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError):
         accelerated_bound(4, 1.0, 1.0, 1.0, 0.0, 1.0)
+
+
+def test_the_weights_of_the_first_four_steps() -> None:
+    """Gradient -1 throughout and eta = 20: w moves by alpha_t/eta_t = .025, .05, .075, .1, and averages with alpha_t = 1, 2/3, 1/2, 2/5."""
+    problem = Problem(gradient=lambda parameters, records: -np.ones((len(records), 1)), dimension=1, smoothness=10.0)
+    w = average = 0.0
+    for steps, (move, alpha) in enumerate(zip((0.025, 0.05, 0.075, 0.1), (1.0, 0.666667, 0.5, 0.4), strict=True), start=1):
+        w += move
+        average = alpha * w + (1.0 - alpha) * average
+        done = accelerated(problem, np.zeros(steps), oracle=ExactMean(), steps=steps, step=20.0)
+        assert done.parameters[0] == pytest.approx(average, rel=2e-6)

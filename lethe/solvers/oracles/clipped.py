@@ -55,8 +55,11 @@ class ClippedMean(MeanOracle):
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
         """See `MeanOracle`; noise in all d coordinates at every batch size."""
-        clipped = clip_rows(rows, self.clip_norm).mean(axis=0)
-        return clipped + self.release(*rows.shape).noise_std * generator.standard_normal(rows.shape[1])
+        return self.noisy(clip_rows(rows, self.clip_norm).mean(axis=0), len(rows), generator)
+
+    def noisy(self, mean: Array, size: int, generator: np.random.Generator) -> Array:
+        """A mean of that many clipped rows, with the noise that it needs."""
+        return mean + self.release(size, len(mean)).noise_std * generator.standard_normal(len(mean))
 
     def release(self, size: int, dimension: int) -> Release:
         """See `MeanOracle`; the dimension does not matter."""

@@ -1,0 +1,164 @@
+"""Lower bounds: the worked numbers, small cases against exact Bayes risks, and never above an upper bound."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lethe.errors import InputError
+from lethe.hypotheses import first_failure
+from lethe.solvers import (
+    Ball,
+    Box,
+    Moments,
+    Problem,
+    accelerated_optimised,
+    convex_lower_bound,
+    one_pass_optimised,
+    strongly_convex_lower_bound,
+)
+from lethe.solvers.lower_bounds import printed_fano_factor
+from lethe.solvers.packings import coin_divergence, error_probability, packings, private_divergence
+
+
+def problem(dimension: int = 20, order: float = 2.0, **changes: object) -> Problem:
+    plain = Problem(
+        gradient=lambda parameters, records: np.asarray(records),
+        dimension=dimension,
+        domain=Ball(radius=1.0),
+        smoothness=1.0,
+        moments=Moments(order=order, bound=3.0),
+    )
+    return replace(plain, **changes)
+
+
+def test_the_worked_numbers_of_the_printed_proofs() -> None:
+    assert printed_fano_factor(7202, 40) == pytest.approx(-0.053582, abs=1e-6)
+    assert coin_divergence(7202, 1, 7202**-0.5) == pytest.approx(2.000093, abs=1e-6)
+    # The mended proof: bias 0.065 at n = 1 record's worth of information, a packing of 2^(d/20).
+    assert error_probability(coin_divergence(10**6, 40, 0.065e-3), 2 * math.log(2)) == pytest.approx(0.256184, abs=2e-6)
+
+
+def test_moments_of_the_hard_distribution_of_strongly_convex_losses() -> None:
+    """p = 0.01, k = 2, units of d: with the printed domain (1-p)/p + 4 = 103, with one as wide as the records are short 2.2."""
+    p = 0.01
+    assert (1 - p) / p + 4 == pytest.approx(103)
+    assert p * (p**-0.5 + 1) ** 2 + (1 - p) == pytest.approx(2.2)
+
+
+def test_packings_exist() -> None:
+    """Greedy packings are as large as is said."""
+    for dimension in (4, 6, 8, 10):
+        points = list(itertools.product((0, 1), repeat=dimension))
+        for share, log_size in packings(dimension)[:-1]:
+            chosen: list[tuple[int, ...]] = []
+            for point in points:
+                if all(sum(a != b for a, b in zip(point, other, strict=True)) >= share * dimension for other in chosen):
+                    chosen.append(point)
+            assert math.log(len(chosen)) >= log_size
+    assert any(share >= 1 / 8 and size >= 40 * math.log(2) / 20 for share, size in packings(40))
+    exact, formula = dict(packings(4000)), dict(packings(4096))
+    assert all(size > 0 for size in formula.values())
+    assert max(exact.values()) <= 4000 * math.log(2)
+
+
+def test_one_coin_against_the_exact_bayes_risk() -> None:
+    """d = 1, two signs, n coins: no algorithm does better on average than the sign of the sum, whose risk is enumerated."""
+    for records, bias in ((1, 0.3), (5, 0.3), (20, 0.1)):
+        error = 0.0
+        for heads in range(records + 1):
+            ways = math.comb(records, heads)
+            laws = [ways * ((1 + sign * bias) / 2) ** heads * ((1 - sign * bias) / 2) ** (records - heads) for sign in (1, -1)]
+            error += 0.5 * min(laws)
+        assert error_probability(coin_divergence(records, 1, bias), math.log(2)) <= error
+    found = convex_lower_bound(problem(1), 20, math.inf)
+    best = 0.0
+    for bias in np.linspace(0.01, 0.99, 99):
+        error = sum(
+            0.5 * math.comb(20, heads) * min(((1 + s * bias) / 2) ** heads * ((1 - s * bias) / 2) ** (20 - heads) for s in (1, -1))
+            for heads in range(21)
+        )
+        best = max(best, 2 * 3.0 * bias * error)  # a wrong sign costs 2 m D
+    assert 0 < found.sampling <= best
+
+
+def test_private_divergence_against_the_gaussian_mechanism() -> None:
+    """The sum of n rare records plus noise: KL of its exact laws (mixtures of normals), by integration, is below the bound."""
+    records, chance, rho = 5, 0.2, 0.3
+    noise = 2.0 / math.sqrt(2 * rho)  # one record moves the sum by 2
+    grid = np.linspace(-60, 60, 200_001)
+    laws = []
+    for sign in (1, -1):
+        law = sum(
+            math.comb(records, hit)
+            * chance**hit
+            * (1 - chance) ** (records - hit)
+            * np.exp(-0.5 * ((grid - sign * hit) / noise) ** 2)
+            / (noise * math.sqrt(2 * math.pi))
+            for hit in range(records + 1)
+        )
+        laws.append(law)
+    divergence = float(np.trapezoid(laws[0] * np.log(laws[0] / laws[1]), grid))
+    assert 0.0 < divergence <= private_divergence(records, chance, rho)
+
+
+@pytest.mark.parametrize("order", [2.0, 4.0])
+@pytest.mark.parametrize("dimension", [1, 20, 200])
+@pytest.mark.parametrize("records", [100, 10**4, 10**6])
+def test_never_above_an_upper_bound(records: int, dimension: int, order: float) -> None:
+    convex = problem(dimension, order)
+    found = convex_lower_bound(convex, records, 0.5)
+    assert first_failure(found.findings) is None
+    assert 0.0 < found.value <= accelerated_optimised(convex, records, 0.5).bound
+    strong = problem(dimension, order, strong_convexity=1.0)
+    lower = strongly_convex_lower_bound(strong, records, 0.5)
+    assert 0.0 < lower.value <= one_pass_optimised(strong, records, 0.5).bound
+
+
+def test_the_rates() -> None:
+    """1/sqrt(n) and (sqrt(d)/(eps n))^((k-1)/k) for convex losses, their squares for strongly convex ones."""
+    for order in (2.0, 4.0):
+        few, many = (convex_lower_bound(problem(40, order), n, 0.5) for n in (10**4, 10**6))
+        assert few.sampling / many.sampling == pytest.approx(10.0, rel=0.1)
+        assert few.privacy / many.privacy == pytest.approx(100 ** ((order - 1) / order), rel=0.2)
+        few, many = (strongly_convex_lower_bound(problem(40, order, strong_convexity=1.0), n, 0.5) for n in (10**4, 10**6))
+        assert few.sampling / many.sampling == pytest.approx(100.0, rel=0.2)
+        assert few.privacy / many.privacy == pytest.approx(100 ** (2 * (order - 1) / order), rel=0.5)
+
+
+def test_more_privacy_more_risk_and_less_second_moment_less() -> None:
+    values = [convex_lower_bound(problem(), 1000, rho).privacy for rho in (0.01, 0.1, 1.0, math.inf)]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] == 0.0
+    tight = problem(moments=Moments(order=4, bound=3.0, second=0.5))
+    loose = problem(moments=Moments(order=4, bound=3.0))
+    assert convex_lower_bound(tight, 1000, 0.5).privacy < convex_lower_bound(loose, 1000, 0.5).privacy
+    central = problem(moments=Moments(order=2, bound=1.0, kind="central"))
+    raw = problem(moments=Moments(order=2, bound=2 * math.sqrt(20)))
+    assert 0 < convex_lower_bound(central, 1000, 0.5).value < convex_lower_bound(raw, 1000, 0.5).value
+
+
+def test_each_hypothesis_that_fails_is_named_and_nothing_is_claimed() -> None:
+    boxed = problem(1, domain=Box(low=(-1.0,), high=(1.0,)))
+    for found, name in (
+        (convex_lower_bound(boxed, 100, 0.5), "domain"),
+        (convex_lower_bound(problem(strong_convexity=0.5), 100, 0.5), "loss"),
+        (strongly_convex_lower_bound(problem(strong_convexity=1.0, domain=Ball(radius=5.0)), 100, 0.5), "radius"),
+        (
+            strongly_convex_lower_bound(problem(strong_convexity=1.0, moments=Moments(order=2, bound=9.0, kind="central")), 100, 0.5),
+            "moments",
+        ),
+    ):
+        failure = first_failure(found.findings)
+        assert failure is not None
+        assert failure.name == name
+        assert found.value == 0.0
+    for records, rho in ((0, 0.5), (100, 0.0), (100, -1.0), (True, 0.5)):
+        with pytest.raises(InputError):
+            convex_lower_bound(problem(), records, rho)
+    with pytest.raises(InputError, match="strong_convexity"):
+        strongly_convex_lower_bound(problem(), 100, 0.5)
+    with pytest.raises(InputError, match="moments"):
+        convex_lower_bound(problem(moments=None), 100, 0.5)

@@ -1,0 +1,176 @@
+"""Moments that are released: their price, what the failure probability promises, and what is refused."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import binom, norm
+from solver_problems import regression, regression_records
+
+from lethe.calculus.guarantees import GDP, NotPrivate
+from lethe.errors import InputError
+from lethe.solvers import Moments, Problem, estimated_moments, multi_pass, one_pass, practical_oracle, private_moment, strongly_convex
+from lethe.solvers.block_moments import block_moments, blocks_for, failure_probability, searched_median
+from lethe.solvers.solution import composed
+
+RHO = 0.5
+
+
+def sizes(count: int, seed: int = 0) -> np.ndarray:
+    return np.abs(np.random.default_rng(seed).standard_t(9, size=count))
+
+
+def test_one_record_moves_one_block_and_so_every_count_by_at_most_one() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        values = rng.pareto(2.5, size=37)
+        before, place = block_moments(values, 2.0, 5), int(rng.integers(37))
+        values[place] = rng.choice([0.0, 1e9])
+        after = block_moments(values, 2.0, 5)
+        assert np.count_nonzero(before != after) == (place < 35)
+        for point in np.geomspace(1e-3, 1e9, 40):
+            assert abs(np.count_nonzero(before <= point) - np.count_nonzero(after <= point)) <= 1
+
+
+def test_the_noise_is_that_of_eight_gaussian_counts_and_composes_to_rho() -> None:
+    estimate = private_moment(sizes(500), order=2, rho=RHO)
+    assert estimate.phase.release.noise_std == pytest.approx(math.sqrt(8 / (2 * RHO)), rel=1e-12)
+    assert estimate.phase.release.noise_std >= math.sqrt(8 / (2 * RHO))
+    assert isinstance(estimate.phase.guarantee, GDP)
+    assert math.sqrt(8) / estimate.phase.release.noise_std <= estimate.phase.guarantee.mu <= 1.0
+    assert estimate.phase.rho == pytest.approx(RHO, rel=1e-12)
+
+
+def test_every_comparison_of_the_search_uses_the_noise_it_states() -> None:
+    """Without any data below a point the answers are the noise's: a search among b equal values goes down as often as a normal says."""
+
+    rng, blocks, noise_std = np.random.default_rng(2), 4, 3.0
+    values = np.full(blocks, 2.0 ** (128.5 / 256 * 10))  # in the upper half of a range from 1 to 2^10
+    upper = [searched_median(values, 1.0, 2.0**10, noise_std, rng)[0] >= 128 for _ in range(4000)]
+    assert np.mean(upper) == pytest.approx(norm.cdf(0.5 * blocks / noise_std), abs=4 * 0.5 / math.sqrt(4000))
+
+
+@pytest.mark.parametrize(("order", "freedom"), [(2.0, 9), (4.0, 20)])
+def test_the_bound_is_wrong_no_more_often_than_promised(order: float, freedom: int) -> None:
+    rng, truth = np.random.default_rng(3), float(np.mean(np.abs(np.random.default_rng(0).standard_t(freedom, size=10**6)) ** order))
+    moment, wrong, runs = truth ** (1 / order), 0, 200
+    cell = (1e9 / 1e-6) ** (1 / 256)
+    for _ in range(runs):
+        estimate = private_moment(np.abs(rng.standard_t(freedom, size=20000)), order=order, rho=RHO, failure=0.02, generator=rng)
+        wrong += not moment <= estimate.bound <= 3 ** (1 / order) * cell * moment
+    assert estimate.failure <= 0.02
+    assert wrong <= binom.isf(1e-6, runs, 0.02)
+
+
+def test_the_failure_probability_against_the_worst_case_by_simulation() -> None:
+    """Blocks stray with probability 1/8 and all to the same side: the first comparison beside them is wrong at most so often."""
+    rng, blocks, noise_std = np.random.default_rng(4), 41, 2.8284
+    stray = rng.binomial(blocks, 0.125, size=200_000)
+    wrong = (stray[:, None] + noise_std * rng.standard_normal((200_000, 8)) >= blocks / 2).any(axis=1).mean()
+    assert wrong <= failure_probability(blocks, noise_std) <= 0.01
+    assert failure_probability(1, 1e9) == 1.0
+    assert failure_probability(41, 0.0) < failure_probability(41, 1.0)
+    for wanted in (0.2, 0.01, 1e-6):
+        assert failure_probability(blocks_for(wanted, noise_std), noise_std) <= wanted
+        assert blocks_for(wanted, noise_std) % 2 == 1
+
+
+def test_outliers_in_a_few_blocks_do_not_move_it() -> None:
+    values = sizes(4100)
+    spoiled = values.copy()
+    spoiled[:300:100] = [math.inf, 1e30, math.nan]
+    clean = private_moment(values, order=2, rho=RHO, generator=np.random.default_rng(5)).bound
+    dirty = private_moment(spoiled, order=2, rho=RHO, generator=np.random.default_rng(5)).bound
+    assert dirty <= 1.2 * clean
+
+
+def test_the_ends_of_the_range_are_said() -> None:
+    top = private_moment(np.full(500, 1e12), order=2, rho=RHO)
+    assert top.end == "high"
+    with pytest.raises(InputError, match="top of the public range"):
+        _ = top.moments
+    assert private_moment(np.zeros(500), order=2, rho=RHO).end == "low"
+    inside = private_moment(sizes(500), order=2, rho=RHO)
+    assert inside.end is None
+    assert inside.moments == Moments(order=2, bound=inside.bound)
+
+
+def test_powers_do_not_overflow() -> None:
+    estimate = private_moment(np.full(500, 1e50), order=100, rho=RHO, high=1e59)
+    assert 1e50 <= estimate.bound <= 3e50
+
+
+def test_the_solver_uses_the_other_records_and_the_larger_cost_is_the_whole() -> None:
+    rng = np.random.default_rng(6)
+    problem, records = replace(regression(), moments=None), regression_records(4096, rng)
+    estimate = estimated_moments(problem, records, order=2, rho=RHO, points=[np.zeros(10), np.full(10, -0.3)], generator=rng)
+    stated = replace(problem, moments=estimate.moments)
+    others = estimate.others(records)
+    assert len(others[0]) == 4096 - 409 == 4096 - estimate.phase.stop
+    for rho, larger in ((RHO, RHO), (0.1, RHO), (2.0, 2.0)):
+        solution = multi_pass(stated, others, oracle=practical_oracle(stated, rho=rho), generator=rng)
+        whole = estimate.joined(solution)
+        assert isinstance(whole.guarantee, GDP)
+        assert whole.guarantee.mu == max(estimate.phase.guarantee.mu, solution.guarantee.mu)  # pyright: ignore[reportAttributeAccessIssue]
+        assert whole.guarantee.mu == pytest.approx(math.sqrt(2 * larger), rel=1e-12)
+        assert whole.phases[0].stop == whole.phases[1].first == 409
+        assert whole.phases[1].stop == 4096
+        assert np.array_equal(whole.parameters, solution.parameters)
+        assert whole.diagnostics["records_for_moments"] == 409
+
+
+def test_a_solver_on_the_same_records_would_pay_twice() -> None:
+    """The phases say so by themselves: overlap adds the squares."""
+    rng = np.random.default_rng(7)
+    problem, records = regression(), regression_records(600, rng)
+    estimate = estimated_moments(problem, records, order=2, rho=RHO, share=0.9, generator=rng)
+    solution = multi_pass(problem, records, oracle=practical_oracle(problem, rho=RHO), generator=rng)
+    both = replace(estimate.joined(solution), phases=(estimate.phase, *solution.phases))
+    together = composed(both.phases)
+    assert isinstance(together, GDP)
+    assert together.mu == pytest.approx(math.sqrt(4 * RHO), rel=1e-12)
+
+
+def test_without_noise_nothing_is_private() -> None:
+    estimate = private_moment(sizes(500), order=2, rho=math.inf)
+    assert isinstance(estimate.phase.guarantee, NotPrivate)
+    assert estimate.bound >= np.sqrt(9 / 7)
+
+
+def test_joining_moves_every_phase() -> None:
+    rng = np.random.default_rng(8)
+    problem = replace(regression(), moments=Moments(order=4, bound=6.0, kind="uniform"))
+    records = regression_records(900, rng)
+    estimate = estimated_moments(problem, records, order=4, rho=RHO, generator=rng)
+    for solution in (
+        strongly_convex(problem, estimate.others(records), rho=RHO, most_steps=3, generator=rng),
+        one_pass(problem, estimate.others(records), oracle=practical_oracle(problem, rho=RHO), steps=4, generator=rng),
+    ):
+        whole = estimate.joined(solution)
+        assert [phase.first for phase in whole.phases[1:]] == [phase.first + 90 for phase in solution.phases]
+        assert whole.guarantee.mu == pytest.approx(1.0, rel=1e-12)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_what_is_refused() -> None:
+    values = sizes(500)
+    for bad in ({"order": 1.9}, {"order": 101}, {"rho": 0.0}, {"low": 1.0, "high": 3.0}, {"low": 0.0}, {"failure": 0.0}, {"failure": 1.0}):
+        with pytest.raises(InputError):
+            private_moment(values, **{"order": 2.0, "rho": RHO, **bad})
+    for wrong in (np.zeros((5, 2)), np.array([]), np.array(["a"]), np.array([-1.0] * 500), np.array([True] * 500)):
+        with pytest.raises(InputError, match="sizes"):
+            private_moment(wrong, order=2, rho=RHO)
+    with pytest.raises(InputError, match="41 blocks"):
+        private_moment(values[:40], order=2, rho=RHO)
+    problem = Problem(gradient=lambda parameters, records: np.asarray(records), dimension=3)
+    with pytest.raises(InputError, match="share"):
+        estimated_moments(problem, np.ones((500, 3)), order=2, rho=RHO, share=1.0)
+    with pytest.raises(InputError, match="points"):
+        estimated_moments(problem, np.ones((500, 3)), order=2, rho=RHO, points=[np.ones(2)])
+    with pytest.raises(InputError, match="number of points"):
+        estimated_moments(problem, np.ones((500, 3)), order=2, rho=RHO, points=[])
+    with pytest.raises(InputError, match="none is left"):
+        private_moment(values, order=2, rho=RHO).others(values)
+    rows = np.ones((500, 3))
+    rows[0, 0], rows[1, 1] = math.nan, 1e300
+    assert estimated_moments(problem, rows, order=2, rho=RHO, share=0.9).bound >= math.sqrt(3)

@@ -1,0 +1,150 @@
+"""The localised solver on secret batches: its price against the exact one of a step, its noise, its gradients, and its refusals."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.errors import InputError
+from lethe.solvers import Ball, Moments, Problem, localised, localised_practical, localised_theory, private_moment, sampled_localised
+from lethe.solvers.inputs import Array
+from lethe.solvers.localised_plans import LocalPhase
+from lethe.solvers.problem import Records
+from lethe.solvers.sampled_localised import nominal_batch, sampled_noise
+from lethe.solvers.solution import Phase, Release, beside, composed, gaussian_release
+
+EPSILON, DELTA = 1.0, 1e-5
+
+
+def distances(parameters: Array, records: Records) -> Array:
+    assert isinstance(records, np.ndarray)
+    gaps = parameters - records.astype(np.float64)
+    return gaps / np.maximum(np.linalg.norm(gaps, axis=1), 1e-300)[:, None]
+
+
+PROBLEM = Problem(
+    gradient=distances, dimension=2, domain=Ball(radius=2.0), moments=Moments(order=4, bound=1.0, kind="uniform", half=1.0, second=1.0)
+)
+
+
+def one_step_delta(rate: float, noise: float, epsilon: float) -> float:
+    """Of (1-q)N(0, z^2) + qN(1, z^2) against (1-q)N(0, z^2) + qN(-1, z^2), by integration."""
+
+    def excess(x: float) -> float:
+        shared = (1 - rate) * norm.pdf(x, 0, noise)
+        return max(shared + rate * norm.pdf(x, 1, noise) - math.exp(epsilon) * (shared + rate * norm.pdf(x, -1, noise)), 0.0)
+
+    return quad(excess, 0.0, 1.0 + 40.0 * noise, limit=2000, points=[1.0, 4.0 * noise, 12.0 * noise])[0]
+
+
+@pytest.mark.parametrize(("rate", "epsilon"), [(0.125, 0.5), (0.125, 2.0)])
+def test_the_noise_of_one_step_is_just_enough(rate: float, epsilon: float) -> None:
+    noise, spent = sampled_noise(rate, 1, epsilon, DELTA)
+    assert spent <= epsilon
+    assert one_step_delta(rate, noise, epsilon) <= DELTA * (1 + 1e-6)
+    assert one_step_delta(rate, 0.98 * noise, epsilon) > DELTA  # 0.1 % of the search, and what the discretisation adds
+    assert one_step_delta(rate, 0.5 * noise, epsilon) > 5 * DELTA
+
+
+def test_every_phase_meets_the_target_and_together_they_cost_the_worst() -> None:
+    rng = np.random.default_rng(0)
+    schedule = localised_practical(PROBLEM, 2048, 0.5, most_steps=30)
+    records = rng.standard_t(5, size=(2048, 2))
+    done = sampled_localised(PROBLEM, records, schedule=schedule, epsilon=EPSILON, delta=DELTA, generator=rng)
+    assert isinstance(done.guarantee, ApproxDP)
+    assert done.guarantee.delta_bound == DELTA
+    assert 0.999 * EPSILON <= done.guarantee.epsilon_bound <= EPSILON
+    assert [phase.stop - phase.first for phase in done.phases] == [phase.records for phase in schedule]
+    for phase, local in zip(done.phases, schedule, strict=True):
+        assert phase.guarantee.epsilon(DELTA) <= EPSILON
+        assert phase.batch_size == nominal_batch(local) == (local.records if local.records < 64 else math.ceil(math.sqrt(local.records)))
+        if local.records >= 64:
+            noise, spent = sampled_noise(phase.batch_size / local.records, local.steps, EPSILON, DELTA)
+            assert phase.release.noise_std == pytest.approx(noise * local.clip_norm / phase.batch_size, rel=1e-12)
+            assert phase.whole == ApproxDP(spent, DELTA)
+            assert phase.rho is None
+        else:
+            assert isinstance(phase.guarantee, GDP)
+    assert done.zcdp is None
+    assert np.linalg.norm(done.parameters) <= 2.0 + 1e-9
+
+
+def test_fewer_gradients_than_full_batches() -> None:
+    schedule = localised_theory(PROBLEM, 4096, 0.5)
+    full = sum(phase.records * phase.steps for phase in schedule)
+    assert sum(nominal_batch(phase) * phase.steps for phase in schedule) < full / 30
+
+
+def test_the_sum_is_divided_by_the_nominal_size_and_so_unbiased() -> None:
+    """One step of size 1 from 0 on gradients all equal: the draws' mean is the gradient, their variance the sampling's and the noise's."""
+    rng = np.random.default_rng(1)
+    problem = Problem(gradient=lambda parameters, records: np.ones((len(records), 1)), dimension=1)
+    schedule = (LocalPhase(records=100, steps=1, step_size=1.0, strength=1e-9, radius=1e6, clip_norm=2.0),)
+    points, noise = [], math.nan
+    for _ in range(200):
+        done = sampled_localised(problem, np.zeros((100, 1)), schedule=schedule, epsilon=1.0, delta=0.1, generator=rng)
+        points.append(done.parameters[0])
+        noise = done.phases[0].release.noise_std
+    variance = 100 * 0.1 * 0.9 / 10**2 + noise**2
+    assert np.mean(points) == pytest.approx(-1.0, abs=5 * math.sqrt(variance / 200))
+    assert np.var(points) == pytest.approx(variance, rel=0.5)  # 5 standard errors of a variance from 200 draws
+
+
+@pytest.mark.slow
+def test_it_learns_as_well_as_full_batches_at_the_same_price() -> None:
+    rng = np.random.default_rng(2)
+    records = np.array([0.6, -0.4]) + 0.3 * rng.standard_t(5, size=(4096, 2))
+    schedule = localised_practical(PROBLEM, 4096, 2.0, most_steps=100)
+    gaps = {"full": [], "sampled": []}
+    for _ in range(4):
+        full = localised(PROBLEM, records, schedule=schedule, rho=0.5, generator=rng)
+        sampled = sampled_localised(PROBLEM, records, schedule=schedule, epsilon=full.guarantee.epsilon(DELTA), delta=DELTA, generator=rng)
+        gaps["full"].append(np.linalg.norm(full.parameters - [0.6, -0.4]))
+        gaps["sampled"].append(np.linalg.norm(sampled.parameters - [0.6, -0.4]))
+        assert sampled.gradient_evaluations < full.gradient_evaluations / 20
+    assert np.mean(gaps["sampled"]) < 3.0 * np.mean(gaps["full"]) + 0.05
+
+
+def test_small_schedules_take_all_records_and_stay_within_the_target() -> None:
+    schedule = localised_practical(PROBLEM, 64, 0.5, most_steps=5)
+    done = sampled_localised(PROBLEM, np.ones((64, 2)), schedule=schedule, epsilon=EPSILON, delta=DELTA)
+    assert isinstance(done.guarantee, ApproxDP)
+    assert 0.999 * EPSILON <= done.guarantee.epsilon_bound <= EPSILON
+
+
+def test_a_released_moment_joins_at_the_target_s_delta() -> None:
+    schedule = localised_practical(PROBLEM, 128, 0.5, most_steps=5)
+    estimate = private_moment(np.ones(200), order=2, rho=0.5)
+    done = sampled_localised(PROBLEM, np.ones((128, 2)), schedule=schedule, epsilon=EPSILON, delta=DELTA)
+    whole = estimate.joined(done)
+    assert isinstance(whole.guarantee, ApproxDP)
+    assert whole.guarantee == ApproxDP(max(estimate.phase.guarantee.epsilon(DELTA), done.guarantee.epsilon(DELTA)), DELTA)
+    assert whole.phases[1].first == 200
+
+
+def test_phases_with_secret_batches_may_not_share_records() -> None:
+    single = Phase(first=0, stop=10, batch_size=3, steps=2, touches=2, release=gaussian_release(1.0, 1.0), clip_norm=1.0)
+    secret = replace(single, release=Release(guarantee=GDP(1.0), sensitivity=1.0, noise_std=1.0), whole=ApproxDP(1.0, DELTA))
+    assert composed([secret, single.moved(10)]) == ApproxDP(single.guarantee.epsilon(DELTA), DELTA)
+    with pytest.raises(InputError, match="disjoint"):
+        composed([secret, single.moved(9)])
+    with pytest.raises(InputError, match="guarantees of kind"):
+        beside([])
+
+
+def test_what_is_refused() -> None:
+    schedule = localised_practical(PROBLEM, 128, 0.5, most_steps=5)
+    records = np.ones((128, 2))
+    for bad in ({"epsilon": 0.0}, {"epsilon": math.inf}, {"delta": 0.0}, {"delta": 1.0}, {"epsilon": True}):
+        with pytest.raises(InputError):
+            sampled_localised(PROBLEM, records, schedule=schedule, **{"epsilon": EPSILON, "delta": DELTA, **bad})
+    with pytest.raises(InputError, match="uses 127 records of 60"):
+        sampled_localised(PROBLEM, records[:60], schedule=schedule, epsilon=EPSILON, delta=DELTA)
+    with pytest.raises(InputError, match="at most 10"):
+        sampled_localised(PROBLEM, records, schedule=schedule, epsilon=EPSILON, delta=DELTA, most_gradients=10)
+    with pytest.raises(InputError, match="LocalPhase"):
+        sampled_localised(PROBLEM, records, schedule=(), epsilon=EPSILON, delta=DELTA)
