@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -31,13 +32,19 @@ _COHERENT = 32
 # Numbers in float64 that may be held for such records at a time: 2^23 are 64 MiB.
 _HELD = 2**23
 
+_WITHIN: ContextVar[bool] = ContextVar("lethe_full_precision", default=False)
+
 
 @contextmanager
 def full_precision() -> Generator[None]:
     """Within: products of float32 numbers are float32 products, on every device; TF32 and bfloat16 are off."""
+    if _WITHIN.get():  # the switches cost more than a small product
+        yield
+        return
     product, convolutions = torch.get_float32_matmul_precision(), _convolutions()
     owners = _owners()
     before = [owner.fp32_precision for owner in owners]
+    token = _WITHIN.set(True)
     try:
         # The older switches first: torch refuses to answer where they disagree with the newer ones.
         torch.set_float32_matmul_precision("highest")
@@ -46,6 +53,7 @@ def full_precision() -> Generator[None]:
             owner.fp32_precision = "ieee"
         yield
     finally:
+        _WITHIN.reset(token)
         torch.set_float32_matmul_precision(product)
         if convolutions is not None:
             torch.backends.cudnn.allow_tf32 = convolutions
