@@ -8,13 +8,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.calibration import smallest
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.normal import round_down, round_up
 from lethe.calculus.sampled_gaussian import SampledGaussian
-from lethe.calculus.sampled_renyi import WEAKEST_NOISE
 from lethe.solvers.blocks import started
 from lethe.solvers.inputs import Array, noise_generator, require_count
 from lethe.solvers.localised import MOST_GRADIENTS, local_projection, regularised_descent, require_work
@@ -26,6 +24,8 @@ from lethe.solvers.solution import Phase, Release, Solution, composed
 
 FEWEST_RECORDS = 64
 """Phases on fewer records take them all at every step: sampling would save little, and hide little."""
+_STRIDE = 1.25
+_LEAST_NOISE = 0.4  # of one record's part of a sum: accounting for less takes many seconds, and no target worth the name asks for it
 
 
 def sampled_localised(
@@ -49,9 +49,10 @@ def sampled_localised(
 
     Formal guarantee: $(\epsilon, \delta)$-DP for replacing one record, n public, all iterates released and the batches secret. The phases'
     records are disjoint; in phase i each step is a Poisson-sampled Gaussian mechanism, whatever was released before it, and $z_i$ is the
-    smallest noise (within a thousandth) whose $T_i$-fold composition meets the target by `lethe.calculus.sampled_gaussian`. Phases on fewer
-    than 64 records use all of them at every step, as a Gaussian mechanism that meets the target. The paper calibrates by the moments
-    accountant's closed form, whose conditions (small rates, noise at least that of one record, small $\epsilon$) short phases do not meet.
+    smallest noise from 0.4 on (within a thousandth) whose $T_i$-fold composition meets the target by `lethe.calculus.sampled_gaussian`.
+    Phases on fewer than 64 records use all of them at every step, as a Gaussian mechanism that meets the target.
+    The paper calibrates by the moments accountant's closed form, whose conditions (small rates, noise at least that of one
+    record, small $\epsilon$) short phases do not meet.
 
     Args:
         problem, records, schedule, start, most_gradients: as `localised`.
@@ -104,7 +105,7 @@ def nominal_batch(phase: LocalPhase) -> int:
 
 @lru_cache(maxsize=256)
 def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> tuple[float, float]:
-    r"""The smallest noise multiplier z, within a thousandth, of T steps that are $(\epsilon, \delta)$-DP, and their $\epsilon$.
+    r"""The smallest noise multiplier $z \ge 0.4$, within a thousandth, of T steps that are $(\epsilon, \delta)$-DP, and their $\epsilon$.
 
     Args:
         rate: q, each record's chance to be in a batch.
@@ -115,17 +116,22 @@ def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> tupl
         InputError: an argument is outside its range.
     """
 
-    def cost(noise: float) -> float:
-        if noise < WEAKEST_NOISE:
-            return math.inf
-        steps_together = SampledGaussian(
-            sampling_probability=rate, noise=(noise,), counts=(require_count("steps", steps),), relation="replace_one", design="poisson"
-        )
-        return steps_together.epsilon(delta)
+    count = require_count("steps", steps)
 
-    guess = 2.0 * rate * math.sqrt(steps) / gdp_mu(epsilon, delta)
-    noise = smallest(cost, epsilon, start=max(guess, 2.0), tolerance=1e-3)
-    return noise, cost(noise)
+    def cost(noise: float) -> float:
+        together = SampledGaussian(sampling_probability=rate, noise=(noise,), counts=(count,), relation="replace_one", design="poisson")
+        return together.epsilon(delta)
+
+    passing = max(2.0 * rate * math.sqrt(count) / gdp_mu(epsilon, delta), 2.0)
+    while cost(passing) > epsilon:
+        passing *= 2.0
+    failing = passing / _STRIDE
+    while failing > _LEAST_NOISE and cost(failing) <= epsilon:
+        passing, failing = failing, failing / _STRIDE
+    for _ in range(8):
+        middle = math.sqrt(failing * passing)
+        passing, failing = (middle, failing) if middle > _LEAST_NOISE and cost(middle) <= epsilon else (passing, middle)
+    return passing, cost(passing)
 
 
 def _sampled_phase(

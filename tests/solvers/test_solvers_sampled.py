@@ -41,7 +41,7 @@ def one_step_delta(rate: float, noise: float, epsilon: float) -> float:
     return quad(excess, 0.0, 1.0 + 40.0 * noise, limit=2000, points=[1.0, 4.0 * noise, 12.0 * noise])[0]
 
 
-@pytest.mark.parametrize(("rate", "epsilon"), [(0.125, 0.5), (0.125, 2.0)])
+@pytest.mark.parametrize(("rate", "epsilon"), [(0.125, 0.5), (0.125, 1.0)])
 def test_the_noise_of_one_step_is_just_enough(rate: float, epsilon: float) -> None:
     noise, spent = sampled_noise(rate, 1, epsilon, DELTA)
     assert spent <= epsilon
@@ -57,7 +57,7 @@ def test_every_phase_meets_the_target_and_together_they_cost_the_worst() -> None
     done = sampled_localised(PROBLEM, records, schedule=schedule, epsilon=EPSILON, delta=DELTA, generator=rng)
     assert isinstance(done.guarantee, ApproxDP)
     assert done.guarantee.delta_bound == DELTA
-    assert 0.999 * EPSILON <= done.guarantee.epsilon_bound <= EPSILON
+    assert 0.998 * EPSILON <= done.guarantee.epsilon_bound <= EPSILON
     assert [phase.stop - phase.first for phase in done.phases] == [phase.records for phase in schedule]
     for phase, local in zip(done.phases, schedule, strict=True):
         assert phase.guarantee.epsilon(DELTA) <= EPSILON
@@ -86,7 +86,7 @@ def test_the_sum_is_divided_by_the_nominal_size_and_so_unbiased() -> None:
     schedule = (LocalPhase(records=100, steps=1, step_size=1.0, strength=1e-9, radius=1e6, clip_norm=2.0),)
     points, noise = [], math.nan
     for _ in range(200):
-        done = sampled_localised(problem, np.zeros((100, 1)), schedule=schedule, epsilon=1.0, delta=0.1, generator=rng)
+        done = sampled_localised(problem, np.zeros((100, 1)), schedule=schedule, epsilon=1.0, delta=0.001, generator=rng)
         points.append(done.parameters[0])
         noise = done.phases[0].release.noise_std
     variance = 100 * 0.1 * 0.9 / 10**2 + noise**2
@@ -113,7 +113,7 @@ def test_small_schedules_take_all_records_and_stay_within_the_target() -> None:
     schedule = localised_practical(PROBLEM, 64, 0.5, most_steps=5)
     done = sampled_localised(PROBLEM, np.ones((64, 2)), schedule=schedule, epsilon=EPSILON, delta=DELTA)
     assert isinstance(done.guarantee, ApproxDP)
-    assert 0.999 * EPSILON <= done.guarantee.epsilon_bound <= EPSILON
+    assert 0.998 * EPSILON <= done.guarantee.epsilon_bound <= EPSILON
 
 
 def test_a_released_moment_joins_at_the_target_s_delta() -> None:

@@ -1,0 +1,91 @@
+"""What a heavy-tailed solver's result costs: by its phases, or by the last iterate of its recursion, whichever is less."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lethe.calculus.guarantees import Guarantee
+from lethe.certificate import Certificate
+from lethe.certify import certify, require_delta
+from lethe.errors import InputError
+from lethe.losses import Loss, UnknownLoss
+from lethe.solvers import Solution
+from lethe.solvers.solution import disjoint
+
+_ROUNDING = 1e-6  # a theorem that says less of what may be seen has to be better by more than its own rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolutionCertificate:
+    r"""A proved $(\epsilon, \delta)$ for a solution: replace one record, n public.
+
+    Args:
+        epsilon: the smaller of the two.
+        delta: the one asked for.
+        basis: "phases", which covers all iterates, or the theorem about the last one.
+        release: what may be seen: "all" iterates, or the "last" only.
+        phases: the guarantee of the solution's phases.
+        certificate: of the last iterate; None where there is no recursion.
+        beside: what the phases before the recursion cost at delta, on records of their own; 0 without any.
+    """
+
+    epsilon: float
+    delta: float
+    basis: str
+    release: Literal["last", "all"]
+    phases: Guarantee
+    certificate: Certificate | None
+    beside: float
+
+    def explain(self) -> str:
+        """Which of the two holds, the other one, and the certificate's own explanation where it is used."""
+        by_phases = f"by phases: epsilon = {self.phases.epsilon(self.delta):.6g}, all iterates released"
+        if self.certificate is None:
+            return f"({self.epsilon:.6g}, {self.delta:g})-DP, replace one record, {by_phases}; not one noisy recursion of many passes"
+        by_last = f"by {self.certificate.theorem}: epsilon = {max(self.certificate.epsilon, self.beside):.6g}, last iterate only"
+        used, other = (by_phases, by_last) if self.basis == "phases" else (by_last, by_phases)
+        lines = [f"({self.epsilon:.6g}, {self.delta:g})-DP, replace one record, {used}; {other}"]
+        return "\n".join(lines if self.basis == "phases" else [*lines, self.certificate.explain()])
+
+
+def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = None) -> SolutionCertificate:
+    r"""The smaller of what a solution's phases cost and what the theorems about last iterates prove of its run.
+
+    A solution of `multi_pass` with `ClippedMean` has a run. Where each record's loss is convex and smooth enough for the steps, the noise
+    added after a record was touched hides it as well (docs/theory.md): say so by `loss`, of single records before clipping. It is declared
+    and not checked, and it is about every record there could be: least squares with unbounded features is smooth for no constant.
+    The solvers that touch every record once gain nothing from it: a record of the last batch has one noise on top of it, and what they cost
+    already is the cost of that.
+
+    Formal guarantee: if the basis is a theorem, nothing but the last iterate is released of the recursion, and what the phases before it
+    released from records of their own; else everything that was computed.
+
+    Args:
+        solution: of any solver.
+        delta: in (0, 1).
+        loss: what is known of each record's loss; None: nothing.
+    Raises:
+        InputError: an argument is outside its range.
+        HypothesisError: as `lethe.certify`.
+    """
+    target = require_delta(delta)
+    if not isinstance(solution, Solution):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"solution = {type(solution).__name__}; it needs a Solution of lethe.solvers.", source="the argument solution")
+    known = UnknownLoss() if loss is None else loss
+    if not isinstance(known, Loss):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"loss = {loss!r}; it needs a loss of lethe.losses.", source="the argument loss")
+    by_phases = solution.guarantee.epsilon(target)
+    certificate, aside = None, 0.0
+    if solution.run is not None:
+        disjoint(list(solution.phases))
+        aside = max((phase.guarantee.epsilon(target) for phase in solution.phases[:-1]), default=0.0)
+        certificate = certify(solution.run.replace(loss=known), target)
+    last = None if certificate is None else max(certificate.epsilon, aside)
+    if certificate is None or last is None or last >= by_phases * (1.0 - _ROUNDING):
+        basis, release, epsilon = "phases", "all", by_phases
+    else:
+        basis, release, epsilon = certificate.theorem, certificate.run.release, last
+    return SolutionCertificate(
+        epsilon=epsilon, delta=target, basis=basis, release=release, phases=solution.guarantee, certificate=certificate, beside=aside
+    )
