@@ -22,6 +22,7 @@ import numpy as np
 from private_linear_data import DATASETS, FROM_FILES, REGRESSIONS, Problem
 from private_linear_rivals import DIFFPRIVLIB, NO_PRIVACY, OPACUS, OURS, NotPossible, score, train
 from private_linear_summary import Cells, cell, verdicts
+from resumable import read_lines
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -43,7 +44,7 @@ def main() -> None:
             notes.print(f"{name}: left out, there is no {name}.npz in {options.data or 'any folder; give one with --data'}")
         else:
             datasets.append(name)
-    rows = _read(options.results)
+    rows = read_lines(options.results)
     work = _work(options, datasets, {(row["dataset"], row["method"], row["epsilon"], row["seed"]) for row in rows})
     _train(work, rows, options, notes)
     wanted = [row for row in rows if row["dataset"] in datasets and row["method"] in options.mechanisms]
@@ -115,17 +116,6 @@ def _train(work: list[tuple[str, int, str, float]], rows: list[dict], options: a
                 file.flush()
             rows.append(row)
             bar.advance(task)
-
-
-def _read(path: Path) -> list[dict]:
-    """Lines of a file of results; one that was cut off in the middle is dropped from the file."""
-    if not path.is_file():
-        return []
-    text = path.read_text()
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        path.write_text(whole)
-    return [json.loads(line) for line in whole.splitlines()]
 
 
 def _cells(rows: list[dict], epsilons: list[float]) -> Cells:

@@ -12,16 +12,16 @@ Scores = dict[int, float]  # by seed
 Cells = dict[tuple[str, float, str], Scores]  # by data set, epsilon and method
 
 
-def cell(found: Scores) -> str:
-    """Mean and 95 % interval; the mean alone of one seed."""
+def cell(found: Scores, digits: int = 3) -> str:
+    """Mean and 95 % interval, to so many decimals; the mean alone of one seed."""
     scores = list(found.values())
     if not scores:
         return "-"
     mean = statistics.fmean(scores)
     if len(scores) == 1:
-        return f"{mean:.3f}" if abs(mean) < 100.0 else f"{mean:.1e}"
+        return f"{mean:.{digits}f}" if abs(mean) < 100.0 else f"{mean:.1e}"
     half = _half_width(scores)
-    return f"{mean:.3f} ± {half:.3f}" if abs(mean) < 100.0 else f"{mean:.1e} ± {half:.0e}"
+    return f"{mean:.{digits}f} ± {half:.{digits}f}" if abs(mean) < 100.0 else f"{mean:.1e} ± {half:.0e}"
 
 
 def behind(ours: Scores, other: Scores) -> tuple[float, float]:

@@ -16,6 +16,9 @@ if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("torc
 from lethe.estimators.base import PrivateLinearModel
 from lethe.estimators.choice import NAMES as MECHANISMS
 from lethe.estimators.classifiers import LogisticRegression, PrivateClassifier, SoftmaxRegression
+from lethe.estimators.heavy_tailed_classifier import HeavyTailedLogisticRegression
+from lethe.estimators.heavy_tailed_mean import PrivateMean
+from lethe.estimators.heavy_tailed_regressor import HeavyTailedLinearRegression
 from lethe.estimators.huber_regressor import HuberRegressor
 from lethe.estimators.pipelines import privacy_of
 from lethe.estimators.preprocessing import PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateTransformer
@@ -28,6 +31,8 @@ from lethe.estimators.svc import LinearSVC
 __all__ = [
     "MECHANISMS",
     "ElasticNet",
+    "HeavyTailedLinearRegression",
+    "HeavyTailedLogisticRegression",
     "HuberRegressor",
     "Lasso",
     "LinearRegression",
@@ -35,6 +40,7 @@ __all__ = [
     "LogisticRegression",
     "PrivateClassifier",
     "PrivateLinearModel",
+    "PrivateMean",
     "PrivatePCA",
     "PrivateQuantileClipper",
     "PrivateRegressor",

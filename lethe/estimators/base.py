@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import require_nonnegative
 from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice import choose
-from lethe.estimators.facts import PublicFacts
-from lethe.estimators.inputs import bounded_weights, declared_delta, declared_norm, declared_passes
+from lethe.estimators.facts import CONSTANT, PublicFacts
+from lethe.estimators.inputs import bounded_weights, declared_delta, declared_norm, declared_passes, table_for_prediction
 from lethe.estimators.joining import joint_statement
 from lethe.estimators.mechanism import Outcome
 from lethe.estimators.norms import private_norm
@@ -31,7 +32,7 @@ class PrivateLinearModel(BaseEstimator):
 
     Formal guarantee: for every two data sets that are neighbours, the laws of everything `fit` keeps satisfy the guarantee of
     `certificate_`. The number of records, the number and names of the columns, the class labels and the parameters are public. Rows are
-    projected on a ball in training; `predict` is a linear function of the rows as they come.
+    projected on a ball, $x \mapsto x\min(1, R/\|x\|)$ with R = `feature_norm_`, in training and in prediction; within it scores are linear.
 
     Args:
         epsilon: the target, > 0, for everything that fit releases together.
@@ -43,7 +44,7 @@ class PrivateLinearModel(BaseEstimator):
         schedule: of the noise: "auto", "uniform", "joint" or "pass_ends"; other than "auto" it asks for a run.
         feature_norm: a public bound R, on which longer rows are projected; "auto": a private quantile of the norms, paid for with a
             twentieth of the budget; None is refused.
-        fit_intercept: whether to fit one; it is a constant feature of size R, regularised as the others.
+        fit_intercept: whether to fit one; it is a constant feature of size 0.3 R, regularised as the others.
         max_weight: a public bound on sample weights.
         random_state: for the public order of the records only; noise and secret draws come from fresh entropy.
         seed_noise: True: noise and secret draws are repeatable from random_state too. Never where privacy matters; the certificate
@@ -52,6 +53,8 @@ class PrivateLinearModel(BaseEstimator):
     the mechanism is none), `certificate_` (a Certificate where a run is all that was released, else a Statement), `statement_` (always a
     Statement, for `privacy_of`), `epsilon_` and `delta_` as certified, `mechanism_`, `feature_norm_`, `privacy_report_`.
     """
+
+    coef_: Array
 
     def __init__(
         self,
@@ -168,7 +171,16 @@ class PrivateLinearModel(BaseEstimator):
         self.mechanism_, self.feature_norm_ = choice.plan.name, radius
         self._state(outcome, budget, records, why=choice.lines(), public=known)
         scaled: Array = outcome.weights / radius
-        return scaled[:columns], outcome.weights[-1] if facts.intercept else np.zeros(loss.outputs)
+        return scaled[:columns], CONSTANT * outcome.weights[-1] if facts.intercept else np.zeros(loss.outputs)
+
+    def _scores(self, X: Any) -> Array:
+        """The linear function of rows as they were trained on, projected; without the intercept, shape (n,) or (n, k) as `coef_` has it."""
+        check_is_fitted(self)
+        table = table_for_prediction(self, X)
+        scores = np.asarray(table @ self.coef_.T)
+        with np.errstate(divide="ignore"):
+            shorter = np.minimum(self.feature_norm_ / row_norms(table), 1.0)
+        return (scores.T * shorter).T
 
     def _state(self, outcome: Outcome, budget: Budget, records: int, *, why: Sequence[str], public: Sequence[str]) -> None:
         """Set what says how private the result is."""

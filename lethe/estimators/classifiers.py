@@ -9,11 +9,10 @@ import numpy as np
 from scipy import special
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import as_number, outside
 from lethe.estimators.base import PrivateLinearModel
-from lethe.estimators.inputs import public_labels, table_and_targets, table_for_prediction
+from lethe.estimators.inputs import public_labels, table_and_targets
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.linear_losses import LinearLoss, Logistic, Softmax
 
@@ -112,8 +111,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
 
     def decision_function(self, X: Any) -> Array:
         """Scores, shape (n, K), or (n,) for two classes: positive for the second."""
-        check_is_fitted(self)
-        scores = np.asarray(table_for_prediction(self, X) @ self.coef_.T) + self.intercept_
+        scores = self._scores(X) + self.intercept_
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray[Any, Any]:

@@ -12,7 +12,7 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.facts import PublicFacts
 from lethe.estimators.mechanism import Draws, Outcome, Plan
 from lethe.estimators.records import Records, fits_densely
-from lethe.estimators.risk import curvatures, minimiser_missed, reference_norm, risk
+from lethe.estimators.risk import curvatures, minimiser_missed, reference, risk
 from lethe.mechanisms.adassp import adassp, moments_sensitivity, noise_norm
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
 from lethe.mechanisms.linear_losses import Huber
@@ -46,8 +46,7 @@ class NoisyMoments:
         noise_std = gaussian_noise_std(sensitivity, GDP(budget.mu))
         curved = curvatures(facts) * facts.records
         ridge = max(facts.ridge * facts.records, noise_norm(noise_std, facts.rows) - float(curved.min()))
-        reference = reference_norm(facts)
-        errors = (noise_std * bound / facts.norm) ** 2 + 0.5 * (noise_std * reference) ** 2
+        errors = (noise_std * bound / facts.norm) ** 2 + 0.5 * (noise_std * reference(facts)) ** 2
         predicted = risk(facts, minimiser_missed(facts, ridge / facts.records), errors / np.square(curved + ridge))
 
         def guarantee_at(goal: Guarantee) -> Guarantee:
@@ -57,10 +56,9 @@ class NoisyMoments:
             found = adassp(
                 records.dense(),
                 records.targets,
-                feature_norm=1.0,
+                feature_norm=facts.norm,
                 target_bound=bound,
                 target=budget.settle(guarantee_at),
-                intercept=facts.intercept,
                 neighbours=facts.neighbours,
                 least_ridge=facts.ridge * facts.records,
                 generator=draws.mechanism,

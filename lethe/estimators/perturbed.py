@@ -11,6 +11,7 @@ import numpy as np
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.errors import CalibrationError
 from lethe.estimators.budget import Budget
+from lethe.estimators.cuts import cut_losses
 from lethe.estimators.facts import PublicFacts
 from lethe.estimators.mechanism import Draws, Outcome, Plan
 from lethe.estimators.records import Records, fits_densely
@@ -40,7 +41,10 @@ class ObjectivePerturbation:
         return refusal(facts)
 
     def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
-        """The ridge of least predicted risk, no less than the one asked for."""
+        """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
+        return _least_risk(facts, lambda one, cost: self._plan(one, budget, cost))
+
+    def _plan(self, facts: PublicFacts, budget: Budget, cost: float) -> Plan:
         target = ApproxDP(*_expected(budget))
 
         def predicted(ridge: float) -> float:
@@ -67,17 +71,16 @@ class ObjectivePerturbation:
                 records.dense(),
                 records.targets,
                 loss=facts.loss,
-                feature_norm=1.0,
+                feature_norm=facts.norm,
                 regularisation=ridge,
                 target=budget.settle(guarantee_at),
-                intercept=facts.intercept,
                 neighbours=facts.neighbours,
                 records=facts.records,
                 generator=draws.mechanism,
             )
             return _outcome(found)
 
-        return Plan(name=self.name, risk=best, summary=f"ridge {ridge:.3g} on rows of norm 1", train=train)
+        return Plan(name=self.name, risk=best + cost, summary=f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1", train=train)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,10 @@ class OutputPerturbation:
         return refusal(facts)
 
     def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
-        """The ridge of least predicted risk, no less than the one asked for."""
+        """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
+        return _least_risk(facts, lambda one, cost: self._plan(one, budget, cost))
+
+    def _plan(self, facts: PublicFacts, budget: Budget, cost: float) -> Plan:
         target = ApproxDP(*_expected(budget))
 
         def sensitivity(ridge: float) -> float:
@@ -114,17 +120,16 @@ class OutputPerturbation:
                 records.dense(),
                 records.targets,
                 loss=facts.loss,
-                feature_norm=1.0,
+                feature_norm=facts.norm,
                 regularisation=ridge,
                 target=budget.settle(guarantee_at),
-                intercept=facts.intercept,
                 neighbours=facts.neighbours,
                 records=facts.records,
                 generator=draws.mechanism,
             )
             return _outcome(found)
 
-        return Plan(name=self.name, risk=best, summary=f"ridge {ridge:.3g} on rows of norm 1", train=train)
+        return Plan(name=self.name, risk=best + cost, summary=f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1", train=train)
 
 
 def refusal(facts: PublicFacts) -> str | None:
@@ -165,6 +170,20 @@ def _objective_noise(facts: PublicFacts, ridge: float, target: ApproxDP) -> floa
         target=target,
         neighbours=facts.neighbours,
     )
+
+
+def _least_risk(facts: PublicFacts, planned: Callable[[PublicFacts, float], Plan]) -> Plan:
+    """Of the plans for the loss and for its cuts the one with the least predicted risk."""
+    plans: list[Plan] = []
+    reason: CalibrationError | None = None
+    for one, cost in cut_losses(facts):
+        try:
+            plans.append(planned(one, cost))
+        except CalibrationError as error:
+            reason = error
+    if reason is not None and not plans:
+        raise reason
+    return min(plans, key=lambda plan: plan.risk)
 
 
 def _best_ridge(facts: PublicFacts, predicted: Callable[[float], float]) -> tuple[float, float]:

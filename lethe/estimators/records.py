@@ -2,12 +2,14 @@ r"""Records: the private data as training reads it, batch by batch; never more t
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
 
 from lethe.calculus.domains import require_positive
 from lethe.errors import InputError
+from lethe.estimators.facts import CONSTANT
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.linear_losses import LinearLoss
 
@@ -37,7 +39,7 @@ def row_norms(table: Any) -> Array:
 
 
 class Records:
-    r"""Rows scaled to norm at most 1, $u = x\min(1/R, 1/\|x\|)$, rounded inward, the constant feature 1 appended if wanted.
+    r"""Rows scaled to norm at most 1, $u = x\min(1/R, 1/\|x\|)$, rounded inward, the constant feature appended if wanted.
 
     Every record is treated by itself, so neighbours stay neighbours.
 
@@ -46,7 +48,7 @@ class Records:
         targets: what the loss takes, shape (n,).
         loss: l.
         feature_norm: R, from 1e-100 to 1e100.
-        intercept: whether to append the constant.
+        intercept: whether to append the constant, of size `facts.CONSTANT`.
         weights: of the records, in [0, 1], shape (n,), or None.
         order: a public order in which batches count the records, shape (n,), or None.
         norms: of the rows, if known.
@@ -76,6 +78,12 @@ class Records:
     def __len__(self) -> int:
         return int(self.table.shape[0])
 
+    def with_loss(self, loss: LinearLoss) -> Records:
+        """The same records, for another loss of the same targets."""
+        other = copy(self)
+        other.loss = loss
+        return other
+
     @property
     def columns(self) -> int:
         """d."""
@@ -91,17 +99,17 @@ class Records:
             factors = self.factors[rows, None]
             scores = np.asarray(part @ parameters[: self.columns]) * factors
             if self.intercept:
-                scores += parameters[-1]
+                scores += CONSTANT * parameters[-1]
             slopes = self.loss.slopes(scores, self.targets[rows])
             if self.weights is not None:
                 slopes = slopes * self.weights[rows, None]
             total[: self.columns] += part.T @ (slopes * factors)
             if self.intercept:
-                total[-1] += slopes.sum(axis=0)
+                total[-1] += CONSTANT * slopes.sum(axis=0)
         return total
 
     def dense(self) -> Array:
-        """All rows, scaled to norm at most 1, without the constant; for solvers that need the whole table.
+        """All rows, scaled to norm at most 1, with the constant; for solvers that need the whole table.
 
         Raises:
             InputError: the table is so large that a copy is out of place.
@@ -111,7 +119,8 @@ class Records:
                 f"features: a dense copy of {len(self)} x {self.columns} is too large.", remedy="take a mechanism that reads batches"
             )
         rows = self.table if isinstance(self.table, np.ndarray) else self.table.toarray()
-        return rows * self.factors[:, None]
+        scaled = rows * self.factors[:, None]
+        return np.hstack([scaled, np.full((len(scaled), 1), CONSTANT)]) if self.intercept else scaled
 
     def _parts(self, batch: slice | Index) -> list[slice | Index]:
         """A batch in chunks, as places in the table; views where that is possible."""

@@ -7,11 +7,11 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from lethe.calculus.domains import require_nonnegative
 from lethe.estimators.base import PrivateLinearModel
-from lethe.estimators.inputs import table_and_targets, table_for_prediction
+from lethe.estimators.inputs import table_and_targets
 from lethe.estimators.targets import TargetRange, declared_range, released_range
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.linear_losses import Huber
@@ -134,8 +134,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def predict(self, X: Any) -> Array:
         """Predicted targets, shape (n,)."""
-        check_is_fitted(self)
-        return np.asarray(table_for_prediction(self, X) @ self.coef_) + self.intercept_
+        return self._scores(X) + self.intercept_
 
 
 class LinearRegression(PrivateRegressor):

@@ -1,6 +1,6 @@
 r"""A public model of a problem, by which mechanisms are compared: a quadratic whose curvature falls like $j^{-3/2}$.
 
-$$\text{risk} = \frac k2\sum_j h_j\big(\beta_j^2\,\rho^2/D + v_j\big),\qquad h_j \propto j^{-3/2},\quad
+$$\text{risk} = \frac k2\sum_j h_j\big(\beta_j^2\,\rho^2 + v_j\big),\qquad h_j \propto j^{-3/2},\quad
   \sum_j h_j = c\,R^2\,\mathrm{tr}\,l''/k,$$
 
 where, of the j-th weight, $\beta_j$ is the share of the reference that is missed and $v_j$ the variance that noise leaves. The shape of the
@@ -15,7 +15,8 @@ from lethe.estimators.facts import PublicFacts
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.linear_losses import Huber
 
-REFERENCE_NORM = 12.0  # rho of one score, for rows of norm 1
+REFERENCE = 2.5  # rho: a weight of one score, for rows of norm 1
+REFERENCE_SHARE = 2.0  # of a regression: of the bound on its targets
 _DECAY = 1.5
 _CURVATURE_SHARE = 0.5  # c: what a fitted model has of the largest curvature
 
@@ -27,11 +28,11 @@ def curvatures(facts: PublicFacts) -> Array:
     return total * falling / falling.sum()
 
 
-def reference_norm(facts: PublicFacts) -> float:
+def reference(facts: PublicFacts) -> float:
     r"""$\rho$: for rows of norm 1; in target units for a regression."""
     if isinstance(facts.loss, Huber):
-        return 2.0 * (facts.target_bound or facts.loss.residual_bound)
-    return REFERENCE_NORM
+        return REFERENCE_SHARE * (facts.target_bound or facts.loss.residual_bound)
+    return REFERENCE
 
 
 def risk(facts: PublicFacts, missed: Array | float, variances: Array | float) -> float:
@@ -42,8 +43,7 @@ def risk(facts: PublicFacts, missed: Array | float, variances: Array | float) ->
         missed: $\beta_j$, shape (D,): 0 where the reference is reached, 1 for zero weights.
         variances: $v_j$, shape (D,), of each score.
     """
-    reference = reference_norm(facts) ** 2 / facts.rows
-    terms = curvatures(facts) * (np.square(missed) * reference + variances)
+    terms = curvatures(facts) * (np.square(missed) * reference(facts) ** 2 + variances)
     return 0.5 * facts.loss.outputs * float(np.sum(terms))
 
 

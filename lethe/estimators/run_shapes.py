@@ -18,14 +18,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lethe.estimators.cuts import cut_losses
 from lethe.estimators.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.estimators.risk import curvatures, minimiser_missed, risk
 
 _PASSES = (1, 2, 3, 5, 10, 20, 50, 100, 200, 400)
-_BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
-_STEPS = (0.05, 0.1, 0.2, 0.5, 1.0)  # of 1/smoothness: no step of at most 2 expands
-_MOST_STEPS = 20_000
-_MOST_WORK = 1e10  # products of a feature and a weight: about a minute
+_BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 1.9)  # of 1/smoothness: no step of at most 2 expands
+_MOST_STEPS = 5_000
+_MOST_WORK = 5e9  # products of a feature and a weight: less than a minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +37,14 @@ class RunShape:
         passes: P.
         size: b, records of a batch.
         step_size: eta.
+        facts: the problem, with the loss that is trained on.
         risk: predicted.
     """
 
     passes: int
     size: int
     step_size: float
+    facts: PublicFacts
     risk: float
 
 
@@ -54,11 +57,12 @@ def best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu
         schedule: of the noise, not "auto".
         mu: what may be spent, as $\mu$ of GDP.
     """
-    return min(_shapes(facts, design, schedule, mu), key=lambda shape: shape.risk)
+    cut = cut_losses(facts)
+    return min((shape for one, cost in cut for shape in _shapes(one, design, schedule, mu, cost)), key=lambda shape: shape.risk)
 
 
-def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float) -> Iterator[RunShape]:
-    limit = 1.0 / (facts.smoothness)
+def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, cost: float) -> Iterator[RunShape]:
+    limit = 1.0 / facts.smoothness
     for batches in (1,) if design == "full" else _BATCHES:
         size = facts.records // batches
         if size == 0:
@@ -70,7 +74,7 @@ def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: f
                 continue
             for step in _STEPS:
                 predicted = _risk(facts, design, schedule, mu, passes=passes, slots=slots, size=size, step_size=step * limit)
-                yield RunShape(passes=passes, size=size, step_size=step * limit, risk=predicted)
+                yield RunShape(passes=passes, size=size, step_size=step * limit, facts=facts, risk=predicted + cost)
 
 
 def _risk(

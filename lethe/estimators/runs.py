@@ -30,8 +30,8 @@ ENFORCED = {
 }
 # For losses that a Run knows by their facts only.
 _ENFORCED_FACTS = {
-    "gradient bound": "rows have norm at most 1 and the loss a bounded slope, both by the code",
-    "curvature": "rows have norm at most 1 and the loss a bounded curvature, both by the code",
+    "gradient bound": "rows have a bounded norm and the loss a bounded slope, both by the code",
+    "curvature": "rows have a bounded norm and the loss a bounded curvature, both by the code",
 }
 
 
@@ -60,17 +60,17 @@ class RunMechanism:
     def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
         """Passes, batches and steps by the rule; the noise is found when it is trained."""
         shape = best_shape(facts, self.design, self.schedule, budget.mu)
-        summary = f"{shape.passes} passes, batches of {shape.size}, step size {shape.step_size:.3g}"
+        summary = f"{shape.facts.loss.name} loss, {shape.passes} passes, batches of {shape.size}, step size {shape.step_size:.3g}"
 
         @cache
         def planned() -> Run:
-            return _with_noise(self._run(facts, shape), budget, self.schedule)
+            return _with_noise(self._run(shape), budget, self.schedule)
 
         def train(records: Records, draws: Draws) -> Outcome:
-            weights, recorded = carry_out(planned(), records, draws)
+            weights, recorded = carry_out(planned(), records.with_loss(shape.facts.loss), draws)
             certificate = certified(recorded, budget.delta)
             statement = Statement(
-                name=f"{self.name}: {facts.loss.name} loss, {summary}",
+                name=f"{self.name}: {summary}",
                 guarantee=certificate.guarantee,
                 neighbours=facts.neighbours,
                 findings=certificate.findings,
@@ -80,7 +80,8 @@ class RunMechanism:
 
         return Plan(name=self.name, risk=shape.risk, summary=summary, train=train)
 
-    def _run(self, facts: PublicFacts, shape: RunShape) -> Run:
+    def _run(self, shape: RunShape) -> Run:
+        facts = shape.facts
         return Run(
             records=facts.records,
             batches=_batches(self.design, shape.size),
@@ -136,11 +137,11 @@ def _batches(design: BatchDesign, size: int) -> Batches:
 
 def _loss(facts: PublicFacts) -> Loss:
     if isinstance(facts.loss, Logistic):
-        return LogisticRegression(feature_norm=1.0, intercept=facts.intercept, evidence="enforced")
+        return LogisticRegression(feature_norm=facts.norm, evidence="enforced")
     if isinstance(facts.loss, Softmax):
-        return SoftmaxRegression(feature_norm=1.0, intercept=facts.intercept, evidence="enforced")
+        return SoftmaxRegression(feature_norm=facts.norm, evidence="enforced")
     if isinstance(facts.loss, Huber):
-        return LeastSquares(feature_norm=1.0, intercept=facts.intercept, residual_bound=facts.loss.residual_bound, evidence="enforced")
+        return LeastSquares(feature_norm=facts.norm, residual_bound=facts.loss.residual_bound, evidence="enforced")
     known = ConvexLoss if facts.loss.outputs > 1 else GeneralisedLinearLoss
     return known(smoothness=facts.smoothness, gradient_bound=facts.gradient_bound)
 

@@ -46,6 +46,7 @@ from lethe.calculus.base import Profile, freeze
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.calculus.normal import log_gaussian_delta, round_up
 from lethe.mechanisms.linear_losses import LinearLoss, Softmax
+from lethe.mechanisms.truncated_losses import TruncatedSoftmax
 from lethe.run import Neighbours
 
 # Vertices with their lengths in units of the largest gradient, and how many there are; with or without the determinants of step 1.
@@ -156,7 +157,7 @@ def gradient_vertices(loss: LinearLoss, neighbours: Neighbours) -> tuple[Vertice
       in cells of p, with the larger end of each.
     - Softmax, $G = \sqrt2R$: $u\otimes(e_j - e_y)$, K - 1 of length 1; when replaced, differences of two of them as well. For equal
       classes $\|u\otimes r - u'\otimes r'\|^2 \le R^2(4 + 2\langle r, r'\rangle)$ is 8 for the K - 1 pairs with j = j', 6 for the others;
-      for different classes one pair reaches 8 and no other more than 6.
+      for different classes one pair reaches 8 and no other more than 6. Truncated, all of it times the cut.
 
     Raises:
         InputError: another relation, or a loss with several scores that is not softmax.
@@ -164,7 +165,7 @@ def gradient_vertices(loss: LinearLoss, neighbours: Neighbours) -> tuple[Vertice
     if neighbours not in ("replace_one", "zero_out"):
         raise outside("neighbours", neighbours, "replace_one or zero_out: the number of records is public here")
     replaced = neighbours == "replace_one"
-    if isinstance(loss, Softmax):
+    if isinstance(loss, Softmax | TruncatedSoftmax):
         others = loss.classes - 1
         if not replaced:
             return ((True, ((1.0, others),)),)

@@ -30,7 +30,7 @@ from lethe.certificate import Citation
 from lethe.errors import InputError
 from lethe.hypotheses import holds
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, noise_generator, require_swap
-from lethe.mechanisms.tables import one_a_column, public_records, require_table
+from lethe.mechanisms.tables import as_table, blocks, one_a_column, public_records, require_table
 from lethe.run import Neighbours
 
 # sqrt(phi^5 / 4), rounded down; where a record is zeroed out, 1.
@@ -120,7 +120,7 @@ def standardise(
         InputError: an argument is outside its range.
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Theorem 2.7 (Gaussian mechanism); the lemmas are proved above.
     """
-    table = require_table("rows", rows)
+    table = as_table("rows", rows)
     ends = one_a_column("low", low, table.shape[1]), one_a_column("high", high, table.shape[1])
     with np.errstate(over="ignore"):
         widths = ends[1] - ends[0]
@@ -131,7 +131,9 @@ def standardise(
     count = public_records(records, table.shape[0], neighbours)
     sensitivity = require_swap(neighbours) * math.sqrt(table.shape[1]) * (1.0 + 1e-14)
     noise_std = gaussian_noise_std(sensitivity, target)
-    sums = contributions(table, *ends, neighbours).sum(axis=0)
+    sums = np.zeros((2, table.shape[1]))
+    for part in blocks("rows", table):
+        sums += contributions(part, *ends, neighbours).sum(axis=0)
     noisy = (sums + noise_std * noise_generator(generator).standard_normal(sums.shape)) / count
     mean, square = np.clip(noisy[0], -1.0, 1.0), noisy[1] / moment_weight(neighbours) + 1.0
     half = widths / 2.0

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import as_number, outside
 from lethe.errors import InputError
 from lethe.mechanisms.base import Array, require_swap
+
+_BLOCK = 2**20  # entries: 8 MiB
 
 
 def require_table(name: str, values: ArrayLike) -> Array:
@@ -16,18 +21,41 @@ def require_table(name: str, values: ArrayLike) -> Array:
     Raises:
         InputError: it is no such table.
     """
+    return _finite(name, as_table(name, values).astype(np.float64), 0)
+
+
+def as_table(name: str, values: ArrayLike) -> np.ndarray[Any, Any]:
+    """A table of real numbers, shape (m, d), d at least 1, of its own type and not copied where it is an array; NaN is not looked for.
+
+    Raises:
+        InputError: it is no such table.
+    """
     needed = "a table (records, columns) of finite numbers with at least one column"
     try:
-        table = np.array(values)
+        table = np.asarray(values)
     except (TypeError, ValueError):
         raise outside(name, type(values).__name__, needed) from None
     if table.dtype.kind not in "iuf" or table.ndim != 2 or table.shape[1] == 0:
         raise outside(name, f"array of shape {table.shape} and type {table.dtype}", needed)
-    table = table.astype(np.float64)
-    if not np.isfinite(table).all():
-        row, column = np.argwhere(~np.isfinite(table))[0].tolist()
-        raise outside(f"{name}[{row}, {column}]", float(table[row, column]), "a finite number")
     return table
+
+
+def blocks(name: str, table: np.ndarray[Any, Any]) -> Iterator[Array]:
+    """A table from `as_table` in blocks of rows, float64, so that no more than a block is ever copied.
+
+    Raises:
+        InputError: an entry is not finite.
+    """
+    size = max(1, _BLOCK // table.shape[1])
+    for start in range(0, len(table), size):
+        yield _finite(name, table[start : start + size].astype(np.float64), start)
+
+
+def _finite(name: str, part: Array, first: int) -> Array:
+    if not np.isfinite(part).all():
+        row, column = np.argwhere(~np.isfinite(part))[0].tolist()
+        raise outside(f"{name}[{first + row}, {column}]", float(part[row, column]), "a finite number")
+    return part
 
 
 def public_records(records: object, present: int, neighbours: object) -> int:

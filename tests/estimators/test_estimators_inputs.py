@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 
 from lethe.errors import InputError
 from lethe.estimators import LogisticRegression, SoftmaxRegression
+from lethe.estimators.facts import CONSTANT
 from lethe.estimators.records import Records
 from lethe.mechanisms.linear_losses import Logistic, Softmax
 
@@ -34,7 +35,7 @@ def test_gradients_of_records_are_those_of_scaled_rows(intercept: bool) -> None:
     W = rng.standard_normal((4 + intercept, 3))
     rows = X / np.maximum(1.5, np.linalg.norm(X, axis=1))[:, None]
     if intercept:
-        rows = np.hstack([rows, np.ones((50, 1))])
+        rows = np.hstack([rows, np.full((50, 1), CONSTANT)])
     loss = Softmax(3)
     for batch in (slice(0, 50), slice(10, 30), np.array([3, 9, 20]), np.array([], dtype=np.intp)):
         places = order[batch]

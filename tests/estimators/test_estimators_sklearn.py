@@ -7,7 +7,7 @@ import pytest
 from excused_checks import COMPARES_TWO_FITS, EXCUSED, SEEDED
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
-from lethe.estimators import LogisticRegression, SoftmaxRegression
+from lethe.estimators import LogisticRegression, PrivateSearch, SoftmaxRegression
 
 # Frames are tested where pandas is installed; array-API input where SCIPY_ARRAY_API is set.
 pytestmark = pytest.mark.filterwarnings(
@@ -32,6 +32,15 @@ def test_a_run_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> 
     expected_failed_checks=lambda estimator: EXCUSED,
 )
 def test_every_classifier_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [PrivateSearch(LogisticRegression(feature_norm=5.0, mechanism="pass_ends", passes=1), {"C": [1.0]}, tries=1.5, **SEEDED)]
+)
+def test_a_search_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> None:
+    """None is excused: it takes no weights."""
     check(estimator)
 
 

@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from lethe.certify import certify
 from lethe.errors import InputError
 from lethe.estimators import MECHANISMS, LinearSVC, privacy_of
+from lethe.estimators.facts import CONSTANT
 from lethe.estimators.records import Records
 from lethe.mechanisms.linear_losses import SmoothedHinge
 from lethe.mechanisms.one_versus_rest import OneVersusRest
@@ -47,7 +48,8 @@ def test_three_classes_meet_the_target_and_declare_nothing(name: str) -> None:
     assert model.coef_.shape == (3, 4)
     if model.run_ is not None:
         assert model.run_.loss.kind == "convex"  # three scores: no function of one of them
-        assert model.run_.loss.known_gradient_bound == pytest.approx(math.sqrt(3.0 * 2.0))  # sqrt(K) times the norm of (u, 1)
+        # sqrt(K) times the norm of a row with its constant
+        assert model.run_.loss.known_gradient_bound == pytest.approx(math.sqrt(3.0 * (1.0 + CONSTANT**2)))
         assert certify(model.run_, 1e-4).epsilon == model.epsilon_
 
 
@@ -65,7 +67,7 @@ def test_no_record_has_a_longer_gradient_than_the_run_says(loss: Any) -> None:
     rng = np.random.default_rng(0)
     table, targets = 10.0 * rng.standard_normal((50, 3)), rng.integers(0, loss.outputs + (loss.outputs == 1), 50).astype(float)
     records = Records(table, targets, loss=loss, feature_norm=2.0, intercept=True)
-    bound = loss.gradient_bound(math.sqrt(2.0))
+    bound = loss.gradient_bound(math.sqrt(1.0 + CONSTANT**2))
     longest = 0.0
     for scale in (0.0, 1.0, 100.0):
         weights = scale * rng.standard_normal((4, loss.outputs))

@@ -1,0 +1,82 @@
+"""What the benchmark of heavy-tailed models compares: every solver with every kind of settings, a Lipschitz baseline, no privacy."""
+
+from __future__ import annotations
+
+import numpy as np
+from heavy_tailed_data import Array, Problem
+from sklearn.linear_model import LogisticRegression
+
+from lethe.errors import LetheError
+from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression
+
+DELTA = 1e-5
+ZERO, NO_PRIVACY, LIPSCHITZ, ALL_PRIVATE = "zero vector", "no privacy", "accelerated, Lipschitz", "multi_pass, constants private"
+_PLANNED = [(solver, kind) for solver in ("one_pass", "accelerated", "proximal") for kind in ("practical", "optimised", "theory")]
+_SOLVERS = {f"{solver}, {kind}": (solver, kind) for solver, kind in (("multi_pass", "practical"), *_PLANNED)}
+_SOLVERS |= {f"{solver}, practical": (solver, "practical") for solver in ("localised", "strongly_convex")}
+METHODS = (*_SOLVERS, ALL_PRIVATE, LIPSCHITZ, NO_PRIVACY, ZERO)
+ONCE = (NO_PRIVACY, ZERO)
+"""Those that epsilon does not matter to."""
+SLOW = ("localised, practical", "strongly_convex, practical")
+"""200 passes: for small tables, and fewer seeds."""
+_MOST_NUMBERS = 100_000
+
+
+class NotPossible(Exception):
+    """A method cannot train this problem; the text says why."""
+
+
+def train(method: str, problem: Problem, records: int, epsilon: float, seed: int) -> Array:
+    """Weights from the first records, the intercept last if the problem has one.
+
+    Raises:
+        NotPossible: a constant is not known, there are too few records, or it would take too long.
+    """
+    features, targets = problem.features[:records], problem.targets[:records]
+    columns = features.shape[1] + problem.intercept
+    if method == ZERO:
+        return np.zeros(columns)
+    if method == NO_PRIVACY:
+        return _plain(problem, features, targets)
+    if method in SLOW and features.size > _MOST_NUMBERS:
+        raise NotPossible(f"200 passes over tables of gradients: left out above {_MOST_NUMBERS} numbers")
+    solver, kind = _SOLVERS.get(method, ("multi_pass" if method == ALL_PRIVATE else "accelerated", "practical"))
+    known = problem.constants
+    if method == ALL_PRIVATE and "start" not in known:
+        raise NotPossible("the same as multi_pass, practical: no constant is known")
+    if solver in ("one_pass", "proximal", "strongly_convex") and "strong_convexity" not in known:
+        raise NotPossible("no strong convexity is known")
+    moment = {LIPSCHITZ: "lipschitz", ALL_PRIVATE: ""}.get(
+        method, "fourth" if method in SLOW else "start" if kind == "practical" else "uniform"
+    )
+    make = HeavyTailedLinearRegression if problem.kind == "linear" else HeavyTailedLogisticRegression
+    model = make(
+        epsilon=epsilon,
+        delta=DELTA,
+        solver=solver,
+        parameters=kind,
+        moment=known.get(moment, "private"),
+        order=4.0 if method in SLOW else 2.0,
+        radius=None if method == ALL_PRIVATE else problem.radius,
+        smoothness="private" if method == ALL_PRIVATE else known.get("smoothness", "private"),
+        strong_convexity=known.get("strong_convexity"),
+        fit_intercept=problem.intercept,
+        random_state=seed,
+        seed_noise=True,
+        **({"classes": [0.0, 1.0]} if problem.kind == "logistic" else {}),
+    )
+    try:
+        model.fit(features, targets)
+    except LetheError as error:
+        raise NotPossible(error.what) from None
+    weights = np.ravel(model.coef_)
+    return np.append(weights, model.intercept_) if problem.intercept else weights
+
+
+def _plain(problem: Problem, features: Array, targets: Array) -> Array:
+    """Least squares, or logistic regression with next to no penalty."""
+    rows = np.hstack([features, np.ones((len(features), 1))]) if problem.intercept else features
+    if problem.kind == "linear":
+        return np.linalg.lstsq(rows, targets, rcond=None)[0]
+    # A penalty of 1 on the sum of the losses keeps it finite where classes can be told apart.
+    return LogisticRegression(C=1.0, fit_intercept=False, max_iter=300).fit(rows, targets).coef_[0]

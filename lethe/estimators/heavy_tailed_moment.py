@@ -1,0 +1,50 @@
+"""The moment of a size that every record has, released by `lethe.solvers.private_moment`, with its statement."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lethe.calculus.guarantees import GDP
+from lethe.estimators.heavy_tailed_facts import Fact
+from lethe.hypotheses import holds
+from lethe.mechanisms.base import Array, Statement
+from lethe.run import Neighbours
+from lethe.solvers import private_moment
+from lethe.solvers.block_moments import COMPARISONS, blocks_for
+from lethe.solvers.oracles.clipped import noise_for
+
+_FAILURES = (0.01, 0.03, 0.1, 0.3)
+
+
+def released_moment(sizes: Array, order: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None) -> Fact:
+    r"""A bound of $(E u^k)^{1/k}$, with the smallest of four failure probabilities that there are records enough for, a public choice.
+
+    Args:
+        sizes: $u \ge 0$, shape (m,).
+        order: k.
+        share: what it may cost.
+        neighbours: replace_one or zero_out; a size that becomes 0 is one that is replaced.
+        generator: None where privacy matters.
+    Raises:
+        InputError: there are too few records for the largest of these probabilities.
+    """
+    rho = 0.5 * share.mu * share.mu
+    noise_std = noise_for(1.0, rho / COMPARISONS)
+    failure = next((chance for chance in _FAILURES if blocks_for(chance, noise_std) <= len(sizes)), _FAILURES[-1])
+    found = private_moment(sizes, order=order, rho=rho, failure=failure, generator=generator)
+    name = f"moment of order {order:g} (median of {found.blocks} blocks)"
+    detail = f"one record is in one block and moves a count by 1; {COMPARISONS} counts with noise of standard deviation {noise_std:.6g}"
+    statement = Statement(
+        name=name,
+        guarantee=found.phase.guarantee,
+        neighbours=neighbours,
+        findings=(holds("sensitivity", detail, evidence="enforced"),),
+        citations=(),
+    )
+    end = {
+        None: "",
+        "high": "; AT THE TOP of the public range: may be too small",
+        "low": "; at the bottom of the public range: may be too large",
+    }
+    why = f"{name} at most {found.bound:.4g}, wrong with probability {found.failure:.2g} if sizes are not too heavy-tailed{end[found.end]}"
+    return Fact(value=found.bound, statements=(statement,), why=why)
