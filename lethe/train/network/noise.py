@@ -82,7 +82,8 @@ class NetworkNoise:
             start = 0
             while start < flat.numel():
                 drawn = self._normals.some(flat.numel() - start)
-                flat[start : start + drawn.numel()].add_(drawn, alpha=noise_std)
+                part = flat[start : start + drawn.numel()]
+                part.copy_(part.double().add_(drawn, alpha=noise_std))  # faster than adding float64 to float32, with the same result
                 start += drawn.numel()
             if not whole:
                 tensor.detach().add_(flat.view_as(tensor))
