@@ -10,23 +10,27 @@ from lethe.audit.counts import Guesses, Rates, Tally
 from lethe.audit.curves import AnyMechanism, Curve, GaussianCurve, SampledGaussianCurve, gaussian_epsilon, rates_epsilon
 from lethe.audit.games import credible, one_run, point_estimate, two_world
 from lethe.audit.intervals import clopper_pearson_lower, clopper_pearson_upper
+from lethe.audit.membership import MembershipInference, membership_inference, printed_epsilon
 from lethe.audit.one_run import one_run_epsilon, one_run_p_value
 from lethe.audit.one_run_gaussian import gaussian_guesses_refuted, one_run_gaussian_mu
 from lethe.audit.result import AuditResult
 from lethe.audit.rules import FixedThreshold, MultiSplit, Ranks, Rule, Split, best_threshold
 from lethe.audit.sampled_composition import sampled_epsilon
 from lethe.audit.scores import lira_offline, lira_online, rmia, scaled_confidence
+from lethe.audit.shadow_models import Candidates, draw_candidates, shadow_attack
 from lethe.audit.truths import linear_last_iterate_epsilon, periodic_canary_mus, projected_walk_epsilon
 
 __all__ = [
     "AnyMechanism",
     "Attack",
     "AuditResult",
+    "Candidates",
     "Curve",
     "Detection",
     "FixedThreshold",
     "GaussianCurve",
     "Guesses",
+    "MembershipInference",
     "MultiSplit",
     "Ranks",
     "Rates",
@@ -40,21 +44,25 @@ __all__ = [
     "clopper_pearson_lower",
     "clopper_pearson_upper",
     "credible",
+    "draw_candidates",
     "gaussian_epsilon",
     "gaussian_guesses_refuted",
     "linear_last_iterate_epsilon",
     "lira_offline",
     "lira_online",
+    "membership_inference",
     "one_run",
     "one_run_epsilon",
     "one_run_gaussian_mu",
     "one_run_p_value",
     "periodic_canary_mus",
     "point_estimate",
+    "printed_epsilon",
     "projected_walk_epsilon",
     "rates_epsilon",
     "rmia",
     "sampled_epsilon",
     "scaled_confidence",
+    "shadow_attack",
     "two_world",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lethe.report.drawing import Axes, End, Figure, LogLocator, NullFormatter, clear, label_ends, png
+from lethe.report.epoch_plots import epoch_plot
 
 # Colours of Okabe and Ito, which colour-blind readers can tell apart; dashes and markers say the same once more.
 _SETTINGS = ("#0072B2", "#009E73", "#D55E00")
@@ -25,7 +26,7 @@ _REACHED = (("training_loss", 1.0, "training loss (nats)"), ("test_accuracy", 10
 
 def reproduction_plot(content: dict[str, Any]) -> bytes:
     """A reproduction as a plot of its shape."""
-    return {"panels": _panels, "curves": _curves, "rows": _dots, "sizes": _sizes}[content["shape"]](content)
+    return {"panels": _panels, "curves": _curves, "rows": _dots, "sizes": _sizes, "epochs": epoch_plot}[content["shape"]](content)
 
 
 def _panels(content: dict[str, Any]) -> bytes:

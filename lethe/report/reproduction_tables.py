@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lethe.calculus.shown import shown
+from lethe.report.epoch_tables import epoch_tables
 
 _MOST_POINTS = 5
 _NUMBER, _GAP = 8, 2  # characters of "(2.6e+04" and between columns
@@ -21,12 +22,14 @@ _NEAREST = "published, recomputed: to the nearest; last_iterate, shuffled_once: 
 
 def reproduction_tables(content: dict[str, Any], width: int = 140) -> list[Table]:
     """A reproduction's numbers: one line a curve and a column for some numbers of steps, or one line a published number, or
-    one line a method and a number of records.
+    one line a method and a number of records, or one line a number of epochs.
 
     Labels stand whole, however narrow the page is: where `width` is short, there are fewer numbers of steps, or no differences.
     """
     if content["shape"] == "sizes":
         return [_sizes(content)]
+    if content["shape"] == "epochs":
+        return epoch_tables(content)
     return _curves(content, width) if content["shape"] == "panels" else [_pairs(content, width)]
 
 

@@ -9,6 +9,7 @@ from lethe.reproduce.base import Options, Progress, Reproduction
 from lethe.reproduce.bok_tables import bok_figure_1, bok_table_1, bok_table_3, bok_table_4, bok_table_7
 from lethe.reproduce.hong_figure_1 import hong_figure_1
 from lethe.reproduce.kong_ribero_figure_1 import kong_ribero_figure_1
+from lethe.reproduce.liang_figures import liang_figure_1, liang_figure_2
 
 __all__ = [
     "EXPERIMENTS",
@@ -22,7 +23,11 @@ __all__ = [
     "require_reproduction",
 ]
 
-EXPERIMENTS: dict[str, Callable[[Progress | None, Options], Reproduction]] = {"hong-figure-1": hong_figure_1}
+EXPERIMENTS: dict[str, Callable[[Progress | None, Options], Reproduction]] = {
+    "hong-figure-1": hong_figure_1,
+    "liang-figure-1": liang_figure_1,
+    "liang-figure-2": liang_figure_2,
+}
 """Those that train, and so take options."""
 
 REPRODUCTIONS: dict[str, Callable[[Progress | None], Reproduction]] = {
@@ -33,6 +38,8 @@ REPRODUCTIONS: dict[str, Callable[[Progress | None], Reproduction]] = {
     "bok-table-7": bok_table_7,
     "bok-figure-1": bok_figure_1,
     "hong-figure-1": hong_figure_1,
+    "liang-figure-1": liang_figure_1,
+    "liang-figure-2": liang_figure_2,
 }
 """What `lethe reproduce` knows."""
 

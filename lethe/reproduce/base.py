@@ -28,8 +28,8 @@ class Reproduction:
         name: as given to `lethe reproduce`.
         title: what it shows, in a line.
         source: where it is published.
-        shape: how a person should be shown it: "panels" of curves over the number of steps, "curves" in one panel, "rows" of pairs, or
-            "sizes": what each method reached at each number of records.
+        shape: how a person should be shown it: "panels" of curves over the number of steps, "curves" in one panel, "rows" of pairs,
+            "sizes": what each method reached at each number of records, or "epochs": bounds from below and above as epochs pass.
         columns: the names of the entries of a row.
         rows: one tuple a row, in the order of `columns`; None where there is nothing to say.
         notes: what was chosen, what could not be read, what the numbers rest on; a sentence each.
@@ -38,7 +38,7 @@ class Reproduction:
     name: str
     title: str
     source: str
-    shape: Literal["panels", "curves", "rows", "sizes"]
+    shape: Literal["panels", "curves", "rows", "sizes", "epochs"]
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...]

@@ -1,0 +1,113 @@
+"""AuditPage: what is claimed above, what audits found below, and whether the two cross."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, InstanceOf
+
+from lethe.audit.claim import Claim
+from lethe.audit.result import AuditResult
+from lethe.calculus.shown import shown
+from lethe.noun import StoredNoun
+
+Verdict = Literal["refuted", "consistent", "no_claim", "not_comparable", "void"]
+
+_WORDS: dict[Verdict, str] = {
+    "refuted": "REFUTED: a certified lower bound is above the claim; the code or the proof is wrong",
+    "consistent": "consistent: no certified lower bound is above the claim, which does not prove it",
+    "no_claim": "nothing is claimed to compare with",
+    "not_comparable": "not comparable: the claim is about another relation, a larger delta or a weaker adversary",
+    "void": "VOID: the trainings were not independent, so that nothing follows; repeated noise is a fault of its own",
+}
+_RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
+_RELEASES = {"last": "last iterate only", "all": "every iterate"}
+
+
+def _claim(value: object) -> object:
+    return Claim(**value) if isinstance(value, dict) else value
+
+
+def _audits(value: object) -> object:
+    entries = value if isinstance(value, list | tuple) else [value]
+    return tuple(AuditResult.from_document(entry) if isinstance(entry, dict) else entry for entry in entries)
+
+
+class AuditPage(StoredNoun):
+    """A claim beside the audits of one mechanism.
+
+    Only a certified result can refute, and each does so wrongly with probability at most its own level.
+
+    Args:
+        subject: what was audited, in words.
+        canary: the record that was looked for, in words.
+        claim: None: none.
+        audits: of the same trainings.
+        refused: why the scores allow no audit; None: they do.
+    """
+
+    subject: str = Field(min_length=1)
+    canary: str = Field(min_length=1)
+    claim: Annotated[InstanceOf[Claim] | None, BeforeValidator(_claim)] = None
+    audits: Annotated[tuple[InstanceOf[AuditResult], ...], BeforeValidator(_audits)] = ()
+    refused: str | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What follows."""
+        if self.refused is not None:
+            return "void"
+        claim = self.claim
+        if claim is None:
+            return "no_claim"
+        certified = [result for result in self.audits if result.kind == "certified"]
+        if any(map(claim.refuted_by, certified)):
+            return "refuted"
+        return "consistent" if any(map(claim.covers, certified)) else "not_comparable"
+
+    @property
+    def failed(self) -> bool:
+        """Whether something is wrong with the mechanism: the verdict is refuted or void."""
+        return self.verdict in ("refuted", "void")
+
+    @property
+    def strongest(self) -> AuditResult | None:
+        """The certified result with the largest epsilon."""
+        certified = [result for result in self.audits if result.kind == "certified"]
+        return max(certified, key=lambda result: result.epsilon, default=None)
+
+    def explain(self) -> str:
+        """The page as text for a person: the claim, the audits, the verdict."""
+        lines = [f"audit of {self.subject}", f"canary   {self.canary}"]
+        if self.claim is not None:
+            at = f"({'infinity' if self.claim.epsilon == math.inf else shown(self.claim.epsilon)}, {self.claim.delta:g})-DP"
+            lines.append(
+                f"claimed  {at}, {_RELATIONS[self.claim.neighbours]}, {_RELEASES[self.claim.release]}, by {self.claim.source}"
+            )
+        lines += [f"audited  {result.describe()}" for result in self.audits]
+        if self.refused is not None:
+            lines.append(f"audited  {self.refused}")
+        return "\n".join([*lines, _WORDS[self.verdict]])
+
+    def to_document(self) -> dict[str, Any]:
+        """The page as plain data; `verdict` is written for readers."""
+        return {
+            "verdict": self.verdict,
+            "subject": self.subject,
+            "canary": self.canary,
+            "claim": None if self.claim is None else self.claim.to_document(),
+            "audits": [result.to_document() for result in self.audits],
+            "refused": self.refused,
+        }
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any], *, source: str | None = None) -> AuditPage:
+        """Build one from plain data; the verdict follows from the rest.
+
+        Raises:
+            InputError: as the constructor.
+        """
+        if isinstance(document, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+            document = {key: value for key, value in document.items() if key != "verdict"}
+        return super().from_document(document, source=source)

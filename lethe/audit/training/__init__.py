@@ -1,0 +1,45 @@
+"""Audits that train: canaries, games of two worlds and of one run, played in many processes, kept as they go.
+
+All of it works on any callable `train(data, seed) -> model`, or on a `World` that can be watched. Games with Lethe's own trainers are in
+`lethe.auditing`.
+"""
+
+import importlib.util
+
+from lethe.errors import MissingExtraError
+
+if importlib.util.find_spec("joblib") is None:
+    raise MissingExtraError("lethe.audit.training needs joblib, which is not installed.", remedy='pip install "lethe-dp[audit]"')
+
+from lethe.audit.training.canaries import Data, Record, added, blank, least_moved_direction, mislabelled, random_directions, replaced
+from lethe.audit.training.gradient_game import GradientGame
+from lethe.audit.training.judge import judge_canaries, judge_worlds, usual_guesses, usual_ranks
+from lethe.audit.training.play import OneByOne, Played, Trials, play
+from lethe.audit.training.trials import CanaryRun, FinalTrial, Observations, RecordTrial, StepsTrial, Train, World
+
+__all__ = [
+    "CanaryRun",
+    "Data",
+    "FinalTrial",
+    "GradientGame",
+    "Observations",
+    "OneByOne",
+    "Played",
+    "Record",
+    "RecordTrial",
+    "StepsTrial",
+    "Train",
+    "Trials",
+    "World",
+    "added",
+    "blank",
+    "judge_canaries",
+    "judge_worlds",
+    "least_moved_direction",
+    "mislabelled",
+    "play",
+    "random_directions",
+    "replaced",
+    "usual_guesses",
+    "usual_ranks",
+]
