@@ -6,7 +6,7 @@ import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
@@ -79,6 +79,14 @@ def _as_privacy(value: Any) -> Privacy:
     return value if isinstance(value, Privacy) else Privacy(**_as_mapping(value))
 
 
+class Rows(NamedTuple):
+    """All records, those to train on, and those to test on, if any are kept for it."""
+
+    every: Table
+    train: Table
+    test: Table | None
+
+
 class Job(Noun):
     """What `lethe train` is told.
 
@@ -113,14 +121,13 @@ class Job(Noun):
         except InputError as error:
             raise InputError(error.what, source=str(path), remedy=error.remedy) from error
 
-    def execute(self, folder: Path) -> JobOutcome:
-        """Plan (if a target is given), train, certify what was recorded, and write the folder, whole or not at all.
+    def prepare(self) -> tuple[Rows, Run]:
+        """All that comes before training: read the data, and plan the run if a target is given.
 
         Raises:
-            InputError: data, run or folder cannot be used.
+            InputError: data or run cannot be used.
             CalibrationError: no noise of the run's shape meets the target.
         """
-        require_new_folder(folder)
         table = self._table()
         train, test = split(table, self.data.test_fraction, seed=self.seed or 0) if self.data.test_fraction > 0 else (table, None)
         run = Run.from_document({"records": len(train.features), **self.run}, source="run")
@@ -132,6 +139,17 @@ class Job(Noun):
             )
         if self.privacy.epsilon is not None:
             run = plan(run, self.privacy.epsilon, self.privacy.delta)
+        return Rows(table, train, test), run
+
+    def execute(self, folder: Path) -> JobOutcome:
+        """Plan (if a target is given), train, certify what was recorded, and write the folder, whole or not at all.
+
+        Raises:
+            InputError: data, run or folder cannot be used.
+            CalibrationError: no noise of the run's shape meets the target.
+        """
+        require_new_folder(folder)
+        (table, train, test), run = self.prepare()
         trained = fit_linear(run, train.features, train.targets, classes=table.classes, seed=self.seed, progress=True)
         certificate = certify(trained.run, self.privacy.delta)
         for finding in self._findings(table):

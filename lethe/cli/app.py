@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 from rich.text import Text
 
 from lethe._version import __version__
@@ -21,6 +19,8 @@ from lethe.allocate import SCHEDULES, Allocation, allocate, plot_content
 from lethe.certificate import Certificate
 from lethe.certify import certify as certify_run
 from lethe.certify import recheck
+from lethe.cli.audit import audit
+from lethe.cli.console import ERRORS, INTERRUPTED, AsJson, Interrupted, page_console, print_tables
 from lethe.compare import compare as compare_theorems
 from lethe.compare import require_over
 from lethe.comparison import Comparison, Sweep
@@ -38,28 +38,27 @@ from lethe.theorems.registry import ALL
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Prove how private a training run's released model is."
 )
-_errors = Console(stderr=True)
-_INTERRUPTED = 130
-_PIPE_WIDTH = 140  # of what is no terminal: nobody sees where its lines end, and names must be found whole
 
 RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run: .yaml or .json.")]
 Delta = Annotated[float, typer.Option("--delta", help="The delta of (epsilon, delta)-DP, in (0, 1).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 def main() -> None:
-    """Run the command; exit status 0, 2 for bad input, 130 when interrupted."""
+    """Run the command; exit status 0, 1 where an audit refutes a claim, 2 for bad input, 130 when interrupted."""
     try:
         app(standalone_mode=True)
     except LetheError as error:
-        _errors.print(f"lethe: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        ERRORS.print(f"lethe: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
+    except Interrupted as stop:
+        ERRORS.print(f"lethe: {stop}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(INTERRUPTED)
     except OSError as error:
-        _errors.print(f"lethe: the output cannot be written: {error}.", markup=False)
+        ERRORS.print(f"lethe: the output cannot be written: {error}.", markup=False)
         sys.exit(2)
     except SystemExit as stop:
-        if stop.code == _INTERRUPTED:  # typer turns Ctrl-C into this status, without a word
-            _errors.print("lethe: interrupted; nothing was written.", markup=False)
+        if stop.code == INTERRUPTED:  # typer turns Ctrl-C into this status, without a word
+            ERRORS.print("lethe: interrupted; nothing was written.", markup=False)
         raise
 
 
@@ -85,7 +84,7 @@ def certify(
     """Print the smallest epsilon that can be proved of RUN."""
     if output is not None:
         require_place(output, *DOCUMENTS)
-    with _errors.status("certifying"):
+    with ERRORS.status("certifying"):
         comparison = compare_theorems(Run.load(run), delta) if every else None
         certificate = certify_run(Run.load(run), delta) if comparison is None else comparison.certificate
     if output is not None:
@@ -97,7 +96,7 @@ def certify(
         print(certificate.explain())
         return
     print(replace(certificate, others=()).explain())  # the table below says the same of the others
-    _print_tables(comparison_tables(comparison))
+    print_tables(comparison_tables(comparison))
 
 
 @app.command()
@@ -129,9 +128,9 @@ def compare(
         print(to_json(result.to_dict()), end="")
         return
     if isinstance(result, Comparison):
-        _print_tables(comparison_tables(result, applicable=applicable))
+        print_tables(comparison_tables(result, applicable=applicable))
     else:
-        _print_tables(sweep_tables(result, _page().width))
+        print_tables(sweep_tables(result, page_console().width))
     if output is not None:
         print(f"data, table and plot: {output}/")
 
@@ -141,10 +140,10 @@ def _compared(
 ) -> Comparison | Sweep:
     try:
         if over is None:
-            with _errors.status("comparing"):
+            with ERRORS.status("comparing"):
                 return compare_theorems(run, delta, theorems=theorems)
         quantity = require_over(over)
-        with Progress(transient=True, console=_errors, disable=not _errors.is_terminal) as bar:
+        with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal) as bar:
             task = bar.add_task(f"comparing over {over}", total=None)
 
             def told(done: int, points: int) -> None:
@@ -161,18 +160,6 @@ def _as_options(text: str) -> str:
     text = re.sub(r"^(over|values|theorems|delta):", r"--\1:", text)
     text = re.sub(r"\bover='(\w+)'", r"--over \1", text)
     return re.sub(r"\bvalues=\[([^]]*)\]", lambda match: "--values " + match[1].replace(" ", ""), text)
-
-
-def _page() -> Console:
-    """Where tables go: as wide as the terminal, and wide enough for them where there is none."""
-    console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, _PIPE_WIDTH))
-
-
-def _print_tables(tables: Iterable[Table | Text]) -> None:
-    page = _page()
-    for table in tables:
-        page.print(table)
 
 
 def _numbers(text: str) -> list[float]:
@@ -208,7 +195,7 @@ def plan(
     loaded = Run.load(run)
     allocation = None
     if schedule is None:
-        with _errors.status("planning"):
+        with ERRORS.status("planning"):
             planned, certificate = plan_with_certificate(loaded, epsilon, delta)
     else:
         allocation = _allocated(loaded, epsilon, delta, schedule, influence, floor)
@@ -227,7 +214,7 @@ def plan(
     shape = document["noise_multiplier"]
     print(f"noise_multiplier: {_said(shape) if isinstance(shape, list) else shape}")
     if allocation is not None:
-        _print_tables([allocation_table(allocation.to_dict()), *map(Text, allocation.notes)])
+        print_tables([allocation_table(allocation.to_dict()), *map(Text, allocation.notes)])
     print(certificate.explain())
 
 
@@ -263,7 +250,7 @@ def _influence(text: str) -> Influence:
 
 @contextmanager
 def _bar(task: str) -> Iterator[Callable[[int, int], None]]:
-    with Progress(transient=True, console=_errors, disable=not _errors.is_terminal) as bar:
+    with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal) as bar:
         running = bar.add_task(task, total=None)
         yield lambda done, parts: bar.update(running, completed=done, total=parts)
 
@@ -274,7 +261,7 @@ def explain(
 ) -> None:
     """Say in words what CERTIFICATE proves, from what, and why by no other theorem; refuse one that does not follow from its run."""
     loaded = Certificate.load(certificate)
-    with _errors.status("checking"):
+    with ERRORS.status("checking"):
         recheck(loaded)
     if as_json:
         print(to_json(loaded.to_dict()), end="")
@@ -301,6 +288,9 @@ def train(
     print(outcome.certificate.explain())
 
 
+app.command()(audit)
+
+
 @app.command()
 def demo(
     data: Annotated[Path | None, typer.Option("--data", help="Your own .npz, .csv or .parquet; default: scikit-learn's digits.")] = None,
@@ -320,7 +310,7 @@ def demo(
     if as_json:
         print(to_json(outcome.to_dict()), end="")
         return
-    _print_tables([demo_table(outcome.to_dict())])
+    print_tables([demo_table(outcome.to_dict())])
     print(outcome.fine_print())
 
 
@@ -352,12 +342,12 @@ def reproduce(
         if as_json:
             print(to_json(titles), end="")
         else:
-            _print_tables([list_table(titles)])
+            print_tables([list_table(titles)])
         return
     require_options(name, options)
 
     def computed() -> Reproduction:
-        with Progress(transient=True, console=_errors, disable=not _errors.is_terminal) as bar:
+        with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal) as bar:
             task = bar.add_task(name, total=None)
             return compute(name, lambda done, parts: bar.update(task, completed=done, total=parts), options)
 
@@ -372,6 +362,6 @@ def reproduce(
     if as_json:
         print(to_json(result.to_dict()), end="")
         return
-    _print_tables(reproduction_tables(result.to_dict(), _page().width))
+    print_tables(reproduction_tables(result.to_dict(), page_console().width))
     print(result.fine_print())
     print(f"data, table and plot: {output}/" if output is not None else f"to write data, table and plot: lethe reproduce {name} -o FOLDER")

@@ -1,0 +1,18 @@
+"""A certificate as a claim that a referee can hold an audit against."""
+
+from __future__ import annotations
+
+from lethe.audit.claim import Claim
+from lethe.certificate import Certificate
+
+
+def claim_of(certificate: Certificate) -> Claim:
+    """What a certificate states, without the reasons: those are not a referee's business."""
+    run = certificate.run
+    return Claim(
+        epsilon=certificate.epsilon,
+        delta=certificate.delta,
+        neighbours=run.neighbours,
+        release=run.release,
+        source=f"{certificate.theorem}, run {run.run_id}",
+    )

@@ -1,0 +1,180 @@
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited_callables import described, place, written
+from typer.testing import CliRunner
+
+from lethe.audit.page import AuditPage
+from lethe.audit_job import AuditJob
+from lethe.cli.app import app, main
+
+pytest.importorskip("matplotlib")
+LIE = {"epsilon": 0.1, "delta": 0.0}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return place(tmp_path, monkeypatch)
+
+
+def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    """Exit status of the real entry point, with its error handling."""
+    monkeypatch.setattr(sys, "argv", ["lethe", *map(str, words)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
+def test_an_honest_claim_exits_with_0_and_writes_what_it_was_asked_for(folder: Path) -> None:
+    words = ["audit", str(written(folder)), "-o", "page.yaml", "--plot", "audit.png", "--report", "audit.html"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0
+    assert result.stdout.index("claimed  (4, 0)-DP") < result.stdout.index("certified") < result.stdout.index("consistent: no certified")
+    assert AuditPage.load("page.yaml") == AuditJob(**described()).execute().page
+    assert Path("audit.png").read_bytes().startswith(b"\x89PNG")
+    assert "consistent: no certified" in Path("audit.html").read_text()
+
+
+def test_json_is_the_documented_object(folder: Path) -> None:
+    result = CliRunner().invoke(app, ["audit", str(written(folder)), "--json"])
+    content = json.loads(result.stdout)
+    assert set(content) == {"verdict", "subject", "canary", "claim", "audits", "refused", "certificate", "lethe"}
+    assert content["verdict"] == "consistent"
+    assert content["certificate"] is None
+
+
+def test_a_refuted_claim_exits_with_1_in_red_and_still_writes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    config = written(folder, subject_claim=LIE)
+    result = CliRunner().invoke(app, ["audit", str(config), "-o", "page.json"])
+    assert result.exit_code == 1
+    assert any("REFUTED" in line and "\x1b[1;31m" in line for line in result.stdout.splitlines())
+    assert any("certified" in line and "\x1b[1;31m" in line for line in result.stdout.splitlines())
+    assert AuditPage.load("page.json").failed
+    assert json.loads(CliRunner().invoke(app, ["audit", str(config), "--json"]).stdout)["verdict"] == "refuted"
+    assert _call(monkeypatch, "audit", config) == 1
+    honest = CliRunner().invoke(app, ["audit", str(written(folder))]).stdout
+    assert "\x1b[1;31m" not in honest
+
+
+def test_interrupted_it_says_how_to_go_on_and_goes_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = written(folder, score_file="scores.jsonl")
+    monkeypatch.setenv("STOP_AT", "100")
+    assert _call(monkeypatch, "audit", config, "-o", "page.json") == 130
+    assert capsys.readouterr() == (
+        "",
+        "lethe: interrupted; the scores of 96 trainings are kept in scores.jsonl. The same command goes on from there.\n",
+    )
+    assert not Path("page.json").exists()
+    monkeypatch.delenv("STOP_AT")
+    already = sys.modules["mechanism"].TRAININGS
+    assert _call(monkeypatch, "audit", config, "-o", "page.json") == 0
+    assert sys.modules["mechanism"].TRAININGS - already == 200 - 96
+    assert AuditPage.load("page.json") == AuditJob(**described()).execute().page
+
+
+def test_interrupted_without_a_score_file_it_says_that_nothing_is_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STOP_AT", "100")
+    assert _call(monkeypatch, "audit", written(folder)) == 130
+    assert "no score was kept. With score_file: scores.jsonl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "message"),
+    [
+        ({"runz": 3}, [], "runz: unknown key"),
+        ({"subject_data": {"path": "bare.npz"}}, [], "no features and targets"),
+        ({"subject_data": {"path": "gone.npz"}}, [], "gone.npz cannot be read"),
+        ({"subject_train": "nowhere:train"}, [], "no module 'nowhere'"),
+        ({"subject_train": "mechanism:raising"}, [], "mechanism:raising raised KeyError"),
+        ({}, ["--self-test"], "it needs CONFIG, or --self-test, and not both"),
+        ({}, ["--workers", "0"], "workers: got 0"),
+        ({}, ["-o", "page.txt"], "needs to end in .json or .yaml"),
+        ({}, ["-o", "nowhere/page.yaml"], "no folder you may write to"),
+        ({}, ["--plot", "audit.pdf"], "needs to end in .png"),
+        ({}, ["--report", "audit.png"], "needs to end in .html"),
+    ],
+)
+def test_bad_input_is_one_message_and_status_2(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, Any],
+    words: list[str],
+    message: str,
+) -> None:
+    assert _call(monkeypatch, "audit", written(folder, **changes), *words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("lethe: ")
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_without_anything_to_audit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _call(monkeypatch, "audit") == 2
+    assert "it needs CONFIG, or --self-test" in capsys.readouterr().err
+    assert _call(monkeypatch, "audit", "--self-test", "--plot", "a.png") == 2
+    assert "given with --self-test" in capsys.readouterr().err
+
+
+@dataclass(frozen=True)
+class _Row:
+    name: str
+    broken: str | None
+    caught: bool
+    page: AuditPage
+    trainer: str = "fit_linear"
+    seconds: float = 1.25
+
+    @property
+    def expected(self) -> str:
+        return "quiet" if self.broken is None else "caught"
+
+    @property
+    def right(self) -> bool:
+        return self.caught == (self.broken is not None)
+
+
+@dataclass(frozen=True)
+class _SelfTest:
+    rows: tuple[_Row, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(row.right for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"passed": self.passed, "rows": [row.name for row in self.rows]}
+
+
+@pytest.mark.parametrize("missed", [False, True])
+def test_the_self_test_s_table_and_status(monkeypatch: pytest.MonkeyPatch, missed: bool) -> None:
+    """The self-test itself trains for minutes; here it is what the command makes of its result."""
+    page = AuditPage(subject="a trainer", canary="a record")
+    rows = (_Row("placebo", None, False, page), _Row("noise / 10", "noise divided by ten", not missed, page))
+    told: dict[str, Any] = {}
+
+    def self_test(**options: Any) -> _SelfTest:
+        told.update(options)
+        return _SelfTest(rows)
+
+    monkeypatch.setattr("lethe.auditing.self_test", self_test, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    result = CliRunner().invoke(app, ["audit", "--self-test", "--workers", "2"])
+    assert result.exit_code == int(missed)
+    assert told == {"workers": 2, "progress": True}
+    (line,) = [line for line in result.stdout.splitlines() if "noise / 10" in line]
+    assert ("\x1b[1;31m" in line) == missed
+    assert ("1 of 2 rows are wrong" in result.stdout) == missed
+    result = CliRunner().invoke(app, ["audit", "--self-test", "--json"])
+    assert json.loads(result.stdout) == {"passed": not missed, "rows": ["placebo", "noise / 10"]}
+    assert result.exit_code == int(missed)
