@@ -11,6 +11,7 @@ from lethe.errors import InputError
 from lethe.heavy_tailed_certificates import certify_solution
 from lethe.losses import ConvexLoss, GeneralisedLinearLoss
 from lethe.regularisers import Ball as BallConstraint
+from lethe.regularisers import Box as BoxConstraint
 from lethe.solvers import Ball, Box, ClippedMean, CoordinateMedian, Problem, Solution, WholeSpace, multi_pass, one_pass, private_moment
 from lethe.solvers.sets import ConvexSet
 
@@ -113,7 +114,11 @@ def test_what_is_no_recursion_has_phases_only() -> None:
         assert "not one noisy recursion" in found.explain()
     even = solved(Box(low=(0.0, 1.0, 2.0), high=(2.0, 3.0, 4.0)))
     assert even.run is not None
-    assert even.run.regulariser is not None
+    assert isinstance(even.run.regulariser, BoxConstraint)
+    assert 1.0 <= even.run.regulariser.half_width <= 1.0 + 1e-15
+    far = solved(Ball(radius=2.0, centre=(5.0, 0.0, 0.0))).run
+    assert far is not None
+    assert far.regulariser == BallConstraint(radius=2.0)
 
 
 def test_what_is_refused() -> None:

@@ -15,7 +15,7 @@ from lethe.calculus.domains import require_nonnegative, require_positive
 from lethe.errors import InputError
 from lethe.solvers.inputs import require_count
 from lethe.solvers.plan import Basis, GradientErrors, Plan, clamped, clip_grid, gradient_errors, noise_scale, step_grid
-from lethe.solvers.problem import Problem
+from lethe.solvers.problem import Problem, require_distance, require_problem
 
 
 def accelerated_bound(
@@ -45,7 +45,7 @@ def accelerated_bound(
 
 def best_step(steps: int, smoothness: float, distance: float, squared_errors: float) -> float:
     r"""The $\eta \ge 2\beta$ with the smallest `accelerated_bound`: $\max\{2\beta, \frac1D\sqrt{(\Sigma^2 + B^2)T(T+1)(2T+1)/12}\}$."""
-    count, reach = require_count("steps", steps), require_positive("distance", distance)
+    count, reach = require_count("steps", steps), require_distance(distance)
     free = math.sqrt(require_nonnegative("squared_errors", squared_errors) * count * (count + 1) * (2 * count + 1) / 12.0) / reach
     return max(2.0 * require_nonnegative("smoothness", smoothness), free)
 
@@ -62,7 +62,8 @@ def printed_bounds(steps: int, step: float, smoothness: float, distance: float, 
     t = np.arange(1, count + 1, dtype=np.float64)
     a, gamma, lengths = 2.0 / (t + 1.0), 2.0 / (t * (t + 1.0)), 4.0 * eta / (t * (t + 1.0))
     last = float(gamma[-1])
-    total = last * float((2.0 * a**2 * squared / (gamma * (lengths - smoothness * a**2))).sum())
+    with np.errstate(over="ignore"):
+        total = last * float((2.0 * a**2 * squared / (gamma * (lengths - smoothness * a**2))).sum())
     closed = 4.0 * eta * reach**2 / (count * (count + 1)) + 4.0 * squared * (count + 2) / (3.0 * eta)
     return last * 2.0 * eta * reach**2 / 2.0 + total + off * reach, closed + off * reach
 
@@ -79,6 +80,7 @@ def explicit_bound(problem: Problem, records: int, rho: float, steps: int) -> fl
         rho: $\rho$.
         steps: T.
     """
+    require_problem(problem)
     moments, d, reach = problem.known_moments(), problem.dimension, problem.distance()
     count, n = require_count("steps", steps), require_count("records", records)
     k = moments.order
@@ -96,6 +98,7 @@ def step_counts(problem: Problem, records: int, rho: float) -> tuple[float, floa
 
     Args, Raises: as `accelerated_theory`.
     """
+    require_problem(problem)
     moments, d, reach = problem.known_moments(), problem.dimension, problem.distance()
     n, k, beta = require_count("records", records), moments.order, problem.known("smoothness")
     private = noise_scale(require_positive("rho", rho)) * n / math.sqrt(d)
@@ -118,6 +121,7 @@ def accelerated_theory(problem: Problem, records: int, rho: float) -> Plan:
         InputError: an argument is outside its range, or the problem lacks a constant.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 31.
     """
+    require_problem(problem)
     n, d, moments = require_count("records", records), problem.dimension, problem.known_moments()
     count, notes = clamped("T", min(step_counts(problem, n, rho)), 1, n)
     clip = moments.raw(d) * (noise_scale(rho) * n / math.sqrt(d * count)) ** (1.0 / moments.order)
@@ -132,6 +136,7 @@ def accelerated_optimised(problem: Problem, records: int, rho: float) -> Plan:
 
     Args, Raises: as `accelerated_theory`.
     """
+    require_problem(problem)
     n, d = require_count("records", records), problem.dimension
     base, reach, beta = problem.known_moments().raw(d), problem.distance(), problem.known("smoothness")
     plans: list[Plan] = []
@@ -148,6 +153,7 @@ def accelerated_practical(problem: Problem, records: int, rho: float) -> Plan:
 
     Args, Raises: as `accelerated_theory`.
     """
+    require_problem(problem)
     n, reach, beta = require_count("records", records), problem.distance(), problem.known("smoothness")
     count, clip = min(16, n), problem.known_moments().raw_second(problem.dimension)
     errors = gradient_errors(problem, batch_size=n // count, clip_norm=clip, rho=rho)
@@ -174,7 +180,7 @@ def _checked(
     steps: int, step: float, smoothness: float, distance: float, bias: float, variance: float
 ) -> tuple[int, float, float, float, float]:
     count, eta = require_count("steps", steps), require_positive("step", step)
-    beta, reach = require_nonnegative("smoothness", smoothness), require_positive("distance", distance)
+    beta, reach = require_nonnegative("smoothness", smoothness), require_distance(distance)
     if eta < 2.0 * beta * (1.0 - 1e-12):
         raise InputError(
             f"step = {eta:g}; the bound needs at least 2 smoothness = {2.0 * beta:g}.", source="step", remedy="give a larger one"

@@ -8,7 +8,7 @@ from lethe.errors import InputError
 from lethe.solvers.inputs import Array, require_point
 from lethe.solvers.oracles.base import MeanOracle
 from lethe.solvers.oracles.clipped import ClippedMean, clip_rows
-from lethe.solvers.problem import Problem, Records, count_records, some_records
+from lethe.solvers.problem import Problem, Records, count_records, require_problem, some_records
 from lethe.solvers.solution import Phase
 
 _NUMBERS_AT_ONCE = 2**18
@@ -74,6 +74,7 @@ def started(problem: Problem, start: object, records: Records) -> tuple[Array, i
     Raises:
         InputError: either cannot be used.
     """
+    require_problem(problem)
     point = np.zeros(problem.dimension) if start is None else require_point("start", start, problem.dimension)
     return problem.domain.project(point), count_records(records)
 

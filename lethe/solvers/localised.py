@@ -11,7 +11,7 @@ from lethe.calculus.domains import require_nonnegative, require_positive
 from lethe.errors import InputError
 from lethe.solvers.blocks import noisy_gradient, phase_over, require_oracle, started
 from lethe.solvers.inputs import Array, noise_generator, require_count
-from lethe.solvers.localised_plans import LocalPhase
+from lethe.solvers.localised_plans import LocalPhase, require_schedule
 from lethe.solvers.oracles.base import MeanOracle
 from lethe.solvers.oracles.clipped import ClippedMean
 from lethe.solvers.problem import Problem, Records, some_records
@@ -140,9 +140,8 @@ def require_work(schedule: object, count: int, most_gradients: int, batch_size: 
     Raises:
         InputError: it is no schedule, or needs more records or gradients than there may be.
     """
-    if not isinstance(schedule, tuple) or not schedule or not all(isinstance(phase, LocalPhase) for phase in schedule):
-        raise InputError("schedule: it needs at least one LocalPhase.", source="the argument schedule", remedy="take localised_theory's")
-    needed, work = sum(phase.records for phase in schedule), sum(batch_size(phase) * phase.steps for phase in schedule)
+    phases = require_schedule(schedule)
+    needed, work = sum(phase.records for phase in phases), sum(batch_size(phase) * phase.steps for phase in phases)
     if needed > count:
         raise InputError(
             f"schedule: it uses {needed} records of {count}.", source="the argument schedule", remedy="plan it for fewer records"

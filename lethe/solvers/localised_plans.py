@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import outside, require_positive
 from lethe.errors import InputError
 from lethe.solvers.inputs import require_count
 from lethe.solvers.moments import clipping_bias, printed_clipping_bias
-from lethe.solvers.oracles.clipped import noise_for
+from lethe.solvers.oracles.clipped import noise_for, require_rho
 from lethe.solvers.plan import MOST_CLIP, noise_scale
-from lethe.solvers.problem import Problem
+from lethe.solvers.problem import Problem, require_problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,15 @@ class LocalPhase:
 
     def noise_variance(self, rho: float) -> float:
         r"""$\sigma_i^2 = \frac{4C_i^2T_i}{2\rho n_i^2}$ of each step."""
-        deviation = noise_for(2.0 * self.clip_norm / self.records, rho / self.steps)
+        deviation = noise_for(2.0 * self.clip_norm / self.records, require_rho(rho) / self.steps)
         return deviation * deviation
+
+
+def require_schedule(schedule: object) -> tuple[LocalPhase, ...]:
+    """Return phases, one at least, or raise InputError."""
+    if not isinstance(schedule, tuple) or not schedule or not all(isinstance(phase, LocalPhase) for phase in schedule):
+        raise InputError("schedule: it needs at least one LocalPhase.", source="the argument schedule", remedy="take localised_theory's")
+    return schedule
 
 
 def localised_theory(
@@ -76,9 +83,14 @@ def localised_theory(
         InputError: an argument is outside its range, the moments are of another kind or of order below 4.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 41 and its Appendix G.2.
     """
+    require_problem(problem)
     count, d = 2 ** (require_count("records", records, low=2).bit_length() - 1), problem.dimension
     k, high, half, second = _moments(problem)
     scale, reach, q = noise_scale(require_positive("rho", rho)), problem.distance(distance), require_positive("extra", extra)
+    if scale > 1e60:
+        raise outside("rho", rho, "a number at most 5e119")
+    if q > 100.0:
+        raise outside("extra", extra, "a number at most 100")
     power = 1.0 + 2.0 * q / k
     privacy = scale * count / math.sqrt(d * math.log(count))
     eta = (
@@ -162,6 +174,9 @@ def localised_bound(
     Raises:
         InputError: an argument is outside its range.
     """
+    require_problem(problem)
+    require_schedule(schedule)
+    require_rho(rho)
     d, reach, slope = problem.dimension, problem.distance(distance), require_positive("lipschitz", lipschitz)
     k, high, half, second = _moments(problem)
     errors, failures = [reach * reach], 0.0

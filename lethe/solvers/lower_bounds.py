@@ -12,7 +12,7 @@ from lethe.hypotheses import Finding, fails, first_failure, holds
 from lethe.solvers.inputs import require_count
 from lethe.solvers.oracles.clipped import require_rho
 from lethe.solvers.packings import coin_divergence, error_probability, packings, private_divergence
-from lethe.solvers.problem import Problem
+from lethe.solvers.problem import Problem, require_problem
 from lethe.solvers.sets import Ball
 
 _GRID = np.geomspace(1e-12, 1.0, 361).tolist()
@@ -40,13 +40,13 @@ def convex_lower_bound(problem: Problem, records: int, rho: float) -> LowerBound
 
     $$\max_{h,m}\ \frac{h}{2d}\,D\,m\,P_{err}$$
 
-    over packings and means m: with coins $m = \delta r_2$, $K = nd\,\delta\ln\frac{1+\delta}{1-\delta}$; with rare records $m = py$,
-    $y = \min\{r_kp^{-1/k}, r_2p^{-1/2}\}$, $K = \rho(n^2p^2 + np(1-p))$.
+    over packings and means m: with coins $m = \delta\min_jr_j$, $K = nd\,\delta\ln\frac{1+\delta}{1-\delta}$; with rare records $m = py$,
+    $y = \min_jr_jp^{-1/j}$ over the orders j that are stated, $K = \rho(n^2p^2 + np(1-p))$.
 
     Proof: linear losses $-\langle w, x\rangle$ with $Ex = m\nu/\sqrt d$ for signs $\nu$ of a packing have
     $F(w) - F^* \ge \frac m{2D}\|w - D\nu/\sqrt d\|^2$, and their minimisers are at least $2D\sqrt{h/d}$ apart, so that a risk below
     $mDh/(2d)$ names $\nu$; `error_probability` says how often that must fail. The coordinates of x are independent coins
-    $\pm r_2/\sqrt d$ of bias $\delta$; or x is $y\nu/\sqrt d$ with probability p and else 0.
+    $\pm\min_jr_j/\sqrt d$ of bias $\delta$; or x is $y\nu/\sqrt d$ with probability p and else 0.
 
     It is about some distribution in the class and not the one at hand. The printed proof of the first term applies Fano's inequality to the
     divergence of one record in place of n, and proves nothing with its own numbers (`printed_fano_factor`).
@@ -59,7 +59,9 @@ def convex_lower_bound(problem: Problem, records: int, rho: float) -> LowerBound
         InputError: an argument is outside its range, or the problem has no moments.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorems 7 and 26.
     """
-    k, high, second = _moments(problem)
+    require_problem(problem)
+    norms = _moments(problem)
+    constant = min(bound for _, bound in norms)
     linear = problem.strong_convexity is None and problem.pl_constant is None
     loss = (
         holds("loss", "linear losses are in the class")
@@ -73,8 +75,8 @@ def convex_lower_bound(problem: Problem, records: int, rho: float) -> LowerBound
         rho,
         (_ball(problem), loss),
         gain=lambda mean, share: 0.5 * share * radius * mean,
-        coin=lambda bias: bias * second,
-        rare=lambda chance: chance * min(high * chance ** (-1.0 / k), second * chance**-0.5),
+        coin=lambda bias: bias * constant,
+        rare=lambda chance: chance * min(bound * chance ** (-1.0 / order) for order, bound in norms),
     )
 
 
@@ -84,35 +86,38 @@ def strongly_convex_lower_bound(problem: Problem, records: int, rho: float) -> L
     $$\max_{h,m}\ \frac{\mu h}{2d}\,m^2\,P_{err}$$
 
     as `convex_lower_bound`, with $m = \min\{D, \delta y\}$, $y = r_2/\mu - D$ for coins and $m = \min\{D, py\}$ for rare records,
-    $y = \min_j\big\{\big(\frac{(r_j/\mu)^j - (1-p)D^j}p\big)^{1/j} - D\big\}$, j = 2, k: as long as the uniform moments
+    $y = \min_j\big\{\big(\frac{(r_j/\mu)^j - (1-p)D^j}p\big)^{1/j} - D\big\}$, over the same j: as long as the uniform moments
     $E(D + \|x\|)^j$ allow. Proof: $F(w) - F^* = \frac\mu2\|w - Ex\|^2$, and two means are $2m\sqrt{h/d}$ apart.
 
     (The printed distribution has a domain as wide as the rare records are long, which breaks the moment bound: 103 where 4 is claimed.)
 
     Args:
-        problem: with moments, raw or uniform, and strong_convexity, on a ball. For "raw" it is the bound of the smaller class "uniform".
+        problem: with moments, raw or uniform, and strong_convexity, on a ball ($\mu$ is the larger of it
+            and pl_constant). For "raw" it is the bound of the smaller class "uniform".
         records: n.
         rho: $\rho$; infinity: without privacy.
     Raises:
         InputError: an argument is outside its range, or a constant is missing.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorems 8 and 28.
     """
-    k, high, second = _moments(problem)
-    mu = problem.known("strong_convexity")
+    require_problem(problem)
+    norms = _moments(problem)
+    constant = min(bound for _, bound in norms)
+    mu = max(problem.known("strong_convexity"), problem.pl_constant or 0.0)
     radius = problem.domain.radius if isinstance(problem.domain, Ball) else 0.0
     findings = [_ball(problem)]
     if problem.known_moments().kind == "central":
         source, remedy = "the problem's moments", "state raw or uniform ones"
         findings.append(fails("moments", "central moments; the construction is for raw or uniform ones", source=source, remedy=remedy))
-    room = second / mu - radius
+    room = constant / mu - radius
     if room > 0.0:
-        findings.append(holds("radius", f"mu D = {mu * radius:.6g} is below r_2 = {second:.6g}, so the class is not empty"))
+        findings.append(holds("radius", f"mu D = {mu * radius:.6g} is below r_2 = {constant:.6g}, so the class is not empty"))
     else:
-        detail = f"mu D = {mu * radius:.6g} is at least r_2 = {second:.6g}: no strongly convex loss on this ball has gradients so small"
+        detail = f"mu D = {mu * radius:.6g} is at least r_2 = {constant:.6g}: no strongly convex loss on this ball has gradients so small"
         findings.append(fails("radius", detail, source="the problem", remedy="check radius, strong_convexity and moments"))
 
     def rare(chance: float) -> float:
-        lengths = [_length(chance, order, bound / mu, radius) for order, bound in ((2.0, second), (k, high))]
+        lengths = [_length(chance, order, bound / mu, radius) for order, bound in norms]
         return min(radius, chance * max(min(lengths), 0.0))
 
     return _bound(
@@ -176,9 +181,12 @@ def _ball(problem: Problem) -> Finding:
     return fails("domain", f"the proof is for a ball, and this is {name}", source="the problem's domain", remedy="take a ball inside it")
 
 
-def _moments(problem: Problem) -> tuple[float, float, float]:
-    r"""k, and norms of records that are surely in the class: for central ones $\frac12\sqrt d\,\gamma^{1/k}$, by Minkowski."""
+def _moments(problem: Problem) -> list[tuple[float, float]]:
+    r"""Orders, and norms of records that are surely in the class: for central ones $\frac12\sqrt d\,\gamma^{1/k}$, by Minkowski."""
     moments = problem.known_moments()
     second = moments.bound if moments.second is None else moments.second
     scale = 0.5 * math.sqrt(problem.dimension) if moments.kind == "central" else 1.0
-    return moments.order, scale * moments.bound, scale * second
+    stated = [(2.0, second), (moments.order, moments.bound)]
+    if moments.half is not None:
+        stated.append((0.5 * moments.order, moments.half))
+    return [(order, scale * bound) for order, bound in stated]

@@ -43,7 +43,7 @@ class Moments:
     half: float | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("raw", "uniform", "central"):
+        if not isinstance(self.kind, str) or self.kind not in ("raw", "uniform", "central"):
             raise outside("kind", self.kind, "raw, uniform or central")
         order, bound = require_positive("order", self.order), require_positive("bound", self.bound)
         if not _SMALLEST <= bound <= _LARGEST:
@@ -109,7 +109,7 @@ def printed_clipping_bias(order: float, bound: float, clip_norm: float) -> float
 
 def _scaled(order: float, bound: float, clip_norm: float) -> float:
     size = require_positive("bound", bound)
-    if clip_norm == math.inf:
+    if isinstance(clip_norm, float) and clip_norm == math.inf:
         return 0.0
     logarithm = math.log(size) + (order - 1.0) * (math.log(size) - math.log(require_positive("clip_norm", clip_norm)))
     return math.exp(logarithm) if logarithm < 709.0 else math.inf

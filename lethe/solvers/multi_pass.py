@@ -11,7 +11,7 @@ from lethe.solvers.blocks import noisy_gradient, phase_over, require_oracle, sta
 from lethe.solvers.inputs import Array, noise_generator, require_count
 from lethe.solvers.oracles.base import MeanOracle
 from lethe.solvers.oracles.clipped import ClippedMean
-from lethe.solvers.problem import Problem, Records
+from lethe.solvers.problem import Problem, Records, require_problem
 from lethe.solvers.recursion import recursion
 from lethe.solvers.solution import Solution, composed
 
@@ -24,6 +24,7 @@ def practical_oracle(problem: Problem, rho: float) -> ClippedMean:
     Raises:
         InputError: the problem states no moments, or rho is out of range.
     """
+    require_problem(problem)
     return ClippedMean(clip_norm=problem.known_moments().raw_second(problem.dimension), rho=rho)
 
 
@@ -90,7 +91,8 @@ def _step_sizes(problem: Problem, given: ArrayLike | None, steps: int) -> Array:
                 "smoothness = 0.0; it gives no step size.", source="the problem", remedy="give step_size, or take the accelerated solver"
             )
         return np.full(steps, 1.0 / smoothness)
-    values = require_vector("step_size", np.atleast_1d(np.asarray(given)), low=0.0, strict=True)
+    single = np.isscalar(given) or (isinstance(given, np.ndarray) and given.ndim == 0)
+    values = require_vector("step_size", [given] if single else given, low=0.0, strict=True)
     if len(values) not in (1, steps):
         raise InputError(
             f"step_size: {len(values)} numbers; it needs one, or {steps}.", source="the argument step_size", remedy="give one for each step"

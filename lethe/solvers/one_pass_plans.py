@@ -8,7 +8,7 @@ from lethe.calculus.domains import require_nonnegative, require_positive
 from lethe.errors import InputError
 from lethe.solvers.inputs import require_count
 from lethe.solvers.plan import Basis, Plan, clamped, clip_grid, gradient_errors, step_grid
-from lethe.solvers.problem import Problem
+from lethe.solvers.problem import Problem, require_distance, require_problem
 
 
 def one_pass_bound(steps: int, smoothness: float, strong_convexity: float, distance: float, bias: float, variance: float) -> float:
@@ -39,7 +39,7 @@ def one_pass_bound(steps: int, smoothness: float, strong_convexity: float, dista
     beta, mu = require_positive("smoothness", smoothness), require_positive("strong_convexity", strong_convexity)
     if mu > beta:
         raise InputError(f"strong_convexity = {mu:g} above smoothness = {beta:g}.", source="both arguments", remedy="check which is which")
-    squared = require_positive("distance", distance) ** 2
+    squared = require_distance(distance) ** 2
     off, spread = require_nonnegative("bias", bias), require_nonnegative("variance", variance)
     kappa = beta / mu
     if last > 2.0 * kappa:
@@ -65,6 +65,7 @@ def one_pass_theory(problem: Problem, records: int, rho: float, *, distance: flo
         InputError: an argument is outside its range, or the problem lacks a constant.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 34.
     """
+    require_problem(problem)
     n, d, moments = require_count("records", records, low=2), problem.dimension, problem.known_moments()
     kappa = problem.known("smoothness") / problem.known("strong_convexity")
     ratio = (require_positive("rho", rho) * 2.0) * n * n / d
@@ -79,6 +80,7 @@ def one_pass_optimised(problem: Problem, records: int, rho: float, *, distance: 
 
     Args, Raises: as `one_pass_theory`.
     """
+    require_problem(problem)
     n = require_count("records", records, low=2)
     base = problem.known_moments().raw(problem.dimension)
     plans = [
@@ -94,6 +96,7 @@ def one_pass_practical(problem: Problem, records: int, rho: float, *, distance: 
 
     Args, Raises: as `one_pass_theory`.
     """
+    require_problem(problem)
     n = require_count("records", records, low=2)
     clip = problem.known_moments().raw_second(problem.dimension)
     return _plan(problem, n, rho, min(30, n), clip, "practical", distance, ())

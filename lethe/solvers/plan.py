@@ -17,7 +17,7 @@ from lethe.calculus.domains import require_positive
 from lethe.solvers.inputs import require_count
 from lethe.solvers.moments import clipping_bias, printed_clipping_bias
 from lethe.solvers.oracles.clipped import ClippedMean, noise_for, require_rho
-from lethe.solvers.problem import Problem
+from lethe.solvers.problem import Problem, require_problem
 
 Basis = Literal["theory", "optimised", "practical"]
 MOST_CLIP = 1e150
@@ -90,6 +90,7 @@ def gradient_errors(
     Raises:
         InputError: an argument is outside its range, or there are no moments.
     """
+    require_problem(problem)
     moments, size = problem.known_moments(), require_count("batch_size", batch_size)
     clip = require_positive("clip_norm", clip_norm)
     raw = moments.raw(problem.dimension)

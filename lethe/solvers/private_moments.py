@@ -16,8 +16,10 @@ from lethe.solvers.blocks import pieces
 from lethe.solvers.inputs import Array, noise_generator, require_count, require_point
 from lethe.solvers.moments import Moments
 from lethe.solvers.oracles.clipped import noise_for, require_rho
-from lethe.solvers.problem import Problem, Records, count_records, some_records
+from lethe.solvers.problem import Problem, Records, count_records, require_problem, some_records
 from lethe.solvers.solution import Phase, Solution, beside, gaussian_release
+
+_LARGEST_SIZE = 1e300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ def private_moment(
     and no noise reaches $b/2 - a$, every comparison below that interval goes up and every one above it goes down.
 
     Args:
-        sizes: shape (n,); one that is not finite counts as `high`, larger ones too.
+        sizes: shape (n,); one that is not finite, or above 1e300, counts as 1e300, so that its block is above every range.
         order: k in [2, 100].
         rho: $\rho$.
         low, high: the public range of $r_k$, > 0, chosen without looking at the data.
@@ -124,14 +126,15 @@ def private_moment(
     if not 1e-60 <= 4.0 * bottom < top <= 1e59:
         raise outside("low, high", (low, high), "a range within [1e-60, 1e59] whose top is at least four times its bottom")
     noise_std = noise_for(1.0, require_rho(rho) / COMPARISONS)
-    blocks = blocks_for(failure, noise_std)
+    blocks = blocks_for(require_positive("failure", failure), noise_std)
     if blocks > len(values):
         raise InputError(
             f"{len(values)} records; a failure probability of {failure:g} needs {blocks} blocks of at least one.",
             source="the arguments sizes, rho and failure",
             remedy="set more records aside, pay more for the estimate, or state the moment from public knowledge",
         )
-    means = block_moments(np.minimum(values, top), power, blocks)
+    # Not cut at the top of the range: below it a moment may still be made of sizes beyond it.
+    means = block_moments(np.minimum(values, _LARGEST_SIZE), power, blocks)
     cell, end, ratio = searched_median(means, bottom, top, noise_std, noise_generator(generator))
     size = len(values) // blocks
     return MomentEstimate(
@@ -187,11 +190,17 @@ def estimated_moments(
     Raises:
         InputError: an argument is outside its range, or too few records are set aside.
     """
+    require_problem(problem)
     part = require_positive("share", share)
     if part >= 1.0:
         raise outside("share", share, "a number above 0 and below 1")
     aside = slice(0, max(math.floor(part * count_records(records)), 1))
-    places = [np.zeros(problem.dimension)] if points is None else [require_point("points", point, problem.dimension) for point in points]
+    if points is None:
+        places = [np.zeros(problem.dimension)]
+    elif isinstance(points, Sequence) or (isinstance(points, np.ndarray) and points.ndim > 0):
+        places = [require_point("points", point, problem.dimension) for point in points]
+    else:
+        raise outside("points", points, "a list of points, or None")
     require_count("number of points", len(places))
     norms = np.zeros(aside.stop)
     for place in places:
@@ -212,7 +221,10 @@ def _norms(rows: Array) -> Array:
 
 def _require_sizes(sizes: ArrayLike) -> Array:
     """The sizes, those that are not finite as infinity."""
-    values = np.asarray(sizes)
+    try:
+        values = np.asarray(sizes)
+    except ValueError:
+        raise outside("sizes", sizes, "one number >= 0 a record, in one row") from None
     if values.ndim != 1 or values.dtype.kind not in "iuf" or values.size == 0 or bool(np.any(values < 0)):
         raise outside("sizes", f"{values.dtype} of shape {values.shape}", "one number >= 0 a record, in one row")
     floats = values.astype(np.float64)

@@ -97,18 +97,16 @@ class Problem:
         r"""A bound of $\|w_0 - w^*\|$: the one given, or the diameter of the domain.
 
         Raises:
-            InputError: it is not finite, not above 0, or beyond 1e60.
+            InputError: it is not finite, or outside of [1e-60, 1e60].
         """
         value = self.domain.diameter if given is None else given
-        if value == math.inf:
+        if isinstance(value, float) and value == math.inf:
             raise InputError(
                 "distance: the domain is unbounded and no distance was given; these parameters need one.",
                 source="the problem's domain",
                 remedy="give the domain, or distance: how far the start can be from the minimiser",
             )
-        if require_positive("distance", value) > 1e60:
-            raise outside("distance", value, "a number above 0 and at most 1e60")
-        return float(value)
+        return require_distance(value)
 
     def gradients(self, parameters: Array, records: Records) -> Array:
         """The gradients of some records in float64, shape (s, d).
@@ -125,6 +123,24 @@ class Problem:
                 remedy="return each record's gradient, not their mean",
             )
         return rows.astype(np.float64, copy=False)
+
+
+def require_distance(value: object) -> float:
+    """Return a distance in [1e-60, 1e60] as a float, or raise InputError."""
+    if not 1e-60 <= require_positive("distance", value) <= 1e60:
+        raise outside("distance", value, "a number in [1e-60, 1e60]; rescale the parameters")
+    return require_positive("distance", value)
+
+
+def require_problem(problem: object) -> Problem:
+    """Return a problem, or raise InputError."""
+    if not isinstance(problem, Problem):
+        raise InputError(
+            f"problem = {problem!r}; it needs a Problem of lethe.solvers.",
+            source="the argument problem",
+            remedy="give Problem(gradient=..., dimension=...)",
+        )
+    return problem
 
 
 def count_records(records: Records) -> int:

@@ -20,7 +20,7 @@ from lethe.solvers.composite import proximal_map, require_pair
 from lethe.solvers.inputs import noise_generator, require_count
 from lethe.solvers.oracles.base import MeanOracle
 from lethe.solvers.plan import Basis, Plan, clamped, clip_grid, gradient_errors, noise_scale, step_grid
-from lethe.solvers.problem import Problem, Records
+from lethe.solvers.problem import Problem, Records, require_problem
 from lethe.solvers.solution import Solution, composed
 
 
@@ -111,11 +111,12 @@ def proximal_theory(problem: Problem, records: int, rho: float, *, gap: float) -
         InputError: an argument is outside its range, or the problem lacks a constant.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 48.
     """
+    require_problem(problem)
     n, d, moments = require_count("records", records), problem.dimension, problem.known_moments()
     mu, delta = problem.known("pl_constant"), require_positive("gap", gap)
     kappa = problem.known("smoothness") / mu
-    size = max(math.e, delta * mu * n / moments.raw_second(d) ** 2)
-    count, notes = clamped("T", 2.0 * math.ceil(kappa * math.log(size)), 1, n)
+    size = max(1.0, math.log(delta) + math.log(mu) + math.log(n) - 2.0 * math.log(moments.raw_second(d)))
+    count, notes = clamped("T", 2.0 * math.ceil(kappa * size), 1, n)
     clip = moments.raw(d) * (noise_scale(require_positive("rho", rho)) * n / (math.sqrt(d) * count)) ** (1.0 / moments.order)
     return _plan("theory", problem, n, count, clip, rho, delta, notes)
 
@@ -125,6 +126,7 @@ def proximal_optimised(problem: Problem, records: int, rho: float, *, gap: float
 
     Args, Raises: as `proximal_theory`.
     """
+    require_problem(problem)
     n, delta = require_count("records", records), require_positive("gap", gap)
     base = problem.known_moments().raw(problem.dimension)
     plans = [
@@ -140,6 +142,7 @@ def proximal_practical(problem: Problem, records: int, rho: float, *, gap: float
 
     Args, Raises: as `proximal_theory`.
     """
+    require_problem(problem)
     n, clip = require_count("records", records), problem.known_moments().raw_second(problem.dimension)
     return _plan("practical", problem, n, min(30, n), clip, rho, require_positive("gap", gap), ())
 

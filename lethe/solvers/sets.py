@@ -120,7 +120,11 @@ class Box(ConvexSet):
 
 def onto_ball(point: Array, radius: float) -> Array:
     """The point if its norm is at most `radius`, else the point of that norm in its direction."""
-    norm = float(np.linalg.norm(point))
+    with np.errstate(over="ignore"):
+        norm = float(np.linalg.norm(point))
+    if norm == math.inf:  # of squares, which overflow for entries beyond 1e154
+        units = point / np.abs(point).max()
+        return units * (radius / float(np.linalg.norm(units)))
     return point if norm <= radius else point * (radius / norm)
 
 
@@ -193,7 +197,10 @@ def dykstra(point: Array, sets: Sequence[ConvexSet], *, tolerance: float = 1e-12
 
 
 def _numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise outside(name, values, "a non-empty row of finite numbers") from None
     if array.dtype.kind not in "iuf" or array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)):
         raise outside(name, values, "a non-empty row of finite numbers")
     return tuple(array.astype(np.float64).tolist())

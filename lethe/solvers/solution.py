@@ -9,11 +9,13 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import ClassVar
 
+import numpy as np
+
 from lethe.calculus.budget import gaussian_cost
 from lethe.calculus.composition import compose_gdp
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate
 from lethe.calculus.normal import round_up
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
 from lethe.run import Run
 from lethe.solvers.inputs import Array
 
@@ -110,6 +112,12 @@ class Solution:
 
     def __post_init__(self) -> None:
         parameters = self.parameters.copy()
+        if not np.all(np.isfinite(parameters)):
+            raise LetheError(
+                "parameters: the run left the range of floating-point numbers.",
+                source="the steps and the noise",
+                remedy="take smaller steps, a smaller clip norm or a bounded domain",
+            )
         parameters.flags.writeable = False
         object.__setattr__(self, "parameters", parameters)
         object.__setattr__(self, "diagnostics", MappingProxyType(dict(self.diagnostics)))

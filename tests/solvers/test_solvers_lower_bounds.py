@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from lethe.errors import InputError
 from lethe.hypotheses import first_failure
@@ -162,3 +163,78 @@ def test_each_hypothesis_that_fails_is_named_and_nothing_is_claimed() -> None:
         strongly_convex_lower_bound(problem(), 100, 0.5)
     with pytest.raises(InputError, match="moments"):
         convex_lower_bound(problem(moments=None), 100, 0.5)
+
+
+def test_every_moment_that_is_stated_limits_the_class() -> None:
+    """A bound of order k/2 below r_2 makes the class smaller, and with it what is claimed: as if it were r_2 where k = 4."""
+    for bound, strong in ((convex_lower_bound, None), (strongly_convex_lower_bound, 1.0)):
+
+        def problem(strong: float | None = strong, **moments: float) -> Problem:
+            stated = Moments(order=4, bound=8.0, kind="uniform", **moments)
+            return Problem(
+                gradient=lambda parameters, records: parameters,
+                dimension=3,
+                domain=Ball(radius=1.0),
+                strong_convexity=strong,
+                moments=stated,
+            )
+
+        for records in (3, 100):
+            narrow, wide = bound(problem(second=6.0, half=2.0), records, 0.5), bound(problem(second=6.0), records, 0.5)
+            alike = bound(problem(second=2.0), records, 0.5)
+            assert (narrow.sampling, narrow.privacy) == (alike.sampling, alike.privacy)
+            assert 0.0 < narrow.value < wide.value
+    # Order 2: the first moment of coins that are r long is r.
+    first = Problem(
+        gradient=lambda parameters, records: parameters,
+        dimension=1,
+        domain=Ball(radius=1.0),
+        moments=Moments(order=2, bound=1.0, half=0.01),
+    )
+    assert convex_lower_bound(first, 1, math.inf).value <= 0.01
+
+
+def test_a_larger_pl_constant_is_the_curvature_of_the_hard_loss() -> None:
+    def problem(**constants: float) -> Problem:
+        moments = Moments(order=2, bound=9.0, kind="uniform")
+        return Problem(gradient=lambda parameters, records: parameters, dimension=2, domain=Ball(radius=1.0), moments=moments, **constants)
+
+    both = strongly_convex_lower_bound(problem(strong_convexity=0.5, pl_constant=4.0), 50, 0.5)
+    assert both.value == strongly_convex_lower_bound(problem(strong_convexity=4.0), 50, 0.5).value
+
+
+def test_the_private_divergence_is_the_second_moment_of_the_differing_records() -> None:
+    chances = binom.pmf(np.arange(11), 10, 0.3)
+    assert private_divergence(10, 0.3, 0.5) == pytest.approx(0.5 * float(chances @ np.arange(11) ** 2), rel=1e-12)
+
+
+def test_two_directions_give_the_closed_form_and_not_a_hundredth_more() -> None:
+    """d = 1: the best of half the risk of a wrong sign times how often it is wrong, by a finer search."""
+    n, rho, radius, mu, second, high = 40, 0.3, 1.5, 2.0, 7.0, 9.0
+    moments = Moments(order=4, bound=high, kind="uniform", second=second)
+    problem = Problem(gradient=lambda parameters, records: parameters, dimension=1, domain=Ball(radius=radius), moments=moments)
+    delta, p = np.geomspace(1e-4, 0.999, 200_000), np.geomspace(1e-4, 1.0, 200_000)
+    coin_error = 0.5 * (1 - np.sqrt(0.5 * n * delta * np.log((1 + delta) / (1 - delta))))
+    rare_error = 0.5 * (1 - np.sqrt(0.5 * rho * ((n * p) ** 2 + n * p * (1 - p))))
+    rare = p * np.minimum(high * p**-0.25, second * p**-0.5)
+    found = convex_lower_bound(problem, n, rho)
+    for value, exact in (
+        (found.sampling, 0.5 * radius * delta * second * coin_error),
+        (found.privacy, 0.5 * radius * rare * rare_error),
+    ):
+        assert 0.995 * exact.max() <= value <= exact.max() * (1 + 1e-9)
+    lengths = [np.maximum(((r / mu) ** j - (1 - p) * radius**j) / p, 0) ** (1 / j) - radius for j, r in ((2, second), (4, high))]
+    means = np.minimum(radius, p * np.maximum(np.minimum(*lengths), 0))
+    found = strongly_convex_lower_bound(replace(problem, strong_convexity=mu), n, rho)
+    for value, exact in (
+        (found.sampling, 0.5 * mu * np.minimum(radius, delta * (second / mu - radius)) ** 2 * coin_error),
+        (found.privacy, 0.5 * mu * means**2 * rare_error),
+    ):
+        assert 0.99 * exact.max() <= value <= exact.max() * (1 + 1e-9)
+
+
+def test_the_sizes_of_packings_are_those_of_gilbert_and_varshamov() -> None:
+    sizes = dict(packings(12))
+    for places in (2, 3, 4):
+        ball = sum(math.comb(12, i) for i in range(places))
+        assert sizes[places / 12] == pytest.approx(12 * math.log(2) - math.log(ball), rel=1e-11)

@@ -174,3 +174,28 @@ def test_what_is_refused() -> None:
     rows = np.ones((500, 3))
     rows[0, 0], rows[1, 1] = math.nan, 1e300
     assert estimated_moments(problem, rows, order=2, rho=RHO, share=0.9).bound >= math.sqrt(3)
+
+
+def test_a_moment_inside_the_range_may_be_made_of_sizes_beyond_it() -> None:
+    """0, or 30 high with probability 1/1000: the moment is 0.95 high, and cutting sizes at high would find a thirtieth of it."""
+    rng, high, chance = np.random.default_rng(9), 100.0, 1e-3
+    for _ in range(5):
+        values = np.where(rng.random(41 * 40_000) < chance, 30.0 * high, 0.0)
+        estimate = private_moment(values, order=2, rho=RHO, low=1e-2, high=high, generator=rng)
+        assert 1 / chance <= 1 + estimate.block_size / 32  # the hypothesis of `failure`
+        assert estimate.bound >= 30.0 * high * math.sqrt(chance)
+
+
+class Fixed(np.random.Generator):
+    """A generator whose normal numbers are all the same."""
+
+    def standard_normal(self, size: int) -> np.ndarray:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return np.full(size, 4.52)
+
+
+def test_the_search_adds_all_of_its_noise_and_its_failures_are_counted_exactly() -> None:
+    """9 values above the grid: a comparison goes down if its noise is at least 4.5."""
+    assert searched_median(np.full(9, 10.0), 0.01, 1.0, 1.0, Fixed(np.random.PCG64(0)))[0] == 0
+    assert searched_median(np.full(9, 10.0), 0.01, 1.0, 0.99, Fixed(np.random.PCG64(0)))[0] == 255
+    assert failure_probability(3, 0.0) == pytest.approx((3 * 7 + 1) / 512, rel=1e-12)
+    assert failure_probability(1, 0.1) == pytest.approx(0.125 + 8 * norm.sf(5.0), rel=1e-12)

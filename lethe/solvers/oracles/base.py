@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from lethe.calculus.domains import outside
 from lethe.solvers.inputs import Array
 from lethe.solvers.solution import Release
 
@@ -38,6 +39,14 @@ class MeanOracle(ABC):
         Raises:
             InputError: this oracle cannot be used more than once on a record.
         """
+
+
+def require_rows(rows: object) -> Array:
+    """Return gradients, one row a record and one record at least, or raise InputError."""
+    if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iuf" or rows.ndim != 2 or rows.size == 0:
+        got = f"{rows.dtype} of shape {rows.shape}" if isinstance(rows, np.ndarray) else rows
+        raise outside("rows", got, "an array of numbers of shape (s, d), one row a record")
+    return rows
 
 
 def finite_rows(rows: Array) -> Array:

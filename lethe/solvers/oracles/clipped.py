@@ -9,8 +9,8 @@ import numpy as np
 
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.calculus.normal import round_up
-from lethe.solvers.inputs import Array, require_count
-from lethe.solvers.oracles.base import MeanOracle, finite_rows
+from lethe.solvers.inputs import Array, noise_generator, require_count
+from lethe.solvers.oracles.base import MeanOracle, finite_rows, require_rows
 from lethe.solvers.solution import Release, gaussian_release
 
 _LARGEST = 1e150
@@ -55,11 +55,11 @@ class ClippedMean(MeanOracle):
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
         """See `MeanOracle`; noise in all d coordinates at every batch size."""
-        return self.noisy(clip_rows(rows, self.clip_norm).mean(axis=0), len(rows), generator)
+        return self.noisy(clip_rows(require_rows(rows), self.clip_norm).mean(axis=0), len(rows), generator)
 
     def noisy(self, mean: Array, size: int, generator: np.random.Generator) -> Array:
         """A mean of that many clipped rows, with the noise that it needs."""
-        return mean + self.release(size, len(mean)).noise_std * generator.standard_normal(len(mean))
+        return mean + self.release(size, len(mean)).noise_std * noise_generator(generator).standard_normal(len(mean))
 
     def release(self, size: int, dimension: int) -> Release:
         """See `MeanOracle`; the dimension does not matter."""

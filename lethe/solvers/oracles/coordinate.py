@@ -10,9 +10,9 @@ import numpy as np
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.normal import round_up
 from lethe.errors import InputError
-from lethe.solvers.inputs import Array, require_count
+from lethe.solvers.inputs import Array, noise_generator, require_count
 from lethe.solvers.moments import clipping_bias
-from lethe.solvers.oracles.base import MeanOracle, finite_rows
+from lethe.solvers.oracles.base import MeanOracle, finite_rows, require_rows
 from lethe.solvers.oracles.clipped import noise_for, require_rho
 from lethe.solvers.solution import Release, gaussian_release
 
@@ -56,13 +56,15 @@ class CoordinateMedian(MeanOracle):
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
         """See `MeanOracle`; records beyond m q are left out."""
-        release = self.release(*rows.shape)
+        count, dimension = require_rows(rows).shape
+        release = self.release(count, dimension)
         medians = np.median(group_means(rows, self.threshold, self.groups), axis=0)
-        return medians + release.noise_std * generator.standard_normal(rows.shape[1])
+        return medians + release.noise_std * noise_generator(generator).standard_normal(dimension)
 
     def release(self, size: int, dimension: int) -> Release:
         """See `MeanOracle`."""
-        sensitivity = round_up(2.0 * self.threshold * math.sqrt(dimension) / group_size(size, self.groups), 1e-15)
+        d = require_count("dimension", dimension)
+        sensitivity = round_up(2.0 * self.threshold * math.sqrt(d) / group_size(size, self.groups), 1e-15)
         return gaussian_release(sensitivity, noise_for(sensitivity, self.rho))
 
     def shared(self, touches: int) -> CoordinateMedian:
@@ -126,7 +128,7 @@ def groups_for(dimension: int, failure: float) -> int:
     if chance >= 1.0:
         raise outside("failure", failure, "a number above 0 and below 1")
     divergence = -math.log(2.0 * math.sqrt(0.01 * 0.99))
-    needed = math.ceil(math.log(require_count("dimension", dimension) / chance) / divergence)
+    needed = math.ceil((math.log(require_count("dimension", dimension)) - math.log(chance)) / divergence)
     return needed + 1 - needed % 2
 
 

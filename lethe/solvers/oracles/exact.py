@@ -8,7 +8,7 @@ import numpy as np
 
 from lethe.calculus.guarantees import NotPrivate
 from lethe.solvers.inputs import Array
-from lethe.solvers.oracles.base import MeanOracle, finite_rows
+from lethe.solvers.oracles.base import MeanOracle, finite_rows, require_rows
 from lethe.solvers.solution import Release
 
 
@@ -18,7 +18,7 @@ class ExactMean(MeanOracle):
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
         """The mean of the rows."""
-        return finite_rows(rows).mean(axis=0)
+        return finite_rows(require_rows(rows)).mean(axis=0)
 
     def release(self, size: int, dimension: int) -> Release:
         """Everything."""

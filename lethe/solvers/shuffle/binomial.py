@@ -29,7 +29,7 @@ def binomial_delta(trials: int, probability: float, shift: int, epsilon: float) 
 
     Args:
         trials: B, at most 10^8.
-        probability: p strictly between 0 and 1.
+        probability: p from 1e-15 to 1 - 1e-15.
         shift: g, at most 10^5; 0 gives 0.
         epsilon: $\epsilon \ge 0$, finite.
     Returns:
@@ -41,8 +41,8 @@ def binomial_delta(trials: int, probability: float, shift: int, epsilon: float) 
     if count > _MOST_TRIALS or steps > _MOST_SHIFT:
         raise outside("trials" if count > _MOST_TRIALS else "shift", (trials, shift), "at most 10^8 trials and a shift of at most 10^5")
     chance, level = require_nonnegative("probability", probability), require_nonnegative("epsilon", epsilon, allow_infinity=False)
-    if not 0.0 < chance < 1.0:
-        raise outside("probability", probability, "a number above 0 and below 1")
+    if not 1e-15 <= chance <= 1.0 - 1e-15:
+        raise outside("probability", probability, "a number from 1e-15 to 1 - 1e-15")
     if steps == 0:
         return 0.0
     return min(max(_one_sided(count, p, steps, level) for p in {chance, 1.0 - chance}), 1.0)
@@ -67,6 +67,8 @@ def all_shifts_delta(trials: int, probability: float, levels: int, epsilon: floa
         InputError: an argument is outside its range.
     """
     count, steps = require_positive("trials", trials), require_count("levels", levels)
+    if count < 1.0:
+        raise outside("trials", trials, "a number of at least 1")
     growth = require_positive("epsilon", epsilon) / steps
     chance = require_positive("probability", probability)
     if chance >= 1.0:

@@ -13,7 +13,7 @@ from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.normal import round_up
 from lethe.errors import InputError
 from lethe.solvers.inputs import Array, require_count
-from lethe.solvers.oracles.base import MeanOracle, finite_rows
+from lethe.solvers.oracles.base import MeanOracle, finite_rows, require_rows
 from lethe.solvers.oracles.clipped import clip_rows
 from lethe.solvers.oracles.coordinate import group_size, require_groups, require_threshold
 from lethe.solvers.shuffle.scalar import ScalarProtocol, analyse, chosen_protocol, open_delta, simulated_ones
@@ -64,7 +64,7 @@ class ShuffledClippedMean(MeanOracle):
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
         """See `MeanOracle`."""
-        protocol = self.protocol(*rows.shape)
+        protocol = self.protocol(*require_rows(rows).shape)
         shifted = clip_rows(rows, self.clip_norm) + self.clip_norm
         sums = [analyse(simulated_ones(column, protocol, generator), protocol) for column in shifted.T]
         return np.array(sums) / len(rows) - self.clip_norm
@@ -128,7 +128,7 @@ class ShuffledCoordinateMedian(MeanOracle):
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
         """See `MeanOracle`; records beyond m q are left out."""
-        protocol = self.protocol(*rows.shape)
+        protocol = self.protocol(*require_rows(rows).shape)
         size = protocol.users
         shifted = np.clip(finite_rows(rows)[: self.groups * size], -self.threshold, self.threshold) + self.threshold
         blocks = shifted.reshape(self.groups, size, -1)

@@ -18,7 +18,7 @@ from lethe.calculus.domains import outside, require_delta, require_positive
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.normal import round_up
 from lethe.errors import CalibrationError, InputError
-from lethe.solvers.inputs import Array, require_count
+from lethe.solvers.inputs import Array, noise_generator, require_count
 from lethe.solvers.shuffle.binomial import all_shifts_delta, binomial_delta, least_fair_trials
 
 Bits = NDArray[np.bool_]
@@ -85,9 +85,13 @@ def local_messages(value: float, protocol: ScalarProtocol, generator: np.random.
         protocol: the public constants.
         generator: the user's own randomness.
     """
-    scaled = float(_scaled(np.array([value]), protocol)[0])
+    try:
+        values = np.array([value])
+    except ValueError:
+        raise outside("value", value, "a number") from None
+    scaled, source = float(_scaled(values, protocol)[0]), noise_generator(generator)
     below = math.floor(scaled)
-    ones = below + int(generator.random() < scaled - below) + int(generator.binomial(protocol.bits, protocol.probability))
+    ones = below + int(source.random() < scaled - below) + int(source.binomial(protocol.bits, protocol.probability))
     return np.arange(protocol.message_bits) < ones
 
 
@@ -98,7 +102,7 @@ def shuffled(messages: Bits, generator: np.random.Generator) -> Bits:
         messages: shape (s, g + b), one row a user.
         generator: the shuffler's randomness.
     """
-    return generator.permutation(messages.reshape(-1))
+    return noise_generator(generator).permutation(_require_bits(messages).reshape(-1))
 
 
 def analyse(bits: Bits | int, protocol: ScalarProtocol) -> float:
@@ -108,7 +112,10 @@ def analyse(bits: Bits | int, protocol: ScalarProtocol) -> float:
         bits: the shuffled bits, or just how many of them are ones.
         protocol: the public constants.
     """
-    ones = bits if isinstance(bits, int) else int(np.count_nonzero(bits))
+    _require_protocol(protocol)
+    ones = bits if isinstance(bits, int) and not isinstance(bits, bool) else int(np.count_nonzero(_require_bits(bits)))
+    if not 0 <= ones <= protocol.users * protocol.message_bits:
+        raise outside("bits", bits, f"at most {protocol.users * protocol.message_bits} bits that are ones, and no fewer than none")
     return protocol.range / protocol.levels * (ones - protocol.probability * protocol.bits * protocol.users)
 
 
@@ -118,16 +125,17 @@ def simulated_ones(values: Array, protocol: ScalarProtocol, generator: np.random
     Raises:
         InputError: there are not as many values as users.
     """
-    if values.shape != (protocol.users,):
+    _require_protocol(protocol)
+    if not isinstance(values, np.ndarray) or values.shape != (protocol.users,):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(
-            f"values of shape {values.shape}; the protocol is for {protocol.users} users.",
+            f"values of shape {np.shape(values) if isinstance(values, np.ndarray) else None}; the protocol is for {protocol.users} users.",
             source="the argument values",
             remedy="build the protocol for as many users as there are values",
         )
-    scaled = _scaled(values, protocol)
+    scaled, source = _scaled(values, protocol), noise_generator(generator)
     below = np.floor(scaled)
-    rounded = below + (generator.random(len(scaled)) < scaled - below)
-    return int(rounded.sum()) + int(generator.binomial(protocol.users * protocol.bits, protocol.probability))
+    rounded = below + (source.random(len(scaled)) < scaled - below)
+    return int(rounded.sum()) + int(source.binomial(protocol.users * protocol.bits, protocol.probability))
 
 
 def chosen_protocol(users: int, range: float, epsilon: float, delta: float, *, least_levels: int = 1) -> ScalarProtocol:
@@ -155,10 +163,11 @@ def chosen_protocol(users: int, range: float, epsilon: float, delta: float, *, l
     Reference: Lowy & Razaviyayn 2023, Lemma 56, which is Lemma 3.1 of Cheu, Joseph, Mao, Peng 2021, arXiv:2106.09805.
     """
     level, chance = require_positive("epsilon", epsilon), open_delta(delta)
-    if level > 15.0:
-        raise outside("epsilon", epsilon, "a number above 0 and at most 15")
+    if not 1e-60 < level <= 15.0:
+        raise outside("epsilon", epsilon, "a number above 1e-60 and at most 15")
+    logarithm = math.log(2.0) - math.log(chance)
     levels = max(math.isqrt(require_count("users", users) - 1) + 1, require_count("least_levels", least_levels), math.ceil(level))
-    half = 90.0 * levels**2 * math.log(2.0 / chance) / (level * level * users)
+    half = 90.0 * levels**2 * logarithm / (level * level * users)
     bits = math.floor(2.0 * half) + 1
     protocol = ScalarProtocol(users=users, range=range, levels=levels, bits=bits, probability=min(half / bits, 0.5))
     if not all_shifts_delta(users * bits, protocol.probability, levels, level) <= chance:
@@ -181,9 +190,10 @@ def calibrated_protocol(users: int, range: float, epsilon: float, delta: float, 
         InputError: an argument is outside its range.
         CalibrationError: too many coins would be needed.
     """
-    steps = math.isqrt(require_count("users", users) - 1) + 1 if levels is None else levels
+    count = require_count("users", users)
+    steps = math.isqrt(count - 1) + 1 if levels is None else levels
     trials = least_fair_trials(steps, require_positive("epsilon", epsilon), open_delta(delta))
-    protocol = ScalarProtocol(users=users, range=range, levels=steps, bits=-(-trials // users), probability=0.5)
+    protocol = ScalarProtocol(users=users, range=range, levels=steps, bits=-(-trials // count), probability=0.5)
     while protocol.exact_delta(epsilon) > delta:  # rounding b up adds coins; delta falls with them, but this is what makes it certain
         protocol = ScalarProtocol(users=users, range=range, levels=steps, bits=protocol.bits + 1, probability=0.5)
     return protocol
@@ -202,5 +212,19 @@ def open_delta(delta: object) -> float:
     return number
 
 
+def _require_protocol(protocol: object) -> None:
+    if not isinstance(protocol, ScalarProtocol):
+        raise outside("protocol", protocol, "a ScalarProtocol, from chosen_protocol or calibrated_protocol")
+
+
+def _require_bits(bits: object) -> Bits:
+    if not isinstance(bits, np.ndarray) or bits.dtype != np.bool_:
+        raise outside("bits", bits, "an array of truth values")
+    return bits
+
+
 def _scaled(values: Array, protocol: ScalarProtocol) -> Array:
+    _require_protocol(protocol)
+    if values.dtype.kind not in "iuf" or values.ndim != 1:
+        raise outside("values", values, "numbers in one row")
     return np.clip(np.nan_to_num(values / protocol.range, nan=0.0), 0.0, 1.0) * protocol.levels
