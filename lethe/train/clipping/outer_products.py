@@ -22,6 +22,12 @@ _FRESH = 2**20
 # each is worth two; and gradients that can be held serve the sum as well.
 _GRAM_SHARE, _FORMED_SHARE = 0.5, 0.25
 
+# A matrix product on a CPU is summed in blocks of no more products than this; in ours, 384.
+_BLOCK = 512
+
+# Where a factor is one number wide it is not: its products are added one after another, so that they are given in pieces of this many.
+_PIECE = 256
+
 
 class Applied(NamedTuple):
     """What an affine map was applied to in one use of a layer, and the gradient in its result, shapes (B, T, d) and (B, T, p)."""
@@ -61,6 +67,7 @@ class OuterProducts(Cancelling):
         self.dtype = gradients.dtype
         self.numbers = inputs.shape[2] * gradients.shape[2]
         self._sizes: tuple[Tensor, Tensor] | None = None
+        self._formed_in_turn = False
 
     def _squares(self) -> Tensor:
         positions, wide_in, wide_out = self.inputs.shape[1], self.inputs.shape[2], self.gradients.shape[2]
@@ -72,6 +79,7 @@ class OuterProducts(Cancelling):
             if self._kept is not None:
                 return squares_of(torch.bmm(self.gradients.mT, self.inputs, out=self._kept))
         if share > _GRAM_SHARE:
+            self._formed_in_turn = True
             size = max(1, _FRESH // max(1, self.numbers))
             formed = self.inputs.new_empty(min(size, len(self.inputs)), wide_out, wide_in)
             pairs = zip(self.inputs.split(size), self.gradients.split(size), strict=True)
@@ -83,6 +91,17 @@ class OuterProducts(Cancelling):
     def lengths(self) -> Tensor:
         """See Part."""
         return torch.linalg.vecdot(*self._norms())
+
+    def _roundings(self) -> float:
+        """See Cancelling; a record's gradient that is not kept is formed twice, once by itself and once in the sum."""
+        positions = self.inputs.shape[1]
+        at_once = positions / 2
+        blocked = (min(positions, _BLOCK) + -(-positions // _BLOCK)) / 2 if self.gradients.device.type == "cpu" else at_once
+        twice = (at_once if self._thin() else blocked) if self._formed_in_turn else 0
+        return 1 + blocked + twice
+
+    def _thin(self) -> bool:
+        return min(self.inputs.shape[2], self.gradients.shape[2]) <= 1
 
     def _largest(self) -> Tensor | None:
         return torch.cat(self._norms(), dim=1).amax(1) if self.inputs.shape[1] else None
@@ -107,7 +126,12 @@ class OuterProducts(Cancelling):
             inputs, gradients = scaled(self.inputs, weights), silenced(self.gradients, weights)
         else:
             inputs, gradients = silenced(self.inputs, weights), scaled(self.gradients, weights)
-        return gradients.flatten(0, 1).mT @ inputs.flatten(0, 1)
+        columns, rows = gradients.flatten(0, 1), inputs.flatten(0, 1)
+        if not self._thin() or len(rows) <= _PIECE:
+            return columns.mT @ rows
+        whole = len(rows) - len(rows) % _PIECE
+        pieces = torch.bmm(columns[:whole].unflatten(0, (-1, _PIECE)).mT, rows[:whole].unflatten(0, (-1, _PIECE)))
+        return (pieces.sum(0, dtype=torch.float64) + columns[whole:].mT @ rows[whole:]).to(self.dtype)
 
     def per_record(self) -> Tensor:
         """See Part."""

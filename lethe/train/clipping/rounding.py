@@ -19,6 +19,9 @@ _ROUNDINGS = 16
 # Records for which rounding may be a larger share of the norm than this are summed by themselves in float64.
 _SHARE = 1e-4
 
+# The same of what rounding can do at the worst, to terms that were made for it; what is expected is some tenth of it or less.
+_SHARE_PROVED = 1e-2
+
 # The same where the formed tensor that is measured is the one that is added, so that only its agreement between batches is at stake.
 _SHARE_FORMED = 1e-3
 
@@ -89,9 +92,9 @@ def uncertain(lengths: Tensor, sums: Tensor) -> Tensor:
 class Cancelling(Part):
     r"""A part $G_i = \sum_t a_{it}$ that is measured from one record's terms, and summed from those of all records in one product.
 
-    Rounding of that product is some eps times $L_i = \sum_t \|a_{it}\|$, which may be far above $\|G_i\|$. A record for which it may
-    be more than 1e-4 of the norm is taken out of the product: its $G_i$ is formed in float64, measured, and added as it was
-    measured. Where float64 leaves as much in doubt, $G_i$ counts as 0.
+    Rounding of that product is some eps times $L_i = \sum_t \|a_{it}\|$, which may be far above $\|G_i\|$. A record for which it is
+    expected to be more than 1e-4 of the norm, or could be more than 1e-2, is taken out of the product: its $G_i$ is formed in float64,
+    measured, and added as it was measured. Where float64 leaves as much in doubt, $G_i$ counts as 0.
 
     For the others, `slack` says what the product may add.
     """
@@ -140,8 +143,11 @@ class Cancelling(Part):
         squares = self._squares().double().clamp(min=0)
         norms = squares.sqrt()
         lengths = self.lengths() if self._kept is None else self._rough_lengths()
-        slack = self._between(lengths, norms) if self._kept is None else torch.zeros_like(norms)
-        doubtful = slack > _SHARE * norms if self._kept is None else lost(lengths, self.dtype) > _SHARE_FORMED * norms
+        if self._kept is None:
+            slack, expected = self._between(lengths, norms)
+            doubtful = (expected > _SHARE * norms) | (slack > _SHARE_PROVED * norms)
+        else:
+            slack, doubtful = torch.zeros_like(norms), lost(lengths, self.dtype) > _SHARE_FORMED * norms
         if (largest := self._largest()) is not None:
             doubtful = doubtful | (largest > _ROOM[self.dtype])
         rows = doubtful.nonzero()[:, 0]
@@ -152,11 +158,17 @@ class Cancelling(Part):
                 squares[chunk] = squares_of(self._alone(chunk, lengths))
         return squares, slack.nan_to_num(nan=0.0, posinf=0.0), rows
 
-    def _between(self, lengths: Tensor, norms: Tensor) -> Tensor:
-        """How far the added may lie from the measured: what is proved, or what terms that cancel and terms that do not may lose."""
-        epsilon, proved = torch.finfo(self.dtype).eps, self._roundings()
-        usual = torch.maximum(lost(lengths, self.dtype), self._coherent() * epsilon * norms)
-        return usual if proved is None else torch.minimum(usual, proved * epsilon * lengths)
+    def _between(self, lengths: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+        """How far the added may lie from the measured, and how far it is expected to.
+
+        What is proved is taken where it is known: terms can be chosen such that each addition is rounded up, by half an eps of one that
+        came before them and cancels after them.
+        """
+        epsilon, proved, expected = torch.finfo(self.dtype).eps, self._roundings(), lost(lengths, self.dtype)
+        if proved is None:
+            return torch.maximum(expected, self._coherent() * epsilon * norms), expected
+        slack = proved * epsilon * lengths
+        return slack, torch.minimum(expected, slack)
 
     def _at_once(self) -> int:
         return max(1, _HELD // max(1, self.numbers))

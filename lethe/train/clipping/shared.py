@@ -34,10 +34,12 @@ class Shared(Cancelling):
         self.parts = tuple(parts)
         self.numbers = numbers
         self.dtype = torch.float64 if all(part.dtype == torch.float64 for part in self.parts) else torch.float32
+        self._products: OuterProducts | None = None
 
     def _squares(self) -> Tensor:
         merged = _merged(self.parts)
         if len(merged) == 1 and isinstance(merged[0], OuterProducts):
+            self._products = merged[0]
             squares = merged[0]._squares()
             self._kept = merged[0]._kept
             return squares
@@ -71,6 +73,10 @@ class Shared(Cancelling):
             return between
         own = [slack for part in self.parts if (slack := part.slack()) is not None]
         return torch.stack([between, *own]).sum(0)
+
+    def _roundings(self) -> float | None:
+        """See Cancelling."""
+        return None if self._products is None else self._products._roundings()
 
     def _largest(self) -> Tensor | None:
         sizes = [size for part in self.parts if isinstance(part, Cancelling) and (size := part._largest()) is not None]

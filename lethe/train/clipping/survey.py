@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # the only name torch has for all of them
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import UninitializedParameter
 
 from lethe.errors import InputError
 from lethe.train.clipping.registry import rule_for
@@ -43,9 +44,16 @@ def survey(model: nn.Module) -> Survey:
 
     Raises:
         InputError: nothing is trained, what is to be watched is a ScriptModule, a trained parameter is not float16, bfloat16, float32 or
-            float64, parameters were made in inference mode, a layer mixes the records, or writes what it saw of them into the model.
+            float64, parameters were made in inference mode or have no shape yet, a layer mixes the records, or writes what it saw of them
+            into the model.
     """
     _refuse_batch_statistics(model)
+    if lazy := [name for name, parameter in model.named_parameters() if isinstance(parameter, UninitializedParameter)]:
+        raise InputError(
+            f"parameter {lazy[0]} ({len(lazy)} in all) has no shape and no values yet.",
+            source="a lazy layer, which is made by the first batch it is given",
+            remedy="call the model once before training, on zeros or on public data of the records' shape.",
+        )
     if made := [name for name, parameter in model.named_parameters() if parameter.is_inference()]:
         raise InputError(
             f"parameter {made[0]} ({len(made)} in all) was made in inference mode, outside of which autograd takes no part in it.",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Iterable
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -44,9 +46,11 @@ class NetworkNoise:
             for noise only, never for batches, and by nobody else at the same time.
     Raises:
         InputError: another generator.
+
+    It cannot be copied or pickled, nor used in a forked process: both would give the same numbers again.
     """
 
-    __slots__ = ("_device", "_normals")
+    __slots__ = ("_device", "_lock", "_normals", "_process")
 
     def __init__(self, generator: np.random.Generator | torch.Generator) -> None:
         if not isinstance(generator, np.random.Generator | torch.Generator):
@@ -56,6 +60,15 @@ class NetworkNoise:
             )
         self._device = generator.device if isinstance(generator, torch.Generator) else torch.device("cpu")
         self._normals = _DeviceNormals(generator) if isinstance(generator, torch.Generator) else _NumpyNormals(generator)
+        self._lock, self._process = threading.Lock(), os.getpid()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied."""
+        raise InputError(
+            "noise: a copy would add the same numbers to something else; their difference has no noise.",
+            source="copy, deepcopy or pickle of a NetworkNoise, or of what holds one",
+            remedy="make another NetworkNoise, of a generator of its own.",
+        )
 
     @property
     def device(self) -> torch.device:
@@ -70,12 +83,23 @@ class NetworkNoise:
             tensors: gradient sums, displacements or parameters: float32 or float64, of any shapes.
             noise_std: $\tau \ge 0$, in the tensors' own units; 0 draws nothing.
         Raises:
-            InputError: a tensor that cannot take noise, or a standard deviation out of range; nothing is changed then.
+            InputError: a tensor that cannot take noise, a standard deviation out of range, or another process than the noise was made in;
+                nothing is changed then.
         """
         noise_std = require_nonnegative("noise_std", noise_std, allow_infinity=False)
         checked = checked_tensors(tensors, device=self.device)
         if noise_std == 0.0:
             return
+        if os.getpid() != self._process:
+            raise InputError(
+                "noise: made in the process that this one was forked from, where it gives the same numbers.",
+                source="fork, or multiprocessing's start method of that name",
+                remedy="make the NetworkNoise, or call make_private or fit, in the process that trains.",
+            )
+        with self._lock:  # no number goes to two threads
+            self._add_to(checked, noise_std)
+
+    def _add_to(self, checked: Iterable[Tensor], noise_std: float) -> None:
         for tensor in checked:
             whole = tensor.is_contiguous()
             flat = tensor.detach().view(-1) if whole else torch.zeros(tensor.numel(), dtype=torch.float64, device=tensor.device)

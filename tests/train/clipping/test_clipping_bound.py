@@ -133,8 +133,7 @@ def test_equal_positions_that_all_round_one_way_stay_below_the_bound(
 def test_without_room_for_them_they_exceed_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the test above can fail: sums of 384 equal terms come out up to 47 roundings too large."""
     monkeypatch.setattr("lethe.train.clipping.groups._ROUNDINGS", 0)
-    monkeypatch.setattr("lethe.train.clipping.rounding._ROUNDINGS", 0)
-    monkeypatch.setattr("lethe.train.clipping.rounding._COHERENT", 0)
+    monkeypatch.setattr(OuterProducts, "_roundings", lambda part: 0)
     for share in ("_FORMED_SHARE", "_GRAM_SHARE"):
         monkeypatch.setattr(f"lethe.train.clipping.outer_products.{share}", math.inf)
     lengths = []
@@ -146,13 +145,14 @@ def test_without_room_for_them_they_exceed_it(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_same_without_the_careful_way_exceeds_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.clipping.rounding._SHARE", math.inf)
+    for share in ("_SHARE", "_SHARE_PROVED"):
+        monkeypatch.setattr(f"lethe.train.clipping.rounding.{share}", math.inf)
     torch.manual_seed(0)
     given = torch.randn(RECORDS, 3, 128)
     large = torch.randn(128)
     given[RECORD, 0], given[RECORD, 1] = large * 1e6, large * 1e6
     given[RECORD, 1, 64:] *= -1
-    monkeypatch.setattr("lethe.train.clipping.rounding._ROUNDINGS", 0)
+    monkeypatch.setattr(OuterProducts, "_roundings", lambda part: 0)
     assert change(Cotangents("linear", 64), given) > 1.5
 
 

@@ -1,8 +1,12 @@
+import math
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lethe.train.clipping import outer_products
+from lethe.train.clipping import METHODS, outer_products
+from lethe.train.clipping.groups import Group, clip_weights
 from lethe.train.clipping.outer_products import OuterProducts
 
 
@@ -58,3 +62,49 @@ def test_records_that_are_not_finite_are_left_out_by_weight_zero() -> None:
         inputs[1], gradients[1] = torch.nan, torch.inf
         part = OuterProducts(inputs, gradients)
         assert (part.weighted_sum(torch.tensor([2.0, 0.0])) == 6).all()
+
+
+BRANCHES = {"positions": (math.inf, math.inf), "formed in turn": (math.inf, -1.0), "kept": (-1.0, math.inf)}
+
+
+def excess(part: OuterProducts) -> float:
+    """By how much of C what is added of one record exceeds C = 1."""
+    whole = Group(parameters=("*",), clip_norm=1.0)
+    weights = clip_weights(part.squared_norms(), whole, METHODS["normalise"], numbers=part.numbers, dtype=torch.float32, slack=part.slack())
+    return float(part.weighted_sum(weights).double().norm()) - 1.0
+
+
+@pytest.fixture(params=BRANCHES)
+def branch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, share in zip(("_FORMED_SHARE", "_GRAM_SHARE"), BRANCHES[request.param], strict=True):
+        monkeypatch.setattr(outer_products, name, share)
+
+
+@pytest.mark.usefixtures("branch")
+@pytest.mark.parametrize("widths", [(1, 1), (1, 8), (64, 1), (16, 300), (256, 8)])
+@pytest.mark.parametrize("positions", [384, 768, 4096])
+def test_many_equal_terms_stay_below_the_bound(positions: int, widths: tuple[int, int]) -> None:
+    for size in torch.linspace(0.51, 1.49, 7 if positions > 1000 else 21).tolist():
+        inputs, gradients = torch.full((1, positions, widths[0]), size), torch.ones(1, positions, widths[1])
+        assert excess(OuterProducts(inputs, gradients)) <= 0
+
+
+@pytest.mark.usefixtures("branch")
+@pytest.mark.parametrize("widths", [(4, 4), (1, 4)])
+@pytest.mark.parametrize("rest", [0.0, 0.05, 0.1, 0.4, 1.0])
+@pytest.mark.parametrize("positions", [128, 384, 1024])
+def test_small_terms_that_a_large_one_rounds_up_before_it_cancels(positions: int, rest: float, widths: tuple[int, int]) -> None:
+    inputs, gradients = torch.zeros(1, positions, widths[0]), torch.ones(1, positions, widths[1])
+    last = min(positions, 384)
+    inputs[0, 0], inputs[0, 1 : last - 2] = 1.0, 0.51 * 2.0**-23
+    if rest:
+        inputs[0, last - 2], inputs[0, last - 1] = -1.0, rest
+    assert excess(OuterProducts(inputs, gradients)) <= 0
+
+
+def test_narrow_sums_are_as_right_as_wide_ones_however_many_terms_there_are() -> None:
+    for widths in ((1, 1), (1, 8), (64, 1)):
+        inputs, gradients = torch.full((8, 4100, widths[0]), 0.7), torch.ones(8, 4100, widths[1])
+        told = OuterProducts(inputs, gradients).weighted_sum(torch.ones(8)).double()
+        exact = 8 * 4100 * inputs[0, 0, 0].double()
+        assert float((told / exact - 1).abs().max()) <= 50 * 2.0**-23

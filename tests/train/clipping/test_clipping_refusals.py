@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 from torch.nn.utils import spectral_norm as older_spectral_norm
 from torch.nn.utils import weight_norm as older_weight_norm
 
-from lethe.errors import LetheError
+from lethe.errors import InputError, LetheError
 from lethe.train.clipping import Clipper
 
 ROWS = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -265,3 +265,11 @@ def test_values_in_a_dataclass_are_right_though_not_checked_alone() -> None:
         told = run(model, ROWS, verify=True, loss=lambda output: squares(output.logits))  # pyright: ignore
     again = run(model.inner, ROWS, verify=True)
     assert all(torch.equal(told[parameter], again[parameter]) for parameter in again)
+
+
+def test_lazy_layers_without_a_shape_are_named() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.LazyLinear(2))
+    with pytest.raises(InputError, match=r"1\.weight \(2 in all\) has no shape"), Clipper(model).recording():
+        pass
+    model(torch.zeros(1, 4))
+    run(model, ROWS, verify=True)

@@ -1,3 +1,8 @@
+import copy
+import os
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -90,6 +95,29 @@ def test_the_largest_numbers_are_those_of_53_bits() -> None:
     assert tensor[2**16].item() == pytest.approx(np.sqrt(106.0 * np.log(2.0)))
     assert tensor.isfinite().all()
     assert int(tensor.count_nonzero()) == 1
+
+
+def test_threads_that_share_it_never_get_the_same_numbers() -> None:
+    noise, drawn = NetworkNoise(fresh_numpy_generator()), torch.zeros(40, 200_000, dtype=torch.float64)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda tensor: noise.add_to([tensor], 1.0), drawn))
+    assert drawn.isfinite().all()
+    assert drawn.unique().numel() == drawn.numel()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("generator", [torch.Generator(), np.random.default_rng(5)])
+def test_what_would_give_the_same_numbers_again_is_refused(copied: Callable[[Any], Any], generator: Any) -> None:
+    with pytest.raises(InputError, match="copy would add the same numbers"):
+        copied(NetworkNoise(generator))
+
+
+def test_a_forked_process_does_not_add_its_parents_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise, tensor, here = NetworkNoise(fresh_numpy_generator()), torch.zeros(3), os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: here + 1)
+    with pytest.raises(InputError, match="forked"):
+        noise.add_to([tensor], 1.0)
+    assert not tensor.any()
 
 
 def test_it_adds_and_does_not_replace() -> None:
