@@ -210,9 +210,9 @@ def test_a_journal_written_after_the_noise_would_be_seen(tmp_path: Path, monkeyp
     """The spy finds the mistake that the journal is there to prevent."""
     journal, after = Kept.before_noise, Kept.after
 
-    def too_late(self: Kept, step: int) -> None:
+    def too_late(self: Kept, step: int, *, last: bool = False) -> None:
         journal(self, step)
-        after(self, step)
+        after(self, step, last=last)
 
     monkeypatch.setattr(Kept, "before_noise", lambda self, step: None)
     monkeypatch.setattr(Kept, "after", too_late)
