@@ -145,7 +145,8 @@ def declared(name: str, value: Any) -> float | None:
 def statement_of(solution: Solution, neighbours: Any) -> Statement:
     """What a solution proves of itself, no more.
 
-    Its relation is the replacement of one record by any other; one by a record whose gradients count 0 is among them.
+    Its relation is the replacement of one record by any other. A record that is zeroed out, n as it was, adds the vector 0 to every mean
+    where it had added one of norm at most C: the mean moves by C/s at most, half of what the guarantee is for.
     """
     return Statement(
         name=solution.method,

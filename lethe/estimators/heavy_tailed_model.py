@@ -42,6 +42,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
     Attributes: those of `HeavyTailedEstimator`, and `coef_`, `intercept_`, `smoothness_`.
     """
 
+    coef_: Array
     _loss_slope: Slope
     _curvature: float
 
@@ -87,7 +88,8 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
     def _scores(self, X: Any) -> Array:
         """The linear function of rows as they come, without the intercept, shape (n,) or (n, 1) as `coef_` has it."""
         check_is_fitted(self)
-        return np.asarray(validate_data(self, X, reset=False, dtype="float64") @ self.coef_.T)
+        rows = np.asarray(validate_data(self, X, reset=False, dtype="float64"))
+        return rows @ self.coef_.T
 
     def _train(self, table: Any, targets: Array, *, public: list[str]) -> tuple[Array, float]:
         """Release what is not given, solve, and set everything but coef_ and intercept_.

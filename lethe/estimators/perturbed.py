@@ -21,6 +21,7 @@ from lethe.mechanisms.base import Array, PrivateWeights, gaussian_guarantee, gau
 from lethe.mechanisms.linear_losses import Softmax
 from lethe.mechanisms.objective_perturbation import objective_guarantee, objective_noise_std, objective_perturbation, release_std
 from lethe.mechanisms.output_perturbation import output_perturbation, output_sensitivity, solver_tolerance
+from lethe.mechanisms.truncated_losses import TruncatedSoftmax
 
 ENFORCED = {"public size": "neighbours have the same number of records, by the definition of the relation"}
 _RIDGES = tuple(3.0**power for power in range(-16, 2))  # of the smoothness
@@ -36,7 +37,7 @@ class ObjectivePerturbation:
 
     def refusal(self, facts: PublicFacts) -> str | None:
         """See `refusal`; and it needs the vertices of a record's gradients, which are known for one score and for softmax."""
-        if facts.loss.outputs > 1 and not isinstance(facts.loss, Softmax):
+        if facts.loss.outputs > 1 and not isinstance(facts.loss, Softmax | TruncatedSoftmax):
             return f"no bound on it is known for the {facts.loss.name} loss"
         return refusal(facts)
 

@@ -23,6 +23,8 @@ class Record:
         sign = 2.0 * self.target - 1.0
         if self.kind == "logistic":
             return self.feature * (expit(scores) - self.target)
+        if self.kind == "cut":  # at half a slope
+            return -sign * self.feature * np.minimum(expit(-sign * scores), 0.5)
         if self.kind == "hinge":  # width 1/2: a slope of 1 more for each unit of margin that is missed
             return -sign * self.feature * np.minimum(np.maximum(1.5 - sign * scores, 0.0), 1.0)
         assert self.kind == "huber"  # residual bound 1

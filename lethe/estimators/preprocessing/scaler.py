@@ -100,7 +100,10 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
 
     def transform(self, X: Any) -> Array:
         """Rows clipped and standardised, shape (n, d)."""
-        return (np.clip(self._rows(X), self.low_, self.high_) - self.mean_) / self.scale_
+        rows = np.clip(self._rows(X), self.low_, self.high_)
+        rows -= self.mean_  # in place: a table may be most of the memory there is
+        rows /= self.scale_
+        return rows
 
     def inverse_transform(self, X: Any) -> Array:
         """Rows in the units they came in, shape (n, d); what was clipped stays clipped."""
