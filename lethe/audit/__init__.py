@@ -6,6 +6,7 @@ named family of mechanisms, credible, or a point estimate.
 
 from lethe.audit.attack import Attack, Detection, attack
 from lethe.audit.bayesian import bayesian_epsilon
+from lethe.audit.claim import Claim
 from lethe.audit.counts import Guesses, Rates, Tally
 from lethe.audit.curves import AnyMechanism, Curve, GaussianCurve, SampledGaussianCurve, gaussian_epsilon, rates_epsilon
 from lethe.audit.games import credible, one_run, point_estimate, two_world
@@ -13,6 +14,7 @@ from lethe.audit.intervals import clopper_pearson_lower, clopper_pearson_upper
 from lethe.audit.membership import MembershipInference, membership_inference, printed_epsilon
 from lethe.audit.one_run import one_run_epsilon, one_run_p_value
 from lethe.audit.one_run_gaussian import gaussian_guesses_refuted, one_run_gaussian_mu
+from lethe.audit.page import AuditPage
 from lethe.audit.result import AuditResult
 from lethe.audit.rules import FixedThreshold, MultiSplit, Ranks, Rule, Split, best_threshold
 from lethe.audit.sampled_composition import sampled_epsilon
@@ -23,8 +25,10 @@ from lethe.audit.truths import linear_last_iterate_epsilon, periodic_canary_mus,
 __all__ = [
     "AnyMechanism",
     "Attack",
+    "AuditPage",
     "AuditResult",
     "Candidates",
+    "Claim",
     "Curve",
     "Detection",
     "FixedThreshold",

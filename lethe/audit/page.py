@@ -82,9 +82,7 @@ class AuditPage(StoredNoun):
         lines = [f"audit of {self.subject}", f"canary   {self.canary}"]
         if self.claim is not None:
             at = f"({'infinity' if self.claim.epsilon == math.inf else shown(self.claim.epsilon)}, {self.claim.delta:g})-DP"
-            lines.append(
-                f"claimed  {at}, {_RELATIONS[self.claim.neighbours]}, {_RELEASES[self.claim.release]}, by {self.claim.source}"
-            )
+            lines.append(f"claimed  {at}, {_RELATIONS[self.claim.neighbours]}, {_RELEASES[self.claim.release]}, by {self.claim.source}")
         lines += [f"audited  {result.describe()}" for result in self.audits]
         if self.refused is not None:
             lines.append(f"audited  {self.refused}")

@@ -106,9 +106,7 @@ def audit(
     about: dict[str, Any] = {"subject": words, "canary": found[0].words if count == 1 else f"{count} canaries, such as {found[0].words}"}
     about |= {"claim": claim, "delta": delta, "neighbours": relation, "threat": threat, "level": level, "conditional": conditional}
     if game == "one_run":
-        drawn = CanaryRun(
-            data=columns, positions=places, inside=[each.inside for each in found], outside=[each.outside for each in found]
-        )
+        drawn = CanaryRun(data=columns, positions=places, inside=[each.inside for each in found], outside=[each.outside for each in found])
         values, coins = drawn.play(train, scores, seed=seed)
         return judge_canaries(values, coins, seed=seed, guesses=guesses, **about)
     trial = _trial(train, scores, columns, places[0], found[0])

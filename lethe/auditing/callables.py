@@ -40,7 +40,9 @@ def plain_canaries(kind: CanaryKind, data: Data, positions: Sequence[int], *, cl
     if kind not in ("auto", "mislabelled", "blank"):
         raise InputError(f"canary: got {kind!r}; directions of gradients need a trainer of Lethe's.", remedy="take mislabelled or blank.")
     if kind != "blank" and classes is None:
-        raise InputError("classes: None; a wrong label needs their number.", source="the argument classes", remedy="give it, or take blank.")
+        raise InputError(
+            "classes: None; a wrong label needs their number.", source="the argument classes", remedy="give it, or take blank."
+        )
     found: list[Canary] = []
     for position in positions:
         own = tuple(column[position] for column in data)

@@ -26,6 +26,7 @@ from lethe.batches import Cyclic, Full
 from lethe.certify import certify
 from lethe.losses import LeastSquares
 from lethe.run import Run
+from lethe.schedules import Explicit
 
 DELTA = 1e-5
 # Twenty audits at this level are all right with probability 0.98, and most of it is not used up by the rules.
@@ -98,7 +99,7 @@ class Case:
         return page, time.perf_counter() - start
 
 
-# Each line has 400 trainings a world of a linear model, or 150 of a network: perfect guesses prove 3.7 and 2.7 at this level; about 1 is stated.
+# Trainings a world: perfect guesses prove 3.7 and 2.7 of them at this level, and about 1 is stated.
 _LINEAR, _NETWORK = 400, 150
 _FAULTS: tuple[tuple[str, Callable[[Run], Run]], ...] = (
     ("noise divided by ten", less_noise),
@@ -142,7 +143,7 @@ def _linear_run(noise_multiplier: float = 6.0) -> Run:
         records=12,
         batches=Cyclic(size=4),
         passes=2,
-        step_size=[1.0, 1.0, 0.02] * 2,
+        step_size=Explicit(listed=(1.0, 1.0, 0.02) * 2),
         clip_norm=0.1,
         noise_multiplier=noise_multiplier,
         loss=LeastSquares(feature_norm=1.0, residual_bound=1.0, evidence="enforced"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lethe.audit.result import Threat
@@ -88,7 +89,7 @@ class NetworkTraining(Subject):
     def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[Train, Scores]:
         """See `Subject`."""
         if threat == "white_box":
-            return replace(self, watching=tuple(canaries)), _total_shares
+            return replace(self, watching=tuple(canaries)), _SharesAt(np.array([self._takes_part(canary) for canary in canaries]).T)
         if threat == "final_model":
             model = self.built()
             apart = torch.stack([self.difference(model, canary) for canary in canaries])
@@ -102,6 +103,13 @@ class NetworkTraining(Subject):
         """The clipped gradient of a canary less that of the record in its place, at the model's parameters, shape (D,)."""
         return self._clipped(model, canary.inside) - self._clipped(model, canary.outside)
 
+    def _takes_part(self, canary: Canary) -> NDArray[np.bool_]:
+        """At which steps the adversary knows that the canary may be in the batch: cyclic batches have a public order."""
+        run = self.run
+        if canary.position is None or run.batches.design != "cyclic":
+            return np.ones(run.total_steps, dtype=bool)
+        return np.arange(run.total_steps) % run.steps_per_pass == canary.position // run.batch_size
+
     def _canary(self, kind: CanaryKind, data: Data, position: int) -> Canary:
         own = tuple(column[position] for column in data)
         inside = blank(data, label=0) if kind == "blank" else mislabelled(data, position, classes=self.classes)
@@ -110,7 +118,7 @@ class NetworkTraining(Subject):
             outside, against = ((*inside[:-1], 1), "another label") if kind == "blank" else (own, "its own label")
         else:
             outside, against = (*inside[:-1], IGNORED), "a record without gradient"
-        return Canary(inside, outside, f"{words}, against {against}")
+        return Canary(inside, outside, f"{words}, against {against}", position)
 
     def _clipped(self, model: nn.Module, record: Record) -> Tensor:
         gradient = self._gradient(model, record)
@@ -156,8 +164,14 @@ class _Watch:
             group["lr"] = step_size
 
 
-def _total_shares(watched: Watched) -> FloatArray:
-    return watched.shares.sum(axis=0)
+@dataclass(frozen=True, slots=True, eq=False)
+class _SharesAt:
+    """The shares of each canary added up over the steps where it may take part, shape (T, m)."""
+
+    steps: NDArray[np.bool_]
+
+    def __call__(self, watched: Watched) -> FloatArray:
+        return np.where(self.steps, watched.shares, 0.0).sum(axis=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

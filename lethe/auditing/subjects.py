@@ -18,11 +18,12 @@ CANARIES: tuple[CanaryKind, ...] = ("auto", "mislabelled", "blank", "random_dire
 
 
 class Canary(NamedTuple):
-    """The record of world IN, the one in its place in world OUT, and both in words."""
+    """The record of world IN, the one in its place in world OUT, both in words, and which place that is, if it is known to be public."""
 
     inside: Record
     outside: Record
     words: str
+    position: int | None = None
 
 
 Scores = Callable[[Any], FloatArray]

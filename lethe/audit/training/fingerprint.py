@@ -15,9 +15,9 @@ from lethe.errors import InputError
 
 
 def fingerprint(game: object) -> str:
-    """A hash of a picklable object: of its data, its settings, the code of the functions in it, and the version of Lethe.
+    """A hash of a picklable object: of its data, its settings, the code of its functions and classes, and the version of Lethe.
 
-    What those functions call is not in it, nor is the machine: rounding may differ between two.
+    What those functions call is not in it, nor what a class inherits, nor the machine: rounding may differ between two.
 
     Raises:
         InputError: it cannot be pickled.
@@ -36,18 +36,22 @@ def fingerprint(game: object) -> str:
 
 
 class _Codes(pickle.Pickler):
-    """Takes down the code of every function that is met while pickling, which pickles name and do not hold."""
+    """Takes down the code of all functions, and of the methods of all classes, that are met while pickling: pickles name them only."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
         self.seen: list[object] = []
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, FunctionType):
-            self.seen.append(_constants(obj.__code__))
+        parts = vars(obj).values() if isinstance(obj, type) else (obj,)
+        self.seen += [_constants(part.__code__) for part in parts if isinstance(part, FunctionType)]
         return NotImplemented
 
 
-def _constants(code: CodeType) -> object:
-    nested = [_constants(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
-    return code.co_code.hex(), code.co_names, nested
+def _constants(constant: object) -> object:
+    """A constant as text that is the same in every process: sets have no order, and code has an address."""
+    if isinstance(constant, CodeType):
+        return constant.co_code.hex(), constant.co_names, [_constants(each) for each in constant.co_consts]
+    if isinstance(constant, frozenset):
+        return sorted(map(repr, constant))
+    return [_constants(each) for each in constant] if isinstance(constant, tuple) else repr(constant)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,8 @@ import numpy as np
 from lethe.audit.inputs import Booleans, require_array, require_count
 from lethe.calculus.domains import FloatArray, outside, require_nonnegative, require_positive
 from lethe.errors import InputError
+
+_NUMBERS = 4_000_000  # drawn at once, 32 MB
 
 Others = Callable[[FloatArray, int], FloatArray]
 """(parameters of all trainings, shape (R, D); the step, from 1) -> the sums of the other records' clipped gradients, shape (R, D)."""
@@ -84,13 +86,11 @@ class GradientGame:
         return end - start
 
     def _descended(self, inside: Booleans, seeds: Sequence[int]) -> tuple[FloatArray, FloatArray, FloatArray]:
-        generators = [np.random.default_rng(seed) for seed in seeds]
         runs, dimension = len(seeds), self.direction.size
         start = np.zeros((runs, dimension)) if self.start is None else np.tile(self.start, (runs, 1))
         parameters, along = self._projected(start), np.zeros(runs)
         canary = -self.clip_norm * np.outer(inside, self.direction)
-        for step in range(1, self.steps + 1):
-            noise = np.stack([generator.standard_normal(dimension) for generator in generators])
+        for step, noise in enumerate(_normals(seeds, self.steps, dimension), start=1):
             fresh = self.noise_multiplier * self.clip_norm * noise
             if step % self.every == 0:
                 fresh += canary
@@ -111,3 +111,12 @@ class GradientGame:
             return parameters
         norms = np.linalg.norm(parameters, axis=1, keepdims=True)
         return parameters * np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
+
+
+def _normals(seeds: Sequence[int], steps: int, dimension: int) -> Iterator[FloatArray]:
+    """For each step a row for each seed, shape (R, D), from a generator of its own; drawn in blocks of many steps."""
+    generators = [np.random.default_rng(seed) for seed in seeds]
+    block = max(1, min(steps, _NUMBERS // (len(generators) * dimension)))
+    for first in range(0, steps, block):
+        count = min(block, steps - first)
+        yield from np.stack([generator.standard_normal((count, dimension)) for generator in generators], axis=1)

@@ -90,7 +90,7 @@ def play(
         InputError: an argument is outside its range, the score file is another game's, or a score is not a finite number.
     """
     count = 2 * require_count("runs", runs, least=2, most=MOST_RUNS)
-    size, root = require_count("chunk", chunk, least=1, most=count), require_count("seed", seed, least=0, most=2**63)
+    size, root = require_count("chunk", chunk, least=1, most=2 * MOST_RUNS), require_count("seed", seed, least=0, most=2**63)
     seeds = trial_seeds(root, count)
     kept = None
     if score_file is not None:
@@ -101,7 +101,8 @@ def play(
     tasks = (joblib.delayed(_scores)(trials, each, [seeds[trial] for trial in each]) for each in chunks)
     with _bar(progress, count) as finished:
         finished(len(scores))
-        for part in joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(tasks):
+        parts: Any = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(tasks)
+        for part in parts:
             scores.update(part)
             if kept is not None:
                 kept.add(part)

@@ -76,8 +76,9 @@ class ScoreFile:
         for number, line in enumerate(lines[1:], start=2):
             entry = _parsed(line)
             trial, score = entry.get("trial"), entry.get("score")
-            fits = isinstance(trial, int) and not isinstance(trial, bool) and 0 <= trial < self._trials
-            if not fits or not isinstance(score, float) or not math.isfinite(score):
+            if not isinstance(trial, int) or isinstance(trial, bool) or not 0 <= trial < self._trials:
+                raise _foreign(self._path, f"line {number} is {line[:40]!r}")
+            if not isinstance(score, float) or not math.isfinite(score):
                 raise _foreign(self._path, f"line {number} is {line[:40]!r}")
             self._scores[trial] = score
         if len(whole) < len(content):

@@ -100,7 +100,9 @@ class StepsTrial:
         """
         steps = self.world(inside, seed).steps
         if steps is None:
-            raise InputError("steps: None; this world does not show its steps.", source="the argument world", remedy="score the final model")
+            raise InputError(
+                "steps: None; this world does not show its steps.", source="the argument world", remedy="score the final model"
+            )
         return float(np.sum(steps * self.directions))
 
 

@@ -1,0 +1,208 @@
+"""Games that put Lethe's certificates to the test: trainers and mean oracles, each with a record of the worst kind in two worlds.
+
+Every game can also be played with a fraction of the noise that is certified, which must be found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+from torch import nn
+
+import lethe
+from lethe.audit import AuditPage, Claim
+from lethe.audit.inputs import Booleans
+from lethe.audit.training import Data, OneByOne, RecordTrial, Trials, judge_worlds, play, replaced
+from lethe.auditing import LinearTraining, NetworkTraining, claim_of
+from lethe.auditing.networks import IGNORED
+from lethe.auditing.subjects import CanaryKind, OnlyScore, Subject, last_used
+from lethe.calculus.domains import FloatArray
+from lethe.heavy_tailed_certificates import certify_solution
+from lethe.losses import ConvexLoss
+from lethe.solvers import ClippedMean, CoordinateMedian, MeanOracle, Problem, ShuffledClippedMean, multi_pass
+from lethe.solvers.solution import Solution
+
+LEVEL = 0.01
+_ROWS, _COLUMNS = 8, 3
+_LEAST_SQUARES = lethe.LeastSquares(feature_norm=1.0, residual_bound=1.0, evidence="enforced")
+_SOFTMAX = lethe.SoftmaxRegression(feature_norm=1.0, evidence="enforced")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Game:
+    """One line of the table.
+
+    Args:
+        trials: the trainings.
+        claim: delta -> what is certified.
+        threat: what the score looks at.
+        canary: the record that is looked for, in words.
+        theorem: what the certificate rests on.
+    """
+
+    trials: Trials
+    claim: Callable[[float], Claim]
+    threat: Any
+    canary: str
+    theorem: str
+
+    def pages(self, deltas: Sequence[float], *, runs: int, seed: int = 0, workers: int | None = None) -> list[AuditPage]:
+        """Play it once and judge the scores at each delta."""
+        played = play(self.trials, runs=runs, seed=seed, workers=workers)
+        claims = [self.claim(delta) for delta in deltas]
+        about: dict[str, Any] = {"subject": self.theorem, "canary": self.canary, "threat": self.threat, "level": LEVEL, "conditional": True}
+        return [judge_worlds(played, claim=claim, delta=claim.delta, neighbours=claim.neighbours, **about) for claim in claims]
+
+
+def _trainer(subject: Subject, noise: float, data: Data, kind: CanaryKind, threat: Any, place: int | None = None) -> Game:
+    """A run is certified, and carried out with that fraction of its noise; the canary is in the last place that is used."""
+    stated = subject.run
+    where = last_used(stated, 1)[0] if place is None else place
+    (canary,) = subject.canaries(kind, data, [where], seed=0)
+    train, scores = replace(subject, run=stated.with_noise_scaled(noise)).game(threat, [canary])  # pyright: ignore[reportArgumentType, reportCallIssue]
+    without, including = (replaced(data, {where: record}) for record in (canary.outside, canary.inside))
+    return Game(
+        trials=OneByOne(RecordTrial(train=train, without=without, including=including, score=OnlyScore(scores))),
+        claim=lambda delta: claim_of(lethe.certify(stated, delta)),
+        threat=threat,
+        canary=canary.words,
+        theorem=lethe.certify(stated, 1e-5).theorem,
+    )
+
+
+def _flat(noise: float, place: int | None = None, **changes: Any) -> Game:
+    """Least squares on records without features: nothing but noise moves the weights, and nothing forgets the canary."""
+    run = {"records": 20, "batches": {"design": "cyclic", "size": 10}, "passes": 10, "step_size": 0.5, "noise_multiplier": 3.6}
+    return _linear(noise, (np.zeros((20, 4)), np.zeros(20)), {**run, "loss": _LEAST_SQUARES, **changes}, place=place)
+
+
+def _linear(
+    noise: float,
+    data: Data,
+    run: dict[str, Any],
+    kind: CanaryKind = "random_direction",
+    threat: Any = "final_model",
+    place: int | None = None,
+) -> Game:
+    stated = lethe.Run(**run)
+    subject = LinearTraining(run=stated, classes=10 if stated.loss.kind == "softmax_regression" else None)
+    return _trainer(subject, noise, data, kind, threat, place)
+
+
+def _digits(noise: float, kind: CanaryKind, threat: Any) -> Game:
+    pictures, labels = load_digits(return_X_y=True)
+    run = {"records": 300, "batches": {"design": "cyclic", "size": 60}, "passes": 4, "step_size": 1.0, "noise_multiplier": 1.5}
+    return _linear(noise, (pictures[:300] / 16, labels[:300]), {**run, "loss": _SOFTMAX}, kind, threat)
+
+
+def small_cnn() -> nn.Module:
+    """Two convolutions and a linear layer for pictures of 8 by 8."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, stride=2, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(4, 8, 3, stride=2, padding=1),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+    )
+
+
+def cnn(noise: float, threat: Any, noise_multiplier: float = 1.0) -> Game:
+    """Pictures without labels have no gradient: which of them a step draws, which no adversary sees, hides nothing of the canary."""
+    pictures, classes = load_digits(return_X_y=True)
+    stated = lethe.Run(
+        records=20,
+        batches=lethe.Poisson(size=10),
+        steps=5,
+        step_size=0.5,
+        clip_norm=1.0,
+        noise_multiplier=noise_multiplier,
+        release="all" if threat == "white_box" else "last",
+        neighbours="add_or_remove",
+    )
+    labels = np.full(20, IGNORED)
+    labels[-1] = classes[19]
+    data = (pictures[:20].reshape(-1, 1, 8, 8).astype(np.float32) / 16, labels)
+    return _trainer(NetworkTraining(run=stated, build=small_cnn, classes=10), noise, data, "mislabelled", threat)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Releases:
+    """Many uses of what takes a table of gradients and a generator; the first record is far off, on one side or the other."""
+
+    release: Callable[[FloatArray, np.random.Generator], FloatArray]
+
+    def __call__(self, inside: Booleans, seeds: Sequence[int]) -> list[float]:
+        """See `Trials`."""
+        tables = {False: far_off(-1e6), True: far_off(1e6)}
+        pairs = zip(inside, seeds, strict=True)
+        return [float(self.release(tables[bool(world)], np.random.default_rng(seed)).sum()) for world, seed in pairs]
+
+
+def far_off(distance: float) -> FloatArray:
+    """Gradients of 0, and a first one that is long."""
+    table = np.zeros((_ROWS, _COLUMNS))
+    table[0] = distance
+    return table
+
+
+def _oracle(noise: float, oracle: MeanOracle, **louder: float) -> Game:
+    """An oracle as it is, or with the constants of one that has less noise."""
+    used = oracle if noise == 1.0 else replace(oracle, **louder)  # pyright: ignore[reportArgumentType]
+    guarantee = oracle.release(_ROWS, _COLUMNS).guarantee
+    return _released(used.mean, guarantee.epsilon, type(oracle).__name__)
+
+
+def _released(release: Callable[[FloatArray, np.random.Generator], FloatArray], epsilon: Callable[[float], float], source: str) -> Game:
+    return Game(
+        trials=Releases(release=release),
+        claim=lambda delta: Claim(epsilon=epsilon(delta), delta=delta, neighbours="replace_one", release="last", source=source),
+        threat="final_model",
+        canary="a gradient far off, against its opposite",
+        theorem=source,
+    )
+
+
+def _solver(noise: float) -> Game:
+    """Multi-pass descent on linear losses: the certificate of its last iterate, which is less than what its phases cost."""
+    oracle, loss = ClippedMean(clip_norm=1.5, rho=0.6), ConvexLoss(smoothness=1.0)
+    problem = Problem(gradient=lambda parameters, records: np.asarray(records, dtype=np.float64), dimension=_COLUMNS, smoothness=1.0)
+
+    def solved(table: FloatArray, generator: np.random.Generator, fraction: float = noise) -> Solution:
+        used = replace(oracle, rho=oracle.rho / fraction**2)
+        # The record is in the last batch: no later pass hides it.
+        return multi_pass(problem, table[::-1], oracle=used, passes=10, batch_size=4, generator=generator)
+
+    stated = solved(far_off(0.0), np.random.default_rng(0), 1.0)
+    certificate = certify_solution(stated, 1e-5, loss=loss)
+
+    def epsilon(delta: float) -> float:
+        return certify_solution(stated, delta, loss=loss).epsilon
+
+    return _released(lambda table, generator: -solved(table, generator).parameters, epsilon, certificate.basis)
+
+
+GAMES: dict[str, Callable[[float], Game]] = {
+    "fit_linear, full batches": lambda noise: _flat(noise, batches={"design": "full"}, noise_multiplier=5.5),
+    "fit_linear, cyclic": lambda noise: _flat(noise),
+    "fit_linear, cyclic, a short step a pass": lambda noise: _flat(noise, place=0, step_size=[0.5, 0.01] * 10, noise_multiplier=5.5),
+    "fit_linear, shuffled once": lambda noise: _flat(noise, batches={"design": "shuffled_once", "size": 10}),
+    "fit_linear, noise at pass ends": lambda noise: _flat(noise, noise_at="pass_ends", noise_multiplier=5.5),
+    "fit_linear, ridge": lambda noise: _flat(noise, regulariser={"kind": "ridge", "strength": 0.2}, noise_multiplier=3.0),
+    "fit_linear, ball": lambda noise: _flat(noise, regulariser={"kind": "ball", "radius": 0.5}, noise_multiplier=4.0),
+    "fit_linear, Poisson": lambda noise: _flat(noise, batches={"design": "poisson", "size": 5}, passes=5, noise_multiplier=2.0),
+    "fit_linear, digits": lambda noise: _digits(noise, "random_direction", "final_model"),
+    "fit_linear, digits, black box": lambda noise: _digits(noise, "mislabelled", "black_box"),
+    "fit, Poisson, CNN": lambda noise: cnn(noise, "final_model"),
+    "fit, Poisson, CNN, every step": lambda noise: cnn(noise, "white_box"),
+    "ClippedMean": lambda noise: _oracle(noise, ClippedMean(clip_norm=1.5, rho=0.6), rho=0.6 / noise**2),
+    "CoordinateMedian": lambda noise: _oracle(noise, CoordinateMedian(threshold=1.5, groups=1, rho=0.6), rho=0.6 / noise**2),
+    "ShuffledClippedMean": lambda noise: _oracle(noise, ShuffledClippedMean(clip_norm=1.5, epsilon=1.0, delta=1e-5), epsilon=1.0 / noise),
+    "multi_pass, last iterate": _solver,
+}
+"""Name -> the game with that fraction of the noise; 1 is all of it."""
+NETWORKS = tuple(name for name in GAMES if name.startswith("fit, "))

@@ -1,0 +1,177 @@
+"""Playing: the same scores in any order and in any number of processes, kept as they come, never mixed with another game's."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lethe.audit.inputs import Booleans
+from lethe.audit.training import OneByOne, play
+from lethe.audit.training.fingerprint import fingerprint
+from lethe.errors import InputError
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """A Gaussian mechanism."""
+
+    shift: float = 1.0
+
+    def __call__(self, inside: Booleans, seeds: Sequence[int]) -> list[float]:
+        return [float(self.shift * world + np.random.default_rng(seed).normal()) for world, seed in zip(inside, seeds, strict=True)]
+
+
+class Counted(Shifted):
+    """Counts trainings, and stops at one of them."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        super().__init__()
+        object.__setattr__(self, "done", [])
+        object.__setattr__(self, "stop", stop)
+
+    def __call__(self, inside: Booleans, seeds: Sequence[int]) -> list[float]:
+        for seed in seeds:
+            if len(self.done) == self.stop:  # type: ignore[attr-defined]
+                raise KeyboardInterrupt
+            self.done.append(seed)  # type: ignore[attr-defined]
+        return super().__call__(inside, seeds)
+
+
+def one(inside: bool, seed: int) -> float:
+    return float(inside) + seed / 2**64
+
+
+def other(inside: bool, seed: int) -> float:
+    return float(inside) - seed / 2**64
+
+
+def test_chunks_and_processes_change_nothing() -> None:
+    plain = play(Shifted(), runs=20, seed=3, chunk=1)
+    for chunk, workers in ((7, 1), (40, None), (5, 2)):
+        again = play(Shifted(), runs=20, seed=3, chunk=chunk, workers=workers)
+        assert (again.out_scores == plain.out_scores).all()
+        assert (again.in_scores == plain.in_scores).all()
+    assert not np.isin(play(Shifted(), runs=20, seed=4).out_scores, plain.out_scores).any()
+
+
+def test_worlds_have_seeds_of_their_own() -> None:
+    played = play(OneByOne(one), runs=50, seed=0)
+    assert (played.out_scores < 1).all()
+    assert (played.in_scores >= 1).all()
+    assert len({*played.out_scores, *(played.in_scores - 1)}) == 100
+
+
+def test_an_interrupted_game_goes_on_where_it_was(tmp_path: Path) -> None:
+    file, stopped = tmp_path / "scores.jsonl", Counted(stop=12)
+    with pytest.raises(KeyboardInterrupt):
+        play(stopped, runs=10, seed=1, chunk=4, score_file=file, game="g")
+    content = file.read_bytes()
+    file.write_bytes(content + b'{"trial": 12, "sc')  # what a kill leaves
+    rest = Counted()
+    resumed = play(rest, runs=10, seed=1, chunk=3, score_file=file, game="g")
+    assert len(rest.done) == 8  # type: ignore[attr-defined]
+    assert not set(rest.done) & set(stopped.done)  # type: ignore[attr-defined]
+    whole = play(Shifted(), runs=10, seed=1)
+    assert (resumed.out_scores == whole.out_scores).all()
+    assert (resumed.in_scores == whole.in_scores).all()
+    assert len(file.read_text().splitlines()) == 21
+    assert play(Counted(stop=0), runs=10, seed=1, score_file=file, game="g").in_scores.tolist() == whole.in_scores.tolist()
+
+
+@pytest.mark.parametrize("change", [{"seed": 2}, {"runs": 11}, {"trials": Shifted(shift=2.0)}])
+def test_another_game_s_scores_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    """More trainings after a look at the scores is another game as well."""
+    file, given = tmp_path / "scores.jsonl", {"trials": Shifted(), "runs": 10, "seed": 1}
+    play(**given, score_file=file)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="another game"):
+        play(**{**given, **change}, score_file=file)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no json",
+        "[1]",
+        json.dumps({"trial": 99, "score": 1.0}),
+        json.dumps({"trial": True, "score": 1.0}),
+        json.dumps({"trial": 1, "score": "1"}),
+        '{"trial": 1, "score": NaN}',
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "scores.jsonl"
+    play(Shifted(), runs=2, seed=1, score_file=file)
+    file.write_text(file.read_text() + line + "\n")
+    with pytest.raises(InputError, match="line 6"):
+        play(Shifted(), runs=2, seed=1, score_file=file)
+    file.write_text("something else\n")
+    with pytest.raises(InputError, match="no scores"):
+        play(Shifted(), runs=2, seed=1, score_file=file)
+
+
+def test_a_fingerprint_knows_data_settings_and_code() -> None:
+    assert fingerprint(Shifted()) == fingerprint(Shifted(shift=1.0))
+    assert fingerprint(OneByOne(one)) == fingerprint(OneByOne(one))
+    games = [Shifted(), Shifted(shift=2.0), OneByOne(one), OneByOne(other), np.zeros(3), np.ones(3)]
+    assert len({fingerprint(game) for game in games}) == len(games)
+
+
+def test_changed_code_is_another_game() -> None:
+    """Pickles name a function and do not hold it."""
+    before, code = fingerprint(OneByOne(one)), one.__code__
+    try:
+        one.__code__ = other.__code__
+        assert fingerprint(OneByOne(one)) != before
+    finally:
+        one.__code__ = code
+
+
+def test_changed_methods_are_another_game(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint(Shifted())
+    monkeypatch.setattr(Shifted, "__call__", lambda self, inside, seeds: [0.0])
+    assert fingerprint(Shifted()) != before
+
+
+def test_a_fingerprint_is_the_same_in_every_process() -> None:
+    """Sets of text are in another order in each."""
+    code = "from sets_of_text import chosen\nfrom lethe.audit.training.fingerprint import fingerprint\nprint(fingerprint(chosen))"
+    prints = set()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "sets_of_text.py").write_text("def chosen(word):\n    return word in {'a', 'b', 'c', 'd', 'e', 'f'}\n")
+        for seed in "123":
+            environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": folder}
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+            prints.add(done.stdout)
+    assert len(prints) == 1
+
+
+def test_what_has_no_fingerprint_can_be_named(tmp_path: Path) -> None:
+    game = OneByOne(lambda inside, seed: one(inside, seed))
+    with pytest.raises(InputError, match="pickled"):
+        play(game, runs=2, seed=0, score_file=tmp_path / "a.jsonl")
+    play(game, runs=2, seed=0, score_file=tmp_path / "b.jsonl", game="mine")
+
+
+@pytest.mark.parametrize(("score", "word"), [(float("nan"), "finite"), (float("inf"), "finite")])
+def test_a_failed_training_ends_the_game(score: float, word: str) -> None:
+    with pytest.raises(InputError, match=word):
+        play(OneByOne(lambda inside, seed: score), runs=2, seed=0)
+
+
+@pytest.mark.parametrize("change", [{"runs": 1}, {"runs": 2.0}, {"seed": -1}, {"chunk": 0}, {"seed": True}])
+def test_what_play_refuses(change: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        play(Shifted(), **{"runs": 3, "seed": 0, **change})  # type: ignore[arg-type]
+
+
+def test_a_wrong_number_of_scores_is_refused() -> None:
+    wrong: Callable[[Booleans, Sequence[int]], list[float]] = lambda inside, seeds: [0.0]  # noqa: E731
+    with pytest.raises(InputError, match="shape"):
+        play(wrong, runs=3, seed=0)

@@ -1,0 +1,139 @@
+"""Audits of fit and PrivacyEngine: what each adversary sees, shares in closed form, what is refused."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lethe
+
+pytest.importorskip("torch")
+pytest.importorskip("joblib")
+
+import torch
+from torch import nn
+
+from lethe.auditing import NetworkTraining, audit, claim_of
+from lethe.auditing.engine_loop import fit_by_engine
+from lethe.auditing.networks import IGNORED
+from lethe.errors import InputError
+
+DELTA = 1e-5
+
+
+def run_of(**changes: Any) -> lethe.Run:
+    fields: dict[str, Any] = {
+        "records": 6,
+        "batches": lethe.Cyclic(size=3),
+        "steps": 4,
+        "step_size": [0.5, 0.25, 0.5, 0.25],
+        "clip_norm": 0.5,
+        "noise_multiplier": 0.0,
+        "release": "all",
+        "neighbours": "zero_out",
+    }
+    return lethe.Run(**{**fields, **changes})
+
+
+def data_of(records: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    drawn = np.random.default_rng(0)
+    return drawn.normal(size=(records, 3)).astype(np.float32), drawn.integers(0, 2, records)
+
+
+def build() -> nn.Module:
+    return nn.Linear(3, 2)
+
+
+def training_of(**changes: Any) -> NetworkTraining:
+    return NetworkTraining(run=run_of(**changes), build=build)
+
+
+def test_without_noise_the_share_is_the_canary_s_own() -> None:
+    """Others without gradients: <clipped canary, itself> / C^2 is 1 where it takes part and is longer than C, else 0."""
+    training = training_of()
+    features, labels = data_of()
+    labels[:] = IGNORED
+    (canary,) = training.canaries("mislabelled", (features, np.zeros(6, dtype=int)), [4], seed=0)
+    labels[4] = canary.inside[-1]
+    train, scores = training.game("white_box", [canary])
+    watched = train((features, labels), 0)
+    assert watched.shares.shape == (4, 1)
+    assert np.allclose(watched.shares[:, 0], [0.0, 1.0, 0.0, 1.0], atol=1e-5)
+    assert scores(watched)[0] == pytest.approx(2.0, abs=1e-5)
+
+
+def test_only_the_steps_of_the_canary_s_batch_are_looked_at() -> None:
+    training = training_of(noise_multiplier=1.0)
+    canaries = training.canaries("mislabelled", data_of(), [0, 5], seed=0)
+    train, scores = training.game("white_box", canaries)
+    watched = train(data_of(), 3)
+    assert np.allclose(scores(watched), [watched.shares[[0, 2], 0].sum(), watched.shares[[1, 3], 1].sum()])
+
+
+@pytest.mark.parametrize("other", [None, fit_by_engine])
+def test_watching_changes_nothing(other: Any) -> None:
+    """The parameters are those of a training that nobody watches; the engine needs one step size."""
+    training = training_of(noise_multiplier=1.0, step_size=0.5)
+    if other is not None:
+        training = NetworkTraining(run=training.run, build=build, fit=other)
+    canaries = training.canaries("mislabelled", data_of(), [0], seed=0)
+    plain, watched = training(data_of(), 7), training.game("white_box", canaries)[0](data_of(), 7)
+    assert np.allclose(plain.displacement, watched.displacement, atol=1e-6)
+    assert plain.shares.size == 0
+
+
+def test_all_trainings_begin_alike_and_leave_the_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    first, second = training_of().built(), training_of().built()
+    assert all(bool((one == two).all()) for one, two in zip(first.parameters(), second.parameters(), strict=True))
+    assert bool((torch.random.get_rng_state() == before).all())
+
+
+@pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
+@pytest.mark.parametrize("threat", ["white_box", "final_model", "black_box"])
+def test_noise_that_is_missing_is_seen(neighbours: Any, threat: Any) -> None:
+    stated = run_of(neighbours=neighbours, noise_multiplier=8.0)
+    claim = claim_of(lethe.certify(stated, DELTA))
+    given: dict[str, Any] = {"delta": DELTA, "threat": threat, "runs": 40, "level": 1e-2}
+    found = audit(training_of(neighbours=neighbours, noise_multiplier=0.05), data_of(), claim=claim, **given)
+    assert found.verdict == "refuted"
+    assert audit(NetworkTraining(run=stated, build=build), data_of(), **given).verdict == "consistent"
+
+
+def test_one_run_of_a_network() -> None:
+    training = NetworkTraining(run=run_of(records=40, batches=lethe.Full(), noise_multiplier=0.3), build=build)
+    page = audit(training, data_of(40), delta=DELTA, game="one_run", threat="white_box", canaries=40)
+    assert page.audits[0].unit == "canary"
+    assert page.verdict == "consistent"
+
+
+def test_the_gradient_of_a_canary_is_clipped_and_its_difference_is_both() -> None:
+    training = training_of(neighbours="replace_one")
+    model = training.built()
+    (canary,) = training.canaries("mislabelled", data_of(), [2], seed=0)
+    apart = float(training.difference(model, canary).norm())
+    # Two classes: gradients of the two labels are opposite, and both are longer than C here.
+    assert apart == pytest.approx(2 * 0.5, rel=1e-6)
+    assert math.isfinite(apart)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"canary": "random_direction"}, "follow from a record"),
+        ({"canary": "least_moved"}, "follow from a record"),
+        ({"threat": "black_box_chosen_start"}, "what `build` makes"),
+    ],
+)
+def test_what_is_refused(change: dict[str, Any], word: str) -> None:
+    with pytest.raises(InputError, match=word):
+        audit(training_of(noise_multiplier=1.0), data_of(), **{"delta": DELTA, "runs": 4, **change})
+
+
+def test_a_loss_that_ignores_nothing_needs_replacement() -> None:
+    def squares(outputs: Any, targets: Any) -> Any:
+        return (outputs[:, 0] - targets.to(outputs.dtype)) ** 2
+
+    with pytest.raises(InputError, match="has a gradient"):
+        audit(NetworkTraining(run=run_of(noise_multiplier=1.0), build=build, loss=squares), data_of(), delta=DELTA, runs=4)

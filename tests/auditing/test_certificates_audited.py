@@ -1,0 +1,36 @@
+"""Audits of Lethe's own certificates: never above them, and above them as soon as there is far less noise than is certified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from certificate_games import GAMES, NETWORKS, Game, cnn
+
+DELTA = 0.05
+FAST = ("fit_linear, cyclic, a short step a pass", "ClippedMean", "CoordinateMedian", "ShuffledClippedMean")
+# Where the certificate covers much worse than this canary, a quarter of the noise does not show yet.
+TOO_LITTLE = {"fit_linear, ball": 0.1, "fit_linear, digits": 0.1, "fit_linear, digits, black box": 0.01}
+# Its closed form is conservative: no attack comes near.
+NEVER = "ShuffledClippedMean"
+LINES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in GAMES if name not in NETWORKS]
+
+
+def verdict(game: Game, runs: int) -> str:
+    (page,) = game.pages([DELTA], runs=runs)
+    return page.verdict
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_audits_stay_below_certificates_and_find_out_those_with_less_noise(name: str) -> None:
+    assert verdict(GAMES[name](1.0), 300) == "consistent"
+    if name != NEVER:
+        assert verdict(GAMES[name](TOO_LITTLE.get(name, 0.25)), 300) == "refuted"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threat", ["final_model", "white_box"])
+def test_so_do_those_of_a_network_with_secret_batches(threat: Any) -> None:
+    # More noise than in the table: 50 perfect guesses prove 1.7, and 1.02 is certified.
+    assert verdict(cnn(1.0, threat, 1.6), 50) == "consistent"
+    assert verdict(cnn(0.1, threat, 1.6), 50) == "refuted"
