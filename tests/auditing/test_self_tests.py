@@ -42,8 +42,9 @@ def test_faults_change_what_they_say_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", LINEAR)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_linear_trainers_are_told_apart(name: str, seed: int) -> None:
+    """How often in 60 times: benchmarks/self_test_power.py."""
     case = LINES[name]
     page, _ = case.played(runs=None, seed=seed, workers=1)
     assert page.failed == (case.broken is not None)
@@ -55,22 +56,6 @@ def test_networks_are_told_apart(name: str) -> None:
     case = LINES[name]
     page, _ = case.played(runs=None, seed=1, workers=1)
     assert page.failed == (case.broken is not None)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in LINEAR if LINES[name].broken is not None])
-def test_a_fault_is_caught_nineteen_times_in_twenty(name: str) -> None:
-    """All of 60 audits: were the chance below 0.95, that would happen less than once in 20."""
-    for seed in range(100, 160):
-        page, _ = LINES[name].played(runs=None, seed=seed, workers=1)
-        assert page.failed, seed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["noise without end", "fit_linear, as it is", "untrained model"])
-def test_what_is_sound_is_never_caught(name: str) -> None:
-    """40 audits at a level of 0.001: one would be caught in 4 of 100 such tests if bounds were as loose as that."""
-    assert not any(LINES[name].played(runs=None, seed=seed, workers=1)[0].failed for seed in range(200, 240))
 
 
 def test_ranks_are_declared_by_the_number_of_runs_alone() -> None:
