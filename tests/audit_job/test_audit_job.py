@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from audited_callables import EPSILON, described, place, written
+from joblib.externals.loky import get_reusable_executor
 
 import lethe
 from lethe.audit_job import AuditJob
@@ -195,5 +196,6 @@ def test_the_example_is_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.slow
 def test_two_processes_find_what_one_finds(folder: Path) -> None:
     del folder
+    get_reusable_executor().shutdown(wait=True)  # joblib's processes of an earlier test would not know the new folder of modules
     one, two = (AuditJob(**described(workers=workers)).execute().page for workers in (None, 2))
     assert one == two
