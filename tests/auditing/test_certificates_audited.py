@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from certificate_games import GAMES, NETWORKS, Game, cnn
 
@@ -29,8 +27,7 @@ def test_audits_stay_below_certificates_and_find_out_those_with_less_noise(name:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threat", ["final_model", "white_box"])
-def test_so_do_those_of_a_network_with_secret_batches(threat: Any) -> None:
+def test_so_do_those_of_a_network_with_secret_batches() -> None:
     # More noise than in the table: 50 perfect guesses prove 1.7, and 1.02 is certified.
-    assert verdict(cnn(1.0, threat, 1.6), 50) == "consistent"
-    assert verdict(cnn(0.1, threat, 1.6), 50) == "refuted"
+    assert verdict(cnn(1.0, "white_box", 1.6), 50) == "consistent"
+    assert verdict(cnn(0.1, "white_box", 1.6), 50) == "refuted"

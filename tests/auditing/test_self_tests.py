@@ -14,7 +14,8 @@ from lethe.documents import to_json
 
 LINES = {case.name: case for case in cases()}
 LINEAR = [name for name, case in LINES.items() if case.trainer == "fit_linear"]
-NETWORKS = [name for name, case in LINES.items() if case.trainer in ("fit", "PrivacyEngine")]
+# Of each trainer the sound line and some faults: all of them take the self-test's three minutes.
+NETWORKS = ["fit, as it is", "fit, clipping off", "fit, own divisor", "PrivacyEngine, as it is", "PrivacyEngine, noise divided by ten"]
 
 
 def test_every_trainer_is_broken_in_five_ways_and_once_in_none() -> None:
