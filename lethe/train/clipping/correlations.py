@@ -13,7 +13,7 @@ from torch.nn import functional
 from lethe.train.clipping.parts import scaled, silenced, squares_of
 from lethe.train.clipping.rounding import Cancelling
 from lethe.train.clipping.windows import Geometry, windows
-from lethe.train.clipping.workspace import borrowed
+from lethe.train.clipping.workspace import borrowed, scratch
 
 # Numbers that may be held besides the activations, at most: 2^25 float32 are 128 MiB.
 _HELD = 2**25
@@ -80,7 +80,7 @@ class Correlations(Cancelling):
             return self._norms_by_gram(self.uses[0])
         if self._keeps():
             inputs, gradients = self.uses[0]
-            self._kept = borrowed((len(inputs), gradients.shape[1], self.numbers // max(1, gradients.shape[1])), gradients)
+            self._kept = borrowed(self._shape(len(inputs)), gradients)
             if self._kept is not None:
                 self._form(self._kept, self.uses)
                 return squares_of(self._kept)
@@ -88,7 +88,7 @@ class Correlations(Cancelling):
 
     def _squares_in_turn(self) -> Tensor:
         size = max(1, _FRESH // max(1, self.numbers))
-        memory = self._empty(min(size, len(self.uses[0].inputs)), self.dtype)
+        memory = scratch(self._shape(min(size, len(self.uses[0].inputs))), self.uses[0].gradients)
         found = []
         for chunk in _chunks(self.uses, size):
             formed = memory[: len(chunk[0].inputs)]
@@ -140,36 +140,34 @@ class Correlations(Cancelling):
             self._sizes = [(squares_of(use.inputs).sqrt(), squares_of(use.gradients).sqrt()) for use in self.uses]
         return self._sizes
 
-    def exactly(self, rows: Tensor) -> Tensor:
-        """See Part."""
-        formed = self._empty(len(rows), torch.float64)
-        self._form(formed, [Correlated(use.inputs[rows].double(), use.gradients[rows].double()) for use in self.uses])
-        return self._ordered(formed)
+    def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
+        uses = [Correlated(use.inputs[rows].to(dtype), use.gradients[rows].to(dtype)) for use in self.uses]
+        shape = self._shape(len(rows))
+        formed = scratch(shape, uses[0].gradients) if brief else uses[0].gradients.new_empty(shape)
+        self._form(formed, uses)
+        return formed
 
     def _sum(self, weights: Tensor) -> Tensor:
         terms = [self._gradient(silenced(use.inputs, weights), scaled(use.gradients, weights), self.geometry.groups) for use in self.uses]
         return terms[0] if len(terms) == 1 else torch.stack(terms).sum(0)
 
-    def _together(self, weights: Tensor) -> Tensor:
-        total = super()._together(weights)
-        return total if self._kept is None else self._ordered(total).contiguous()
-
     def per_record(self) -> Tensor:
         """See Part."""
-        formed = self._empty(len(self.uses[0].inputs), self.dtype)
+        formed = self.uses[0].gradients.new_empty(self._shape(len(self.uses[0].inputs)))
         self._form(formed, self.uses)
         return self._ordered(formed)
 
-    def _empty(self, records: int, dtype: torch.dtype) -> Tensor:
-        gradients = self.uses[0].gradients
-        return gradients.new_empty(records, gradients.shape[1], self.numbers // max(1, gradients.shape[1]), dtype=dtype)
+    def _shape(self, records: int) -> tuple[int, int, int]:
+        """Of formed gradients of so many records."""
+        wide_out = self.uses[0].gradients.shape[1]
+        return records, wide_out, self.numbers // max(1, wide_out)
 
-    def _ordered(self, formed: Tensor) -> Tensor:
+    def _ordered(self, raw: Tensor) -> Tensor:
         """What was formed, shape (..., P, taps * channels), as the parameter has it."""
         kernel, channels = self.geometry.kernel, self.uses[0].inputs.shape[1] // self.geometry.groups
         if self.geometry.groups > 1:
-            return formed.unflatten(-1, (channels, *kernel))
-        return formed.unflatten(-1, (*kernel, channels)).movedim(-1, -1 - len(kernel))
+            return raw.unflatten(-1, (channels, *kernel))
+        return raw.unflatten(-1, (*kernel, channels)).movedim(-1, -1 - len(kernel))
 
     def _keeps(self) -> bool:
         inputs, gradients = self.uses[0]

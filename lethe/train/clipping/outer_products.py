@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lethe.train.clipping.parts import Rows, scaled, silenced, squares_of
 from lethe.train.clipping.rounding import Cancelling
-from lethe.train.clipping.workspace import borrowed
+from lethe.train.clipping.workspace import borrowed, scratch
 
 # Numbers that may be held besides the activations, at most, while norms are taken: 2^24 float32 are 64 MiB.
 _HELD = 2**24
@@ -81,7 +81,7 @@ class OuterProducts(Cancelling):
         if share > _GRAM_SHARE:
             self._formed_in_turn = True
             size = max(1, _FRESH // max(1, self.numbers))
-            formed = self.inputs.new_empty(min(size, len(self.inputs)), wide_out, wide_in)
+            formed = scratch((min(size, len(self.inputs)), wide_out, wide_in), self.inputs)
             pairs = zip(self.inputs.split(size), self.gradients.split(size), strict=True)
             return torch.cat([squares_of(torch.bmm(g.mT, x, out=formed[: len(x)])) for x, g in pairs])
         # Copies in float64 of a chunk count twice.
@@ -113,9 +113,10 @@ class OuterProducts(Cancelling):
             self._sizes = x, g
         return self._sizes
 
-    def exactly(self, rows: Tensor) -> Tensor:
-        """See Part."""
-        return torch.bmm(self.gradients[rows].double().mT, self.inputs[rows].double())
+    def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
+        inputs, gradients = self.inputs[rows].to(dtype), self.gradients[rows].to(dtype)
+        memory = scratch((len(rows), gradients.shape[2], inputs.shape[2]), gradients) if brief else None
+        return torch.bmm(gradients.mT, inputs, out=memory)
 
     def _chunks(self, held: int) -> Iterator[tuple[Tensor, Tensor]]:
         size = max(1, _HELD // max(1, held))

@@ -86,9 +86,9 @@ class Part(ABC):
         r"""$L_i \ge \|G_i\|$, the lengths of the terms that $G_i$ is summed of, shape (B,), float64: rounding is some eps times $L_i$."""
         return self.squared_norms().double().clamp(min=0).sqrt()
 
-    def exactly(self, rows: Tensor) -> Tensor:
-        """G_i of some records, summed in float64, shape (len(rows), *shape)."""
-        return self.per_record()[rows].double()
+    def formed(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """G_i of some records, summed in an arithmetic, shape (len(rows), *shape)."""
+        return self.per_record()[rows].to(dtype)
 
 
 class Rows(Part):
@@ -143,9 +143,9 @@ class Stacked(Part):
         """See Part."""
         return torch.stack([part.lengths() for part in self.parts]).square().sum(0).sqrt()
 
-    def exactly(self, rows: Tensor) -> Tensor:
+    def formed(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """See Part."""
-        return torch.cat([part.exactly(rows) for part in self.parts], dim=1)
+        return torch.cat([part.formed(rows, dtype) for part in self.parts], dim=1)
 
     def per_record(self) -> Tensor:
         """See Part."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +26,10 @@ _SHARE_PROVED = 1e-2
 # The same where the formed tensor that is measured is the one that is added, so that only its agreement between batches is at stake.
 _SHARE_FORMED = 1e-3
 
+# Where rounding may add more than this share, a record is formed by itself and held to the norm that was measured: the slack for it would
+# shrink the record by as much.
+_SHARE_SHRUNK = 4e-6
+
 # Larger factors than these go with others so small that products with weights would vanish or lose digits.
 _ROOM = {torch.float32: 1e15, torch.float64: 1e100}
 
@@ -32,8 +37,8 @@ _ROOM = {torch.float32: 1e15, torch.float64: 1e100}
 # measured (384 terms), and half of what is here is in the allowance that all norms get, which such parts have no other use for.
 _COHERENT = 32
 
-# Numbers in float64 that may be held for such records at a time: 2^23 are 64 MiB.
-_HELD = 2**23
+# Numbers that may be held for such records at a time: of those in float64, 2^23 are 64 MiB; of the others, 2^22 float32 are 16 MiB.
+_HELD, _REUSED = 2**23, 2**22
 
 _WITHIN: ContextVar[bool] = ContextVar("lethe_full_precision", default=False)
 
@@ -89,6 +94,19 @@ def uncertain(lengths: Tensor, sums: Tensor) -> Tensor:
     return lost(lengths, torch.float64) > _SHARE * squares_of(sums).sqrt()
 
 
+class _Measured(NamedTuple):
+    """What is known of the records once they are measured."""
+
+    squares: Tensor
+    """Squared norms, float64, shape (B,)."""
+    slack: Tensor
+    """See Part, shape (B,)."""
+    exact: Tensor
+    """The records that are summed by themselves in float64."""
+    held: Tensor
+    """Those that are formed by themselves and held to the norm that was measured."""
+
+
 class Cancelling(Part):
     r"""A part $G_i = \sum_t a_{it}$ that is measured from one record's terms, and summed from those of all records in one product.
 
@@ -96,13 +114,14 @@ class Cancelling(Part):
     expected to be more than 1e-4 of the norm, or could be more than 1e-2, is taken out of the product: its $G_i$ is formed in float64,
     measured, and added as it was measured. Where float64 leaves as much in doubt, $G_i$ counts as 0.
 
-    For the others, `slack` says what the product may add.
+    For the others, `slack` says what the product may add. A record that this would shrink by more than 4e-6 of its norm is taken out as
+    well: its $G_i$ is formed, and made shorter if it came out longer than it was measured.
     """
 
     numbers: int
     """How many numbers the parameter has."""
 
-    _known: tuple[Tensor, Tensor, Tensor] | None = None
+    _known: _Measured | None = None
     _kept: Tensor | None = None
 
     @abstractmethod
@@ -112,6 +131,21 @@ class Cancelling(Part):
     @abstractmethod
     def _sum(self, weights: Tensor) -> Tensor:
         """The weighted sum, correct but for rounding."""
+
+    @abstractmethod
+    def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
+        """G_i of some records, summed in an arithmetic, shape (len(rows), ...), in the order that is cheap.
+
+        If `brief`, the memory may be used again by the next call.
+        """
+
+    def _ordered(self, raw: Tensor) -> Tensor:
+        """What `_raw` gives, or a sum of it, in the parameter's order."""
+        return raw
+
+    def formed(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """See Part."""
+        return self._ordered(self._raw(rows, dtype))
 
     def _rough_lengths(self) -> Tensor:
         """An upper bound of `lengths`, where it is cheaper."""
@@ -132,14 +166,13 @@ class Cancelling(Part):
         """The size of each record's largest factor, which must leave room for the smallest, shape (B,); None: no factors."""
         return None
 
-    def _measured(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Squared norms and slack, float64, and the records that are summed by themselves."""
+    def _measured(self) -> _Measured:
         if self._known is None:
             with torch.no_grad(), full_precision():
                 self._known = self._measure()
         return self._known
 
-    def _measure(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _measure(self) -> _Measured:
         squares = self._squares().double().clamp(min=0)
         norms = squares.sqrt()
         lengths = self.lengths() if self._kept is None else self._rough_lengths()
@@ -153,10 +186,11 @@ class Cancelling(Part):
         rows = doubtful.nonzero()[:, 0]
         if len(rows):
             lengths = self.lengths()
-            slack[rows] = 0
-            for chunk in rows.split(self._at_once()):
+            for chunk in rows.split(self._at_once(_HELD)):
                 squares[chunk] = squares_of(self._alone(chunk, lengths))
-        return squares, slack.nan_to_num(nan=0.0, posinf=0.0), rows
+        held = ((slack > _SHARE_SHRUNK * norms) & ~doubtful).nonzero()[:, 0]
+        slack = slack.index_fill(0, torch.cat([rows, held]), 0).nan_to_num(nan=0.0, posinf=0.0)
+        return _Measured(squares, slack, rows, held)
 
     def _between(self, lengths: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
         """How far the added may lie from the measured, and how far it is expected to.
@@ -170,36 +204,51 @@ class Cancelling(Part):
         slack = proved * epsilon * lengths
         return slack, torch.minimum(expected, slack)
 
-    def _at_once(self) -> int:
-        return max(1, _HELD // max(1, self.numbers))
+    def _at_once(self, numbers: int) -> int:
+        return max(1, numbers // max(1, self.numbers))
 
     def _alone(self, rows: Tensor, lengths: Tensor) -> Tensor:
-        formed = self.exactly(rows)
+        formed = self._raw(rows, torch.float64)
         return formed.masked_fill_(uncertain(lengths[rows], formed).view(-1, *[1] * (formed.dim() - 1)), 0)
 
     def squared_norms(self) -> Tensor:
         """See Part."""
-        return self._measured()[0].clone()
+        return self._measured().squares.clone()
 
     def slack(self) -> Tensor:
         """See Part."""
-        return self._measured()[1]
+        return self._measured().slack
 
     def _together(self, weights: Tensor) -> Tensor:
         if self._kept is None:
             return self._sum(weights)
-        return torch.tensordot(weights.to(self._kept.dtype), silenced(self._kept, weights), dims=1)
+        return self._ordered(torch.tensordot(weights.to(self._kept.dtype), silenced(self._kept, weights), dims=1)).contiguous()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """See Part."""
-        rows = self._measured()[2]
+        found = self._measured()
+        by_themselves = torch.cat([found.exact, found.held])
         with full_precision():
-            if not len(rows):
+            if not len(by_themselves):
                 return self._together(weights)
-            total = self._together(weights.index_fill(0, rows, 0))
+            raw = None
+            for chosen, formed in chain(self._exact(found, weights), self._held(found, weights)):
+                added = torch.tensordot(chosen.to(formed.dtype), silenced(formed, chosen), dims=1).to(self.dtype)
+                raw = added if raw is None else raw.add_(added)
+            assert raw is not None
+            total = self._ordered(raw).contiguous()
+            # A product of all records for none of them would be for nothing.
+            return total.add_(self._together(weights.index_fill(0, by_themselves, 0))) if len(by_themselves) < len(weights) else total
+
+    def _exact(self, found: _Measured, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        if len(found.exact):
             lengths = self.lengths()
-            for chunk in rows.split(self._at_once()):
-                chosen = weights[chunk].double()
-                formed = silenced(self._alone(chunk, lengths), chosen)
-                total = total + torch.tensordot(chosen, formed, dims=1).to(total.dtype).view(total.shape)
-            return total
+            for rows in found.exact.split(self._at_once(_HELD)):
+                yield weights[rows], self._alone(rows, lengths)
+
+    def _held(self, found: _Measured, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        # An empty tensor would be split in one piece of none.
+        for rows in found.held.split(self._at_once(_REUSED)) if len(found.held) else ():
+            formed = self._raw(rows, self.dtype, brief=True)
+            shortened = (found.squares[rows] / squares_of(formed)).sqrt().clamp(max=1).nan_to_num(nan=0.0)
+            yield weights[rows] * shortened, formed

@@ -59,20 +59,17 @@ class Shared(Cancelling):
         if len(own) * self.numbers <= _HELD:
             self._kept = self.per_record()
             return squares_of(self._kept) if len(own) else own
-        rows = torch.arange(len(own), device=own.device).split(self._at_once())
-        return torch.cat([squares_of(self.exactly(chunk)) for chunk in rows])
+        rows = torch.arange(len(own), device=own.device).split(self._at_once(_HELD // 2))  # in float64
+        return torch.cat([squares_of(self.formed(chunk, torch.float64)) for chunk in rows])
 
     def lengths(self) -> Tensor:
         """See Part."""
         return torch.stack([part.lengths() for part in self.parts]).sum(0)
 
-    def slack(self) -> Tensor:
-        """See Part."""
-        between = super().slack()
-        if self._kept is not None:
-            return between
+    def _between(self, lengths: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+        between, expected = super()._between(lengths, norms)
         own = [slack for part in self.parts if (slack := part.slack()) is not None]
-        return torch.stack([between, *own]).sum(0)
+        return torch.stack([between, *own]).sum(0), expected
 
     def _roundings(self) -> float | None:
         """See Cancelling."""
@@ -82,9 +79,8 @@ class Shared(Cancelling):
         sizes = [size for part in self.parts if isinstance(part, Cancelling) and (size := part._largest()) is not None]
         return torch.stack(sizes).amax(0) if sizes else None
 
-    def exactly(self, rows: Tensor) -> Tensor:
-        """See Part."""
-        return torch.stack([part.exactly(rows) for part in self.parts]).sum(0)
+    def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
+        return torch.stack([part.formed(rows, dtype) for part in self.parts]).sum(0)
 
     def _sum(self, weights: Tensor) -> Tensor:
         return torch.stack([part.weighted_sum(weights) for part in self.parts]).sum(0)

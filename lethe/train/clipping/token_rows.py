@@ -60,13 +60,13 @@ class TokenRows(Part):
         rows = self._rows()
         return rows.lengths.new_zeros(self.batch).index_add_(0, rows.records, rows.lengths.square()).sqrt()
 
-    def exactly(self, rows: Tensor) -> Tensor:
+    def formed(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """See Part."""
         places = torch.full((self.batch,), -1, device=rows.device).index_put_((rows,), torch.arange(len(rows), device=rows.device))
         here = places[self.records]
         inside = here >= 0
-        formed = self.gradients.new_zeros(len(rows) * self.table, self.gradients.shape[1], dtype=torch.float64)
-        formed.index_add_(0, here[inside] * self.table + self.tokens[inside], self.gradients[inside].double())
+        formed = self.gradients.new_zeros(len(rows) * self.table, self.gradients.shape[1], dtype=dtype)
+        formed.index_add_(0, here[inside] * self.table + self.tokens[inside], self.gradients[inside].to(dtype))
         return formed.view(len(rows), self.table, formed.shape[1])
 
     def _rows(self) -> _Rows:

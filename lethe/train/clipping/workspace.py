@@ -28,6 +28,7 @@ class Workspace:
         self._lent: list[Tensor] = []
         self._given: list[Tensor] = []
         self._numbers = 0
+        self._scratch: Tensor | None = None
 
     @contextmanager
     def open(self) -> Generator[None]:
@@ -53,6 +54,15 @@ class Workspace:
         self._given.append(given)
         return given
 
+    def scratch(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        """See `scratch`."""
+        if like.device.type != "cpu":
+            return like.new_empty(shape)
+        needed = prod(shape) * like.dtype.itemsize
+        if self._scratch is None or len(self._scratch) < needed:
+            self._scratch = torch.empty(needed, dtype=torch.uint8)
+        return self._scratch[:needed].view(like.dtype).view(*shape)
+
     def _found(self, numbers: int, dtype: torch.dtype) -> Tensor:
         needed = numbers * dtype.itemsize
         places = [place for place, kept in enumerate(self._kept) if len(kept) >= needed]
@@ -69,3 +79,9 @@ def borrowed(shape: Sequence[int], like: Tensor) -> Tensor | None:
     """A tensor of the type and on the device of another, holding anything; None if the open workspace has lent all it may."""
     workspace = _OPEN.get()
     return like.new_empty(shape) if workspace is None else workspace.lend(shape, like)
+
+
+def scratch(shape: Sequence[int], like: Tensor) -> Tensor:
+    """A tensor of the type and on the device of another, holding anything, until the next one is asked for: all are the same memory."""
+    workspace = _OPEN.get()
+    return like.new_empty(shape) if workspace is None else workspace.scratch(shape, like)
