@@ -117,5 +117,5 @@ def linear_loss(loss: Loss) -> LinearLoss:
     raise InputError(
         f"loss.kind: got {loss.kind}; fit_linear trains softmax_regression, logistic_regression and least_squares.",
         source="loss",
-        remedy="choose one of the three with a feature_norm; general PyTorch models come with a later version.",
+        remedy="choose one of the three with a feature_norm, or train the model itself with lethe.train.fit.",
     )
