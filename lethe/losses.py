@@ -4,7 +4,8 @@ Curvature: gradient differences satisfy $\nabla f(x) - \nabla f(y) = H(x-y)$ wit
 $m$ = weak_convexity (negative when f is strongly convex), $M$ = smoothness.
 
 The regression kinds derive these facts from the norm of the features. They are as true as the bound on the norm:
-`evidence="enforced"` says the data pipeline projects every feature vector (as `lethe.train` does), "declared" that someone says so.
+`evidence="enforced"` says the data pipeline projects every feature vector (as `lethe.train` and `lethe.estimators` do), "declared" that
+someone says so.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ Evidence = Literal["declared", "enforced"]
 
 # One rounding up after a product and a square root: the derived constants stay upper bounds.
 _UP = 1 + 2**-51
+# Between these squares and products neither vanish nor overflow.
+_SMALLEST, _LARGEST = 1e-100, 1e100
 
 
 class Loss(Noun):
@@ -31,7 +34,7 @@ class Loss(Noun):
         evidence: who vouches for the fields, "declared" (the user) or "enforced" (the code that trains).
     """
 
-    enforceable: ClassVar[bool] = False  # lethe.train can make the facts true by projecting features
+    enforceable: ClassVar[bool] = False  # the code that trains can make the facts true by projecting features
     scalar: ClassVar[bool] = False  # f(x) = l(<u, x>) with a scalar l: clipping then keeps the curvature
     summary: ClassVar[str]
     kind: ClassVar[str]
@@ -168,6 +171,7 @@ class _Regression(Loss):
 
     @model_validator(mode="after")
     def _not_below_what_follows(self) -> _Regression:
+        _require_in_range("feature_norm", self.feature_norm)
         derived = self.derived_gradient_bound
         if derived is not None and self.gradient_bound is not None and self.gradient_bound < derived:
             raise InputError(
@@ -236,6 +240,119 @@ class LeastSquares(_Regression):
         return math.sqrt(self.squared_feature_norm) * self.residual_bound * _UP
 
 
+class TruncatedLogisticRegression(_Regression):
+    r"""Logistic regression whose slope is cut: $\varphi_c(y\langle u, x\rangle)$, $\varphi_c'(m) = -\min(1/(1+e^m), c)$.
+
+    $\|\nabla f\| \le cR$, $M \le R^2/4$, convex: the lemma is in `lethe.mechanisms.truncated_losses`.
+
+    Args:
+        cut: c in (0, 1].
+    """
+
+    scalar: ClassVar[bool] = True
+    summary: ClassVar[str] = "logistic regression, slope cut"
+    kind: ClassVar[str] = "truncated_logistic_regression"
+    cut: float = Field(gt=0, le=1)
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(0, R^2/4)."""
+        return 0.0, self.squared_feature_norm / 4
+
+    @property
+    def derived_gradient_bound(self) -> float:
+        """c R."""
+        return math.sqrt(self.squared_feature_norm) * self.cut * _UP
+
+
+class TruncatedSoftmaxRegression(_Regression):
+    r"""$\varphi_c$ of the margin $s_y - \log\sum_{j\ne y}e^{s_j}$, $s = X^\top u$: softmax regression whose slope is cut.
+
+    $\|\nabla f\| \le \sqrt2\,cR$, $M \le R^2/2$, convex: the lemma is in `lethe.mechanisms.truncated_losses`.
+
+    Args:
+        cut: c in (0, 1].
+    """
+
+    summary: ClassVar[str] = "softmax regression, slope cut"
+    kind: ClassVar[str] = "truncated_softmax_regression"
+    cut: float = Field(gt=0, le=1)
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(0, R^2/2)."""
+        return 0.0, self.squared_feature_norm / 2
+
+    @property
+    def derived_gradient_bound(self) -> float:
+        """sqrt(2) c R."""
+        return math.sqrt(2 * self.squared_feature_norm) * self.cut * _UP
+
+
+class SmoothedHinge(_Regression):
+    r"""$\max(0, 1 - y\langle u, x\rangle)$, its corner a parabola within $\pm h$: $\|\nabla f\| \le R$, $M \le R^2/(2h)$, convex.
+
+    Args:
+        width: h > 0, in margins.
+    """
+
+    scalar: ClassVar[bool] = True
+    summary: ClassVar[str] = "hinge, corner rounded"
+    kind: ClassVar[str] = "smoothed_hinge"
+    width: float = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _of_a_width(self) -> SmoothedHinge:
+        _require_in_range("width", self.width)
+        return self
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(0, R^2/(2h))."""
+        return 0.0, self.squared_feature_norm / (2 * self.width) * _UP
+
+    @property
+    def derived_gradient_bound(self) -> float:
+        """R."""
+        return math.sqrt(self.squared_feature_norm) * _UP
+
+
+class OneVersusRestHinge(_Regression):
+    r"""The sum of K such hinges, one class against the others: $\|\nabla f\| \le \sqrt K R$, $M \le R^2/(2h)$, convex.
+
+    Each has weights of its own, so curvatures do not add up.
+
+    Args:
+        classes: K from 2 to 10000.
+        width: h > 0, in margins.
+    """
+
+    summary: ClassVar[str] = "one-versus-rest hinges, corners rounded"
+    kind: ClassVar[str] = "one_versus_rest_hinge"
+    classes: int = Field(ge=2, le=10_000)
+    width: float = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _of_a_width(self) -> OneVersusRestHinge:
+        _require_in_range("width", self.width)
+        return self
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(0, R^2/(2h))."""
+        return 0.0, self.squared_feature_norm / (2 * self.width) * _UP
+
+    @property
+    def derived_gradient_bound(self) -> float:
+        """sqrt(K) R."""
+        return math.sqrt(self.classes * self.squared_feature_norm) * _UP
+
+
+def _require_in_range(name: str, value: float) -> None:
+    if not _SMALLEST <= value <= _LARGEST:
+        raise InputError(f"{name}: got {value:g}; it needs a number from {_SMALLEST:g} to {_LARGEST:g}.")
+
+
 LOSSES: dict[str, type[Loss]] = {
     "unknown": UnknownLoss,
     "smooth": SmoothLoss,
@@ -247,6 +364,10 @@ LOSSES: dict[str, type[Loss]] = {
     "logistic_regression": LogisticRegression,
     "softmax_regression": SoftmaxRegression,
     "least_squares": LeastSquares,
+    "truncated_logistic_regression": TruncatedLogisticRegression,
+    "truncated_softmax_regression": TruncatedSoftmaxRegression,
+    "smoothed_hinge": SmoothedHinge,
+    "one_versus_rest_hinge": OneVersusRestHinge,
 }
 
 

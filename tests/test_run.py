@@ -90,6 +90,29 @@ def test_derived_constants_of_the_regressions() -> None:
     assert (logistic.known_gradient_bound, *logistic.curvature) == pytest.approx((3, 0, 9 / 4))
     squares = lethe.LeastSquares(feature_norm=3.0, residual_bound=2.0)
     assert (squares.known_gradient_bound, *squares.curvature) == pytest.approx((6, 0, 9))
+    # The cut c is a factor of the gradient; of one-versus-rest hinges the gradients add up and the curvatures do not.
+    cut = lethe.Run(**{**make_run().to_document(), "loss": {"kind": "truncated_softmax_regression", "feature_norm": 3.0, "cut": 0.5}}).loss
+    assert (cut.known_gradient_bound, *cut.curvature) == pytest.approx((math.sqrt(4.5), 0, 4.5))
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ({"kind": "logistic_regression", "feature_norm": 1e200}, "feature_norm: got 1e.200; it needs a number from 1e-100"),
+        ({"kind": "softmax_regression", "feature_norm": 1e-200}, "feature_norm"),
+        ({"kind": "smoothed_hinge", "feature_norm": 1.0, "width": 1e-320}, "width"),
+        ({"kind": "smoothed_hinge", "feature_norm": 1.0, "width": True}, "width"),
+        ({"kind": "one_versus_rest_hinge", "feature_norm": 1.0, "width": 0.5, "classes": 1}, "classes"),
+        ({"kind": "one_versus_rest_hinge", "feature_norm": 1.0, "width": 0.5, "classes": 10**400}, "classes"),
+        ({"kind": "truncated_logistic_regression", "feature_norm": 1.0, "cut": 1.5}, "cut"),
+        ({"kind": "truncated_softmax_regression", "feature_norm": 1.0, "cut": 0.0}, "cut"),
+        ({"kind": "truncated_softmax_regression", "feature_norm": 1.0, "cut": math.nan}, "cut"),
+        ({"kind": "truncated_softmax_regression", "feature_norm": 1.0}, "cut: missing"),
+    ],
+)
+def test_facts_of_which_no_bound_follows_are_refused(loss: dict[str, Any], message: str) -> None:
+    with pytest.raises(lethe.InputError, match=message):
+        make_run(loss=loss)
 
 
 def test_regularisers_know_their_curvature_and_diameter() -> None:

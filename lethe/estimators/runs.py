@@ -15,23 +15,17 @@ from lethe.estimators.descent import carry_out
 from lethe.estimators.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.estimators.mechanism import Draws, Outcome, Plan
 from lethe.estimators.records import Records
+from lethe.estimators.run_losses import run_loss
 from lethe.estimators.run_shapes import RunShape, best_shape
-from lethe.losses import ConvexLoss, GeneralisedLinearLoss, LeastSquares, LogisticRegression, Loss, SoftmaxRegression
 from lethe.mechanisms.base import Statement
-from lethe.mechanisms.linear_losses import Huber, Logistic, Softmax
 from lethe.plan import plan
 from lethe.regularisers import L1, ElasticNet, Regulariser, Ridge
 from lethe.run import Run
 
-# What this package makes true of its own runs.
+# What this package makes true of its own runs; the rest a Run says by itself.
 ENFORCED = {
     "release": "only the last iterate leaves fit: no average, no checkpoint, no optimiser state is kept",
     "secrecy": "drawn from fresh entropy inside fit, neither kept nor shown",
-}
-# For losses that a Run knows by their facts only.
-_ENFORCED_FACTS = {
-    "gradient bound": "rows have a bounded norm and the loss a bounded slope, both by the code",
-    "curvature": "rows have a bounded norm and the loss a bounded curvature, both by the code",
 }
 
 
@@ -88,7 +82,7 @@ class RunMechanism:
             passes=shape.passes,
             step_size=shape.step_size,
             noise_at="pass_ends" if self.schedule == "pass_ends" else "every_step",
-            loss=_loss(facts),
+            loss=run_loss(facts.loss, facts.norm),
             regulariser=_regulariser(facts),
             release="last",
             neighbours=facts.neighbours,
@@ -125,25 +119,13 @@ def _with_noise(run: Run, budget: Budget, schedule: NoiseShape) -> Run:
 @lru_cache(maxsize=16)
 def certified(run: Run, delta: float) -> Certificate:
     """The certificate of a run that this package carried out."""
-    enforced = ENFORCED if run.loss.enforceable else ENFORCED | _ENFORCED_FACTS
-    return certify(run, delta).enforced(enforced)
+    return certify(run, delta).enforced(ENFORCED)
 
 
 def _batches(design: BatchDesign, size: int) -> Batches:
     if design == "full":
         return Full()
     return {"cyclic": Cyclic, "shuffled_once": ShuffledOnce, "poisson": Poisson}[design](size=size)
-
-
-def _loss(facts: PublicFacts) -> Loss:
-    if isinstance(facts.loss, Logistic):
-        return LogisticRegression(feature_norm=facts.norm, evidence="enforced")
-    if isinstance(facts.loss, Softmax):
-        return SoftmaxRegression(feature_norm=facts.norm, evidence="enforced")
-    if isinstance(facts.loss, Huber):
-        return LeastSquares(feature_norm=facts.norm, residual_bound=facts.loss.residual_bound, evidence="enforced")
-    known = ConvexLoss if facts.loss.outputs > 1 else GeneralisedLinearLoss
-    return known(smoothness=facts.smoothness, gradient_bound=facts.gradient_bound)
 
 
 def _regulariser(facts: PublicFacts) -> Regulariser | None:

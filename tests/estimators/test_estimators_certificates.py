@@ -62,8 +62,8 @@ def test_a_regression_run_names_its_loss_where_nothing_is_cut() -> None:
 
 def test_softmax_run_certifies_what_was_recorded() -> None:
     model = SoftmaxRegression(feature_norm=4.0, mechanism="pass_ends", passes=3).fit(*three_blobs())
-    # Of a few hundred records at epsilon = 1 the slopes are cut, and such a loss a Run knows by its bounds only.
-    assert model.run_.loss.kind == "convex"
+    # Of a few hundred records at epsilon = 1 the slopes are cut.
+    assert (model.run_.loss.kind, model.run_.loss.evidence) == ("truncated_softmax_regression", "enforced")
     assert all(finding.evidence != "declared" for finding in model.certificate_.findings)
     assert certify(model.run_, model.delta_).epsilon == model.epsilon_
     assert (model.n_iter_, model.run_.passes) == (3, 3)

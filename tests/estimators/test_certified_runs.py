@@ -1,0 +1,156 @@
+"""`certify(model.run_)` proves of the run alone what the estimator claims, and takes nobody's word for what the loss is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from private_cases import three_blobs, two_blobs
+
+from lethe.certify import certify, recheck
+from lethe.errors import InputError
+from lethe.estimators import (
+    ElasticNet,
+    HeavyTailedLinearRegression,
+    HuberRegressor,
+    Lasso,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PrivateMean,
+    Ridge,
+    SoftmaxRegression,
+)
+from lethe.estimators.run_losses import run_loss
+from lethe.estimators.runs import RUNS
+from lethe.mechanisms.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.mechanisms.one_versus_rest import OneVersusRest
+from lethe.mechanisms.truncated_losses import TruncatedLogistic, TruncatedSoftmax
+
+# What happens after the last step, or beside the run, no run can know: its own code says so in the certificate.
+AFTERWARDS = {"release", "secrecy"}
+NAMES = [pytest.param(run.name, marks=[pytest.mark.slow] if run.name == "poisson" else []) for run in RUNS]
+BINARY, TERNARY = two_blobs(120), three_blobs(120)
+VALUES = BINARY[0], BINARY[0] @ np.array([0.5, -0.2, 0.1])
+CLASSIFIERS: dict[str, tuple[type[Any], Any]] = {
+    "logistic": (LogisticRegression, BINARY),
+    "multinomial": (LogisticRegression, TERNARY),
+    "softmax of two": (SoftmaxRegression, BINARY),
+    "hinge": (LinearSVC, BINARY),
+    "hinges": (LinearSVC, TERNARY),
+}
+REGRESSORS: dict[str, tuple[type[Any], Any]] = {
+    "least squares": (LinearRegression, VALUES),
+    "ridge": (Ridge, VALUES),
+    "lasso": (Lasso, VALUES),
+    "elastic net": (ElasticNet, VALUES),
+    "Huber": (HuberRegressor, VALUES),
+}
+LOSSES: list[LinearLoss] = [
+    Logistic(),
+    Softmax(2),
+    Softmax(4),
+    TruncatedLogistic(0.3),
+    TruncatedLogistic(0.9),
+    TruncatedSoftmax(3, 0.4),
+    TruncatedSoftmax(2, 0.8),
+    SmoothedHinge(width=0.2),
+    OneVersusRest(3, width=0.7),
+    Huber(residual_bound=0.6),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", [*CLASSIFIERS, *REGRESSORS])
+def test_the_run_alone_proves_what_the_model_claims(kind: str, name: str) -> None:
+    model, data = (CLASSIFIERS | REGRESSORS)[kind]
+    bound = {"target_bound": 4.0} if kind in REGRESSORS else {}
+    fitted = model(feature_norm=4.0, mechanism=name, epsilon=2.0, delta=1e-4, passes=2, **bound).fit(*data)
+    assert fitted.mechanism_ == name
+    alone = certify(fitted.run_, 1e-4)
+    assert alone.epsilon == fitted.epsilon_ == fitted.certificate_.epsilon
+    assert {finding.name for finding in alone.findings if finding.evidence == "declared"} <= AFTERWARDS
+    assert all(finding.evidence != "declared" for finding in fitted.certificate_.findings)
+    recheck(fitted.certificate_)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_the_facts_of_the_noun_are_those_of_the_loss_and_no_smaller_ones_would_do(loss: LinearLoss) -> None:
+    """Gradients and curvatures in the weights, by differences of values: below the bounds everywhere, and near them somewhere."""
+    rng, norm, step = np.random.default_rng(0), 1.7, 1e-4
+    noun = run_loss(loss, norm)
+    assert noun.evidence == "enforced"
+    assert noun.scalar == (loss.outputs == 1)
+    outputs, count = loss.outputs, 400
+    rows = rng.standard_normal((count, 2))
+    rows *= norm / np.linalg.norm(rows, axis=1, keepdims=True)
+    targets = rng.integers(max(outputs, 2), size=count).astype(float)
+    # Small scores, large ones, and those where the classes are level or all are wrong.
+    weights = rng.choice([0.0, 0.3, 2.0, 20.0], size=(count, 1, 1)) * rng.standard_normal((count, 2, outputs))
+    wrong = np.where(np.arange(outputs)[None, :] == targets[:, None], -1.0, 1.0) if outputs > 1 else 1.0 - 2.0 * targets[:, None]
+    level = rng.choice([0.0, 1.0, 6.0], size=(count, 1)) * wrong
+    weights += rng.integers(2, size=(count, 1, 1)) * rows[:, :, None] * level[:, None, :] / norm**2
+
+    def value(at: np.ndarray) -> np.ndarray:
+        return loss.values(np.einsum("nd,ndk->nk", rows, at), targets)
+
+    entries = 2 * outputs
+    unit = step * np.eye(entries).reshape(entries, 2, outputs)
+    gradients = np.stack([(value(weights + way) - value(weights - way)) / (2.0 * step) for way in unit], axis=1)
+    bends = np.stack(
+        [
+            np.stack(
+                [
+                    (value(weights + a + b) - value(weights + a - b) - value(weights - a + b) + value(weights - a - b)) / (4.0 * step**2)
+                    for b in unit
+                ],
+                axis=1,
+            )
+            for a in unit
+        ],
+        axis=1,
+    )
+    eigenvalues = np.linalg.eigvalsh((bends + bends.transpose(0, 2, 1)) / 2.0)
+    bound, (weak, smooth) = noun.known_gradient_bound, noun.curvature or (np.inf, np.inf)
+    assert bound is not None
+    lengths = np.linalg.norm(gradients, axis=1)
+    noise = 1e-5 * max(1.0, smooth)  # of second differences
+    assert weak == 0.0
+    assert eigenvalues.min() >= -noise
+    # Cut below a half, a loss is a little less curved than the lemma has it.
+    assert (0.9 if getattr(loss, "cut", 1.0) >= 0.5 else 0.7) * smooth <= eigenvalues.max() <= smooth + noise
+    assert 0.9 * bound <= lengths.max() <= bound * (1.0 + 1e-6)
+
+
+def test_a_loss_without_a_noun_is_refused() -> None:
+    class Odd(LinearLoss):
+        name = "odd"
+        slope_bound = curvature_bound = 1.0
+        check_targets = values = slopes = curvatures = None
+
+    with pytest.raises(InputError, match="no Run can name"):
+        run_loss(Odd(), 1.0)  # pyright: ignore[reportAbstractUsage]
+
+
+def test_slopes_are_cut_where_noise_is_large_and_the_run_says_so() -> None:
+    kinds = Counter(
+        LogisticRegression(feature_norm=4.0, mechanism="pass_ends", passes=2, epsilon=epsilon).fit(*data).run_.loss.kind
+        for epsilon in (1.0, 1e4)
+        for data in (BINARY, TERNARY)
+    )
+    plain = {"logistic_regression": 1, "softmax_regression": 1}
+    assert kinds == {f"truncated_{kind}": 1 for kind in plain} | plain
+
+
+def test_a_heavy_tailed_run_is_certified_by_itself() -> None:
+    """Its gradients are clipped, so nothing is said of the loss; and all of its iterates may be seen."""
+    models = [
+        HeavyTailedLinearRegression(moment=1.0, smoothness=1.0, epsilon=2.0, delta=1e-4).fit(*VALUES),
+        PrivateMean(moment=1.0, centre=[0.0, 0.0, 0.0], epsilon=2.0, delta=1e-4).fit(VALUES[0]),
+    ]
+    for model in models:
+        alone = certify(model.run_, 1e-4)
+        assert alone.epsilon == pytest.approx(model.epsilon_, rel=1e-10)  # both rounded up, over as many steps
+        assert all(finding.evidence != "declared" for finding in alone.findings)
