@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,18 +13,17 @@ from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.normal import round_down, round_up
 from lethe.calculus.sampled_gaussian import SampledGaussian
 from lethe.solvers.blocks import started
-from lethe.solvers.inputs import Array, noise_generator, require_count
+from lethe.solvers.inputs import Array, noise_generator
 from lethe.solvers.localised import MOST_GRADIENTS, local_projection, regularised_descent, require_work
 from lethe.solvers.localised_plans import LocalPhase
 from lethe.solvers.oracles.clipped import ClippedMean, clip_rows
 from lethe.solvers.problem import Problem, Records, picked_records, some_records
+from lethe.solvers.secret_batches import sampled_noise
 from lethe.solvers.shuffle.scalar import open_delta
 from lethe.solvers.solution import Phase, Release, Solution, composed
 
 FEWEST_RECORDS = 64
 """Phases on fewer records take them all at every step: sampling would save little, and hide little."""
-_STRIDE = 1.25
-_LEAST_NOISE = 0.4  # of one record's part of a sum: accounting for less takes many seconds, and no target worth the name asks for it
 
 
 def sampled_localised(
@@ -101,37 +99,6 @@ def sampled_localised(
 def nominal_batch(phase: LocalPhase) -> int:
     r"""$\lceil\sqrt{n_i}\rceil$, or all of fewer than 64 records."""
     return phase.records if phase.records < FEWEST_RECORDS else math.isqrt(phase.records - 1) + 1
-
-
-@lru_cache(maxsize=256)
-def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> tuple[float, float]:
-    r"""The smallest noise multiplier $z \ge 0.4$, within a thousandth, of T steps that are $(\epsilon, \delta)$-DP, and their $\epsilon$.
-
-    Args:
-        rate: q, each record's chance to be in a batch.
-        steps: T.
-        epsilon: > 0.
-        delta: in (0, 1).
-    Raises:
-        InputError: an argument is outside its range.
-    """
-
-    count = require_count("steps", steps)
-
-    def cost(noise: float) -> float:
-        together = SampledGaussian(sampling_probability=rate, noise=(noise,), counts=(count,), relation="replace_one", design="poisson")
-        return together.epsilon(delta)
-
-    passing = max(2.0 * rate * math.sqrt(count) / gdp_mu(epsilon, delta), 2.0)
-    while cost(passing) > epsilon:
-        passing *= 2.0
-    failing = passing / _STRIDE
-    while failing > _LEAST_NOISE and cost(failing) <= epsilon:
-        passing, failing = failing, failing / _STRIDE
-    for _ in range(8):
-        middle = math.sqrt(failing * passing)
-        passing, failing = (middle, failing) if middle > _LEAST_NOISE and cost(middle) <= epsilon else (passing, middle)
-    return passing, cost(passing)
 
 
 def _sampled_phase(

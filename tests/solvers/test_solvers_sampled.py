@@ -1,12 +1,10 @@
-"""The localised solver on secret batches: its price against the exact one of a step, its noise, its gradients, and its refusals."""
+"""The localised solver on secret batches: its price, its noise, its gradients, and its refusals."""
 
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
-from scipy.stats import norm
 
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
@@ -14,7 +12,8 @@ from lethe.solvers import Ball, Moments, Problem, localised, localised_practical
 from lethe.solvers.inputs import Array
 from lethe.solvers.localised_plans import LocalPhase
 from lethe.solvers.problem import Records
-from lethe.solvers.sampled_localised import nominal_batch, sampled_noise
+from lethe.solvers.sampled_localised import nominal_batch
+from lethe.solvers.secret_batches import sampled_noise
 from lethe.solvers.solution import Phase, Release, beside, composed, gaussian_release
 
 EPSILON, DELTA = 1.0, 1e-5
@@ -29,25 +28,6 @@ def distances(parameters: Array, records: Records) -> Array:
 PROBLEM = Problem(
     gradient=distances, dimension=2, domain=Ball(radius=2.0), moments=Moments(order=4, bound=1.0, kind="uniform", half=1.0, second=1.0)
 )
-
-
-def one_step_delta(rate: float, noise: float, epsilon: float) -> float:
-    """Of (1-q)N(0, z^2) + qN(1, z^2) against (1-q)N(0, z^2) + qN(-1, z^2), by integration."""
-
-    def excess(x: float) -> float:
-        shared = (1 - rate) * norm.pdf(x, 0, noise)
-        return max(shared + rate * norm.pdf(x, 1, noise) - math.exp(epsilon) * (shared + rate * norm.pdf(x, -1, noise)), 0.0)
-
-    return quad(excess, 0.0, 1.0 + 40.0 * noise, limit=2000, points=[1.0, 4.0 * noise, 12.0 * noise])[0]
-
-
-@pytest.mark.parametrize(("rate", "epsilon"), [(0.125, 0.5), (0.125, 1.0)])
-def test_the_noise_of_one_step_is_just_enough(rate: float, epsilon: float) -> None:
-    noise, spent = sampled_noise(rate, 1, epsilon, DELTA)
-    assert spent <= epsilon
-    assert one_step_delta(rate, noise, epsilon) <= DELTA * (1 + 1e-6)
-    assert one_step_delta(rate, 0.98 * noise, epsilon) > DELTA  # 0.1 % of the search, and what the discretisation adds
-    assert one_step_delta(rate, 0.5 * noise, epsilon) > 5 * DELTA
 
 
 def test_every_phase_meets_the_target_and_together_they_cost_the_worst() -> None:
