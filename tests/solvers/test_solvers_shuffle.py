@@ -79,7 +79,7 @@ def test_the_messages_and_the_simulation_have_the_exact_law() -> None:
     errors = np.abs(counts / runs - exact) / np.sqrt(np.maximum(exact * (1 - exact), 1e-4) / runs)
     assert errors.max() < 5
     totals = np.arange(len(exact))
-    sums = protocol.range / protocol.levels * (totals - protocol.probability * protocol.bits * protocol.users)
+    sums = np.array([analyse(int(total), protocol) for total in totals])
     assert exact @ sums == pytest.approx(values.sum(), abs=1e-12)  # unbiased, exactly
     assert exact @ (sums - values.sum()) ** 2 == pytest.approx(protocol.variance(values), rel=1e-12)
 
