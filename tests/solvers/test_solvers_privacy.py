@@ -131,10 +131,14 @@ def test_no_record_is_revealed_more_than_stated_by_phases(name: str, monkeypatch
             assert math.fsum(squares) == pytest.approx(2 * RHO, rel=1e-9)
 
 
-@pytest.mark.parametrize("count", [6, 7, 16, 31])
+@pytest.mark.parametrize(("count", "dimension"), [(6, 3), (7, 1), (16, 3), (31, 1)])
 @pytest.mark.parametrize("name", SOLVERS)
-def test_any_number_of_records_all_zero_gradients_and_one_dimension(name: str, count: int) -> None:
-    done = SOLVERS[name](np.zeros((count, 3)), ClippedMean(clip_norm=1.0, rho=RHO))
+def test_any_number_of_records_all_zero_gradients_and_one_dimension(
+    name: str, count: int, dimension: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "PROBLEM", replace(PROBLEM, dimension=dimension))
+    done = SOLVERS[name](np.zeros((count, dimension)), ClippedMean(clip_norm=1.0, rho=RHO))
+    assert done.parameters.shape == (dimension,)
     assert np.isfinite(done.parameters).all()
     assert np.linalg.norm(done.parameters) <= 1.0 + 1e-9
     assert done.phases[-1].stop <= count
@@ -157,3 +161,11 @@ def test_the_example_on_the_page_runs_and_is_as_private_as_it_says(capsys: pytes
     assert "1-GDP" in printed
     assert float(printed.split()[-1]) == pytest.approx(4.378, abs=1e-3)
     assert all(f"`{name}" in page for name in ("multi_pass", "one_pass", "accelerated", "proximal", "localised", "strongly_convex"))
+
+
+def test_every_test_that_the_page_names_exists_once() -> None:
+    here = Path(__file__).resolve().parent
+    named = re.findall(r"`(test_\w+)`", (here.parents[1] / "docs" / "solvers.md").read_text())
+    defined = [name for file in here.glob("test_*.py") for name in re.findall(r"^def (test_\w+)\(", file.read_text(), flags=re.M)]
+    assert len(set(named)) > 30
+    assert {name: defined.count(name) for name in named} == dict.fromkeys(named, 1)

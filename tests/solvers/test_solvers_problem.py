@@ -13,6 +13,7 @@ from lethe.solvers import Ball, Moments, Problem, multi_pass
 from lethe.solvers.inputs import noise_generator
 from lethe.solvers.moments import clipping_bias, printed_clipping_bias, sharp_bias_constant
 from lethe.solvers.oracles import ExactMean
+from lethe.solvers.oracles.clipped import clip_rows
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,9 @@ def test_the_bias_of_clipping_pareto_numbers(shape: float, order: int, clip: flo
     assert clip ** (1 - shape) / (shape - 1) == pytest.approx(exact, rel=1e-5)
     assert clipping_bias(order, bound, clip) == pytest.approx(sharp, rel=1e-5)
     assert printed_clipping_bias(order, bound, clip) == pytest.approx(printed, rel=1e-5)
+    rows = np.random.default_rng(0).pareto(shape, size=(1_000_000, 1)) + 1.0
+    lost = rows - clip_rows(rows, clip)
+    assert lost.mean() == pytest.approx(exact, abs=6 * lost.std() / 1000)
 
 
 def test_two_points_attain_the_sharp_bias() -> None:
