@@ -7,16 +7,16 @@ import hashlib
 import importlib
 import os
 import sys
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
 from lethe.audit.training import Data, Record
-from lethe.errors import InputError, LetheError
+from lethe.audit.training.blame import blamed, number
+from lethe.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,18 +60,9 @@ class Named:
             )
         return cls(function=function, name=name, key=key, code=_digest(module))
 
-    @contextmanager
-    def blamed(self) -> Iterator[None]:
+    def blamed(self) -> AbstractContextManager[None]:
         """Say of an exception whose it is."""
-        try:
-            yield
-        except LetheError:
-            raise
-        except Exception as error:  # whatever the user's code raises
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            raise InputError(
-                f"{self.key}: {self.name} raised {type(error).__name__}: {error}", source=f"{at.filename}, line {at.lineno}"
-            ) from error
+        return blamed(f"{self.key}: {self.name}")
 
 
 class NamedTrain(Named):
@@ -89,11 +80,7 @@ class NamedScore(Named):
     def __call__(self, model: Any, record: Record) -> float:
         """Score one record."""
         with self.blamed():
-            score = self.function(model, record)
-            try:
-                return float(score)
-            except (TypeError, ValueError) as error:
-                raise InputError(f"{self.key}: {self.name} returned {type(score).__name__}; it needs a number.") from error
+            return number(self.function(model, record), f"{self.key}: {self.name}")
 
 
 def _imported(name: str, key: str) -> ModuleType:

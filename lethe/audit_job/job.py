@@ -40,7 +40,8 @@ class AuditJob(Noun):
         conditional: also give the bound that holds if the trade-off curve is Gaussian.
         seed: of everything.
         workers: processes; -1: one a core; null: one.
-        score_file: a .jsonl file that keeps the score of each training, so that an interrupted audit goes on where it stopped.
+        score_file: a .jsonl file that keeps the score of each training, so that an interrupted audit goes on where it stopped, with the
+            level and delta that it began with.
     """
 
     subject: Annotated[InstanceOf[Subject], BeforeValidator(parse_subject)]
@@ -130,11 +131,11 @@ class AuditJob(Noun):
 
 @contextmanager
 def _no_empty_file(score_file: str | None) -> Iterator[None]:
-    """Where the first training fails, a score file without scores would refuse the audit with what was mended."""
+    """Where no training ended, a score file without scores would refuse the audit with what was mended or declared anew."""
     fresh = score_file is not None and not Path(score_file).exists()
     try:
         yield
-    except LetheError:
+    except (LetheError, KeyboardInterrupt):
         if fresh and score_file is not None and _scores(Path(score_file)) == 0:
             Path(score_file).unlink(missing_ok=True)
         raise

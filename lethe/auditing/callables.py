@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lethe.audit.training import Data, Record, blank, mislabelled
+from lethe.audit.training.blame import number
 from lethe.auditing.subjects import Canary, CanaryKind
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
@@ -28,7 +29,10 @@ class RecordScores:
 
     def __call__(self, model: Any) -> FloatArray:
         """One score a canary, shape (m,)."""
-        return np.array([float(self.score(model, each.inside)) - float(self.score(model, each.outside)) for each in self.canaries])
+        return np.array([self._of(model, each.inside) - self._of(model, each.outside) for each in self.canaries])
+
+    def _of(self, model: Any, record: Record) -> float:
+        return number(self.score(model, record), "the score")
 
 
 def plain_canaries(kind: CanaryKind, data: Data, positions: Sequence[int], *, classes: int | None) -> list[Canary]:

@@ -87,6 +87,8 @@ def _writing(report: Path | None, plot: Path | None) -> Callable[[AuditOutcome],
 def _how_to_go_on(score_file: str | None, kept: int) -> str:
     if score_file is None:
         return "interrupted; no score was kept. With score_file: scores.jsonl in CONFIG the next audit can go on where it stopped."
+    if kept == 0:
+        return "interrupted before the first score. The same command begins anew."
     return f"interrupted; the scores of {kept} trainings are kept in {score_file}. The same command goes on from there."
 
 

@@ -93,6 +93,27 @@ def test_one_run_of_independent_canaries() -> None:
     assert (run.coins(5) != coins).any()
 
 
+@pytest.mark.parametrize("use", [lambda seed: seed, lambda seed: [seed, 0], lambda seed: [seed, 1]])
+def test_coins_are_not_those_that_drew_the_canaries(use: Any) -> None:
+    """Labels drawn with the seed of the game would be its coins, and a model that ignores its data would be found to know all of them."""
+    count = 2000
+    run = CanaryRun(data=(np.zeros(count),), positions=range(count), inside=[(1.0,)] * count)
+    for seed in (0, 7):
+        same = run.coins(seed) == (np.random.default_rng(use(seed)).random(count) < 0.5)
+        assert same.mean() == pytest.approx(0.5, abs=5 * 0.5 / count**0.5)  # five standard errors
+
+
+def test_one_run_that_fails_says_so() -> None:
+    run = CanaryRun(data=(np.zeros(4),), positions=[0, 1], inside=[(1.0,), (2.0,)])
+    for train, score, word in (
+        (lambda data, seed: {}["gone"], identity, "raised KeyError: 'gone'"),
+        (noisy_rows, lambda model: 1.0, "scores"),
+        (noisy_rows, lambda model: [np.nan, 1.0], "finite"),
+    ):
+        with pytest.raises(InputError, match=word):
+            run.play(train, score, seed=0)
+
+
 @pytest.mark.parametrize(
     "change", [{"positions": [0, 0]}, {"positions": [0, 1, 2]}, {"inside": [(1.0,)]}, {"positions": [0, 9]}, {"outside": [(1.0, 2.0)] * 2}]
 )
@@ -103,8 +124,8 @@ def test_what_a_run_with_canaries_refuses(change: dict[str, Any]) -> None:
 
 
 def test_repeated_noise_voids_the_page() -> None:
-    few = np.random.default_rng(0).normal(size=20)
-    played = Played(out_scores=np.repeat(few, 10), in_scores=np.repeat(few, 10) + 1, seed=0)
+    few = np.random.default_rng(0).normal(size=100)
+    played = Played(out_scores=np.repeat(few, 2), in_scores=np.repeat(few, 2) + 1, seed=0)
     page = judge_worlds(played, **WORDS, **PLACE)
     assert (page.verdict, page.audits) == ("void", ())
     assert judge_worlds(played, continuous=False, **WORDS, **PLACE).verdict == "no_claim"

@@ -120,6 +120,8 @@ def test_a_training_and_its_run_give_the_same_audit_of_the_same_certificate(fold
         ({"subject_claim": {"delta": 0.0}}, "claim.epsilon: missing"),
         ({"subject_claim": {"epsilon": -1.0, "delta": 0.0}}, "claim.epsilon: got -1"),
         ({"subject_claim": {"epsilon": 1.0, "delta": 0.0, "neighbours": "none"}}, "claim.neighbours: got 'none'"),
+        ({"subject_claim": {"epsilon": 1.0, "delta": 0.0, "neighbours": "zero_out"}}, "claim: it says nothing of this audit"),
+        ({"delta": 1e-6, "subject_claim": {"epsilon": 1.0, "delta": 1e-5}}, "claim: it says nothing of this audit"),
         ({"subject_train": "mechanism.train"}, "subject.train: got 'mechanism.train'; it needs module:function"),
         ({"subject_train": "mechanismus:train"}, "no module 'mechanismus' in"),
         ({"subject_train": "mechanism.inner:train"}, "no module 'mechanism.inner' in"),

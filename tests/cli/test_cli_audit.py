@@ -79,6 +79,23 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
     assert AuditPage.load("page.json") == AuditJob(**described()).execute().page
 
 
+def test_interrupted_before_the_first_score_it_leaves_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STOP_AT", "1")
+    assert _call(monkeypatch, "audit", written(folder, score_file="scores.jsonl")) == 130
+    assert "before the first score" in capsys.readouterr().err
+    assert not Path("scores.jsonl").exists()
+
+
+def test_kept_scores_are_not_judged_at_another_level(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _call(monkeypatch, "audit", written(folder, score_file="scores.jsonl")) == 0
+    assert _call(monkeypatch, "audit", written(folder, score_file="scores.jsonl", level=0.4)) == 2
+    assert "this was declared" in capsys.readouterr().err
+
+
 def test_interrupted_without_a_score_file_it_says_that_nothing_is_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from lethe.audit.page import AuditPage
 from lethe.audit.result import Neighbours, Threat
 from lethe.audit.rules import Ranks, Rule
 from lethe.audit.training.play import Played
+from lethe.calculus.domains import require_delta
 from lethe.errors import InputError
 
 _RANKS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
@@ -65,9 +66,9 @@ def judge_worlds(
             subject=subject,
             canary=canary,
             claim=claim,
-            refused="fewer than half of the scores of a world are distinct: trainings drew the same noise, or none",
+            refused="no more than half of the scores of a world are distinct: trainings drew the same noise, or none",
         )
-    curves = [None, GaussianCurve()] if conditional and delta > 0.0 else [None]
+    curves = _curves(conditional, delta)
     audits = tuple(
         two_world(
             played.out_scores,
@@ -106,7 +107,7 @@ def judge_canaries(
         InputError: an argument is outside its range.
     """
     values = np.asarray(scores)
-    curves = [None, GaussianCurve()] if conditional and delta > 0.0 else [None]
+    curves = _curves(conditional, delta)
     audits = tuple(
         one_run(
             values,
@@ -122,6 +123,11 @@ def judge_canaries(
         for curve in curves
     )
     return AuditPage(subject=subject, canary=canary, claim=claim, audits=audits)
+
+
+def _curves(conditional: bool, delta: float) -> tuple[GaussianCurve | None, ...]:
+    # A Gaussian has no finite epsilon at delta 0.
+    return (None, GaussianCurve()) if require_delta(delta) > 0.0 and conditional else (None,)
 
 
 def refuse_game(name: object, known: Sequence[str], what: str) -> None:

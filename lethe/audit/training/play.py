@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,10 +17,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from lethe.audit.inputs import Booleans, require_count
+from lethe.audit.training.blame import blamed, number
 from lethe.audit.training.fingerprint import fingerprint
 from lethe.audit.training.score_file import ScoreFile
-from lethe.calculus.domains import FloatArray
-from lethe.errors import InputError
+from lethe.calculus.domains import FloatArray, outside
+from lethe.errors import InputError, LetheError
 
 MOST_RUNS = 1_000_000
 
@@ -39,7 +42,11 @@ class OneByOne:
 
     def __call__(self, inside: Booleans, seeds: Sequence[int]) -> list[float]:
         """See `Trials`."""
-        return [float(self.trial(bool(world), seed)) for world, seed in zip(inside, seeds, strict=True)]
+        return [self._score(bool(world), seed) for world, seed in zip(inside, seeds, strict=True)]
+
+    def _score(self, world: bool, seed: int) -> float:
+        with blamed(f"the training with seed {seed}, {'with' if world else 'without'} the record,"):
+            return number(self.trial(world, seed), "the trial")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,8 +65,8 @@ class Played:
 
     @property
     def repeats(self) -> bool:
-        """Whether fewer than half of a world's scores are distinct: with continuous noise, that noise was used again."""
-        return min(np.unique(world).size / world.size for world in (self.out_scores, self.in_scores)) < 0.5
+        """Whether no more than half of a world's scores are distinct: with continuous noise, that noise was used again."""
+        return min(np.unique(world).size / world.size for world in (self.out_scores, self.in_scores)) <= 0.5
 
 
 def play(
@@ -71,6 +78,7 @@ def play(
     workers: int | None = None,
     score_file: str | os.PathLike[str] | None = None,
     game: str | None = None,
+    declared: str | None = None,
     progress: bool = False,
 ) -> Played:
     """Train `runs` times in each world, the worlds in turn.
@@ -85,24 +93,25 @@ def play(
         workers: joblib's n_jobs, such as 2, or -1 for every core; None: what `joblib.parallel_config` says (a Dask or Ray cluster), or one.
         score_file: keeps the scores, as JSON lines.
         game: tells this game from others in the score file; None: a hash of `trials`.
+        declared: rule, level and delta in words, for the score file, which then goes with no other; None: it does not hold you to any.
         progress: a bar on standard error, if that is a terminal.
     Raises:
         InputError: an argument is outside its range, the score file is another game's, or a score is not a finite number.
     """
     count = 2 * require_count("runs", runs, least=2, most=MOST_RUNS)
     size, root = require_count("chunk", chunk, least=1, most=2 * MOST_RUNS), require_count("seed", seed, least=0, most=2**63)
+    _require_workers(workers)
     seeds = trial_seeds(root, count)
     kept = None
     if score_file is not None:
-        kept = ScoreFile(score_file, game=f"{fingerprint(trials) if game is None else game}, seed {root}", trials=count)
+        kept = ScoreFile(score_file, game=f"{fingerprint(trials) if game is None else game}, seed {root}", trials=count, declared=declared)
     scores = dict(kept.scores) if kept is not None else {}
     left = [trial for trial in range(count) if trial not in scores]
     chunks = [left[first : first + size] for first in range(0, len(left), size)]
     tasks = (joblib.delayed(_scores)(trials, each, [seeds[trial] for trial in each]) for each in chunks)
     with _bar(progress, count) as finished:
         finished(len(scores))
-        parts: Any = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(tasks)
-        for part in parts:
+        for part in _parts(tasks, workers):
             scores.update(part)
             if kept is not None:
                 kept.add(part)
@@ -119,10 +128,32 @@ def trial_seeds(seed: int, count: int) -> list[int]:
     return seeds
 
 
+def _require_workers(workers: object) -> None:
+    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers == 0):
+        raise outside("workers", workers, "a number of processes, or -1 for one a core")
+
+
+def _parts(tasks: Iterable[Any], workers: int | None) -> Iterator[dict[int, float]]:
+    """The scores of each task as it ends; what goes wrong between processes is said in a sentence."""
+    try:
+        yield from joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(tasks)  # pyright: ignore[reportReturnType]
+    except pickle.PicklingError as error:
+        raise InputError(
+            f"trials: they cannot be handed to another process: {error}",
+            source="the argument workers",
+            remedy="train in one process, or give trials that can be pickled",
+        ) from error
+    except BrokenExecutor as error:
+        raise LetheError(
+            f"a process that trained has died: {error}", source="the argument workers", remedy="use fewer workers; memory may be short"
+        ) from error
+
+
 def _scores(trials: Trials, numbers: list[int], seeds: list[int]) -> dict[int, float]:
     # The worlds in turn, so that whatever changes while an audit runs changes both.
     inside = np.array([number % 2 == 1 for number in numbers])
-    scores: Any = np.asarray(trials(inside, seeds), dtype=np.float64)
+    with blamed(f"the trainings with seeds {seeds[0]}..."):
+        scores: Any = np.asarray(trials(inside, seeds), dtype=np.float64)
     if scores.shape != (len(numbers),) or not np.isfinite(scores).all():
         got = f"shape {scores.shape}" if scores.shape != (len(numbers),) else f"{scores[~np.isfinite(scores)][0]}"
         raise InputError(

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.audit.inputs import Booleans, require_array, require_flags
+from lethe.audit.inputs import Booleans, require_array, require_count, require_flags
+from lethe.audit.training.blame import blamed, number
 from lethe.audit.training.canaries import Data, Record, replaced
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
@@ -36,7 +37,7 @@ class RecordTrial:
 
     def __call__(self, inside: bool, seed: int) -> float:
         """The score of one training."""
-        return float(self.score(self.train(self.including if inside else self.without, seed)))
+        return number(self.score(self.train(self.including if inside else self.without, seed)), "the score")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,12 +99,18 @@ class StepsTrial:
         Raises:
             InputError: the world shows no steps.
         """
-        steps = self.world(inside, seed).steps
-        if steps is None:
-            raise InputError(
-                "steps: None; this world does not show its steps.", source="the argument world", remedy="score the final model"
-            )
-        return float(np.sum(steps * self.directions))
+        return float(np.sum(require_steps(self.world(inside, seed)) * self.directions))
+
+
+def require_steps(seen: Observations) -> FloatArray:
+    """What each step released, or raise InputError.
+
+    Raises:
+        InputError: the world shows no steps.
+    """
+    if seen.steps is None:
+        raise InputError("steps: None; this world does not show its steps.", source="the argument world", remedy="score the final model")
+    return require_array("steps", seen.steps, dimensions=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -123,8 +130,8 @@ class CanaryRun:
     outside: Sequence[Record] | None = None
 
     def coins(self, seed: int) -> NDArray[np.bool_]:
-        """Fair coins, from a generator of their own."""
-        return np.random.default_rng([seed, 0]).random(len(self.positions)) < 0.5
+        """Fair coins, from a generator of their own: not that of the plain seed, with which canaries may have been drawn."""
+        return np.random.default_rng(_sequence("coins", seed)).random(len(self.positions)) < 0.5
 
     def drawn(self, coins: Booleans) -> Data:
         """The data that the coins give.
@@ -146,7 +153,16 @@ class CanaryRun:
             train: (data, seed) -> model.
             score: model -> one number a canary, computed without the coins.
             seed: of the coins, and of the training, whose randomness must not be theirs.
+        Raises:
+            InputError: the training or the score raised something, or returned no list of finite numbers.
         """
         coins = self.coins(seed)
-        model = train(self.drawn(coins), int(np.random.SeedSequence([seed, 1]).generate_state(1, np.uint64)[0]))
-        return require_array("scores", score(model), dimensions=1), coins
+        number = int(_sequence("training", seed).generate_state(1, np.uint64)[0])
+        with blamed(f"the training with seed {number}"):
+            scores = score(train(self.drawn(coins), number))
+        return require_array("scores", scores, dimensions=1), coins
+
+
+def _sequence(use: str, seed: int) -> np.random.SeedSequence:
+    # The word stands first: [seed, 0] would give the very numbers of the plain seed.
+    return np.random.SeedSequence([*use.encode(), require_count("seed", seed, least=0, most=2**64)])

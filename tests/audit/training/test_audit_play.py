@@ -165,6 +165,70 @@ def test_a_failed_training_ends_the_game(score: float, word: str) -> None:
         play(OneByOne(lambda inside, seed: score), runs=2, seed=0)
 
 
+def test_scores_go_with_what_was_declared_before_them(tmp_path: Path) -> None:
+    file, given = tmp_path / "scores.jsonl", {"trials": Shifted(), "runs": 5, "seed": 1}
+    first = play(**given, score_file=file, declared="ranks 1 and 2, level 0.05")  # type: ignore[arg-type]
+    again = play(**given, score_file=file, declared="ranks 1 and 2, level 0.05")  # type: ignore[arg-type]
+    assert (again.in_scores == first.in_scores).all()
+    for other in ("ranks 1 and 2, level 0.5", None):
+        with pytest.raises(InputError, match=r"declared: ranks 1 and 2, level 0\.05; now it is"):
+            play(**given, score_file=file, declared=other)  # type: ignore[arg-type]
+
+
+def test_a_training_with_two_scores_is_refused(tmp_path: Path) -> None:
+    """Edited by hand, or trained twice with noise that does not follow from the seed."""
+    file = tmp_path / "scores.jsonl"
+    play(Shifted(), runs=2, seed=1, score_file=file)
+    line = json.loads(file.read_text().splitlines()[-1])
+    file.write_text(file.read_text() + json.dumps(line) + "\n")
+    play(Shifted(), runs=2, seed=1, score_file=file)
+    file.write_text(file.read_text() + json.dumps({**line, "score": 9.0}) + "\n")
+    with pytest.raises(InputError, match="another score"):
+        play(Shifted(), runs=2, seed=1, score_file=file)
+
+
+def failing(inside: bool, seed: int) -> float:
+    raise ZeroDivisionError(f"of {seed}")
+
+
+def wordy(inside: bool, seed: int) -> str:
+    return "much"
+
+
+class Locked(Shifted):
+    """Cannot be handed to another process."""
+
+    def __reduce__(self) -> str:
+        raise TypeError("locked")
+
+
+@pytest.mark.parametrize("workers", [None, pytest.param(2, marks=pytest.mark.slow)])
+def test_what_a_training_raises_is_said_with_its_seed_and_its_place(workers: int | None) -> None:
+    with pytest.raises(
+        InputError, match=r"the training with seed \d+, with.* the record, raised ZeroDivisionError: of \d+\n  From: .*, line"
+    ):
+        play(OneByOne(failing), runs=2, seed=0, workers=workers)
+
+
+def test_what_is_no_score_is_said() -> None:
+    with pytest.raises(InputError, match="returned str; it needs a number"):
+        play(OneByOne(wordy), runs=2, seed=0)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="raised ValueError"):
+        play(lambda inside, seeds: ["much"] * len(seeds), runs=2, seed=0)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_trials_that_cannot_leave_the_process_are_refused() -> None:
+    with pytest.raises(InputError, match="handed to another process"):
+        play(Locked(), runs=2, seed=0, workers=2)
+
+
+@pytest.mark.parametrize("workers", [0, 1.5, "two", True])
+def test_workers_that_are_none(workers: object) -> None:
+    with pytest.raises(InputError, match="workers"):
+        play(Shifted(), runs=2, seed=0, workers=workers)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("change", [{"runs": 1}, {"runs": 2.0}, {"seed": -1}, {"chunk": 0}, {"seed": True}])
 def test_what_play_refuses(change: dict[str, object]) -> None:
     with pytest.raises(InputError):
