@@ -7,12 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from lethe.audit.result import AuditResult, Neighbours
+from lethe.audit.result import AuditResult, Neighbours, infinity_of
 from lethe.noun import Noun
-
-
-def _infinity(value: object) -> object:
-    return math.inf if value == "inf" else value
 
 
 class Claim(Noun):
@@ -26,7 +22,7 @@ class Claim(Noun):
         source: who states it, in words.
     """
 
-    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=True), BeforeValidator(_infinity)]
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=True), BeforeValidator(infinity_of)]
     delta: float = Field(ge=0, lt=1)
     neighbours: Neighbours
     release: Literal["last", "all"]

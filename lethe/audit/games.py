@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from lethe.audit.bayesian import bayesian_epsilon
-from lethe.audit.counts import Guesses, Tally
+from lethe.audit.counts import Guesses, Tally, require_tally
 from lethe.audit.curves import AnyMechanism, Curve, Estimator, GaussianCurve, gaussian_epsilon, rates_epsilon
 from lethe.audit.inputs import Booleans, require_array, require_count, require_flags, require_level, require_scores
 from lethe.audit.one_run import one_run_epsilon
@@ -20,6 +20,7 @@ from lethe.calculus.domains import FloatArray, require_delta
 from lethe.errors import InputError
 
 _UNFAIR = 1e-9
+_LOT = 0x10755
 
 
 def two_world(
@@ -84,27 +85,15 @@ def credible(
     seeds: Sequence[int] = (),
 ) -> AuditResult:
     """The Bayesian limit, `bayesian_epsilon`, at a threshold from a `FixedThreshold` or a `Split`. Args, Raises: as `two_world`."""
-    first, second = require_scores("out_scores", out_scores), require_scores("in_scores", in_scores)
-    chance, target = require_level(level), require_delta(delta)
     if not isinstance(rule, FixedThreshold | Split):
         raise InputError(
             f"rule: got {type(rule).__name__}; a credible limit needs a FixedThreshold or a Split.", source="the argument rule"
         )
-    tally = rule.judge(first, second, curve=AnyMechanism(), delta=target, level=chance).tally
-    return AuditResult(
-        epsilon=bayesian_epsilon(tally, delta=target, level=chance),
-        delta=target,
-        level=chance,
-        estimator="bayesian",
-        unit="run",
-        selection=rule.selection,
-        rule=rule.describe(),
-        neighbours=neighbours,
-        threat=threat,
-        counts=tally,
-        seeds=_require_seeds(seeds),
-        warnings=_shared_values(first, second),
+    counted = two_world(
+        out_scores, in_scores, rule=rule, delta=delta, neighbours=neighbours, threat=threat, level=level, unit="run", seeds=seeds
     )
+    limit = bayesian_epsilon(require_tally(counted.counts), delta=counted.delta, level=require_level(level))
+    return counted.model_copy(update={"epsilon": limit, "estimator": "bayesian"})
 
 
 def point_estimate(
@@ -176,8 +165,8 @@ def one_run(
     smaller, never wrong. A canary that is duplicated or augmented is more than one record.
 
     Args:
-        scores: one a canary, shape (m,); higher means more likely IN. Computed without the coins.
-        included: the coins, truth values, shape (m,).
+        scores: one a canary, shape (m,); higher means more likely IN. Computed without the coins. Equal ones are put in a drawn order.
+        included: the coins, truth values, shape (m,), in the order in which they fell.
         guesses: pairs (k+, k-), fixed before the run; of several each gets an equal share of the level.
         delta: $\delta \in [0, 1)$; above 0 for a Gaussian curve.
         neighbours: zero_out or add_or_remove for a canary that is there or not; replace_one if another record takes its place.
@@ -186,7 +175,7 @@ def one_run(
         curve: nothing assumed if left out; `GaussianCurve()` makes the result conditional.
         seeds: of the run and of the coins.
     Raises:
-        InputError: an argument is outside its range, the coins are plainly not fair, or a seed repeats.
+        InputError: an argument is outside its range, the coins are plainly not fair or are sorted, or a seed repeats.
     """
     values = require_scores("scores", scores)
     coins = require_flags("included", included, values.size)
@@ -221,8 +210,8 @@ def one_run(
 
 
 def _guessed(scores: FloatArray, included: Booleans, top: int, bottom: int) -> Guesses:
-    # Stable, so that equal scores are told apart by their place in the list and not by their coins.
-    order = np.argsort(scores, kind="stable")
+    # Equal scores are told apart by lot: neither by their coins nor by their place, in case members stand first.
+    order = np.lexsort((np.random.default_rng(_LOT).permutation(scores.size), scores))
     right = np.count_nonzero(included[order[scores.size - top :]]) + np.count_nonzero(~included[order[:bottom]])
     return Guesses(canaries=scores.size, guessed=top + bottom, correct=int(right))
 
@@ -243,14 +232,15 @@ def _require_pairs(guesses: object, canaries: int) -> list[tuple[int, int]]:
 
 
 def _require_fair(included: Booleans) -> None:
-    heads, size = int(np.count_nonzero(included)), included.size
-    fewer = min(heads, size - heads)
-    if 2.0 * float(special.bdtr(fewer, size, 0.5)) < _UNFAIR:
-        raise InputError(
-            f"included: got {heads} of {size} canaries; fair coins do so less than once in 10^9.",
-            source="the argument included",
-            remedy="draw each canary's inclusion by its own fair coin, and pass the coins as they fell",
-        )
+    # Fair and independent coins change from one to the next as often as a fair coin falls heads.
+    for flags, words in ((included, "canaries are IN"), (included[1:] != included[:-1], "coins differ from the one before")):
+        heads, size = int(np.count_nonzero(flags)), flags.size
+        if 2.0 * float(special.bdtr(min(heads, size - heads), size, 0.5)) < _UNFAIR:
+            raise InputError(
+                f"included: {heads} of {size} {words}; fair coins do so less than once in 10^9.",
+                source="the argument included",
+                remedy="draw each canary's inclusion by its own fair coin, and pass the coins as they fell",
+            )
 
 
 def _require_curve(curve: object) -> Curve:
@@ -285,4 +275,4 @@ def _require_seeds(seeds: object) -> tuple[int, ...]:
 def _shared_values(*worlds: FloatArray) -> tuple[str, ...]:
     """A warning where many runs of a world have the very same score."""
     distinct = min(np.unique(world).size / world.size for world in worlds)
-    return ("many scores are exactly equal: check that no two runs drew the same noise",) if distinct < 0.5 else ()
+    return ("many scores are exactly equal: check that no two runs drew the same noise",) if distinct < 0.9 else ()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, InstanceOf
 
 from lethe.audit.claim import Claim
-from lethe.audit.result import AuditResult
+from lethe.audit.result import RELATIONS, AuditResult
 from lethe.calculus.shown import shown
 from lethe.noun import StoredNoun
 
@@ -18,10 +18,9 @@ _WORDS: dict[Verdict, str] = {
     "refuted": "REFUTED: a certified lower bound is above the claim; the code or the proof is wrong",
     "consistent": "consistent: no certified lower bound is above the claim, which does not prove it",
     "no_claim": "nothing is claimed to compare with",
-    "not_comparable": "not comparable: the claim is about another relation, a larger delta or a weaker adversary",
+    "not_comparable": "not comparable: the claim is about another relation, a larger delta or a weaker adversary, or nothing is certified",
     "void": "VOID: the trainings were not independent, so that nothing follows; repeated noise is a fault of its own",
 }
-_RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
 _RELEASES = {"last": "last iterate only", "all": "every iterate"}
 
 
@@ -77,16 +76,24 @@ class AuditPage(StoredNoun):
         certified = [result for result in self.audits if result.kind == "certified"]
         return max(certified, key=lambda result: result.epsilon, default=None)
 
+    @property
+    def says(self) -> str:
+        """The verdict in words."""
+        return _WORDS[self.verdict]
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """What stands above the audits: the subject, the canary, and the claim if there is one."""
+        lines = (f"audit of {self.subject}", f"canary   {self.canary}")
+        if self.claim is None:
+            return lines
+        at = f"({'infinity' if self.claim.epsilon == math.inf else shown(self.claim.epsilon)}, {self.claim.delta:g})-DP"
+        return (*lines, f"claimed  {at}, {RELATIONS[self.claim.neighbours]}, {_RELEASES[self.claim.release]}, by {self.claim.source}")
+
     def explain(self) -> str:
         """The page as text for a person: the claim, the audits, the verdict."""
-        lines = [f"audit of {self.subject}", f"canary   {self.canary}"]
-        if self.claim is not None:
-            at = f"({'infinity' if self.claim.epsilon == math.inf else shown(self.claim.epsilon)}, {self.claim.delta:g})-DP"
-            lines.append(f"claimed  {at}, {_RELATIONS[self.claim.neighbours]}, {_RELEASES[self.claim.release]}, by {self.claim.source}")
-        lines += [f"audited  {result.describe()}" for result in self.audits]
-        if self.refused is not None:
-            lines.append(f"audited  {self.refused}")
-        return "\n".join([*lines, _WORDS[self.verdict]])
+        found = [result.describe() for result in self.audits] + ([] if self.refused is None else [self.refused])
+        return "\n".join([*self.stated, *(f"audited  {each}" for each in found), self.says])
 
     def to_document(self) -> dict[str, Any]:
         """The page as plain data; `verdict` is written for readers."""

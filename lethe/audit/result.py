@@ -48,7 +48,8 @@ _SELECTIONS: dict[Estimator, tuple[Selection, ...]] = {
     "bayesian": ("fixed", "split"),
     "plug_in": ("fixed", "split", "ranks", "multi_split", "guesses", "same_data"),
 }
-_RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
+RELATIONS: dict[Neighbours, str] = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
+"""What each neighbouring relation is called."""
 _THREATS = {
     "black_box": "sees the final model's answers",
     "black_box_chosen_start": "sees the final model's answers and chose its start",
@@ -58,7 +59,8 @@ _THREATS = {
 }
 
 
-def _infinity(value: object) -> object:
+def infinity_of(value: object) -> object:
+    """Infinity for the text "inf", as documents have it; anything else as it is."""
     return math.inf if value == "inf" else value
 
 
@@ -90,7 +92,7 @@ class AuditResult(StoredNoun):
         warnings: what a reader must know besides.
     """
 
-    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=True), BeforeValidator(_infinity)]
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=True), BeforeValidator(infinity_of)]
     delta: float = Field(ge=0, lt=1)
     level: Annotated[float, Field(ge=1e-12, le=0.5)] | None
     estimator: Estimator
@@ -127,7 +129,7 @@ class AuditResult(StoredNoun):
     def describe(self) -> str:
         """The result in a few lines, each kind in its own words."""
         number = _shown(self.epsilon)
-        at = f"at delta = {self.delta:g}, {_RELATIONS[self.neighbours]}"
+        at = f"at delta = {self.delta:g}, {RELATIONS[self.neighbours]}"
         if self.kind == "certified":
             lines = [f"epsilon >= {number} {at}: certified lower bound, wrong with probability at most {self.level:g}"]
         elif self.kind == "conditional":
@@ -168,7 +170,7 @@ class AuditResult(StoredNoun):
 
     def _counted(self) -> str:
         if isinstance(self.counts, Guesses):
-            return f"{self.counts.correct} of {self.counts.guessed} guesses right, {self.counts.canaries} canaries in one run"
+            return f"{self.counts.correct} of {self.counts.guessed} guesses right, {self.counts.canaries} canaries with a coin each"
         out, inside = (
             f"{self.counts.false_positives} of {self.counts.out_trials}",
             f"{self.counts.false_negatives} of {self.counts.in_trials}",

@@ -7,7 +7,7 @@ from html import escape
 
 from lethe.audit.page import AuditPage
 from lethe.audit.result import AuditResult
-from lethe.report.audit_tables import audit_cells, claim_lines, crossed, notes_of, verdict_of
+from lethe.report.audit_tables import audit_cells, crossed, notes_of
 
 _STYLE = """
 body { font-family: sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222 }
@@ -28,7 +28,7 @@ def audit_html(page: AuditPage, picture: bytes, certificate: str | None = None) 
         picture: PNG, from `audit_plot`.
         certificate: in words, where there is one.
     """
-    claim = "\n".join(claim_lines(page)[2:]) or "nothing"  # subject and canary stand above it
+    claim = "\n".join(page.stated[2:]) or "nothing"  # subject and canary stand above it
     above = claim if certificate is None else certificate
     parts = [
         "<!doctype html>",
@@ -37,7 +37,7 @@ def audit_html(page: AuditPage, picture: bytes, certificate: str | None = None) 
         f"<h2>Claimed from above</h2><pre>{escape(above)}</pre>",
         f"<h2>Found from below</h2>{_found(page)}",
         f'<img alt="claim and audits" src="data:image/png;base64,{base64.b64encode(picture).decode()}">',
-        f'<p class="verdict {page.verdict}">{escape(verdict_of(page))}</p></body></html>',
+        f'<p class="verdict {page.verdict}">{escape(page.says)}</p></body></html>',
     ]
     return "\n".join(parts).encode()
 

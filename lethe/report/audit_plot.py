@@ -8,7 +8,7 @@ from typing import Any
 from lethe.audit.page import AuditPage
 from lethe.audit.result import AuditResult
 from lethe.calculus.shown import shown
-from lethe.report.audit_tables import audit_cells, crossed, verdict_of
+from lethe.report.audit_tables import audit_cells, crossed
 from lethe.report.drawing import Axes, Figure, clear, png
 
 # Colours of Okabe and Ito; markers say the same once more. What proves nothing by itself is hollow.
@@ -46,7 +46,7 @@ def audit_plot(page: AuditPage, curve: Sequence[tuple[float, float]] = ()) -> by
     if handles:
         figure.legend(handles, labels, loc="outside lower center", ncols=1, frameon=False, fontsize="small")
     colour = _CROSSED if page.failed else "black"
-    figure.suptitle(f"{page.subject}\n{verdict_of(page)}", fontsize="small", color=colour)
+    figure.suptitle(f"{page.subject}\n{page.says}", fontsize="small", color=colour)
     return png(figure)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.markup import escape
@@ -32,7 +30,7 @@ def audit_tables(page: AuditPage, certificate: str | None = None) -> list[Render
         page: what is shown.
         certificate: in words, where there is one.
     """
-    above = "\n".join(claim_lines(page)) if certificate is None else "\n".join([*claim_lines(page)[:2], "", certificate])
+    above = "\n".join(page.stated) if certificate is None else "\n".join([*page.stated[:2], "", certificate])
     shown: list[RenderableType] = [Panel(Text(above), title="claimed from above", title_align="left")]
     if page.audits:
         shown.append(_found(page))
@@ -40,17 +38,7 @@ def audit_tables(page: AuditPage, certificate: str | None = None) -> list[Render
     else:
         shown.append(Text(f"no audit: {page.refused}"))
     colour = _COLOURS[page.verdict]
-    return [*shown, Panel(Text(verdict_of(page), style=f"bold {colour}"), border_style=colour, title="verdict", title_align="left")]
-
-
-def claim_lines(page: AuditPage) -> list[str]:
-    """The lines of a page that stand above its audits: subject, canary, and the claim if there is one."""
-    return list(itertools.takewhile(lambda line: not line.startswith("audited"), page.explain().splitlines()[:-1]))
-
-
-def verdict_of(page: AuditPage) -> str:
-    """The verdict in words, the last line of a page."""
-    return page.explain().splitlines()[-1]
+    return [*shown, Panel(Text(page.says, style=f"bold {colour}"), border_style=colour, title="verdict", title_align="left")]
 
 
 def audit_cells(result: AuditResult) -> tuple[str, str, str, str, str]:

@@ -77,11 +77,17 @@ def test_several_numbers_of_guesses_share_the_level() -> None:
 
 
 def test_equal_scores_are_not_told_apart_by_their_coins() -> None:
-    scores = np.array([1.0] * 99 + [0.0])
-    for coins in (np.arange(100) % 2 == 0, np.arange(100) % 2 == 1):
-        counts = one_run(scores, coins, guesses=[(50, 0)], **PLACE).counts
-        assert isinstance(counts, Guesses)
-        assert abs(counts.correct - 25) <= 1
+    scores, drawn = np.array([1.0] * 99 + [0.0]), np.random.default_rng(1)
+    right = [one_run(scores, drawn.random(100) < 0.5, guesses=[(50, 0)], **PLACE).counts.correct for _ in range(200)]  # type: ignore[union-attr]
+    assert np.mean(right) == pytest.approx(25, abs=5 * 12.5**0.5 / 200**0.5)  # five standard errors
+
+
+def test_equal_scores_are_not_told_apart_by_their_place() -> None:
+    """Members last, and scores that say nothing: taken in the order of the list, all of the first guesses would be right."""
+    coins = np.arange(24) >= 12  # too few to be called sorted
+    right = one_run(np.arange(24) % 2 * 1.0, coins, guesses=[(6, 6)], **PLACE).counts
+    assert isinstance(right, Guesses)
+    assert 2 <= right.correct <= 10
 
 
 @pytest.mark.parametrize(
@@ -119,6 +125,8 @@ def test_two_world_refuses(changes: dict[str, Any], word: str) -> None:
         ({"included": COINS[:-1]}, "truth values"),
         ({"included": COINS.astype(int)}, "truth values"),
         ({"included": np.arange(400) < 330}, "fair coins"),
+        ({"included": np.arange(400) < 200}, "1 of 399 coins differ"),
+        ({"included": np.arange(400) % 2 == 0}, "399 of 399 coins differ"),
         ({"guesses": []}, "pairs"),
         ({"guesses": [(0, 0)]}, "1 to 400"),
         ({"guesses": [(300, 101)]}, "1 to 400"),
@@ -135,5 +143,7 @@ def test_one_run_refuses(changes: dict[str, Any], word: str) -> None:
 
 
 def test_runs_with_one_noise_are_noticed() -> None:
-    result = two_world(np.repeat(OUT[:10], 30), IN, rule=FixedThreshold(threshold=1.0), **PLACE)
-    assert any("same noise" in warning for warning in result.warnings)
+    for often in (30, 3):
+        result = two_world(np.repeat(OUT[:100], often), IN, rule=FixedThreshold(threshold=1.0), **PLACE)
+        assert any("same noise" in warning for warning in result.warnings)
+    assert not two_world(OUT, IN, rule=FixedThreshold(threshold=1.0), **PLACE).warnings

@@ -9,7 +9,7 @@ from lethe.audit.claim import Claim
 from lethe.audit.counts import Tally
 from lethe.audit.page import AuditPage
 from lethe.audit.result import AuditResult
-from lethe.report.audit_tables import audit_cells, audit_tables, claim_lines, crossed, notes_of, verdict_of
+from lethe.report.audit_tables import audit_cells, audit_tables, crossed, notes_of
 
 image = pytest.importorskip("matplotlib.image")
 from lethe.report.audit_html import audit_html  # noqa: E402
@@ -84,8 +84,8 @@ def test_bounds_are_rounded_down_and_named_by_their_kind() -> None:
 
 def test_a_page_without_a_claim_or_audits() -> None:
     bare = AuditPage(subject="a", canary="b", audits=(_result(),))
-    assert len(claim_lines(bare)) == 2
-    assert "nothing is claimed" in verdict_of(bare)
+    assert len(bare.stated) == 2
+    assert "nothing is claimed" in bare.says
     assert "nothing is claimed" in _text(bare)
     assert audit_plot(bare).startswith(b"\x89PNG")
 
