@@ -95,7 +95,8 @@ class NetworkTraining(Subject):
             apart = torch.stack([self.difference(model, canary) for canary in canaries])
             return self, _Along((apart / apart.norm(dim=1, keepdim=True)).numpy())
         if threat == "black_box":
-            return self, _LossGap(loss=self.loss, canaries=tuple(canaries))
+            gap = _LossGap(loss=self.loss, canaries=tuple(canaries))
+            return self, replace(gap, start=gap.of(self.built()))
         known: tuple[Threat, ...] = ("white_box", "final_model", "black_box")
         raise unknown_threat(threat, known, "the start is what `build` makes;")
 
@@ -184,14 +185,21 @@ class _Along:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _LossGap:
+    """How much smaller the loss of each canary is than that of the record in its place, less what it was at the start."""
+
     loss: Callable[[Any, Any], Tensor]
     canaries: tuple[Canary, ...]
+    start: FloatArray | float = 0.0
 
     def __call__(self, watched: Watched) -> FloatArray:
-        return np.array([self._of(watched.model, canary.outside) - self._of(watched.model, canary.inside) for canary in self.canaries])
+        return self.of(watched.model) - self.start
+
+    def of(self, model: nn.Module) -> FloatArray:
+        """That gap now, shape (m,)."""
+        return np.array([self._loss(model, canary.outside) - self._loss(model, canary.inside) for canary in self.canaries])
 
     @torch.no_grad()
-    def _of(self, model: nn.Module, record: Record) -> float:
+    def _loss(self, model: nn.Module, record: Record) -> float:
         *inputs, target = (torch.as_tensor(np.asarray(entry))[None] for entry in record)
         return float(self.loss(model(*inputs), target))
 

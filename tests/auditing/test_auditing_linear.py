@@ -100,6 +100,26 @@ def test_one_run_with_many_canaries() -> None:
     assert page.audits[0].epsilon > 0.5
 
 
+@pytest.mark.parametrize("threat", ["final_model", "black_box", "black_box_chosen_start"])
+@pytest.mark.parametrize("noise", [0.0, 2.0])
+def test_one_run_for_every_adversary(threat: Any, noise: float) -> None:
+    """All canaries are found out where there is no noise; what is found with it is below the certificate."""
+    run = run_of("logistic", records=60, batches=lethe.Cyclic(size=30), noise_multiplier=noise, neighbours="zero_out", passes=4)
+    claim = Claim(epsilon=1.0, delta=DELTA, neighbours="zero_out", release="last", source="a run with noise")
+    page = audit(
+        run,
+        (np.zeros((60, 80)), np.zeros(60)),
+        delta=DELTA,
+        game="one_run",
+        threat=threat,
+        canaries=60,
+        guesses=[(20, 20)],
+        claim=claim if noise == 0.0 else None,
+    )
+    assert page.audits[0].threat == threat
+    assert page.verdict == ("refuted" if noise == 0.0 else "consistent")
+
+
 def test_the_gaussian_bound_is_near_the_truth_of_a_canary_alone() -> None:
     run = run_of(batches=lethe.Full(), records=4, step_size=0.5, passes=4, noise_multiplier=4.0)
     page = audit(run, (np.zeros((4, 3)), np.zeros(4)), delta=DELTA, runs=500)

@@ -14,6 +14,7 @@ pytest.importorskip("joblib")
 import torch
 from torch import nn
 
+from lethe.audit import Claim
 from lethe.auditing import NetworkTraining, audit, claim_of
 from lethe.auditing.engine_loop import fit_by_engine
 from lethe.auditing.networks import IGNORED
@@ -93,9 +94,10 @@ def test_all_trainings_begin_alike_and_leave_the_generator_alone() -> None:
 @pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("threat", ["white_box", "final_model", "black_box"])
 def test_noise_that_is_missing_is_seen(neighbours: Any, threat: Any) -> None:
-    stated = run_of(neighbours=neighbours, noise_multiplier=8.0)
+    # 25 perfect guesses prove 1.18; 0.64 is certified, or 0.3.
+    stated = run_of(neighbours=neighbours, noise_multiplier=16.0)
     claim = claim_of(lethe.certify(stated, DELTA))
-    given: dict[str, Any] = {"delta": DELTA, "threat": threat, "runs": 40, "level": 1e-2}
+    given: dict[str, Any] = {"delta": DELTA, "threat": threat, "runs": 25, "level": 1e-2}
     found = audit(training_of(neighbours=neighbours, noise_multiplier=0.05), data_of(), claim=claim, **given)
     assert found.verdict == "refuted"
     assert audit(NetworkTraining(run=stated, build=build), data_of(), **given).verdict == "consistent"
@@ -106,6 +108,23 @@ def test_one_run_of_a_network() -> None:
     page = audit(training, data_of(40), delta=DELTA, game="one_run", threat="white_box", canaries=40)
     assert page.audits[0].unit == "canary"
     assert page.verdict == "consistent"
+
+
+@pytest.mark.parametrize("threat", ["final_model", "black_box"])
+def test_one_run_of_a_network_for_every_adversary(threat: Any) -> None:
+    """Canaries that do not interfere are all found out without noise, and not with it; the white box is above."""
+    training = NetworkTraining(run=run_of(records=40, batches=lethe.Full(), steps=4, step_size=2.0), build=wide)
+    drawn = np.random.default_rng(0)
+    data = np.eye(40, dtype=np.float32), drawn.integers(0, 2, 40)
+    claim = Claim(epsilon=0.5, delta=DELTA, neighbours="zero_out", release="all", source="a run with noise")
+    given: dict[str, Any] = {"delta": DELTA, "game": "one_run", "threat": threat, "canaries": 40, "guesses": [(12, 12)]}
+    assert audit(training, data, claim=claim, **given).verdict == "refuted"
+    noisy = NetworkTraining(run=training.run.replace(noise_multiplier=8.0), build=wide)
+    assert audit(noisy, data, **given).verdict == "consistent"
+
+
+def wide() -> nn.Module:
+    return nn.Linear(40, 2, bias=False)
 
 
 def test_the_gradient_of_a_canary_is_clipped_and_its_difference_is_both() -> None:

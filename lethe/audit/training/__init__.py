@@ -15,6 +15,7 @@ from lethe.audit.training.canaries import Data, Record, added, blank, least_move
 from lethe.audit.training.gradient_game import GradientGame
 from lethe.audit.training.judge import judge_canaries, judge_worlds, usual_guesses, usual_ranks
 from lethe.audit.training.play import OneByOne, Played, Trials, play
+from lethe.audit.training.steps import judge_steps, watch_steps
 from lethe.audit.training.trials import CanaryRun, FinalTrial, Observations, RecordTrial, StepsTrial, Train, World
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "added",
     "blank",
     "judge_canaries",
+    "judge_steps",
     "judge_worlds",
     "least_moved_direction",
     "mislabelled",
@@ -42,4 +44,5 @@ __all__ = [
     "replaced",
     "usual_guesses",
     "usual_ranks",
+    "watch_steps",
 ]
