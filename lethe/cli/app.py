@@ -318,7 +318,14 @@ def demo(
 def reproduce(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="What to compute again; without it: what there is.")] = None,
     listing: Annotated[bool, typer.Option("--list", help="Say what can be reproduced, or only what NAME is.")] = False,
-    data: Annotated[Path | None, typer.Option("--data", help="MNIST as .npz, for what trains on it; default: fetched from OpenML.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            help="Pictures as .npz. hong-figure-1: MNIST; default: fetched from OpenML. "
+            "liang-*: MNIST or CIFAR-10; default: scikit-learn's digits.",
+        ),
+    ] = None,
     repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="How often each row is trained, for what trains.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Train as often and over as wide a grid as the paper; takes far longer.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write data, table and plot to this new folder.")] = None,
@@ -347,7 +354,8 @@ def reproduce(
     require_options(name, options)
 
     def computed() -> Reproduction:
-        with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal) as bar:
+        # A step of a large network may take longer than the half minute that the time left is otherwise estimated from.
+        with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal, speed_estimate_period=3600.0) as bar:
             task = bar.add_task(name, total=None)
             return compute(name, lambda done, parts: bar.update(task, completed=done, total=parts), options)
 
