@@ -5,35 +5,37 @@ with Gaussian noise, $\mathrm{score} = \frac1m\sum_i s_i + N(0, \sigma^2)$, $s_i
 split, which does not depend on it. On the side of training the try is a fit and work on what it released; on the other the fit has
 the same law, and the score moves by at most 1/m. So one try has the worse of two guarantees, not their sum (parallel composition), and
 with $\sigma$ such that the score has G too, one try has G. `lethe.mechanisms.selection` then says what the best of K tries costs, K random.
+
+A fit may be that of a pipeline: G is divided among its private steps before anything is fitted (`lethe.estimators.step_tries`), the same G
+for every candidate, and the statement of every fitted step is compared with its part.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
-from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import as_number, outside, require_positive
 from lethe.errors import InputError
-from lethe.estimators.base import PrivateLinearModel
 from lethe.estimators.budget import Budget
+from lethe.estimators.candidates import Candidate, candidates_of
 from lethe.estimators.inputs import FEWEST_RECORDS, declared_delta, public_labels, table_and_targets, table_for_prediction
 from lethe.estimators.randomness import randomness, repeatable
 from lethe.estimators.report import privacy_report
-from lethe.estimators.tries import Try, is_gaussian, law_of_tries, one_try
-from lethe.hypotheses import holds
+from lethe.estimators.search_statement import search_statement
+from lethe.estimators.searched_steps import model_prefix, private_steps
+from lethe.estimators.step_tries import declared_shares, step_tries
+from lethe.estimators.tries import Try, law_of_tries, one_try
 from lethe.mechanisms.base import Array, Statement, gaussian_noise_std, noise_generator, require_swap
-from lethe.mechanisms.repetitions import TruncatedNegativeBinomial
 from lethe.mechanisms.selection import choose
-
-_OWN = ("epsilon", "delta", "neighbours", "classes", "random_state", "seed_noise")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +47,7 @@ class _Tried:
 
 
 class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
-    r"""Parameters of a private linear model chosen by a private score, all within $(\epsilon, \delta)$.
+    r"""Parameters of a private linear model, or of a pipeline that ends in one, chosen by a private score, all within $(\epsilon, \delta)$.
 
     Formal guarantee: for every two data sets that are neighbours, the laws of everything `fit` keeps satisfy the guarantee of
     `statement_`. How often it tried, how long that took and the other models are not kept, and must not become known.
@@ -54,7 +56,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     `target_bound`; else each is taken as $(\epsilon', \delta')$-DP.
 
     Args:
-        estimator: a model of this package; its own epsilon, delta and neighbours are not used.
+        estimator: a model of this package, or scikit-learn's Pipeline of private transformers of this package, of steps that learn nothing
+            (Normalizer, Binarizer, PolynomialFeatures, FunctionTransformer of a ufunc), and of such a model at its end. Epsilon, delta
+            and neighbours of its own are not used.
         candidates: as scikit-learn's ParameterGrid: lists of values by name of the parameter, or a list of such. Public.
         epsilon: the target, > 0, for the search and the model together.
         delta: in (0, 1); None: the smaller of 1e-5 and 1/(10 n).
@@ -62,12 +66,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         eta: of its law, the truncated negative binomial; 1: geometric.
         held_out: the share of records that score, in (0, 1).
         score_bound: for a regression: the public residual $r_0 > 0$ from which a prediction counts as worthless.
+        shares: of the private steps of a pipeline, numbers > 0 by name of the step, in proportion (of squared mu where all are Gaussian);
+            None: four fifths for the model, the rest in equal parts.
         neighbours: "replace_one", or "zero_out": one record's contribution becomes zero.
         random_state: of the public split; with seed_noise of everything.
         seed_noise: True: repeatable from random_state. Never where privacy matters.
     Attributes: `best_estimator_`, `best_params_`, `best_score_` (with its noise), `score_noise_std_`, `statement_` and `certificate_` (the
     same Statement), `epsilon_` and `delta_` as certified, `privacy_report_`, `n_features_in_`, `feature_names_in_`, `classes_`.
-    `best_estimator_` carries the statement of the whole search and no run: on its own it would seem to have cost less.
+    `best_estimator_` and each of its steps carry the statement of the whole search and no run: on their own they would seem to have cost
+    less.
     Reference: Papernot & Steinke 2022, arXiv:2110.03620; McSherry 2009, Privacy integrated queries, Theorem 4 (parallel composition).
     """
 
@@ -82,6 +89,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         eta: float = 1.0,
         held_out: float = 0.2,
         score_bound: float | None = None,
+        shares: Any = None,
         neighbours: str = "replace_one",
         random_state: Any = None,
         seed_noise: bool = False,
@@ -94,6 +102,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         self.eta = eta
         self.held_out = held_out
         self.score_bound = score_bound
+        self.shares = shares
         self.neighbours = neighbours
         self.random_state = random_state
         self.seed_noise = seed_noise
@@ -103,7 +112,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         inner = get_tags(self.estimator)
         tags.estimator_type, tags.classifier_tags, tags.regressor_tags = inner.estimator_type, inner.classifier_tags, inner.regressor_tags
         tags.target_tags.required = True
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = inner.input_tags.sparse
         tags.non_deterministic = not self.seed_noise
         return tags
 
@@ -114,15 +123,16 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             InputError, ValueError: data or parameters that cannot be used.
             CalibrationError: nothing of epsilon is left for one try.
         """
-        chosen = self._candidates()
-        models = self._models(chosen)
+        chosen = candidates_of(self.estimator, self.candidates)
+        shares = self._shares(chosen)
         labelled = is_classifier(self.estimator)
         bound = self._score_bound(labelled)
         table, targets = table_and_targets(self, X, y, numeric=not labelled)
         public: list[str] = []
         classes = None
         if labelled:
-            classes, _, how = public_labels(getattr(self.estimator, "classes", None), targets)
+            declared = self.estimator.get_params()[f"{model_prefix(self.estimator)}classes"]
+            classes, _, how = public_labels(declared, targets)
             public.append(f"{how}: {', '.join(map(str, classes[:20]))}{', ...' if len(classes) > 20 else ''}")
         records = table.shape[0]
         budget = Budget(epsilon=self.epsilon, delta=declared_delta(self.delta, records))
@@ -131,31 +141,30 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         chance = randomness(self.random_state, self.seed_noise, records)
         scored = self._scored(records)
         training, aside = chance.order[scored:], chance.order[:scored]
-        one = one_try(budget, repetitions, gaussian=all(map(is_gaussian, models)))
+        one = one_try(budget, repetitions, gaussian=all(all(candidate.gaussian.values()) for candidate in chosen))
+        parts = [step_tries(one, candidate.gaussian, given, delta=budget.delta) for candidate, given in zip(chosen, shares, strict=True)]
         noise_std = gaussian_noise_std(1.0 / scored, one.target)
         generator = noise_generator(chance.norm)
 
         def train(index: int) -> _Tried:
-            model: Any = clone(models[index])
-            model.set_params(
-                epsilon=one.target.epsilon_bound,
-                delta=one.target.delta_bound,
-                neighbours=self.neighbours,
-                **({"classes": classes} if labelled else {}),
-                **({"seed_noise": True, "random_state": int(generator.integers(2**31))} if self.seed_noise else {}),
-            )
+            model: Any = clone(chosen[index].model)
+            for prefix, part in parts[index].items():
+                own: dict[str, Any] = {
+                    "epsilon": part.target.epsilon_bound,
+                    "delta": part.target.delta_bound,
+                    "neighbours": self.neighbours,
+                }
+                if self.seed_noise:
+                    own |= {"seed_noise": True, "random_state": int(generator.integers(2**31))}
+                model.set_params(**{f"{prefix}{name}": value for name, value in own.items()})
+            if labelled:
+                model.set_params(**{f"{model_prefix(model)}classes": classes})
             model.fit(table[training], targets[training])
-            if not one.covers(model.statement_.guarantee):
-                raise InputError(
-                    f"candidates: {chosen[index]}: a fit cost {model.statement_.guarantee.describe()}, more than one try may: "
-                    f"{one.guarantee.describe()}.",
-                    source="the argument candidates",
-                    remedy='set mechanism="auto" for one of the candidates: then every try is charged as (epsilon, delta)-DP',
-                )
+            _refuse_more(model, parts[index], chosen[index])
             return _Tried(model=model, score=_mean_score(model, table[aside], targets[aside], bound))
 
         choice = choose(
-            range(len(models)),
+            range(len(chosen)),
             train,
             lambda tried: tried.score + noise_std * float(generator.standard_normal()),
             repetitions=repetitions,
@@ -168,44 +177,23 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         assert choice.candidate is not None  # K is at least 1
         assert choice.result is not None
         assert choice.score is not None
-        statement = self._statement(choice.statement, one, scored, len(models), repetitions)
-        self.best_estimator_, self.best_params_ = choice.result.model, dict(chosen[choice.candidate])
+        statement = search_statement(choice.statement, one, chosen, scored=scored, tries=repetitions.mean)
+        self.best_estimator_, self.best_params_ = choice.result.model, dict(chosen[choice.candidate].parameters)
         self.best_score_, self.score_noise_std_ = choice.score, noise_std
         if labelled:
             self.classes_ = classes
-        public += [f"{records - scored} records to train on, {scored} to score on", f"the candidates, {len(models)} of them"]
+        public += [f"{records - scored} records to train on, {scored} to score on", f"the candidates, {len(chosen)} of them"]
         self._state(statement, budget, records, public)
         return self
 
-    def _models(self, candidates: list[dict[str, Any]]) -> list[Any]:
-        """One unfitted model a candidate."""
-        if not isinstance(self.estimator, PrivateLinearModel):
-            raise outside("estimator", type(self.estimator).__name__, "a private linear model of lethe.estimators")
-        if self.estimator.seed_noise:
-            raise InputError(
-                "estimator: its noise is seeded, and every try needs noise of its own.",
-                source="the parameter seed_noise of the estimator",
-                remedy="set seed_noise and random_state of the search instead",
-            )
-        models: list[Any] = [clone(self.estimator) for _ in candidates]
-        return [model.set_params(**candidate) for model, candidate in zip(models, candidates, strict=True)]
-
-    def _candidates(self) -> list[dict[str, Any]]:
-        try:
-            grid = list(ParameterGrid(self.candidates))
-        except (TypeError, ValueError) as error:
-            raise InputError(f"candidates: {error}", source="the argument candidates") from None
-        if not grid:
-            raise InputError("candidates: the list is empty; at least one is needed.", source="the argument candidates")
-        for candidate in grid:
-            for name in candidate:
-                if name in _OWN:
-                    raise InputError(
-                        f"candidates: {name} is among the parameters; it is the same for all of them.",
-                        source="the argument candidates",
-                        remedy=f"set {name} of the {'estimator' if name == 'classes' else 'search'}",
-                    )
-        return grid
+    def _shares(self, chosen: list[Candidate]) -> list[dict[str, float]]:
+        """Of the private steps of every candidate; a name that is in none is refused."""
+        shares = [declared_shares(self.shares, candidate.gaussian) for candidate in chosen]
+        known = {prefix.removesuffix("__") for candidate in chosen for prefix in candidate.gaussian}
+        for name in self.shares or ():
+            if name not in known:
+                raise outside("shares", name, f"names of private steps: {', '.join(sorted(known - {''})) or 'there are none'}")
+        return shares
 
     def _score_bound(self, labelled: bool) -> float | None:
         if labelled:
@@ -231,39 +219,23 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             )
         return scored
 
-    def _statement(self, stated: Statement, one: Try, scored: int, count: int, repetitions: TruncatedNegativeBinomial) -> Statement:
-        findings = (
-            holds("one fit", f"at most {one.guarantee.describe()}, calibrated to it; its own certificate was compared", evidence="checked"),
-            holds(
-                "one score",
-                f"a mean of {scored} numbers in [0, 1] with noise: {one.guarantee.describe()}",
-                evidence="enforced",
-            ),
-            holds(
-                "disjoint records",
-                "a fit and its score see different records, by a split that no record has a part in: one try costs the worse of the two",
-                evidence="enforced",
-            ),
-            holds(
-                "number of tries", f"random and secret, {repetitions.mean:.6g} on average, drawn apart from the data", evidence="enforced"
-            ),
-            holds("fresh noise", "every fit and every score draws its own", evidence="enforced"),
-        )
-        return replace(stated, name=f"the best of a random number of tries among {count} candidates, scored privately", findings=findings)
-
     def _state(self, statement: Statement, budget: Budget, records: int, public: list[str]) -> None:
         """Set what says how private the result is, here and on the model, which must not claim the cost of one fit."""
         if self.seed_noise:
             statement = replace(statement, findings=repeatable(statement.findings))
-        inner = self.best_estimator_
-        why = [f"chosen by its score: {self.best_params_}", f"trained by {inner.statement_.name}"]
+        inner: Any = self.best_estimator_
+        steps: dict[str, Any] = dict(private_steps(inner))
+        trained = "; ".join(step.statement_.name for step in steps.values())
+        why = [f"chosen by its score: {self.best_params_}", f"trained by {trained}"]
         report = privacy_report(statement, [statement], delta=budget.delta, records=records, why=why, public=public)
         self.statement_: Statement = statement
         self.certificate_ = statement
         self.delta_, self.epsilon_, self.privacy_report_ = budget.delta, statement.epsilon(budget.delta), report
-        inner.statement_ = inner.certificate_ = statement
-        inner.delta_, inner.epsilon_, inner.privacy_report_ = self.delta_, self.epsilon_, report
-        inner.run_ = None
+        for one in {id(part): part for part in (inner, *steps.values())}.values():
+            one.statement_ = one.certificate_ = statement
+            one.delta_, one.epsilon_, one.privacy_report_ = self.delta_, self.epsilon_, report
+            if hasattr(one, "run_"):
+                one.run_ = None
 
     def _best(self, X: Any) -> tuple[Any, Any]:
         check_is_fitted(self)
@@ -290,6 +262,20 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         """Of the model chosen."""
         model, table = self._best(X)
         return model.predict_proba(table)
+
+
+def _refuse_more(model: Any, parts: Mapping[str, Try], candidate: Candidate) -> None:
+    """A step that cost more than its part, by its own statement."""
+    for prefix, step in private_steps(model).items():
+        guarantee, part = step.statement_.guarantee, parts[prefix]
+        if not part.covers(guarantee):
+            what = f"a fit of step {prefix.removesuffix('__')}" if prefix else "a fit"
+            raise InputError(
+                f"candidates: {dict(candidate.parameters)}: {what} cost {guarantee.describe()}, more than it may in one try: "
+                f"{part.guarantee.describe()}.",
+                source="the argument candidates",
+                remedy='set mechanism="auto" for one of the candidates: then every try is charged as (epsilon, delta)-DP',
+            )
 
 
 def _mean_score(model: Any, table: Any, targets: Any, bound: float | None) -> float:

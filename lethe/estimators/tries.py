@@ -18,7 +18,7 @@ from lethe.mechanisms.selection_privacy import selection_guarantee
 
 # Whose guarantee is mu-GDP whatever the problem, if no norm or range is released; every fit is checked.
 GAUSSIAN = frozenset({"adassp", "output_perturbation", "cyclic", "pass_ends", "joint", "full_batch", "full_batch_joint"})
-_DOWN = 1e-9  # what a fit gets less than one try is charged for: calibrations round
+DOWN = 1e-9  # what a fit gets less than one try is charged for: calibrations round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def one_try(budget: Budget, repetitions: TruncatedNegativeBinomial, *, gaussian:
         level *= 1.0 - 1e-9
     guarantee = at(level)
     if isinstance(guarantee, GDP):
-        target = ApproxDP(GDP(guarantee.mu * (1.0 - _DOWN)).epsilon(budget.delta), budget.delta)
+        target = ApproxDP(GDP(guarantee.mu * (1.0 - DOWN)).epsilon(budget.delta), budget.delta)
     else:
-        target = ApproxDP(level * (1.0 - _DOWN), failing)
+        target = ApproxDP(level * (1.0 - DOWN), failing)
     return Try(guarantee=guarantee, target=target)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from excused_checks import COMPARES_TWO_FITS, EXCUSED, SEEDED
+from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
-from lethe.estimators import LogisticRegression, PrivateSearch, SoftmaxRegression
+from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, SoftmaxRegression
 
 # Frames are tested where pandas is installed; array-API input where SCIPY_ARRAY_API is set.
 pytestmark = pytest.mark.filterwarnings(
@@ -35,9 +36,17 @@ def test_every_classifier_is_an_estimator(estimator: Any, check: Callable[[Any],
     check(estimator)
 
 
+MODEL = LogisticRegression(feature_norm=5.0, mechanism="pass_ends", passes=1)
+
+
 @pytest.mark.slow
 @parametrize_with_checks(
-    [PrivateSearch(LogisticRegression(feature_norm=5.0, mechanism="pass_ends", passes=1), {"C": [1.0]}, tries=1.5, **SEEDED)]
+    [
+        PrivateSearch(MODEL, {"C": [1.0]}, tries=1.5, **SEEDED),
+        PrivateSearch(
+            make_pipeline(PrivateStandardScaler(bounds=(-100.0, 100.0)), MODEL), {"logisticregression__C": [1.0]}, tries=1.5, **SEEDED
+        ),
+    ]
 )
 def test_a_search_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> None:
     """None is excused: it takes no weights."""

@@ -47,7 +47,7 @@ def test_three_classes_meet_the_target_and_declare_nothing(name: str) -> None:
     assert {finding.evidence for finding in model.certificate_.findings} <= {"checked", "enforced"}
     assert model.coef_.shape == (3, 4)
     if model.run_ is not None:
-        assert model.run_.loss.kind == "convex"  # three scores: no function of one of them
+        assert model.run_.loss.kind == "one_versus_rest_hinge"
         # sqrt(K) times the norm of a row with its constant
         assert model.run_.loss.known_gradient_bound == pytest.approx(math.sqrt(3.0 * (1.0 + CONSTANT**2)))
         assert certify(model.run_, 1e-4).epsilon == model.epsilon_

@@ -1,0 +1,375 @@
+"""Private selection over pipelines: every step is paid for out of one try, nothing else may learn, and the winner claims it all."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from private_cases import two_blobs
+from sklearn.base import BaseEstimator, TransformerMixin, clone, is_regressor
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import Binarizer, FunctionTransformer, MinMaxScaler, Normalizer, PolynomialFeatures, StandardScaler
+
+import lethe.estimators.selection as selection
+from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.errors import CalibrationError, InputError
+from lethe.estimators import (
+    LogisticRegression,
+    PrivatePCA,
+    PrivateQuantileClipper,
+    PrivateSearch,
+    PrivateStandardScaler,
+    Ridge,
+    SoftmaxRegression,
+    privacy_of,
+    split_epsilon,
+)
+from lethe.estimators.budget import Budget
+from lethe.estimators.step_tries import step_tries
+from lethe.estimators.tries import Try, law_of_tries, one_try
+from lethe.mechanisms.base import Statement
+from lethe.mechanisms.selection_privacy import selection_guarantee
+
+DELTA = 1e-5
+MODEL = LogisticRegression(feature_norm=2.0, mechanism="output_perturbation")
+SCALED = make_pipeline(PrivateStandardScaler(), MODEL)
+LONG = make_pipeline(PrivateQuantileClipper(), PrivateStandardScaler(bounds=(-9.0, 9.0)), Normalizer(), PrivatePCA(2), MODEL)
+GRID = {"logisticregression__C": [0.1, 1.0]}
+SEEDED = {"seed_noise": True, "random_state": 0}
+
+
+def search(estimator: Any = SCALED, candidates: Any = GRID, **parameters: Any) -> PrivateSearch:
+    return PrivateSearch(estimator, candidates, **{"tries": 3.0, "delta": DELTA, **parameters})
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, **parameters: Any) -> tuple[PrivateSearch, list[Any]]:
+    """A fitted search, and the pipelines it fitted as they were before their statements were put in place; at least two."""
+    seen: list[Any] = []
+    measure = selection._mean_score  # pyright: ignore[reportPrivateUsage]
+
+    def scored(model: Any, *rest: Any) -> float:
+        seen.append(pickle.loads(pickle.dumps(model)))
+        return measure(model, *rest)
+
+    monkeypatch.setattr(selection, "_mean_score", scored)
+    for seed in range(100):  # the number of tries is random
+        seen.clear()
+        found = search(**parameters, seed_noise=True, random_state=seed).fit(*two_blobs())
+        if 2 <= len(seen) <= 6:
+            return found, seen
+    raise AssertionError("no search of two to six tries")
+
+
+def a_try(gaussian: bool, *, tries: float = 3.0) -> Try:
+    return one_try(Budget(epsilon=1.0, delta=DELTA), law_of_tries(tries, 1.0), gaussian=gaussian)
+
+
+def overspent(one: Try, fitted: list[Any]) -> bool:
+    """Whether some pipeline cost more than a try may, by the sum over its steps that `privacy_of` makes."""
+    return not all(one.covers(privacy_of(pipeline).guarantee) for pipeline in fitted)
+
+
+def test_what_each_step_costs_is_as_calculated_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = {"privatestandardscaler": 1.0, "logisticregression": 3.0}
+    found, fitted = watched(monkeypatch, shares=shares)
+    one = a_try(gaussian=True)
+    assert isinstance(one.guarantee, GDP)
+    for pipeline in fitted:
+        scaler, model = (step.statement_.guarantee for _, step in pipeline.steps)
+        assert scaler.mu == pytest.approx(one.guarantee.mu * math.sqrt(1 / 4), rel=1e-7)
+        assert model.mu == pytest.approx(one.guarantee.mu * math.sqrt(3 / 4), rel=1e-7)
+        assert math.hypot(scaler.mu, model.mu) <= one.guarantee.mu
+    assert not overspent(one, fitted)
+    # A total from the statements of the steps, by the theorem on the best of K tries.
+    assert found.epsilon_ >= max(
+        selection_guarantee(privacy_of(pipeline).guarantee, law_of_tries(3.0, 1.0), delta=DELTA).epsilon(DELTA) for pipeline in fitted
+    )
+    assert found.epsilon_ == pytest.approx(
+        selection_guarantee(one.guarantee, law_of_tries(3.0, 1.0), delta=DELTA).epsilon(DELTA), rel=1e-12
+    )
+    assert 0.999 < found.epsilon_ <= 1.0
+    # The score has what a whole fit has.
+    assert found.score_noise_std_ == pytest.approx(1 / 80 / one.guarantee.mu, rel=1e-6)
+
+
+@pytest.mark.parametrize("left_out", ["privatestandardscaler__", "logisticregression__"])
+def test_a_step_whose_cost_is_left_out_is_noticed(left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of the sums above, where one step is given the whole try as if the other were free."""
+
+    def careless(one: Try, gaussian: Mapping[str, bool], shares: Mapping[str, float], *, delta: float) -> dict[str, Try]:
+        return {**step_tries(one, gaussian, shares, delta=delta), left_out: one}
+
+    monkeypatch.setattr(selection, "step_tries", careless)
+    _, fitted = watched(monkeypatch)
+    assert overspent(a_try(gaussian=True), fitted)
+
+
+def test_a_step_that_costs_more_than_its_part_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = PrivateStandardScaler.fit
+
+    def loose(self: Any, X: Any, y: Any = None) -> Any:
+        self.epsilon = 1.01 * self.epsilon
+        return fit(self, X, y)
+
+    monkeypatch.setattr(PrivateStandardScaler, "fit", loose)
+    with pytest.raises(InputError, match="step privatestandardscaler cost"):
+        search().fit(*two_blobs())
+
+
+@pytest.mark.parametrize("gaussian", [True, False])
+@pytest.mark.parametrize("shares", [(1.0, 1.0, 1.0), (1e-3, 5.0, 0.2)])
+def test_the_parts_add_up_to_the_whole_and_not_to_much_less(gaussian: bool, shares: tuple[float, ...]) -> None:
+    one = a_try(gaussian)
+    for last in (True, False):
+        if gaussian and not last:
+            continue
+        kinds = {"a__": True, "b__": True, "c__": last}
+        parts = step_tries(one, kinds, dict(zip(kinds, shares, strict=True)), delta=DELTA)
+        sums = [part.guarantee for part in parts.values()]
+        mu = math.sqrt(math.fsum(found.mu**2 for found in sums if isinstance(found, GDP)))
+        if isinstance(one.guarantee, GDP):
+            assert mu == pytest.approx(one.guarantee.mu, rel=1e-9)
+            assert mu <= one.guarantee.mu
+            continue
+        assert isinstance(one.guarantee, ApproxDP)
+        points = [found for found in sums if isinstance(found, ApproxDP)]
+        epsilon, delta = (math.fsum(getattr(point, name) for point in points) for name in ("epsilon_bound", "delta_bound"))
+        total = epsilon + GDP(mu).epsilon(one.guarantee.delta_bound - delta)
+        assert total <= one.guarantee.epsilon_bound
+        assert total == pytest.approx(one.guarantee.epsilon_bound, rel=1e-6)
+        assert all(part.target.epsilon_bound > 0.0 for part in parts.values())
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
+def test_where_a_step_is_not_gaussian_epsilons_and_deltas_add_up(neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = {"logisticregression__mechanism": ["objective_perturbation", "output_perturbation"]}
+    found, fitted = watched(monkeypatch, candidates=grid, neighbours=neighbours)
+    one = a_try(gaussian=False)
+    assert isinstance(one.guarantee, ApproxDP)
+    assert found.score_noise_std_ > 1 / 80 / a_try(gaussian=True).guarantee.mu  # pyright: ignore[reportAttributeAccessIssue]
+    for pipeline in fitted:
+        scaler, model = (step.statement_ for _, step in pipeline.steps)
+        assert scaler.neighbours == model.neighbours == found.statement_.neighbours == neighbours
+        whole, failing = one.guarantee.epsilon_bound, one.guarantee.delta_bound
+        if isinstance(model.guarantee, GDP):  # both Gaussian: together they have the point
+            assert GDP(math.hypot(scaler.guarantee.mu, model.guarantee.mu)).epsilon(failing) <= whole
+        else:
+            assert scaler.epsilon(0.2 * failing) <= 0.2 * whole
+            assert model.epsilon(0.8 * failing) <= 0.8 * whole
+    assert not overspent(one, fitted)
+
+
+def test_the_winner_is_the_whole_pipeline_and_claims_no_less_than_the_search_cost() -> None:
+    X, y = two_blobs()
+    found = search(LONG, {"logisticregression__C": [1.0], "privatepca__n_components": [1, 2]}).fit(X, y)
+    best = found.best_estimator_
+    assert isinstance(best, Pipeline)
+    assert best[3].n_components_ == found.best_params_["privatepca__n_components"]
+    assert (found.predict(X) == best.predict(X)).all()
+    assert found.predict_proba(X).shape == (400, 2)
+    for one in (best, *(step for _, step in best.steps if not isinstance(step, Normalizer))):
+        assert one.statement_ is one.certificate_ is found.statement_
+        assert (one.epsilon_, one.delta_, one.privacy_report_) == (found.epsilon_, DELTA, found.privacy_report_)
+    assert best[-1].run_ is None
+    assert privacy_of(best) is privacy_of(make_pipeline(Normalizer(), found)) is found.statement_
+    # A part by itself says no less either.
+    assert privacy_of(best[:-1]).epsilon(DELTA) >= found.epsilon_
+    assert isinstance(found.statement_, Statement)
+    assert {finding.evidence for finding in found.statement_.findings} <= {"checked", "enforced"}
+    assert {"steps", "rows"} <= {finding.name for finding in found.statement_.findings}
+    assert len(pickle.dumps(found)) < 40_000
+    assert (pickle.loads(pickle.dumps(found)).predict(X) == found.predict(X)).all()
+
+
+def test_every_try_fits_new_clones_with_noise_of_their_own_on_other_records_than_those_that_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = two_blobs()
+    X[:, 2] = np.arange(400)  # a record's name
+    trained: list[set[float]] = []
+    fit = PrivateStandardScaler.fit
+
+    def fitted(self: Any, table: Any, y: Any = None) -> Any:
+        trained.append(set(table[:, 2].tolist()))
+        return fit(self, table, y)
+
+    monkeypatch.setattr(PrivateStandardScaler, "fit", fitted)
+    aside: list[set[float]] = []
+    measure = selection._mean_score  # pyright: ignore[reportPrivateUsage]
+    means: list[bytes] = []
+
+    def scored(model: Any, table: Any, *rest: Any) -> float:
+        aside.append(set(table[:, 2].tolist()))
+        means.append(model[0].mean_.tobytes())
+        return measure(model, table, *rest)
+
+    monkeypatch.setattr(selection, "_mean_score", scored)
+    estimator = clone(SCALED)
+    while len(trained) < 3:
+        search(estimator, {"logisticregression__C": [1.0]}, random_state=1).fit(X, y)
+    assert len(set(means)) == len(means) == len(trained) == len(aside)
+    assert all(not one & other and (len(one), len(other)) == (320, 80) for one, other in zip(trained, aside, strict=True))
+    assert not hasattr(estimator[0], "mean_")
+    assert not hasattr(estimator[-1], "coef_")
+
+
+def test_a_good_pipeline_is_found() -> None:
+    """A column of noise in a small unit: rows that are not scaled are all noise once they are projected."""
+    X, y = two_blobs(4_000)
+    X[:, 2] = 1e5 * np.random.default_rng(1).standard_normal(4_000)
+    grid = [{"logisticregression__C": [1e-6, 1.0]}, {"privatestandardscaler": ["passthrough"], "logisticregression__C": [1.0]}]
+    model = make_pipeline(PrivateStandardScaler(), LogisticRegression(feature_norm=2.0, mechanism="pass_ends", passes=5))
+    found = search(model, grid, epsilon=8.0, tries=12.0, **SEEDED).fit(X, y)
+    assert found.best_params_ == {"logisticregression__C": 1.0}
+    assert found.score(X, y) > 0.9
+    assert any(finding.evidence == "declared" for finding in found.statement_.findings)  # the seed
+    again = search(model, grid, epsilon=8.0, tries=12.0, **SEEDED).fit(X, y)
+    assert again.best_score_ == found.best_score_
+    assert (again.best_estimator_[0].mean_ == found.best_estimator_[0].mean_).all()
+
+
+def test_a_step_left_out_leaves_its_share_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fitted = watched(monkeypatch, candidates={"privatestandardscaler": ["passthrough"]})
+    one = a_try(gaussian=True)
+    assert isinstance(one.guarantee, GDP)
+    assert all(pipeline[-1].statement_.guarantee.mu == pytest.approx(one.guarantee.mu, rel=1e-7) for pipeline in fitted)
+    assert not overspent(one, fitted)
+
+
+def test_pipelines_in_pipelines_steps_that_learn_nothing_and_regressions() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(1.0, 2.0, (3_000, 2))
+    y = X @ np.array([1.0, -0.5])
+    inner = Pipeline([("log", FunctionTransformer(np.log)), ("nothing", None), ("scale", PrivateStandardScaler(bounds=(0.0, 1.0)))])
+    whole = Pipeline([("inner", inner), ("products", PolynomialFeatures(2)), ("model", Ridge(feature_norm=3.0, target_bound=3.0))])
+    grid = {"inner__scale__bounds": [(0.0, 1.0), (-1.0, 1.0)], "model__mechanism": ["adassp"], "products__degree": [1, 2]}
+    found = search(whole, grid, score_bound=1.0, epsilon=8.0, shares={"inner__scale": 0.5, "model": 0.5}, **SEEDED).fit(X, y)
+    assert found.score(X, y) > 0.8
+    assert is_regressor(found)
+    assert not hasattr(found, "predict_proba")
+    assert found.best_estimator_[0][2].statement_ is found.statement_
+    binary = make_pipeline(Binarizer(), FunctionTransformer(), MODEL)
+    assert search(binary, {"binarizer__threshold": [0.0, 1.0]}).fit(*two_blobs()).epsilon_ <= 1.0
+
+
+class _Centred(TransformerMixin, BaseEstimator):
+    def fit(self, X: Any, y: Any = None) -> Any:
+        self.mean_ = X.mean(axis=0)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        return X - self.mean_
+
+
+class _Shifted(Normalizer):
+    """A subclass may learn."""
+
+
+class _Scaler(PrivateStandardScaler):
+    """So may one of a private step."""
+
+
+class _Pipeline(Pipeline):
+    """And so may one of a pipeline."""
+
+
+def first(step: Any) -> Pipeline:
+    return Pipeline([("first", step), ("model", MODEL)])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (first(StandardScaler()), "'first', StandardScaler, may learn"),
+        (first(MinMaxScaler()), "may learn"),
+        (first(_Centred()), "may learn"),
+        (first(_Shifted()), "may learn"),
+        (first(_Scaler()), "may learn"),
+        (first("scale"), "may learn"),
+        (first(make_pipeline(Normalizer(), StandardScaler())), "'standardscaler', StandardScaler, may learn"),
+        (first(FunctionTransformer(lambda rows: rows - rows.mean(axis=0))), "treats every record by itself"),
+        (first(FunctionTransformer(np.matmul)), "treats every record by itself"),
+        (first(FunctionTransformer(np.add)), "treats every record by itself"),
+        (first(FunctionTransformer(np.cumsum)), "treats every record by itself"),
+        (first(FunctionTransformer(np.frompyfunc(abs, 1, 1))), "treats every record by itself"),
+        (first(FunctionTransformer(np.log, inverse_func=np.exp)), "treats every record by itself"),
+        (first(FunctionTransformer(np.log, kw_args={"out": None})), "treats every record by itself"),
+        (first(ColumnTransformer([("some", PrivateStandardScaler(), [0])])), "side by side"),
+        (first(FeatureUnion([("some", PrivateStandardScaler())])), "side by side"),
+        (first(LogisticRegression()), "one is allowed, at the end"),
+        (first(make_pipeline(Normalizer(), LogisticRegression())), "one is allowed, at the end"),
+        (make_pipeline(PrivateStandardScaler(), RandomForestClassifier()), "RandomForestClassifier, may learn"),
+        (make_pipeline(PrivateStandardScaler()), "ends in PrivateStandardScaler"),
+        (make_pipeline(PrivateStandardScaler(), "passthrough"), "ends in 'passthrough'"),
+        (make_pipeline(PrivateStandardScaler(), Normalizer()), "ends in Normalizer"),
+        (_Pipeline([("model", MODEL)]), "got _Pipeline"),
+        (Pipeline([]), "pairs"),
+        (make_pipeline(PrivateStandardScaler(), MODEL, memory="cache"), "cache"),
+        (first(make_pipeline(PrivateStandardScaler(), memory="cache")), "cache"),
+        (make_pipeline(PrivateStandardScaler(), MODEL, verbose=True), "is secret"),
+        (Pipeline(SCALED.steps, transform_input=["sample_weight"]), "transform_input"),
+        (first(PrivateStandardScaler(**SEEDED)), "step first: its noise is seeded"),
+        (make_pipeline(PrivateStandardScaler(), clone(MODEL).set_params(**SEEDED)), "step logisticregression: its noise is seeded"),
+    ],
+)
+def test_estimators_that_may_leak_are_refused_before_any_data_are_used(estimator: Any, message: str) -> None:
+    grid = {f"{estimator.steps[-1][0]}__C": [1.0]} if isinstance(estimator, Pipeline) and estimator.steps else {}
+    with pytest.raises(InputError, match=message):
+        search(estimator, grid).fit("no data", None)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"candidates": {"logisticregression__epsilon": [9.0]}}, "logisticregression__epsilon is among"),
+        ({"candidates": {"privatestandardscaler__delta": [0.1]}}, "delta is among"),
+        ({"candidates": {"privatestandardscaler__neighbours": ["zero_out"]}}, "neighbours is among"),
+        ({"candidates": {"privatestandardscaler__seed_noise": [True]}}, "seed_noise is among"),
+        ({"candidates": {"privatestandardscaler__random_state": [0]}}, "random_state is among"),
+        ({"candidates": {"logisticregression__classes": [[0, 1]]}}, "classes is among"),
+        ({"candidates": {"privatestandardscaler": [PrivateStandardScaler(), StandardScaler()]}}, "may learn"),
+        ({"candidates": {"privatestandardscaler": [PrivateStandardScaler(**SEEDED)]}}, "noise is seeded"),
+        ({"candidates": {"logisticregression": [Ridge(target_bound=1.0)]}}, "classifiers"),
+        ({"candidates": {"logisticregression": [RandomForestClassifier()]}}, "may learn"),
+        ({"candidates": {"memory": [None, "cache"]}}, "cache"),
+        ({"candidates": {"steps": [[("a", StandardScaler()), ("logisticregression", MODEL)]]}}, "may learn"),
+        ({"shares": 0.5}, "shares"),
+        ({"shares": {}}, "none for privatestandardscaler, logisticregression"),
+        ({"shares": {"logisticregression": 1.0}}, "none for privatestandardscaler"),
+        ({"shares": {"privatestandardscaler": 0.0, "logisticregression": 1.0}}, "shares"),
+        ({"shares": {"privatestandardscaler": math.nan, "logisticregression": 1.0}}, "shares"),
+        ({"shares": {"privatestandardscaler": True, "logisticregression": 1.0}}, "shares"),
+        ({"shares": {"privatestandardscaler": 1.0, "logisticregression": 1.0, "pca": 1.0}}, "pca"),
+        ({"estimator": MODEL, "candidates": {"C": [1.0]}, "shares": {"model": 1.0}}, "has the whole budget"),
+    ],
+)
+def test_candidates_that_may_leak_and_bad_shares_are_refused_before_any_data_are_used(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        search(**parameters).fit("no data", None)
+
+
+def test_unknown_parameters_and_shares_too_small_for_anything_are_refused() -> None:
+    with pytest.raises(ValueError, match="Invalid parameter 'depth'"):
+        search(candidates={"logisticregression__depth": [1]}).fit(*two_blobs())
+    with pytest.raises(CalibrationError, match="nothing is left for step privatestandardscaler"):
+        search(shares={"privatestandardscaler": 1e-14, "logisticregression": 1.0}).fit(*two_blobs())
+
+
+def test_models_among_the_candidates_are_cloned() -> None:
+    models = [clone(MODEL), SoftmaxRegression(feature_norm=2.0, mechanism="pass_ends")]
+    found = search(candidates={"logisticregression": models}).fit(*two_blobs())
+    assert not any(hasattr(model, "coef_") for model in models)
+    assert found.best_estimator_[-1] not in models
+    assert {model.epsilon for model in models} == {1.0}
+
+
+def test_shares_are_those_of_a_pipeline_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same split as `split_epsilon` makes of one try."""
+    one = a_try(gaussian=True)
+    _, fitted = watched(monkeypatch, shares={"privatestandardscaler": 0.3, "logisticregression": 0.7})
+    parts = split_epsilon(one.target.epsilon_bound, DELTA, shares=[0.3, 0.7])
+    assert [step.epsilon for _, step in fitted[0].steps] == [pytest.approx(part, rel=1e-6) for part in parts]
