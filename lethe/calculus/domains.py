@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import SupportsFloat, cast
+import operator
+from typing import SupportsFloat, SupportsIndex, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,18 @@ def require_probability(name: str, value: object) -> float:
     needed = "a number in [0, 1]"
     number = as_number(name, value, needed)
     if not 0.0 <= number <= 1.0:
+        raise outside(name, value, needed)
+    return number
+
+
+def require_count(name: str, value: object, *, low: int = 1, high: int = 10**12) -> int:
+    """Return a whole number from `low` to `high` as an int, or raise InputError; 20.0 is not whole, True is not 1."""
+    needed = f"a whole number from {low} to {'10^12' if high == 10**12 else high}"
+    try:
+        number = operator.index(cast(SupportsIndex, value))
+    except TypeError:
+        raise outside(name, value, needed) from None
+    if isinstance(value, _NOT_NUMBERS) or not low <= number <= high:
         raise outside(name, value, needed)
     return number
 

@@ -16,6 +16,7 @@ from scipy import special
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.mechanisms.base import Array
+from lethe.mechanisms.curvature import Curvatures
 from lethe.mechanisms.rows import class_targets, real_targets
 
 _UP = 1.0 + 2.0**-50
@@ -69,8 +70,8 @@ class LinearLoss(ABC):
         """$l'$, shape (n, k)."""
 
     @abstractmethod
-    def curvatures(self, scores: Array, targets: Array) -> Array:
-        """$l''$, shape (n, k, k)."""
+    def curvatures(self, scores: Array, targets: Array) -> Curvatures:
+        """$l''$ of every record."""
 
     def gradient_bound(self, norm: float) -> float:
         r"""$G = R\,\|l'\|$, rounded up."""
@@ -103,9 +104,9 @@ class Logistic(LinearLoss):
         signs = 2.0 * targets - 1.0
         return (-signs * special.expit(-signs * scores[:, 0]))[:, None]
 
-    def curvatures(self, scores: Array, targets: Array) -> Array:
+    def curvatures(self, scores: Array, targets: Array) -> Curvatures:
         """sigmoid(s) sigmoid(-s)."""
-        return (special.expit(scores) * special.expit(-scores))[:, :, None]
+        return Curvatures(special.expit(scores) * special.expit(-scores))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +157,10 @@ class Softmax(LinearLoss):
         slopes[np.arange(len(scores)), targets.astype(np.intp)] -= 1.0
         return slopes
 
-    def curvatures(self, scores: Array, targets: Array) -> Array:
+    def curvatures(self, scores: Array, targets: Array) -> Curvatures:
         """diag(p) - p p^T."""
         shares = special.softmax(scores, axis=1)
-        return shares[:, :, None] * (np.eye(self.classes) - shares[:, None, :])
+        return Curvatures(shares, ((np.full(len(shares), -1.0), shares),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +205,9 @@ class SmoothedHinge(LinearLoss):
         share = np.clip((self._short(scores, targets) + self.width) / (2.0 * self.width), 0.0, 1.0)
         return ((1.0 - 2.0 * targets) * share)[:, None]
 
-    def curvatures(self, scores: Array, targets: Array) -> Array:
+    def curvatures(self, scores: Array, targets: Array) -> Curvatures:
         """1 / (2h) inside the corner."""
-        return (np.abs(self._short(scores, targets)) < self.width)[:, None, None] / (2.0 * self.width)
+        return Curvatures((np.abs(self._short(scores, targets)) < self.width)[:, None] / (2.0 * self.width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +245,9 @@ class Huber(LinearLoss):
         """The truncated residual."""
         return np.clip(scores[:, 0] - targets, -self.residual_bound, self.residual_bound)[:, None]
 
-    def curvatures(self, scores: Array, targets: Array) -> Array:
+    def curvatures(self, scores: Array, targets: Array) -> Curvatures:
         """1 inside, 0 outside."""
-        return (np.abs(scores[:, 0] - targets) < self.residual_bound)[:, None, None].astype(np.float64)
+        return Curvatures((np.abs(scores[:, 0] - targets) < self.residual_bound)[:, None].astype(np.float64))
 
 
 def require_linear_loss(loss: object) -> LinearLoss:

@@ -15,20 +15,22 @@ from typing import Any
 import numpy as np
 
 from lethe.calculus.calibration import smallest
-from lethe.calculus.domains import outside, require_nonnegative, require_positive
+from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.normal import round_up
 from lethe.calculus.targets import overshoot, require_target
 from lethe.certificate import Citation
 from lethe.errors import CalibrationError
 from lethe.hypotheses import holds
-from lethe.mechanisms.base import PrivateWeights, Statement, noise_generator, require_count
+from lethe.mechanisms.base import PrivateWeights, Statement
 from lethe.mechanisms.linear_losses import LinearLoss, require_linear_loss
-from lethe.mechanisms.linear_objective import LinearObjective, minimiser
+from lethe.mechanisms.linear_objective import LinearObjective
+from lethe.mechanisms.minimiser import minimiser
 from lethe.mechanisms.output_perturbation import shared_findings
 from lethe.mechanisms.perturbed_minimiser import PerturbedMinimiser, log_determinant, minimiser_profile, ridge_for
 from lethe.mechanisms.rows import projected_rows, row_norm
 from lethe.mechanisms.tables import public_records
+from lethe.noise_generators import noise_generator
 from lethe.run import Neighbours
 
 CITATIONS = (

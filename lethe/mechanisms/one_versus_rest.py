@@ -10,6 +10,7 @@ import numpy as np
 
 from lethe.calculus.domains import outside
 from lethe.mechanisms.base import Array
+from lethe.mechanisms.curvature import Curvatures
 from lethe.mechanisms.linear_losses import LinearLoss, SmoothedHinge
 from lethe.mechanisms.rows import class_targets
 
@@ -77,10 +78,10 @@ class OneVersusRest(LinearLoss):
         """Of each hinge in its score."""
         return self._hinge.slopes(scores.reshape(-1, 1), self._own(targets)).reshape(scores.shape)
 
-    def curvatures(self, scores: Array, targets: Array) -> Array:
+    def curvatures(self, scores: Array, targets: Array) -> Curvatures:
         """Diagonal."""
-        diagonal = self._hinge.curvatures(scores.reshape(-1, 1), self._own(targets)).reshape(scores.shape)
-        return diagonal[:, :, None] * np.eye(self.classes)
+        each = self._hinge.curvatures(scores.reshape(-1, 1), self._own(targets))
+        return Curvatures(each.diagonal.reshape(scores.shape))
 
     def _own(self, targets: Array) -> Array:
         """1 for the score of the record's own class, else 0, score after score, shape (nK,)."""

@@ -20,24 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from lethe.calculus.domains import require_nonnegative, require_positive
+from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.normal import round_up
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding, holds
-from lethe.mechanisms.base import (
-    PrivateWeights,
-    Statement,
-    gaussian_guarantee,
-    gaussian_noise_std,
-    noise_generator,
-    require_count,
-    require_swap,
-)
+from lethe.mechanisms.base import PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.linear_losses import LinearLoss, require_linear_loss
-from lethe.mechanisms.linear_objective import LinearObjective, minimiser
+from lethe.mechanisms.linear_objective import LinearObjective
+from lethe.mechanisms.minimiser import minimiser
 from lethe.mechanisms.rows import projected, projected_rows, row_norm
 from lethe.mechanisms.tables import public_records
+from lethe.noise_generators import noise_generator
 from lethe.run import Neighbours
 
 CITATION = Citation(

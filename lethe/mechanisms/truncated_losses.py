@@ -25,6 +25,7 @@ from scipy import special
 
 from lethe.calculus.domains import as_number, outside
 from lethe.mechanisms.base import Array
+from lethe.mechanisms.curvature import Curvatures
 from lethe.mechanisms.linear_losses import LinearLoss, Logistic, Softmax
 
 _UP = 1.0 + 2.0**-50
@@ -64,10 +65,10 @@ class TruncatedLogistic(LinearLoss):
         signs = 2.0 * targets - 1.0
         return (-signs * np.minimum(special.expit(-signs * scores[:, 0]), self.cut))[:, None]
 
-    def curvatures(self, scores: Array, targets: Array) -> Array:
+    def curvatures(self, scores: Array, targets: Array) -> Curvatures:
         """sigmoid(s) sigmoid(-s), or 0 where the slope is cut."""
         missing = special.expit((1.0 - 2.0 * targets) * scores[:, 0])
-        return np.where(missing < self.cut, missing * (1.0 - missing), 0.0)[:, None, None]
+        return Curvatures(np.where(missing < self.cut, missing * (1.0 - missing), 0.0)[:, None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +131,16 @@ class TruncatedSoftmax(LinearLoss):
         slopes[np.arange(len(scores)), targets.astype(np.intp)] = -cut
         return slopes
 
-    def curvatures(self, scores: Array, targets: Array) -> Array:
+    def curvatures(self, scores: Array, targets: Array) -> Curvatures:
         """r(1 - r) grad m grad m^T where r < c, and min(r, c)(diag q - q q^T)."""
         others, own = self._others(scores, targets)
         shares = special.softmax(others, axis=1)
         missing = special.expit(special.logsumexp(others, axis=1) - own)
-        inner = shares[:, :, None] * (np.eye(self.classes) - shares[:, None, :])
-        shares[np.arange(len(scores)), targets.astype(np.intp)] = -1.0
+        cut = np.minimum(missing, self.cut)
+        slopes = shares.copy()
+        slopes[np.arange(len(scores)), targets.astype(np.intp)] = -1.0
         outer = np.where(missing < self.cut, missing * (1.0 - missing), 0.0)
-        return np.minimum(missing, self.cut)[:, None, None] * inner + outer[:, None, None] * shares[:, :, None] * shares[:, None, :]
+        return Curvatures(cut[:, None] * shares, ((-cut, shares), (outer, slopes)))
 
     def _others(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         """The scores with that of a record's own class at minus infinity, shape (n, K), and that one, shape (n,)."""

@@ -30,7 +30,7 @@ def test_derivatives_agree_with_differences(loss: LinearLoss) -> None:
         slope = (loss.values(scores + moved, targets) - loss.values(scores - moved, targets)) / (2 * step)
         assert slope == pytest.approx(loss.slopes(scores, targets)[:, output], abs=1e-8)
         bent = (loss.slopes(scores + moved, targets) - loss.slopes(scores - moved, targets)) / (2 * step)
-        assert bent == pytest.approx(loss.curvatures(scores, targets)[:, :, output], abs=1e-5)
+        assert bent == pytest.approx(loss.curvatures(scores, targets).dense()[:, :, output], abs=1e-5)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -43,7 +43,7 @@ def test_bounds_hold_and_are_reached(loss: LinearLoss) -> None:
     if not isinstance(loss, Softmax):
         scores[::2, 0] = middle[::2] if isinstance(loss, Huber | SmoothedHinge) else 0.0
     lengths = np.linalg.norm(loss.slopes(scores, targets), axis=1)
-    eigenvalues = np.linalg.eigvalsh(loss.curvatures(scores, targets))
+    eigenvalues = np.linalg.eigvalsh(loss.curvatures(scores, targets).dense())
     for reached, bound in (
         (lengths.max(), loss.slope_bound),
         (eigenvalues.sum(axis=1).max(), loss.curvature_trace),
@@ -52,7 +52,7 @@ def test_bounds_hold_and_are_reached(loss: LinearLoss) -> None:
         assert reached == pytest.approx(bound, rel=0.01)
     assert eigenvalues.max() <= loss.curvature_bound * (1 + 1e-12)
     assert eigenvalues.min() >= -1e-12
-    assert (np.linalg.matrix_rank(loss.curvatures(scores[:50], targets[:50])) <= loss.curvature_rank).all()
+    assert (np.linalg.matrix_rank(loss.curvatures(scores[:50], targets[:50]).dense()) <= loss.curvature_rank).all()
 
 
 @pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss.one_sided and loss.outputs == 1], ids=repr)
@@ -64,7 +64,9 @@ def test_one_sided_slopes_never_change_their_sign(loss: LinearLoss) -> None:
 
 
 def test_two_classes_of_softmax_have_the_curvature_of_their_bound() -> None:
-    assert np.linalg.eigvalsh(Softmax(2).curvatures(np.zeros((1, 2)), np.zeros(1))).max() == pytest.approx(Softmax(2).curvature_bound)
+    assert np.linalg.eigvalsh(Softmax(2).curvatures(np.zeros((1, 2)), np.zeros(1)).dense()).max() == pytest.approx(
+        Softmax(2).curvature_bound
+    )
 
 
 @given(loss=st.sampled_from(LOSSES), score=st.floats(-1e300, 1e300))
@@ -73,7 +75,7 @@ def test_no_score_overflows(loss: LinearLoss, score: float) -> None:
     scores[0, 0] = score
     for target in (0.0, 1.0):
         targets = np.array([target])
-        for result in (loss.values(scores, targets), loss.slopes(scores, targets), loss.curvatures(scores, targets)):
+        for result in (loss.values(scores, targets), loss.slopes(scores, targets), loss.curvatures(scores, targets).dense()):
             assert np.isfinite(result).all()
         assert loss.values(scores, targets)[0] >= 0.0
 

@@ -36,14 +36,14 @@ def test_derivatives_agree_with_differences() -> None:
         slope = (LOSS.values(scores + moved, targets) - LOSS.values(scores - moved, targets)) / (2 * step)
         assert slope == pytest.approx(LOSS.slopes(scores, targets)[:, output], abs=1e-8)
         bent = (LOSS.slopes(scores + moved, targets) - LOSS.slopes(scores - moved, targets)) / (2 * step)
-        assert bent == pytest.approx(LOSS.curvatures(scores, targets)[:, :, output], abs=1e-5)
+        assert bent == pytest.approx(LOSS.curvatures(scores, targets).dense()[:, :, output], abs=1e-5)
 
 
 @given(scores=st.lists(st.floats(-1e300, 1e300), min_size=4, max_size=4), target=st.integers(0, 3))
 def test_no_score_breaks_the_bounds(scores: list[float], target: int) -> None:
     at, label = np.array([scores]), np.array([float(target)])
     assert np.linalg.norm(LOSS.slopes(at, label)) <= LOSS.slope_bound
-    bent = LOSS.curvatures(at, label)[0]
+    bent = LOSS.curvatures(at, label).dense()[0]
     assert np.linalg.eigvalsh(bent).max() <= LOSS.curvature_bound
     assert np.trace(bent) <= LOSS.curvature_trace
     assert np.isfinite(LOSS.values(at, label)).all()
@@ -53,7 +53,7 @@ def test_the_bounds_are_reached() -> None:
     label = np.zeros(1)
     assert np.linalg.norm(LOSS.slopes(np.zeros((1, 4)), label)) == pytest.approx(LOSS.slope_bound) == 2.0
     at_margins = np.array([[1.0, -1.0, -1.0, -1.0]])
-    assert np.trace(LOSS.curvatures(at_margins, label)[0]) == pytest.approx(LOSS.curvature_trace)
+    assert np.trace(LOSS.curvatures(at_margins, label).dense()[0]) == pytest.approx(LOSS.curvature_trace)
     assert LOSS.curvature_bound == pytest.approx(1 / 0.6)
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
 from lethe.errors import InputError
 from lethe.mechanisms.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
-from lethe.mechanisms.linear_objective import LinearObjective, minimiser
+from lethe.mechanisms.linear_objective import LinearObjective
+from lethe.mechanisms.minimiser import minimiser
 from lethe.mechanisms.output_perturbation import (
     output_perturbation,
     output_sensitivity,

@@ -31,7 +31,7 @@ def test_slopes_and_curvatures_are_those_of_the_values(loss: LinearLoss) -> None
         rise = (loss.values(scores + step, targets) - loss.values(scores - step, targets)) / 2e-5
         np.testing.assert_allclose(loss.slopes(scores, targets)[:, place], rise, atol=1e-6)
         bend = (loss.slopes(scores + step, targets) - loss.slopes(scores - step, targets)) / 2e-5
-        np.testing.assert_allclose(loss.curvatures(scores, targets)[smooth, :, place][missing[smooth] < 2], bend[smooth], atol=1e-5)
+        np.testing.assert_allclose(loss.curvatures(scores, targets).dense()[smooth, :, place][missing[smooth] < 2], bend[smooth], atol=1e-5)
 
 
 @pytest.mark.parametrize(("loss", "plain"), [(TruncatedLogistic(0.5), Logistic()), (TruncatedSoftmax(4, 0.5), Softmax(4))])
@@ -53,7 +53,7 @@ def test_the_bounds_of_the_lemma_hold(seed: int, cut: float, classes: int, size:
             rng.integers(min(classes, max(loss.outputs, 2)), size=40).astype(float),
         )
         assert np.linalg.norm(loss.slopes(scores, targets), axis=1).max() <= loss.slope_bound
-        curvatures = loss.curvatures(scores, targets)
+        curvatures = loss.curvatures(scores, targets).dense()
         eigenvalues = np.linalg.eigvalsh(curvatures)
         assert eigenvalues.min() >= -1e-12
         assert eigenvalues.max() <= loss.curvature_bound + 1e-12
@@ -68,9 +68,9 @@ def test_the_bounds_are_reached() -> None:
     far = np.array([[0.0, 30.0, -30.0]])
     assert np.linalg.norm(TruncatedSoftmax(3, 0.3).slopes(far, np.zeros(1))) == pytest.approx(math.sqrt(2.0) * 0.3, rel=1e-9)
     assert TruncatedLogistic(0.3).slopes(np.array([[-50.0]]), np.ones(1))[0, 0] == -0.3
-    even = TruncatedSoftmax(2, 0.8).curvatures(np.zeros((1, 2)), np.zeros(1))
+    even = TruncatedSoftmax(2, 0.8).curvatures(np.zeros((1, 2)), np.zeros(1)).dense()
     assert np.linalg.eigvalsh(even).max() == pytest.approx(0.5)
-    assert TruncatedLogistic(0.8).curvatures(np.zeros((1, 1)), np.zeros(1))[0, 0, 0] == 0.25
+    assert TruncatedLogistic(0.8).curvatures(np.zeros((1, 1)), np.zeros(1)).dense()[0, 0, 0] == 0.25
 
 
 @given(seed=st.integers(0, 10**6), classes=st.integers(2, 5), cut=st.floats(0.05, 1.0))
