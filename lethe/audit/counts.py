@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from pydantic import Field, model_validator
 
-from lethe.audit.inputs import MOST_TRIALS, require_count
+from lethe.audit.inputs import MOST_TRIALS
 from lethe.audit.intervals import clopper_pearson_upper
-from lethe.calculus.domains import FloatArray
+from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import InputError
 from lethe.noun import Noun
 
@@ -36,7 +36,7 @@ class Tally(Noun):
     @model_validator(mode="after")
     def _errors_are_trials(self) -> Tally:
         for errors, trials in (("false_positives", "out_trials"), ("false_negatives", "in_trials")):
-            require_count(errors, getattr(self, errors), least=0, most=getattr(self, trials))
+            require_count(errors, getattr(self, errors), low=0, high=getattr(self, trials))
         return self
 
     @classmethod
@@ -71,8 +71,8 @@ class Guesses(Noun):
 
     @model_validator(mode="after")
     def _each_is_among_the_last(self) -> Guesses:
-        require_count("guessed", self.guessed, least=1, most=self.canaries)
-        require_count("correct", self.correct, least=0, most=self.guessed)
+        require_count("guessed", self.guessed, low=1, high=self.canaries)
+        require_count("correct", self.correct, low=0, high=self.guessed)
         return self
 
 

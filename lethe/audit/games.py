@@ -11,12 +11,12 @@ from scipy import special
 from lethe.audit.bayesian import bayesian_epsilon
 from lethe.audit.counts import Guesses, Tally, require_tally
 from lethe.audit.curves import AnyMechanism, Curve, Estimator, GaussianCurve, gaussian_epsilon, rates_epsilon
-from lethe.audit.inputs import Booleans, require_array, require_count, require_flags, require_level, require_scores
+from lethe.audit.inputs import Booleans, require_array, require_flags, require_level, require_scores
 from lethe.audit.one_run import one_run_epsilon
 from lethe.audit.one_run_gaussian import one_run_gaussian_mu
 from lethe.audit.result import AuditResult, Neighbours, Threat, Unit
 from lethe.audit.rules import FixedThreshold, Rule, Split, best_threshold
-from lethe.calculus.domains import FloatArray, require_delta
+from lethe.calculus.domains import FloatArray, require_count, require_delta
 from lethe.errors import InputError
 
 _UNFAIR = 1e-9
@@ -224,7 +224,7 @@ def _require_pairs(guesses: object, canaries: int) -> list[tuple[int, int]]:
     for pair in guesses:
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
             raise InputError(f"guesses: got {pair!r}; it needs pairs (IN, OUT) of whole numbers.", source=source)
-        top, bottom = (require_count("guesses", each, least=0, most=canaries) for each in pair)
+        top, bottom = (require_count("guesses", each, low=0, high=canaries) for each in pair)
         if not 1 <= top + bottom <= canaries:
             raise InputError(f"guesses: got {top} IN and {bottom} OUT; together they need 1 to {canaries}.", source=source)
         pairs.append((top, bottom))
@@ -264,7 +264,7 @@ def _require_rule(rule: object) -> Rule:
 def _require_seeds(seeds: object) -> tuple[int, ...]:
     if not isinstance(seeds, Sequence) or isinstance(seeds, str):
         raise InputError(f"seeds: got {type(seeds).__name__}; it needs a list of whole numbers.", source="the argument seeds")
-    numbers = tuple(require_count("seeds", seed, least=0, most=2**64) for seed in seeds)
+    numbers = tuple(require_count("seeds", seed, low=0, high=2**64) for seed in seeds)
     if len(set(numbers)) != len(numbers):
         raise InputError(
             "seeds: one is there twice; two runs with one noise are one run.", source="the argument seeds", remedy="repeat with fresh seeds"

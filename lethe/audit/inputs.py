@@ -23,13 +23,6 @@ def require_level(value: object, name: str = "level") -> float:
     return number
 
 
-def require_count(name: str, value: object, *, least: int, most: int) -> int:
-    """Return a whole number from `least` to `most` as an int, or raise InputError; 20.0 is not whole, True is not 1."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not least <= value <= most:
-        raise outside(name, value, f"a whole number from {least} to {most}")
-    return int(value)  # pyright: ignore[reportArgumentType]  # numpy's integers are integers
-
-
 def require_array(name: str, values: object, *, dimensions: int) -> FloatArray:
     """Return a non-empty array of finite floats with that many dimensions, or raise InputError."""
     needed = f"a non-empty {'list' if dimensions == 1 else f'{dimensions}-dimensional array'} of finite numbers"

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from lethe.audit.inputs import MOST_TRIALS, require_count, require_level
-from lethe.calculus.domains import FloatArray
+from lethe.audit.inputs import MOST_TRIALS, require_level
+from lethe.calculus.domains import FloatArray, require_count
 
 # The quantile is good to about 1e-12 (tested against 40 digits); the margin is on the safe side of that.
 _MARGIN = 1e-10
@@ -32,14 +32,14 @@ def clopper_pearson_upper(successes: int, trials: int, level: float) -> float:
         InputError: an argument is outside its range.
     Reference: Clopper & Pearson 1934, Biometrika 26, 404-413.
     """
-    total = require_count("trials", trials, least=1, most=MOST_TRIALS)
-    return float(_upper(require_count("successes", successes, least=0, most=total), total, require_level(level)))
+    total = require_count("trials", trials, low=1, high=MOST_TRIALS)
+    return float(_upper(require_count("successes", successes, low=0, high=total), total, require_level(level)))
 
 
 def clopper_pearson_lower(successes: int, trials: int, level: float) -> float:
     r"""Lower end of a one-sided interval: $1 - U(n-k, n, \alpha)$, rounded down. Args, Raises: as `clopper_pearson_upper`."""
-    total = require_count("trials", trials, least=1, most=MOST_TRIALS)
-    count = require_count("successes", successes, least=0, most=total)
+    total = require_count("trials", trials, low=1, high=MOST_TRIALS)
+    count = require_count("successes", successes, low=0, high=total)
     chance = require_level(level)
     # The quantile itself, and not 1 - U, which has no digits left for a small rate.
     return 0.0 if count == 0 else float(special.betaincinv(count, total - count + 1, chance)) * (1.0 - _MARGIN)

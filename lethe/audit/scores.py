@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from lethe.audit.inputs import require_array, require_count
-from lethe.calculus.domains import FloatArray, require_positive, require_probability
+from lethe.audit.inputs import require_array
+from lethe.calculus.domains import FloatArray, require_count, require_positive, require_probability
 from lethe.errors import InputError
 
 
@@ -113,7 +113,7 @@ def _probabilities(name: str, values: object) -> FloatArray:
 
 def _moments(observed: FloatArray, name: str, scores: object, *, pooled: bool) -> tuple[FloatArray, FloatArray]:
     values = require_array(name, scores, dimensions=2)
-    require_count(f"the number of models in {name}", values.shape[0], least=2, most=10**9)
+    require_count(f"the number of models in {name}", values.shape[0], low=2, high=10**9)
     if values.shape[1] != observed.size:
         raise _mismatch(name, values.shape, f"a column for each of the {observed.size} records")
     variance = values.var(axis=0)

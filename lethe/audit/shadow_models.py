@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lethe.audit.inputs import MOST_TRIALS, Booleans, require_array, require_count
-from lethe.calculus.domains import FloatArray
+from lethe.audit.inputs import MOST_TRIALS, Booleans, require_array
+from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import InputError
 
 Integers = npt.NDArray[np.int64]
@@ -64,16 +64,16 @@ def draw_candidates(records: int, candidates: int, shadows: int, *, seed: int) -
     Raises:
         InputError: an argument is outside its range, or there are too few records.
     """
-    size = require_count("candidates", candidates, least=2, most=MOST_TRIALS)
-    count = require_count("shadows", shadows, least=1, most=10_000)
-    total = require_count("records", records, least=1, most=2**53)
+    size = require_count("candidates", candidates, low=2, high=MOST_TRIALS)
+    count = require_count("shadows", shadows, low=1, high=10_000)
+    total = require_count("records", records, low=1, high=2**53)
     if total < 2 * size:
         raise InputError(
             f"records: got {total}; {size} candidates of the audited model and {size} others for each shadow model need {2 * size}.",
             source="the argument records",
             remedy="give more records, or draw fewer candidates",
         )
-    generator = np.random.default_rng(require_count("seed", seed, least=0, most=2**64))
+    generator = np.random.default_rng(require_count("seed", seed, low=0, high=2**64))
     order = generator.permutation(total)
     pool = order[size:]
 
@@ -102,7 +102,7 @@ def shadow_attack(
     Raises:
         InputError: a seed repeats, target and shadows share a record, or a function returns something of another shape.
     """
-    numbers = [require_count("seeds", seed, least=0, most=2**64) for seed in seeds]
+    numbers = [require_count("seeds", seed, low=0, high=2**64) for seed in seeds]
     if len(set(numbers)) != len(numbers) or len(numbers) != len(shadows) + 2:
         raise InputError(
             f"seeds: got {numbers}; it needs {len(shadows) + 2} different ones: of the target, of each shadow model and of the attack.",

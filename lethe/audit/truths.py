@@ -8,9 +8,16 @@ from collections.abc import Callable
 import numpy as np
 from scipy import special
 
-from lethe.audit.inputs import require_count
 from lethe.calculus.conversions import profile_epsilon
-from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_positive, require_probability
+from lethe.calculus.domains import (
+    FloatArray,
+    outside,
+    require_count,
+    require_delta,
+    require_nonnegative,
+    require_positive,
+    require_probability,
+)
 
 _NODES = 600
 
@@ -30,7 +37,7 @@ def linear_last_iterate_epsilon(*, steps: int, sampling_probability: float, nois
         InputError: an argument is outside its range.
     Reference: Steinke et al. 2024, arXiv:2410.06186.
     """
-    count = require_count("steps", steps, least=1, most=10**7)
+    count = require_count("steps", steps, low=1, high=10**7)
     rate, target = require_probability("sampling_probability", sampling_probability), require_delta(delta)
     spread = require_positive("noise_multiplier", noise_multiplier) * math.sqrt(count)
     draws = np.arange(count + 1)
@@ -63,8 +70,8 @@ def periodic_canary_mus(*, steps: int, every: int, noise_multiplier: float) -> t
 
     The last iterate sums T/k gradients under noise $z\sqrt T$: $\mu = (T/k)/(z\sqrt T)$; seeing every step gives $\sqrt{T/k}/z$.
     """
-    count = require_count("steps", steps, least=1, most=10**9)
-    touches = count // require_count("every", every, least=1, most=count)
+    count = require_count("steps", steps, low=1, high=10**9)
+    touches = count // require_count("every", every, low=1, high=count)
     noise = require_positive("noise_multiplier", noise_multiplier)
     return touches / (noise * math.sqrt(count)), math.sqrt(touches) / noise
 
@@ -86,7 +93,7 @@ def projected_walk_epsilon(*, steps: int, diameter: float, shift: float, noise_s
     Raises:
         InputError: an argument is outside its range.
     """
-    count, width = require_count("steps", steps, least=1, most=10**6), require_positive("diameter", diameter)
+    count, width = require_count("steps", steps, low=1, high=10**6), require_positive("diameter", diameter)
     move, noise = require_nonnegative("shift", shift, allow_infinity=False), require_positive("noise_std", noise_std)
     first, target = require_nonnegative("start", start), require_delta(delta)
     if first > width:

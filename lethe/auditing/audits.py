@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 
 from lethe.audit.claim import Claim
-from lethe.audit.inputs import require_count
 from lethe.audit.page import AuditPage
 from lethe.audit.result import Neighbours, Threat
 from lethe.audit.rules import Rule
@@ -22,6 +21,7 @@ from lethe.auditing.callables import RecordScores, plain_canaries
 from lethe.auditing.claims import claim_of
 from lethe.auditing.linear import LinearTraining
 from lethe.auditing.subjects import CANARIES, Canary, CanaryKind, OnlyScore, Scores, Subject, last_used
+from lethe.calculus.domains import require_count
 from lethe.certify import certify
 from lethe.errors import InputError
 from lethe.run import Run
@@ -87,8 +87,8 @@ def audit(
     columns, trainer = require_data(data), LinearTraining(run=subject, classes=classes) if isinstance(subject, Run) else subject
     if not callable(trainer):
         raise InputError(f"subject: got {type(subject).__name__}; it needs a Run, a trainer, or a function of data and seed.")
-    count = 1 if game == "two_world" else require_count("canaries", canaries, least=4, most=len(columns[0]))
-    place = None if position is None or count > 1 else [require_count("position", position, least=0, most=len(columns[0]) - 1)]
+    count = 1 if game == "two_world" else require_count("canaries", canaries, low=4, high=len(columns[0]))
+    place = None if position is None or count > 1 else [require_count("position", position, low=0, high=len(columns[0]) - 1)]
     if isinstance(trainer, Subject):
         if score is not None or neighbours not in (None, trainer.run.neighbours):
             raise InputError("score, neighbours: given with a run, which has its own.", remedy="leave them out.")
@@ -117,7 +117,7 @@ def audit(
         _rehearsed(rate(np.arange(count), drawn.coins(seed)))
         return rate(*drawn.play(train, scores, seed=seed))
     judge = partial(judge_worlds, rule=rule, continuous=isinstance(trainer, Subject), **about)
-    made_up = np.arange(float(require_count("runs", runs, least=2, most=MOST_RUNS)))
+    made_up = np.arange(float(require_count("runs", runs, low=2, high=MOST_RUNS)))
     first = _rehearsed(judge(Played(out_scores=made_up, in_scores=made_up, seed=seed))).audits[0]
     trial = OneByOne(_trial(train, scores, columns, places[0], found[0]))
     declared = f"{first.rule}, delta {delta!r}, level {level!r}"

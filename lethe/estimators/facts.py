@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from lethe.calculus.domains import outside, require_nonnegative, require_positive
-from lethe.mechanisms.base import require_count, require_swap
+from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
+from lethe.mechanisms.base import require_swap
 from lethe.mechanisms.linear_losses import LinearLoss, require_linear_loss
 from lethe.run import Neighbours
 

@@ -17,7 +17,8 @@ from lethe.calculus.normal import round_down
 from lethe.estimators.norms import released_norm
 from lethe.estimators.ranges import private_ranges
 from lethe.hypotheses import holds
-from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, noise_generator
+from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std
+from lethe.noise_generators import noise_generator
 from lethe.run import Neighbours
 
 _LEAST, _MOST = 0.1, 1.0 / 3.0  # of the records are set aside

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from lethe.calculus.domains import outside
+from lethe.calculus.domains import outside, require_count
 from lethe.estimators.heavy_tailed_base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
 from lethe.estimators.heavy_tailed_facts import Fact, part_of, released_centre, released_size, set_aside
 from lethe.estimators.heavy_tailed_moment import released_moment
@@ -16,7 +16,7 @@ from lethe.estimators.inputs import FEWEST_RECORDS
 from lethe.estimators.records import row_norms
 from lethe.mechanisms.base import Array
 from lethe.solvers import ClippedMean, Moments, Problem, multi_pass
-from lethe.solvers.inputs import require_count, require_point
+from lethe.solvers.inputs import require_point
 from lethe.solvers.plan import clip_grid, gradient_errors, noise_scale
 
 MEAN_SOLVERS = ("clipped_mean", "multi_pass")

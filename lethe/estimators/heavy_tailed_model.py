@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import require_count, require_positive
 from lethe.errors import InputError
 from lethe.estimators.heavy_tailed_base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
 from lethe.estimators.heavy_tailed_facts import Fact, part_of, released_curvature, released_size, set_aside
@@ -16,7 +16,6 @@ from lethe.estimators.heavy_tailed_moment import released_moment
 from lethe.estimators.heavy_tailed_solvers import UNIFORM, chosen_solver, solve
 from lethe.mechanisms.base import Array
 from lethe.solvers import Ball, Moments, WholeSpace
-from lethe.solvers.inputs import require_count
 
 _QUANTILE = 0.75  # of the gradients' norms at 0, where practical settings clip
 

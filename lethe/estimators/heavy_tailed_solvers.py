@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from lethe.calculus.domains import outside
+from lethe.calculus.domains import outside, require_count
 from lethe.errors import InputError
 from lethe.estimators.heavy_tailed_linear import ClippedLinearMean, LinearProblem
-from lethe.mechanisms.base import require_count
 from lethe.solvers import (
     Plan,
     Problem,

@@ -34,8 +34,9 @@ from lethe.estimators.search_statement import search_statement
 from lethe.estimators.searched_steps import model_prefix, private_steps
 from lethe.estimators.step_tries import declared_shares, step_tries
 from lethe.estimators.tries import Try, law_of_tries, one_try
-from lethe.mechanisms.base import Array, Statement, gaussian_noise_std, noise_generator, require_swap
+from lethe.mechanisms.base import Array, Statement, gaussian_noise_std, require_swap
 from lethe.mechanisms.selection import choose
+from lethe.noise_generators import noise_generator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import torch
 
+from lethe.calculus.domains import require_count
 from lethe.errors import InputError
 from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, require_public
 from lethe.influence.backward import influence_along
-from lethe.influence.counts import require_count
 from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import linear_problem, refuse_pass_averages, repeat_seeds
 from lethe.regularisers import Ball
@@ -56,9 +56,9 @@ def adjoint_influence(
         LetheError: a training overflowed.
     """
     require_public(run, data, (SyntheticData, PublicData))
-    repeats = require_count("repeats", repeats, least=2)
-    directions = require_count("directions", directions, least=1)
-    seed = require_count("seed", seed, least=0)
+    repeats = require_count("repeats", repeats, low=2)
+    directions = require_count("directions", directions, low=1)
+    seed = require_count("seed", seed, low=0)
     refuse_pass_averages(run)
     if any(isinstance(part, Ball) for part in run.regularisers):
         raise InputError(

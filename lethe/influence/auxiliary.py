@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from lethe.calculus.domains import require_count
 from lethe.errors import InputError
-from lethe.influence.counts import require_count
 from lethe.losses import LeastSquares
 from lethe.noun import Noun
 from lethe.run import Run
@@ -122,7 +122,7 @@ class PublicData:
 
     def __post_init__(self) -> None:
         require_statement(self.statement)
-        require_count("seed", self.seed, least=0)
+        require_count("seed", self.seed, low=0)
         features, targets = numbers("features", self.features), numbers("targets", self.targets)
         if features.ndim != 2 or 0 in features.shape or targets.shape != (len(features),):
             raise InputError(

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from lethe.calculus.domains import require_count
 from lethe.errors import InputError
-from lethe.influence.counts import require_count
 
 Spacing = Literal["geometric", "even"]
 
@@ -28,17 +28,17 @@ def choose_probes(steps: int, wanted: int | Sequence[int] | None = None, spacing
     Raises:
         InputError: fewer than two of several, a step outside 1..T or named twice, or another spacing.
     """
-    steps = require_count("steps", steps, least=1)
+    steps = require_count("steps", steps, low=1)
     if spacing not in ("geometric", "even"):
         raise InputError(f"spacing: got {spacing!r}; it needs geometric or even.")
     if isinstance(wanted, Sequence | np.ndarray) and not isinstance(wanted, str | bytes):
-        named = [require_count("probes", step, least=1, most=steps) for step in wanted]
+        named = [require_count("probes", step, low=1, high=steps) for step in wanted]
         if not named or len(set(named)) < len(named):
             raise InputError(f"probes: got {list(wanted)!r}; it needs at least one step, none twice.")
         return np.array(sorted(named), dtype=np.intp)
     if wanted is None:
         wanted = steps if steps <= _ALL_OF else _OTHERWISE
-    count = require_count("probes", wanted, least=min(2, steps))
+    count = require_count("probes", wanted, low=min(2, steps))
     if count >= steps:
         return np.arange(1, steps + 1)
     # Steps left, the last one included: from T down to 1.

@@ -9,9 +9,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError, require_finite
 from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, require_public, require_statement
-from lethe.influence.counts import require_count
 from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import linear_problem, repeat_seeds
 from lethe.influence.probes import Spacing, choose_probes
@@ -109,8 +109,8 @@ def retraining_influence(
         LetheError: a training overflowed.
     """
     require_public(run, data, (SyntheticData, PublicData, PublicTrainer))
-    repeats = require_count("repeats", repeats, least=2)
-    seed = require_count("seed", seed, least=0)
+    repeats = require_count("repeats", repeats, low=2)
+    seed = require_count("seed", seed, low=0)
     rise = require_finite("rise", rise, low=0.0, strict=True)
     if others not in ("planned", "none"):
         raise InputError(f"others: got {others!r}; it needs planned or none.")

@@ -31,22 +31,14 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from lethe.calculus.domains import require_nonnegative, require_positive
+from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.normal import round_up
 from lethe.certificate import Citation
 from lethe.hypotheses import holds
-from lethe.mechanisms.base import (
-    Array,
-    PrivateWeights,
-    Statement,
-    gaussian_guarantee,
-    gaussian_noise_std,
-    noise_generator,
-    require_count,
-    require_swap,
-)
+from lethe.mechanisms.base import Array, PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.rows import projected, projected_rows, row_norm, targets_within
+from lethe.noise_generators import noise_generator
 from lethe.run import Neighbours
 
 CITATION = Citation(

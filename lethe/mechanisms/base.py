@@ -3,7 +3,6 @@ r"""What every mechanism of this package gives back beside its result: a stateme
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -188,33 +187,6 @@ def gaussian_noise_std(sensitivity: float, target: Guarantee) -> float:
         InputError: the sensitivity or the target is out of its range.
     """
     return round_up(require_positive("sensitivity", sensitivity) / target_mu(target), 4e-15)
-
-
-def noise_generator(generator: np.random.Generator | None) -> np.random.Generator:
-    """The generator given, for tests and benchmarks; with None a fresh one from 256 bits of the operating system's entropy.
-
-    It is a statistical generator, not a cryptographic one. Its normal numbers are floating-point numbers: their spacing depends on what
-    they are added to, and an adversary who sees every digit of a release can use that. Both are outside of what a guarantee says.
-
-    Raises:
-        InputError: it is neither; a seed is not a generator.
-    """
-    if generator is None:
-        return np.random.Generator(np.random.SFC64(np.random.SeedSequence(int.from_bytes(os.urandom(32), "little"))))
-    if not isinstance(generator, np.random.Generator):
-        raise InputError(
-            f"generator = {generator!r}; it needs a numpy.random.Generator, or None.",
-            source="the argument generator",
-            remedy="leave it out where privacy matters; for a test give numpy.random.default_rng(seed)",
-        )
-    return generator
-
-
-def require_count(name: str, value: object, *, low: int = 1) -> int:
-    """Return a whole number from `low` to 10^12 as an int, or raise InputError; 20.0 is not whole, True is not 1."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or not low <= value <= 10**12:
-        raise outside(name, value, f"a whole number from {low} to 10^12")
-    return int(value)
 
 
 def require_swap(neighbours: object) -> float:

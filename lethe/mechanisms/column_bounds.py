@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike
 from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.normal import round_down
-from lethe.mechanisms.base import Array, Statement, joint, noise_generator, target_mu
+from lethe.mechanisms.base import Array, Statement, joint, target_mu
 from lethe.mechanisms.quantile import private_quantile
 from lethe.mechanisms.tables import one_a_column, public_records, require_table
+from lethe.noise_generators import noise_generator
 from lethe.run import Neighbours
 
 

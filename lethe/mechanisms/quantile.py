@@ -13,12 +13,13 @@ from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
 from lethe.calculus.targets import require_target
 from lethe.certificate import Citation
 from lethe.hypotheses import holds
-from lethe.mechanisms.base import Statement, noise_generator, target_mu
+from lethe.mechanisms.base import Statement, target_mu
 from lethe.mechanisms.bounded_range import guarantee_for, range_of_target
 from lethe.mechanisms.exponential_quantile import quantile_law
 from lethe.mechanisms.ranks import Spacing, ranked
 from lethe.mechanisms.searched_quantile import search_quantile
 from lethe.mechanisms.tables import public_records
+from lethe.noise_generators import noise_generator
 from lethe.run import Neighbours
 
 QuantileMethod = Literal["exponential", "search"]

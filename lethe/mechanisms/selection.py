@@ -15,9 +15,10 @@ from lethe.calculus.mixed_composition import together
 from lethe.certificate import Citation
 from lethe.errors import InputError
 from lethe.hypotheses import holds
-from lethe.mechanisms.base import Statement, noise_generator
+from lethe.mechanisms.base import Statement
 from lethe.mechanisms.repetitions import Repetitions
 from lethe.mechanisms.selection_privacy import selection_guarantee
+from lethe.noise_generators import noise_generator
 from lethe.run import Neighbours
 
 Candidate = TypeVar("Candidate")

@@ -29,8 +29,9 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.certificate import Citation
 from lethe.errors import InputError
 from lethe.hypotheses import holds
-from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, noise_generator, require_swap
+from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.tables import as_table, blocks, one_a_column, public_records, require_table
+from lethe.noise_generators import noise_generator
 from lethe.run import Neighbours
 
 # sqrt(phi^5 / 4), rounded down; where a record is zeroed out, 1.

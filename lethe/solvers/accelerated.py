@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import require_count, require_positive
 from lethe.errors import InputError
+from lethe.noise_generators import noise_generator
 from lethe.solvers.blocks import disjoint_blocks, noisy_gradient, phase_over, require_oracle, started
-from lethe.solvers.inputs import noise_generator, require_count
 from lethe.solvers.oracles.base import MeanOracle
 from lethe.solvers.problem import Problem, Records
 from lethe.solvers.solution import Solution, composed

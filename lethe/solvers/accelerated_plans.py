@@ -11,9 +11,8 @@ import math
 
 import numpy as np
 
-from lethe.calculus.domains import require_nonnegative, require_positive
+from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
-from lethe.solvers.inputs import require_count
 from lethe.solvers.plan import Basis, GradientErrors, Plan, clamped, clip_grid, gradient_errors, noise_scale, step_grid
 from lethe.solvers.problem import Problem, require_distance, require_problem
 

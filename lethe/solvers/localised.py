@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import require_nonnegative, require_positive
+from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
+from lethe.noise_generators import noise_generator
 from lethe.solvers.blocks import noisy_gradient, phase_over, require_oracle, started
-from lethe.solvers.inputs import Array, noise_generator, require_count
+from lethe.solvers.inputs import Array
 from lethe.solvers.localised_plans import LocalPhase, require_schedule
 from lethe.solvers.oracles.base import MeanOracle
 from lethe.solvers.oracles.clipped import ClippedMean

@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from lethe.calculus.domains import outside, require_positive
+from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.errors import InputError
-from lethe.solvers.inputs import require_count
 from lethe.solvers.moments import clipping_bias, printed_clipping_bias
 from lethe.solvers.oracles.clipped import noise_for, require_rho
 from lethe.solvers.plan import MOST_CLIP, noise_scale

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lethe.calculus.domains import require_count
 from lethe.hypotheses import Finding, fails, first_failure, holds
-from lethe.solvers.inputs import require_count
 from lethe.solvers.oracles.clipped import require_rho
 from lethe.solvers.packings import coin_divergence, error_probability, packings, private_divergence
 from lethe.solvers.problem import Problem, require_problem

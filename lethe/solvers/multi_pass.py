@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import require_vector
+from lethe.calculus.domains import require_count, require_vector
 from lethe.errors import InputError
+from lethe.noise_generators import noise_generator
 from lethe.solvers.blocks import noisy_gradient, phase_over, require_oracle, started
-from lethe.solvers.inputs import Array, noise_generator, require_count
+from lethe.solvers.inputs import Array
 from lethe.solvers.oracles.base import MeanOracle
 from lethe.solvers.oracles.clipped import ClippedMean
 from lethe.solvers.problem import Problem, Records, require_problem

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lethe.calculus.domains import require_count
+from lethe.noise_generators import noise_generator
 from lethe.solvers.blocks import disjoint_blocks, noisy_gradient, phase_over, require_oracle, started
-from lethe.solvers.inputs import noise_generator, require_count
 from lethe.solvers.oracles.base import MeanOracle
 from lethe.solvers.problem import Problem, Records
 from lethe.solvers.solution import Solution, composed

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from lethe.calculus.domains import require_nonnegative, require_positive
+from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
-from lethe.solvers.inputs import require_count
 from lethe.solvers.plan import Basis, Plan, clamped, clip_grid, gradient_errors, step_grid
 from lethe.solvers.problem import Problem, require_distance, require_problem
 

@@ -13,8 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from lethe.calculus.domains import require_positive
-from lethe.solvers.inputs import require_count
+from lethe.calculus.domains import require_count, require_positive
 from lethe.solvers.moments import clipping_bias, printed_clipping_bias
 from lethe.solvers.oracles.clipped import ClippedMean, noise_for, require_rho
 from lethe.solvers.problem import Problem, require_problem

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import outside, require_positive
+from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.errors import InputError
+from lethe.noise_generators import noise_generator
 from lethe.solvers.block_moments import COMPARISONS, End, block_moments, blocks_for, failure_probability, searched_median
 from lethe.solvers.blocks import pieces
-from lethe.solvers.inputs import Array, noise_generator, require_count, require_point
+from lethe.solvers.inputs import Array, require_point
 from lethe.solvers.moments import Moments
 from lethe.solvers.oracles.clipped import noise_for, require_rho
 from lethe.solvers.problem import Problem, Records, count_records, require_problem, some_records

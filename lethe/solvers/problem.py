@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.calculus.domains import outside, require_nonnegative, require_positive
+from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
-from lethe.solvers.inputs import Array, require_count
+from lethe.solvers.inputs import Array
 from lethe.solvers.moments import Moments
 from lethe.solvers.sets import ConvexSet, WholeSpace
 

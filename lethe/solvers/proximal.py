@@ -12,12 +12,12 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import require_nonnegative, require_positive
+from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
+from lethe.noise_generators import noise_generator
 from lethe.regularisers import Regulariser
 from lethe.solvers.blocks import disjoint_blocks, noisy_gradient, phase_over, require_oracle, started
 from lethe.solvers.composite import proximal_map, require_pair
-from lethe.solvers.inputs import noise_generator, require_count
 from lethe.solvers.oracles.base import MeanOracle
 from lethe.solvers.plan import Basis, Plan, clamped, clip_grid, gradient_errors, noise_scale, step_grid
 from lethe.solvers.problem import Problem, Records, require_problem

@@ -12,8 +12,9 @@ from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.normal import round_down, round_up
 from lethe.calculus.sampled_gaussian import SampledGaussian
+from lethe.noise_generators import noise_generator
 from lethe.solvers.blocks import started
-from lethe.solvers.inputs import Array, noise_generator
+from lethe.solvers.inputs import Array
 from lethe.solvers.localised import MOST_GRADIENTS, local_projection, regularised_descent, require_work
 from lethe.solvers.localised_plans import LocalPhase
 from lethe.solvers.oracles.clipped import ClippedMean, clip_rows

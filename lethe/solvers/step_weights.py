@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from lethe.calculus.domains import outside, require_positive
-from lethe.solvers.inputs import Array, require_count
+from lethe.calculus.domains import outside, require_count, require_positive
+from lethe.solvers.inputs import Array
 
 
 def step_weights(last: int, a: float, g: float) -> tuple[Array, Array]:

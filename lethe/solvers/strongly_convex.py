@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import require_count, require_positive
+from lethe.noise_generators import noise_generator
 from lethe.solvers.blocks import started
-from lethe.solvers.inputs import noise_generator, require_count
 from lethe.solvers.localised import MOST_GRADIENTS, localised
 from lethe.solvers.localised_plans import LocalPhase, localised_theory
 from lethe.solvers.plan import noise_scale

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from lethe.errors import HypothesisError, InputError
+from lethe.noise_generators import fresh_numpy_generator
 from lethe.run import Run
 from lethe.train.distributed import Workers
 from lethe.train.generators import fresh_generator, same_stream, seeded_generators
-from lethe.train.network.noise import NetworkNoise, fresh_numpy_generator
+from lethe.train.network.noise import NetworkNoise
 from lethe.train.network.secure_noise import SecureNoise
 from lethe.train.shared_noise import Noise, SharedNoise, share_generator
 

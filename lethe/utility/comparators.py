@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lethe.calculus.domains import as_number, outside, require_nonnegative, require_positive
+from lethe.calculus.domains import as_number, outside, require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
-from lethe.utility.inputs import require_between, require_count, require_inside
+from lethe.utility.inputs import require_between, require_inside
 from lethe.utility.standing import Claim, order
 
 

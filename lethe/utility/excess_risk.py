@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import require_count, require_positive
 from lethe.calculus.normal import round_up
 from lethe.calculus.shown import shown
 from lethe.errors import HypothesisError
 from lethe.hypotheses import Finding, first_failure, holds
 from lethe.run import Run
-from lethe.utility.inputs import require_count
 from lethe.utility.requirements import (
     Curvature,
     full_batches,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from lethe.calculus.domains import require_positive
-from lethe.utility.inputs import require_condition_number, require_count, require_inside
+from lethe.calculus.domains import require_count, require_positive
+from lethe.utility.inputs import require_condition_number, require_inside
 from lethe.utility.standing import Claim, order
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
-from typing import SupportsIndex, cast
 
 from lethe.calculus.domains import as_number, outside
 
@@ -27,17 +25,5 @@ def require_inside(name: str, value: object, *, high: float = 1.0) -> float:
     needed = f"a number above 0 and below {high:g}"
     number = as_number(name, value, needed)
     if not 0.0 < number < high:
-        raise outside(name, value, needed)
-    return number
-
-
-def require_count(name: str, value: object, *, low: int = 1) -> int:
-    """Return a whole number from `low` to 10^18 as an int, or raise InputError; 20.0 is not whole, True is not 1."""
-    needed = f"a whole number from {low} to 10^18"
-    try:
-        number = operator.index(cast(SupportsIndex, value))
-    except TypeError:
-        raise outside(name, value, needed) from None
-    if isinstance(value, bool) or not low <= number <= 10**18:
         raise outside(name, value, needed)
     return number

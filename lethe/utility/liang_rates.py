@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from lethe.calculus.domains import require_nonnegative, require_positive
+from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import HypothesisError
-from lethe.utility.inputs import require_between, require_count
+from lethe.utility.inputs import require_between
 from lethe.utility.standing import Claim, order
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 
-from lethe.calculus.domains import require_nonnegative, require_positive
-from lethe.utility.inputs import require_count
+from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.utility.standing import Claim, refuted
 
 

@@ -17,10 +17,10 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import require_vector
+from lethe.calculus.domains import require_count, require_vector
 from lethe.errors import InputError
 from lethe.schedules.momentum import mom_weights, that
-from lethe.utility.inputs import require_count, require_inside
+from lethe.utility.inputs import require_inside
 
 
 def u3(*, gamma: float, beta: float, variances: ArrayLike) -> float:

@@ -28,10 +28,10 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import require_nonnegative, require_positive, require_vector
+from lethe.calculus.domains import require_count, require_nonnegative, require_positive, require_vector
 from lethe.errors import HypothesisError
 from lethe.schedules.momentum import theorem_4_8_weights
-from lethe.utility.inputs import require_condition_number, require_count, require_inside
+from lethe.utility.inputs import require_condition_number, require_inside
 from lethe.utility.momentum import best_u3, u3, u3_short_bound, u3_uniform
 from lethe.utility.standing import Claim, refuted
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lethe.calculus.domains import require_nonnegative, require_positive
+from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import HypothesisError, InputError
-from lethe.utility.inputs import require_count, require_inside
+from lethe.utility.inputs import require_inside
 from lethe.utility.standing import Claim, refuted
 
 

@@ -10,7 +10,6 @@ from solver_problems import QUADRATIC, quadratic_gradient
 
 from lethe.errors import InputError
 from lethe.solvers import Ball, Moments, Problem, multi_pass
-from lethe.solvers.inputs import noise_generator
 from lethe.solvers.moments import clipping_bias, printed_clipping_bias, sharp_bias_constant
 from lethe.solvers.oracles import ExactMean
 from lethe.solvers.oracles.clipped import clip_rows
@@ -148,8 +147,3 @@ def test_bad_records_gradients_and_generators_are_refused() -> None:
             multi_pass(QUADRATIC, np.zeros(5), oracle=ExactMean(), start=start)
     with pytest.raises(InputError, match="generator"):
         multi_pass(QUADRATIC, np.zeros(5), oracle=ExactMean(), generator=7)  # pyright: ignore[reportArgumentType]
-
-
-def test_noise_is_fresh_unless_a_generator_is_given() -> None:
-    first, second = noise_generator(None), noise_generator(None)
-    assert not np.array_equal(first.standard_normal(8), second.standard_normal(8))

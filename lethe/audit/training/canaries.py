@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lethe.audit.inputs import require_array, require_count
-from lethe.calculus.domains import FloatArray, outside
+from lethe.audit.inputs import require_array
+from lethe.calculus.domains import FloatArray, outside, require_count
 from lethe.errors import InputError
 
 Column: TypeAlias = NDArray[Any]
@@ -51,7 +51,7 @@ def replaced(data: Data, changes: Mapping[int, Record]) -> Data:
     columns = require_data(data)
     copies = tuple(column.copy() for column in columns)
     for position, record in changes.items():
-        place = require_count("position", position, least=0, most=len(columns[0]) - 1)
+        place = require_count("position", position, low=0, high=len(columns[0]) - 1)
         if len(record) != len(columns):
             raise outside("record", len(record), f"{len(columns)} entries, one of each column")
         for column, entry in zip(copies, record, strict=True):
@@ -83,9 +83,9 @@ def mislabelled(data: Data, position: int, *, classes: int) -> Record:
     Raises:
         InputError: the label is no class number.
     """
-    columns, count = require_data(data), require_count("classes", classes, least=2, most=_MOST)
-    *inputs, label = record_of(columns, require_count("position", position, least=0, most=len(columns[0]) - 1))
-    own = require_count("label", label, least=0, most=count - 1) if columns[-1].dtype.kind in "iu" else _whole(label, count)
+    columns, count = require_data(data), require_count("classes", classes, low=2, high=_MOST)
+    *inputs, label = record_of(columns, require_count("position", position, low=0, high=len(columns[0]) - 1))
+    own = require_count("label", label, low=0, high=count - 1) if columns[-1].dtype.kind in "iu" else _whole(label, count)
     return (*inputs, (own + 1) % count)
 
 
@@ -97,9 +97,9 @@ def blank(data: Data, *, label: Any) -> Record:
 
 def random_directions(count: int, dimension: int, *, seed: int) -> FloatArray:
     """Unit vectors drawn uniformly, shape (count, dimension); orthogonal to each other as far as the dimension allows."""
-    wanted = require_count("count", count, least=1, most=_MOST)
-    width = require_count("dimension", dimension, least=1, most=_MOST)
-    generator = np.random.default_rng(require_count("seed", seed, least=0, most=2**64))
+    wanted = require_count("count", count, low=1, high=_MOST)
+    width = require_count("dimension", dimension, low=1, high=_MOST)
+    generator = np.random.default_rng(require_count("seed", seed, low=0, high=2**64))
     blocks: list[FloatArray] = []
     for first in range(0, wanted, width):
         drawn = generator.normal(size=(width, min(width, wanted - first)))
@@ -129,4 +129,4 @@ def _whole(label: Any, classes: int) -> int:
     number = float(label)
     if number != int(number):
         raise outside("label", label, f"a class number from 0 to {classes - 1}")
-    return require_count("label", int(number), least=0, most=classes - 1)
+    return require_count("label", int(number), low=0, high=classes - 1)

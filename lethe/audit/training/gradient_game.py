@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from lethe.audit.inputs import Booleans, require_array, require_count
-from lethe.calculus.domains import FloatArray, outside, require_nonnegative, require_positive
+from lethe.audit.inputs import Booleans, require_array
+from lethe.calculus.domains import FloatArray, outside, require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
 
 _NUMBERS = 4_000_000  # drawn at once, 32 MB
@@ -60,7 +60,7 @@ class GradientGame:
     sees: Literal["final_model", "white_box"] = "final_model"
 
     def __post_init__(self) -> None:
-        require_count("every", self.every, least=1, most=require_count("steps", self.steps, least=1, most=10**7))
+        require_count("every", self.every, low=1, high=require_count("steps", self.steps, low=1, high=10**7))
         require_nonnegative("noise_multiplier", self.noise_multiplier, allow_infinity=False)
         for name in ("clip_norm", "step_size", "divisor"):
             require_positive(name, getattr(self, name))

@@ -10,12 +10,11 @@ from numpy.typing import ArrayLike
 from lethe.audit.claim import Claim
 from lethe.audit.curves import GaussianCurve
 from lethe.audit.games import one_run, two_world
-from lethe.audit.inputs import require_count
 from lethe.audit.page import AuditPage
 from lethe.audit.result import Neighbours, Threat
 from lethe.audit.rules import Ranks, Rule
 from lethe.audit.training.play import Played
-from lethe.calculus.domains import require_delta
+from lethe.calculus.domains import require_count, require_delta
 from lethe.errors import InputError
 
 _RANKS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
@@ -24,13 +23,13 @@ _GUESSES = (0.05, 0.1, 0.2, 0.4)
 
 def usual_ranks(runs: int) -> Ranks:
     """The ranks 2, 5, 10, 20, 50, 100, 200 and 400 of 1000 OUT runs, and the like of another number of them."""
-    count = require_count("runs", runs, least=2, most=10_000_000)
+    count = require_count("runs", runs, low=2, high=10_000_000)
     return Ranks(ranks=tuple(dict.fromkeys(max(1, round(share * count)) for share in _RANKS)))
 
 
 def usual_guesses(canaries: int) -> list[tuple[int, int]]:
     """Of 1000 canaries the top 50, 100, 200 and 400 as IN, and as many as OUT; the like of another number."""
-    count = require_count("canaries", canaries, least=4, most=10_000_000)
+    count = require_count("canaries", canaries, low=4, high=10_000_000)
     return [(most, most) for most in dict.fromkeys(max(1, round(share * count)) for share in _GUESSES)]
 
 

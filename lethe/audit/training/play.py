@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import Progress
 
-from lethe.audit.inputs import Booleans, require_count
+from lethe.audit.inputs import Booleans
 from lethe.audit.training.blame import blamed, number
 from lethe.audit.training.fingerprint import fingerprint
 from lethe.audit.training.score_file import ScoreFile
-from lethe.calculus.domains import FloatArray, outside
+from lethe.calculus.domains import FloatArray, outside, require_count
 from lethe.errors import InputError, LetheError
 
 MOST_RUNS = 1_000_000
@@ -98,8 +98,8 @@ def play(
     Raises:
         InputError: an argument is outside its range, the score file is another game's, or a score is not a finite number.
     """
-    count = 2 * require_count("runs", runs, least=2, most=MOST_RUNS)
-    size, root = require_count("chunk", chunk, least=1, most=2 * MOST_RUNS), require_count("seed", seed, least=0, most=2**63)
+    count = 2 * require_count("runs", runs, low=2, high=MOST_RUNS)
+    size, root = require_count("chunk", chunk, low=1, high=2 * MOST_RUNS), require_count("seed", seed, low=0, high=2**63)
     _require_workers(workers)
     seeds = trial_seeds(root, count)
     kept = None

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.audit.inputs import Booleans, require_array, require_count, require_flags
+from lethe.audit.inputs import Booleans, require_array, require_flags
 from lethe.audit.training.blame import blamed, number
 from lethe.audit.training.canaries import Data, Record, replaced
-from lethe.calculus.domains import FloatArray
+from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import InputError
 
 Train = Callable[[Data, int], Any]
@@ -165,4 +165,4 @@ class CanaryRun:
 
 def _sequence(use: str, seed: int) -> np.random.SeedSequence:
     # The word stands first: [seed, 0] would give the very numbers of the plain seed.
-    return np.random.SeedSequence([*use.encode(), require_count("seed", seed, least=0, most=2**64)])
+    return np.random.SeedSequence([*use.encode(), require_count("seed", seed, low=0, high=2**64)])

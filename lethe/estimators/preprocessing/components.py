@@ -17,9 +17,10 @@ from lethe.estimators.norms import private_norm
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
 from lethe.estimators.records import row_norms
 from lethe.hypotheses import holds
-from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, noise_generator, require_swap
+from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.covariance import second_moment
 from lethe.mechanisms.rows import projected, projected_rows
+from lethe.noise_generators import noise_generator
 from lethe.run import Neighbours
 
 _MEAN_SHARE = 0.2  # of the squared mu: a mean has d entries, the second moments have d(d+1)/2

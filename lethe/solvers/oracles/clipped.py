@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lethe.calculus.domains import outside, require_nonnegative, require_positive
+from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.calculus.normal import round_up
-from lethe.solvers.inputs import Array, noise_generator, require_count
+from lethe.noise_generators import noise_generator
+from lethe.solvers.inputs import Array
 from lethe.solvers.oracles.base import MeanOracle, finite_rows, require_rows
 from lethe.solvers.solution import Release, gaussian_release
 

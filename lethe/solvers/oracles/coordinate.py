@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lethe.calculus.domains import outside, require_positive
+from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.calculus.normal import round_up
 from lethe.errors import InputError
-from lethe.solvers.inputs import Array, noise_generator, require_count
+from lethe.noise_generators import noise_generator
+from lethe.solvers.inputs import Array
 from lethe.solvers.moments import clipping_bias
 from lethe.solvers.oracles.base import MeanOracle, finite_rows, require_rows
 from lethe.solvers.oracles.clipped import noise_for, require_rho

@@ -7,9 +7,8 @@ import math
 import numpy as np
 from scipy import special
 
-from lethe.calculus.domains import outside, require_delta, require_nonnegative, require_positive
+from lethe.calculus.domains import outside, require_count, require_delta, require_nonnegative, require_positive
 from lethe.errors import CalibrationError
-from lethe.solvers.inputs import require_count
 
 # Of betainc, relative; measured below 1e-11 against exact sums up to 10^5 trials.
 _MARGIN = 1e-9

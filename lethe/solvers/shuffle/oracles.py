@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import outside, require_positive, require_vector
+from lethe.calculus.domains import outside, require_count, require_positive, require_vector
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.normal import round_up
 from lethe.errors import InputError
-from lethe.solvers.inputs import Array, require_count
+from lethe.solvers.inputs import Array
 from lethe.solvers.oracles.base import MeanOracle, finite_rows, require_rows
 from lethe.solvers.oracles.clipped import clip_rows
 from lethe.solvers.oracles.coordinate import group_size, require_groups, require_threshold

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.calculus.domains import outside, require_delta, require_positive
+from lethe.calculus.domains import outside, require_count, require_delta, require_positive
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.normal import round_up
 from lethe.errors import CalibrationError, InputError
-from lethe.solvers.inputs import Array, noise_generator, require_count
+from lethe.noise_generators import noise_generator
+from lethe.solvers.inputs import Array
 from lethe.solvers.shuffle.binomial import all_shifts_delta, binomial_delta, least_fair_trials
 
 Bits = NDArray[np.bool_]

@@ -22,14 +22,6 @@ _CPU_PIECE, _DEVICE_PIECE = 2**14, 2**22
 _PAIRS = 2**16
 
 
-def fresh_numpy_generator() -> np.random.Generator:
-    """A statistical generator that nobody can repeat, from 256 bits of the operating system's entropy; the fastest for noise on a CPU.
-
-    It is not a cryptographic generator; see `SecureNoise` for that.
-    """
-    return np.random.Generator(np.random.SFC64(np.random.SeedSequence(int.from_bytes(os.urandom(32), "little"))))
-
-
 class NetworkNoise:
     r"""Adds $N(0, \tau^2 I)$ to tensors in place, in one pass and with small buffers.
 
