@@ -289,7 +289,23 @@ class TruncatedSoftmaxRegression(_Regression):
         return math.sqrt(2 * self.squared_feature_norm) * self.cut * _UP
 
 
-class SmoothedHinge(_Regression):
+class _Hinge(_Regression):
+    """What hinges with a rounded corner share."""
+
+    width: float = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _of_a_width(self) -> _Hinge:
+        _require_in_range("width", self.width)
+        return self
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """(0, R^2/(2h))."""
+        return 0.0, self.squared_feature_norm / (2 * self.width) * _UP
+
+
+class SmoothedHinge(_Hinge):
     r"""$\max(0, 1 - y\langle u, x\rangle)$, its corner a parabola within $\pm h$: $\|\nabla f\| \le R$, $M \le R^2/(2h)$, convex.
 
     Args:
@@ -299,17 +315,6 @@ class SmoothedHinge(_Regression):
     scalar: ClassVar[bool] = True
     summary: ClassVar[str] = "hinge, corner rounded"
     kind: ClassVar[str] = "smoothed_hinge"
-    width: float = Field(gt=0)
-
-    @model_validator(mode="after")
-    def _of_a_width(self) -> SmoothedHinge:
-        _require_in_range("width", self.width)
-        return self
-
-    @property
-    def curvature(self) -> tuple[float, float]:
-        """(0, R^2/(2h))."""
-        return 0.0, self.squared_feature_norm / (2 * self.width) * _UP
 
     @property
     def derived_gradient_bound(self) -> float:
@@ -317,7 +322,7 @@ class SmoothedHinge(_Regression):
         return math.sqrt(self.squared_feature_norm) * _UP
 
 
-class OneVersusRestHinge(_Regression):
+class OneVersusRestHinge(_Hinge):
     r"""The sum of K such hinges, one class against the others: $\|\nabla f\| \le \sqrt K R$, $M \le R^2/(2h)$, convex.
 
     Each has weights of its own, so curvatures do not add up.
@@ -330,17 +335,6 @@ class OneVersusRestHinge(_Regression):
     summary: ClassVar[str] = "one-versus-rest hinges, corners rounded"
     kind: ClassVar[str] = "one_versus_rest_hinge"
     classes: int = Field(ge=2, le=10_000)
-    width: float = Field(gt=0)
-
-    @model_validator(mode="after")
-    def _of_a_width(self) -> OneVersusRestHinge:
-        _require_in_range("width", self.width)
-        return self
-
-    @property
-    def curvature(self) -> tuple[float, float]:
-        """(0, R^2/(2h))."""
-        return 0.0, self.squared_feature_norm / (2 * self.width) * _UP
 
     @property
     def derived_gradient_bound(self) -> float:
