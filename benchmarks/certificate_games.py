@@ -23,7 +23,7 @@ from lethe.auditing.subjects import CanaryKind, OnlyScore, Subject, last_used
 from lethe.calculus.domains import FloatArray
 from lethe.heavy_tailed_certificates import certify_solution
 from lethe.losses import ConvexLoss
-from lethe.solvers import ClippedMean, CoordinateMedian, MeanOracle, Problem, ShuffledClippedMean, multi_pass
+from lethe.solvers import ClippedMean, CoordinateMedian, MeanOracle, Problem, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass
 from lethe.solvers.solution import Solution
 
 LEVEL = 0.01
@@ -202,6 +202,9 @@ GAMES: dict[str, Callable[[float], Game]] = {
     "ClippedMean": lambda noise: _oracle(noise, ClippedMean(clip_norm=1.5, rho=0.6), rho=0.6 / noise**2),
     "CoordinateMedian": lambda noise: _oracle(noise, CoordinateMedian(threshold=1.5, groups=1, rho=0.6), rho=0.6 / noise**2),
     "ShuffledClippedMean": lambda noise: _oracle(noise, ShuffledClippedMean(clip_norm=1.5, epsilon=1.0, delta=1e-5), epsilon=1.0 / noise),
+    "ShuffledCoordinateMedian": lambda noise: _oracle(
+        noise, ShuffledCoordinateMedian(threshold=1.5, groups=1, epsilon=1.0, delta=1e-5), epsilon=1.0 / noise
+    ),
     "multi_pass, last iterate": _solver,
 }
 """Name -> the game with that fraction of the noise; 1 is all of it."""

@@ -191,7 +191,9 @@ def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize(("rule", "mean"), [*LAPLACE, (MultiSplit(seed=0), 0.654)])
 def test_laplace_two_worlds_at_length(rule: Rule, mean: float) -> None:
-    epsilons = repeated(audited(rule, lambda generator: laplace(generator, 1000)), times=2000, seed=13)
+    # Many splits take long, and their median is hardly ever above the truth.
+    times = 500 if isinstance(rule, MultiSplit) else 2000
+    epsilons = repeated(audited(rule, lambda generator: laplace(generator, 1000)), times=times, seed=13)
     assert_valid(epsilons, 1.0)
     assert_powerful(epsilons, mean, of=2000)
 

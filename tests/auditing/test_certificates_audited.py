@@ -6,11 +6,11 @@ import pytest
 from certificate_games import GAMES, NETWORKS, Game, cnn
 
 DELTA = 0.05
-FAST = ("fit_linear, cyclic, a short step a pass", "ClippedMean", "CoordinateMedian", "ShuffledClippedMean")
+FAST = ("fit_linear, cyclic, a short step a pass", "ClippedMean", "CoordinateMedian", "ShuffledClippedMean", "ShuffledCoordinateMedian")
 # Where the certificate covers much worse than this canary, a quarter of the noise does not show yet.
 TOO_LITTLE = {"fit_linear, ball": 0.1, "fit_linear, digits": 0.1, "fit_linear, digits, black box": 0.01}
-# Its closed form is conservative: no attack comes near.
-NEVER = "ShuffledClippedMean"
+# Their closed forms are conservative: no attack comes near.
+NEVER = ("ShuffledClippedMean", "ShuffledCoordinateMedian")
 LINES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in GAMES if name not in NETWORKS]
 
 
@@ -22,12 +22,12 @@ def verdict(game: Game, runs: int) -> str:
 @pytest.mark.parametrize("name", LINES)
 def test_audits_stay_below_certificates_and_find_out_those_with_less_noise(name: str) -> None:
     assert verdict(GAMES[name](1.0), 300) == "consistent"
-    if name != NEVER:
+    if name not in NEVER:
         assert verdict(GAMES[name](TOO_LITTLE.get(name, 0.25)), 300) == "refuted"
 
 
 @pytest.mark.slow
 def test_so_do_those_of_a_network_with_secret_batches() -> None:
-    # More noise than in the table: 50 perfect guesses prove 1.7, and 1.02 is certified.
-    assert verdict(cnn(1.0, "white_box", 1.6), 50) == "consistent"
-    assert verdict(cnn(0.1, "white_box", 1.6), 50) == "refuted"
+    # More noise than in the table: 30 perfect guesses prove 1.28, and 0.69 is certified.
+    assert verdict(cnn(1.0, "white_box", 2.0), 30) == "consistent"
+    assert verdict(cnn(0.1, "white_box", 2.0), 30) == "refuted"

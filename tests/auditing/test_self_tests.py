@@ -1,25 +1,29 @@
 """The self-test: every broken variant of the real trainers is caught, none that is sound, and its words and numbers are right."""
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("joblib")
 
 from lethe.audit import AuditPage
-from lethe.audit.training import usual_ranks
-from lethe.auditing import SelfTest, SelfTestRow
+from lethe.audit.training import Played, judge_worlds, usual_ranks
+from lethe.auditing import SelfTest, SelfTestRow, fault_cases, self_test, self_tests
 from lethe.auditing.fault_cases import LEVEL, cases
 from lethe.auditing.faults import less_noise, no_clipping, noise_once_a_pass
 from lethe.documents import to_json
 
 LINES = {case.name: case for case in cases()}
 LINEAR = [name for name, case in LINES.items() if case.trainer == "fit_linear"]
-# Of each trainer the sound line and some faults: all of them take the self-test's three minutes.
+# Of each trainer the sound line and some faults, and fewer trainings than in the self-test: all of it takes minutes.
 NETWORKS = ["fit, as it is", "fit, clipping off", "fit, own divisor", "PrivacyEngine, as it is", "PrivacyEngine, noise divided by ten"]
 
 
 def test_every_trainer_is_broken_in_five_ways_and_once_in_none() -> None:
-    assert len(LINES) == len(cases()) == 20
+    assert len(LINES) == len(cases()) == 21
     for trainer in ("fit_linear", "fit", "PrivacyEngine"):
         broken = {case.broken for case in LINES.values() if case.trainer == trainer}
         assert len(broken - {None}) == 5
@@ -43,7 +47,7 @@ def test_faults_change_what_they_say_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", LINEAR)
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_linear_trainers_are_told_apart(name: str, seed: int) -> None:
     """How often in 60 times: benchmarks/self_test_power.py."""
     case = LINES[name]
@@ -55,8 +59,68 @@ def test_linear_trainers_are_told_apart(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", ["untrained model", *NETWORKS])
 def test_networks_are_told_apart(name: str) -> None:
     case = LINES[name]
-    page, _ = case.played(runs=None, seed=1, workers=1)
+    page, _ = case.played(runs=70, seed=1, workers=1)
     assert page.failed == (case.broken is not None)
+
+
+def test_a_tenth_of_the_noise_of_a_network_shows_in_so_few_trainings() -> None:
+    """The canary is in two of the released sums, 2C apart in each: drawn here, not trained. 60 of 60 are at least .95, at 95 %."""
+    case = LINES["fit, noise divided by ten"]
+    game = case.game()
+    apart = 2 * np.sqrt(2) / less_noise(LINES["fit, as it is"].game().train.run).noise_multipliers[0]  # type: ignore[attr-defined]
+    drawn = np.random.default_rng(0)
+    for _ in range(60):
+        out, inside = drawn.normal(size=(2, case.runs))
+        page = judge_worlds(
+            Played(out_scores=out, in_scores=inside + apart, seed=0),
+            subject="sums",
+            canary="two of them",
+            claim=game.claim,
+            delta=game.claim.delta,
+            neighbours=game.claim.neighbours,
+            threat=game.threat,
+            level=LEVEL,
+        )
+        assert page.verdict == "refuted"
+
+
+def blind(played: Played, **about: Any) -> AuditPage:
+    """A referee who takes every other training for one of the other world."""
+    swapped = np.arange(played.out_scores.size) % 2 == 0
+    out, inside = played.out_scores, played.in_scores
+    return judge_worlds(
+        Played(out_scores=np.where(swapped, inside, out), in_scores=np.where(swapped, out, inside), seed=played.seed), **about
+    )
+
+
+def deaf(played: Played, **about: Any) -> AuditPage:
+    """A referee who takes scores for those of another seed where they are equal."""
+    drawn = np.random.default_rng(0)
+    out, inside = drawn.normal(size=(2, played.out_scores.size)) if played.repeats else (played.out_scores, played.in_scores)
+    return judge_worlds(Played(out_scores=out, in_scores=inside, seed=played.seed), **about)
+
+
+def eager(played: Played, **about: Any) -> AuditPage:
+    """A referee who always whistles."""
+    return AuditPage(subject=about["subject"], canary=about["canary"], claim=about["claim"], refused="whatever it was")
+
+
+@pytest.mark.parametrize(
+    ("referee", "wrong"),
+    [
+        (judge_worlds, []),
+        (blind, ["fit_linear, noise divided by ten"]),
+        (deaf, ["fit_linear, one seed"]),
+        (eager, ["fit_linear, as it is"]),
+    ],
+)
+def test_a_broken_referee_is_found_out(referee: Callable[..., AuditPage], wrong: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ("fit_linear, as it is", "fit_linear, noise divided by ten", "fit_linear, one seed")
+    monkeypatch.setattr(self_tests, "cases", lambda: [LINES[name] for name in lines])
+    monkeypatch.setattr(fault_cases, "judge_worlds", referee)
+    result = self_test(runs=150, seed=1)
+    assert [row.name for row in result.rows if not row.right] == wrong
+    assert result.passed == (not wrong)
 
 
 def test_ranks_are_declared_by_the_number_of_runs_alone() -> None:
