@@ -57,9 +57,9 @@ class _Attacked:
     included: Booleans
 
 
-def curve(data: Pictures, plan: Plan, setting: Setting, told: Callable[[], None]) -> list[tuple[Cell, ...]]:
-    """A row for each number of epochs; `told` after each training."""
-    models = [_attacked(data, plan, setting, repeat, told) for repeat in range(plan.repeats)]
+def curve(data: Pictures, plan: Plan, setting: Setting, stepped: Callable[[int], None]) -> list[tuple[Cell, ...]]:
+    """A row for each number of epochs; `stepped` as for `trainer`."""
+    models = [_attacked(data, plan, setting, repeat, stepped) for repeat in range(plan.repeats)]
     rows: list[tuple[Cell, ...]] = []
     for place, epochs in enumerate(plan.epochs):
         found = membership_inference(
@@ -101,7 +101,7 @@ def curve(data: Pictures, plan: Plan, setting: Setting, told: Callable[[], None]
     return rows
 
 
-def _attacked(data: Pictures, plan: Plan, setting: Setting, repeat: int, told: Callable[[], None]) -> _Attacked:
+def _attacked(data: Pictures, plan: Plan, setting: Setting, repeat: int, stepped: Callable[[int], None]) -> _Attacked:
     # The same candidates, coins and streams for every setting, others for every repeat.
     state = np.random.SeedSequence([_SEED, repeat]).generate_state(plan.shadows + 3, np.uint64)
     drawing, *seeds = (int(number >> np.uint64(1)) for number in state)
@@ -110,7 +110,7 @@ def _attacked(data: Pictures, plan: Plan, setting: Setting, repeat: int, told: C
         data.labels,
         target,
         shadows,
-        train=trainer(data.pixels, data.labels, plan, setting, told=lambda executed: told()),
+        train=trainer(data.pixels, data.labels, plan, setting, stepped=stepped),
         learn=partial(learn_attack, steps=plan.attack_steps),
         seeds=seeds,
     )

@@ -19,7 +19,7 @@ def liang_figure_1(progress: Progress | None = None, options: Options | None = N
     """Liang et al. 2025, Figure 1: epsilon by membership inference against epochs, for several batch sizes (takes minutes).
 
     Args:
-        progress: told (networks trained, networks in all).
+        progress: told after each step (records seen by networks in training, such in all).
         options: the data, the number of repeats, and whether to take the paper's sizes.
         plan: what to compute; None: QUICK_1, or FULL_1 if the options ask for it.
     Raises:
@@ -54,11 +54,11 @@ def _figure(number: int, what: str, progress: Progress | None, options: Options 
         )
     done = 0
 
-    def count() -> None:
+    def count(visits: int) -> None:
         nonlocal done
-        done += 1
+        done += visits
         if progress is not None:
-            progress(done, work.trainings)
+            progress(done, work.visits)
 
     rows = tuple(row for setting in work.settings for row in curve(data, work, setting, count))
     return Reproduction(

@@ -87,9 +87,10 @@ class Plan:
                     yield Setting(batch_size=batch_size, diameter=diameter, noise=noise)
 
     @property
-    def trainings(self) -> int:
-        """Networks trained in all."""
-        return len(list(self.settings)) * self.repeats * (1 + self.shadows)
+    def visits(self) -> int:
+        """Expected records in all batches of all networks: what the time goes with."""
+        steps = sum(2 * setting.batch_size * self.steps_per_epoch(setting) for setting in self.settings)
+        return self.repeats * (1 + self.shadows) * self.epochs[-1] * steps
 
     @property
     def guesses(self) -> tuple[tuple[int, int], ...]:

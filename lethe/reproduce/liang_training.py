@@ -28,6 +28,7 @@ def trainer(
     plan: Plan,
     setting: Setting,
     *,
+    stepped: Callable[[int], None] = lambda visits: None,
     told: Callable[[Run], None] = lambda executed: None,
 ) -> Train:
     """What trains one network of a setting.
@@ -37,6 +38,7 @@ def trainer(
         labels: shape (n,), from 0, every class among them.
         plan: how long, and which network.
         setting: batch size, domain and noise.
+        stepped: told after each step how many records were expected in its batch.
         told: the run that was executed, after each training.
     """
     run = plan.run(setting, plan.epochs[-1])
@@ -54,6 +56,7 @@ def trainer(
 
         def attacked(step: int, steps: int) -> None:
             del steps
+            stepped(run.batch_size)
             if step in ends:
                 answers.append(_answers(model, seen, device))
 
