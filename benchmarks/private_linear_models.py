@@ -6,7 +6,8 @@
 One record replaced by another, delta = 1e-5, rows scaled to norm 1 by public constants. FOLDER has adult.npz, mnist.npz and
 california_housing.npz; those that are absent are left out, and it says so. Every trained model adds a line to the file of results, and a
 run that was stopped goes on where it was. Mean and 95 % interval over seeds, which draw the noise, the split where the set has no test
-part, and the data where they are generated.
+part, and the data where they are generated. The band in a plot is that interval of auto; lines that fall below
+the plot lie on its lower edge.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from private_linear_data import DATASETS, FROM_FILES, REGRESSIONS, Problem
 from private_linear_rivals import DIFFPRIVLIB, NO_PRIVACY, OPACUS, OURS, NotPossible, score, train
-from private_linear_summary import Cells, cell, verdicts
+from private_linear_summary import Cells, cell, half_width, verdicts
 from resumable import read_lines
 from rich.console import Console
 from rich.progress import Progress
@@ -31,7 +32,7 @@ from lethe.report.drawing import End, Figure, label_ends, open_sides
 
 EPSILONS = (0.1, 0.5, 1.0, 3.0, 8.0)
 METHODS = (*OURS, DIFFPRIVLIB, OPACUS, NO_PRIVACY)
-_LOWEST = {True: 0.0, False: -0.2}  # of a plot: classification, regression
+_ACROSS = 3  # plots in a row
 
 
 def main() -> None:
@@ -142,25 +143,40 @@ def _table(dataset: str, cells: Cells, epsilons: list[float], methods: list[str]
 
 
 def _plot(cells: Cells, datasets: list[str], options: argparse.Namespace) -> None:
-    figure = Figure(figsize=(7.5 * len(datasets), 5.0), layout="constrained")
+    across = min(_ACROSS, len(datasets))
+    down = -(-len(datasets) // across)
+    figure = Figure(figsize=(7.5 * across, 5.0 * down), layout="constrained")
     for place, dataset in enumerate(datasets):
-        axes, ends = figure.add_subplot(1, len(datasets), place + 1), []
+        axes, ends = figure.add_subplot(down, across, place + 1), []
         accuracy = dataset not in REGRESSIONS
-        for number, method in enumerate(options.mechanisms):
-            known = [(epsilon, cells[dataset, epsilon, method]) for epsilon in options.epsilons if (dataset, epsilon, method) in cells]
-            if not known:
-                continue
-            colour = {"auto": "black", NO_PRIVACY: "0.5"}.get(method, f"C{number % 10}")
-            where = [epsilon for epsilon, _ in known]
-            middle = np.maximum([statistics.fmean(scores.values()) for _, scores in known], _LOWEST[accuracy])
-            axes.plot(where, middle, marker="o", markersize=3, color=colour, linewidth=2.5 if method == "auto" else 1.0)
-            ends.append(End(where[-1], float(middle[-1]), method, colour, method == "auto"))
+        lines = {
+            method: {epsilon: cells[dataset, epsilon, method] for epsilon in options.epsilons if (dataset, epsilon, method) in cells}
+            for method in options.mechanisms
+        }
+        means = {method: [statistics.fmean(scores.values()) for scores in line.values()] for method, line in lines.items() if line}
+        lowest = _lowest(means)
+        for method, heights in means.items():
+            colour = {"auto": "black", NO_PRIVACY: "0.5"}.get(method, f"C{METHODS.index(method) % 10}")
+            where, middle, bold = list(lines[method]), np.maximum(heights, lowest), method == "auto"
+            style = "-" if method in OURS else "--"
+            axes.plot(where, middle, marker="o", markersize=3, color=colour, linewidth=2.5 if bold else 1.0, linestyle=style)
+            if bold:
+                halves = np.array([half_width(list(scores.values())) for scores in lines[method].values()])
+                axes.fill_between(where, middle - halves, middle + halves, color=colour, alpha=0.1, linewidth=0.0)
+            ends.append(End(where[-1], float(middle[-1]), method, colour, bold))
+        axes.set_ylim(bottom=lowest)
         axes.set_xscale("log")
         axes.set_xlabel("epsilon")
         axes.set_title(f"{dataset}: {'accuracy' if accuracy else 'R squared'}")
         open_sides(axes)
         label_ends(axes, ends)
     figure.savefig(options.plot)
+
+
+def _lowest(means: dict[str, list[float]]) -> float:
+    """The bottom of a plot, on which lines below it are drawn: those of interest fill its upper half."""
+    top = max(max(heights) for heights in means.values())
+    return 2.0 * min(means.get("auto") or min(means.values())) - top - 0.02
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def cell(found: Scores, digits: int = 3) -> str:
     mean = statistics.fmean(scores)
     if len(scores) == 1:
         return f"{mean:.{digits}f}" if abs(mean) < 100.0 else f"{mean:.1e}"
-    half = _half_width(scores)
+    half = half_width(scores)
     return f"{mean:.{digits}f} ± {half:.{digits}f}" if abs(mean) < 100.0 else f"{mean:.1e} ± {half:.0e}"
 
 
@@ -30,19 +30,21 @@ def behind(ours: Scores, other: Scores) -> tuple[float, float]:
     A seed draws one split for all methods, so differences are taken seed by seed. One seed has no interval, and any gap counts.
     """
     gaps = [other[seed] - ours[seed] for seed in ours.keys() & other.keys()]
-    if len(gaps) < 2:
-        return (gaps[0] if gaps else math.nan), 0.0
-    return statistics.fmean(gaps), _half_width(gaps)
+    return (statistics.fmean(gaps) if gaps else math.nan), half_width(gaps)
 
 
 def verdicts(cells: Cells, ours: Sequence[str], rival: str) -> Iterator[str]:
-    """On how many cells auto is within noise of the best of ours, and above the rival; a line for each cell where it is not."""
+    """On how many cells auto is within noise of the best of ours, and above the rival; a line for each cell where it is not.
+
+    The best has all seeds of auto: a mean of a few seeds is high or low by what they drew.
+    """
     places = sorted({(dataset, epsilon) for dataset, epsilon, method in cells if method == "auto"})
     near = total = above = beaten = compared = 0
     worse: list[str] = []
     for dataset, epsilon in places:
         auto = cells[dataset, epsilon, "auto"]
-        others = {method: cells[dataset, epsilon, method] for method in ours if method != "auto" and (dataset, epsilon, method) in cells}
+        found = {method: cells.get((dataset, epsilon, method), {}) for method in ours if method != "auto"}
+        others = {method: scores for method, scores in found.items() if auto.keys() <= scores.keys()}
         if others:
             best = max(others, key=lambda method: statistics.fmean(others[method].values()))
             gap, noise = behind(auto, others[best])
@@ -62,5 +64,8 @@ def verdicts(cells: Cells, ours: Sequence[str], rival: str) -> Iterator[str]:
     yield from worse
 
 
-def _half_width(values: Sequence[float]) -> float:
+def half_width(values: Sequence[float]) -> float:
+    """Of the 95 % interval of the mean; 0 of a single number, whose interval is not known."""
+    if len(values) < 2:
+        return 0.0
     return float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
