@@ -25,8 +25,8 @@ from lethe.mechanisms.truncated_losses import TruncatedSoftmax
 
 ENFORCED = {"public size": "neighbours have the same number of records, by the definition of the relation"}
 _RIDGES = tuple(3.0**power for power in range(-16, 2))  # of the smoothness
-# Beyond these the solver takes minutes; a run takes seconds.
-_MOST_WORK = 2e12
+# Beyond these operations the solver takes more than a minute; a run takes seconds.
+_MOST_WORK = 4e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +145,8 @@ def refusal(facts: PublicFacts) -> str | None:
 
 
 def work(facts: PublicFacts) -> float:
-    """About how many operations the solver takes."""
-    if facts.weights <= 1_500:
-        return 20.0 * facts.records * facts.weights * (facts.rows + 4.0 * facts.loss.outputs)
-    return 2_000.0 * facts.records * facts.weights
+    """About how many operations the solver takes: twenty Hessians, or some hundred products with them if that is less."""
+    return facts.records * facts.weights * min(20.0 * facts.weights, 2_000.0)
 
 
 def _expected(budget: Budget) -> tuple[float, float]:
