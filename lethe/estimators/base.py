@@ -1,43 +1,34 @@
-"""PrivateLinearModel: what the private linear models share. All checks are in fit; nothing of the data is kept but what was released."""
+"""PrivateLinearModel: what the private linear models share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import require_nonnegative
-from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice import choose
 from lethe.estimators.facts import CONSTANT, PublicFacts
-from lethe.estimators.inputs import bounded_weights, declared_delta, declared_norm, declared_passes, table_for_prediction
-from lethe.estimators.joining import joint_statement
-from lethe.estimators.mechanism import Outcome
+from lethe.estimators.inputs import bounded_weights, declared_norm, declared_passes, table_for_prediction
 from lethe.estimators.norms import private_norm
-from lethe.estimators.randomness import Randomness, randomness, repeatable
+from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.estimators.randomness import Randomness
 from lethe.estimators.records import Records, row_norms
-from lethe.estimators.report import privacy_report
-from lethe.mechanisms.base import Array, Statement, require_swap
+from lethe.mechanisms.base import Array
 from lethe.mechanisms.linear_losses import LinearLoss
 
 
-class PrivateLinearModel(BaseEstimator):
+class PrivateLinearModel(PrivateEstimator):
     r"""A linear model whose weights are $(\epsilon, \delta)$-differentially private.
 
-    Formal guarantee: for every two data sets that are neighbours, the laws of everything `fit` keeps satisfy the guarantee of
-    `certificate_`. The number of records, the number and names of the columns, the class labels and the parameters are public. Rows are
-    projected on a ball, $x \mapsto x\min(1, R/\|x\|)$ with R = `feature_norm_`, in training and in prediction; within it scores are linear.
+    Rows are projected on a ball, $x \mapsto x\min(1, R/\|x\|)$ with R = `feature_norm_`, in training and in prediction; within it scores
+    are linear.
 
     Args:
-        epsilon: the target, > 0, for everything that fit releases together.
-        delta: in (0, 1); None: the smaller of 1e-5 and 1/(10 n).
-        neighbours: "replace_one", or "zero_out": one record's contribution becomes zero.
         mechanism: "auto": of least predicted risk, from public facts only; "sgd": the best of the runs; or a name (`choice.NAMES`).
         batches: "auto", "cyclic", "shuffled_once", "poisson" or "full"; other than "auto" it asks for a run.
         passes: over the data; "auto": by a rule on public facts; a number asks for a run.
@@ -46,12 +37,10 @@ class PrivateLinearModel(BaseEstimator):
             twentieth of the budget; None is refused.
         fit_intercept: whether to fit one; it is a constant feature of size 0.3 R, regularised as the others.
         max_weight: a public bound on sample weights.
-        random_state: for the public order of the records only; noise and secret draws come from fresh entropy.
-        seed_noise: True: noise and secret draws are repeatable from random_state too. Never where privacy matters; the certificate
-            then rests on nobody knowing random_state.
-    Attributes: `coef_`, `intercept_`, `n_iter_` (passes; 0 for zero weights), `n_features_in_`, `feature_names_in_`, `run_` (None where
-    the mechanism is none), `certificate_` (a Certificate where a run is all that was released, else a Statement), `statement_` (always a
-    Statement, for `privacy_of`), `epsilon_` and `delta_` as certified, `mechanism_`, `feature_norm_`, `privacy_report_`.
+        epsilon, delta, neighbours, random_state, seed_noise: as `PrivateEstimator` of `lethe.estimators.private_estimator`, whose
+            guarantee it has.
+    Attributes: those of `PrivateEstimator`, and `coef_`, `intercept_`, `n_iter_` (passes; 0 for zero weights), `run_` (None where the
+    mechanism is none), `mechanism_`, `feature_norm_`; `certificate_` is a Certificate where a run is all that was released.
     """
 
     coef_: Array
@@ -72,9 +61,7 @@ class PrivateLinearModel(BaseEstimator):
         random_state: Any = None,
         seed_noise: bool = False,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
+        super().__init__(epsilon=epsilon, delta=delta, neighbours=neighbours, random_state=random_state, seed_noise=seed_noise)
         self.mechanism = mechanism
         self.batches = batches
         self.passes = passes
@@ -82,22 +69,11 @@ class PrivateLinearModel(BaseEstimator):
         self.feature_norm = feature_norm
         self.fit_intercept = fit_intercept
         self.max_weight = max_weight
-        self.random_state = random_state
-        self.seed_noise = seed_noise
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.non_deterministic = not self.seed_noise
         return tags
-
-    def _budget(self, records: int) -> Budget:
-        """The whole of it, for n records; the parameters that belong to it are checked."""
-        require_swap(self.neighbours)
-        return Budget(epsilon=self.epsilon, delta=declared_delta(self.delta, records))
-
-    def _randomness(self, records: int) -> Randomness:
-        return randomness(self.random_state, self.seed_noise, records)
 
     def _train(
         self,
@@ -129,15 +105,14 @@ class PrivateLinearModel(BaseEstimator):
         Returns:
             The weights, shape (d, k), and the intercepts, shape (k,), for the rows as they came.
         """
-        if not isinstance(self.fit_intercept, bool | np.bool_):
-            raise InputError(f"fit_intercept = {self.fit_intercept!r}; it needs True or False.", source="the parameter fit_intercept")
+        intercept = self._switch("fit_intercept")
         records, columns = table.shape
         weights = bounded_weights(sample_weight, count=records, max_weight=self.max_weight)
         known = [f"{columns} columns, and their names", *public]
         norms = row_norms(table)
         radius = declared_norm(self.feature_norm)
         if radius is None:
-            radius, cost = private_norm(norms, budget, neighbours=self.neighbours, generator=chance.norm)  # pyright: ignore[reportArgumentType]
+            radius, cost = private_norm(norms, budget, neighbours=self.neighbours, generator=chance.norm)
             budget = budget.with_spent(cost)
         else:
             known.append(f"feature_norm = {radius:g}")
@@ -145,8 +120,8 @@ class PrivateLinearModel(BaseEstimator):
             records=records,
             columns=columns,
             loss=loss,
-            intercept=bool(self.fit_intercept),
-            neighbours=self.neighbours,  # pyright: ignore[reportArgumentType]
+            intercept=intercept,
+            neighbours=self.neighbours,
             # A penalty on w is one on R w, the weights of the rows over R.
             ridge=require_nonnegative("alpha", alpha, allow_infinity=False) / radius / radius,
             l1=require_nonnegative("l1", l1, allow_infinity=False) / radius,
@@ -162,16 +137,19 @@ class PrivateLinearModel(BaseEstimator):
             targets,
             loss=loss,
             feature_norm=radius,
-            intercept=facts.intercept,
+            intercept=intercept,
             weights=weights,
             order=chance.order,
             norms=norms,
         )
         outcome = choice.plan.train(data, chance.draws)
         self.mechanism_, self.feature_norm_ = choice.plan.name, radius
-        self._state(outcome, budget, records, why=choice.lines(), public=known)
+        self._state([*budget.spent, outcome.statement], budget, records, why=choice.lines(), public=known)
+        self.run_, self.n_iter_ = outcome.run, outcome.passes
+        if outcome.certificate is not None and not budget.spent:
+            self.certificate_ = self._marked(outcome.certificate)
         scaled: Array = outcome.weights / radius
-        return scaled[:columns], CONSTANT * outcome.weights[-1] if facts.intercept else np.zeros(loss.outputs)
+        return scaled[:columns], CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
 
     def _scores(self, X: Any) -> Array:
         """The linear function of rows as they were trained on, projected; without the intercept, shape (n,) or (n, k) as `coef_` has it."""
@@ -181,19 +159,3 @@ class PrivateLinearModel(BaseEstimator):
         with np.errstate(divide="ignore"):
             shorter = np.minimum(self.feature_norm_ / row_norms(table), 1.0)
         return (scores.T * shorter).T
-
-    def _state(self, outcome: Outcome, budget: Budget, records: int, *, why: Sequence[str], public: Sequence[str]) -> None:
-        """Set what says how private the result is."""
-        parts = (*budget.spent, outcome.statement)
-        total = parts[0] if len(parts) == 1 else joint_statement(parts)
-        certificate = outcome.certificate if len(parts) == 1 else None
-        if self.seed_noise:
-            total = replace(total, findings=repeatable(total.findings))
-            certificate = None if certificate is None else replace(certificate, findings=repeatable(certificate.findings))
-        self.run_ = outcome.run
-        self.n_iter_ = outcome.passes
-        self.statement_: Statement = total
-        self.certificate_ = total if certificate is None else certificate
-        self.delta_ = budget.delta
-        self.epsilon_ = total.epsilon(budget.delta)
-        self.privacy_report_ = privacy_report(total, parts, delta=budget.delta, records=records, why=why, public=public)

@@ -12,6 +12,7 @@ from lethe.calculus.domains import outside, require_count
 from lethe.estimators.heavy_tailed_base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
 from lethe.estimators.heavy_tailed_facts import Fact, part_of, released_centre, released_size, set_aside
 from lethe.estimators.heavy_tailed_moment import released_moment
+from lethe.estimators.heavy_tailed_solvers import PARAMETERS
 from lethe.estimators.inputs import FEWEST_RECORDS
 from lethe.estimators.records import row_norms
 from lethe.mechanisms.base import Array
@@ -21,7 +22,6 @@ from lethe.solvers.plan import clip_grid, gradient_errors, noise_scale
 
 MEAN_SOLVERS = ("clipped_mean", "multi_pass")
 _QUANTILE = 0.9  # of the distances from the centre, where practical settings clip
-_PARAMETERS = ("practical", "theory", "optimised")
 
 
 class PrivateMean(HeavyTailedEstimator):
@@ -87,8 +87,8 @@ class PrivateMean(HeavyTailedEstimator):
         name = "clipped_mean" if isinstance(self.solver, str) and self.solver == "auto" else self.solver
         if name not in MEAN_SOLVERS:
             raise outside("solver", self.solver, "auto, " + " or ".join(MEAN_SOLVERS))
-        if self.parameters not in _PARAMETERS:
-            raise outside("parameters", self.parameters, "one of " + ", ".join(_PARAMETERS))
+        if self.parameters not in PARAMETERS:
+            raise outside("parameters", self.parameters, "one of " + ", ".join(PARAMETERS))
         passes = require_count("passes", self.passes) if name == "multi_pass" else 1
         moment = declared("moment", self.moment)
         stated = Moments(order=self.order, bound=1.0 if moment is None else moment)
@@ -97,17 +97,16 @@ class PrivateMean(HeavyTailedEstimator):
         whole, table = whole_cost(budget), table[chance.order]
         first = set_aside(count, whole) if moment is None or centre is None else 0
         each = part_of(whole, 2) if moment is None and centre is None else whole
-        shared = {"neighbours": self.neighbours, "generator": chance.norm}
         facts = list[Fact]()
         if centre is None:
-            facts.append(released_centre(table[:first], each, **shared))  # pyright: ignore[reportArgumentType]
+            facts.append(released_centre(table[:first], each, neighbours=self.neighbours, generator=chance.norm))
             centre = facts[-1].value
         if moment is None:
             sizes = row_norms(_gradient(centre, table[:first]))
             facts.append(
-                released_size(sizes, _QUANTILE, each, **shared)  # pyright: ignore[reportArgumentType]
+                released_size(sizes, _QUANTILE, each, neighbours=self.neighbours, generator=chance.norm)
                 if self.parameters == "practical"
-                else released_moment(sizes, stated.order, each, **shared)  # pyright: ignore[reportArgumentType]
+                else released_moment(sizes, stated.order, each, neighbours=self.neighbours, generator=chance.norm)
             )
             moment = facts[-1].value
         problem = Problem(gradient=_gradient, dimension=columns, smoothness=1.0, moments=Moments(order=stated.order, bound=moment))
@@ -128,7 +127,7 @@ class PrivateMean(HeavyTailedEstimator):
         stands = name == "clipped_mean" and not (self.moment == PRIVATE and self.parameters == "practical")
         self.error_bound_ = math.sqrt(errors.squared) if stands else None
         given = [f"{key} = {getattr(self, key)}" for key in ("moment", "centre") if not isinstance(getattr(self, key), str)]
-        self._state(
+        self._state_solved(
             solution,
             facts,
             budget,

@@ -100,8 +100,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         Returns:
             The weights, shape (d,), and the intercept.
         """
-        if not isinstance(self.fit_intercept, bool | np.bool_):
-            raise InputError(f"fit_intercept = {self.fit_intercept!r}; it needs True or False.", source="the parameter fit_intercept")
+        intercept = self._switch("fit_intercept")
         count, columns = table.shape
         budget, chance = self._budget(count), self._randomness(count)
         moment, smoothness = declared("moment", self.moment), declared("smoothness", self.smoothness)
@@ -118,22 +117,21 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         # Constants first: a moment out of its range is refused before anything is released.
         stated = Moments(order=self.order, bound=1.0 if moment is None else moment, kind="uniform" if name in UNIFORM else "raw")
         whole = whole_cost(budget)
-        rows = np.hstack([table, np.ones((count, 1))]) if self.fit_intercept else table
+        rows = np.hstack([table, np.ones((count, 1))]) if intercept else table
         features, column, norms = linear_records(np.asarray(rows, dtype=np.float64)[chance.order], targets[chance.order])
         first = set_aside(count, whole) if moment is None or smoothness is None else 0
-        shared = {"neighbours": self.neighbours, "generator": chance.norm}
         each = part_of(whole, 2) if moment is None and smoothness is None else whole
         facts = list[Fact]()
         if smoothness is None:
-            facts.append(released_curvature(features[:first], norms[:first], each, **shared))  # pyright: ignore[reportArgumentType]
+            facts.append(released_curvature(features[:first], norms[:first], each, neighbours=self.neighbours, generator=chance.norm))
             smoothness = facts[-1].value * self._curvature
         if moment is None:
             practical = self.parameters == "practical" and name not in UNIFORM
             sizes = self._largest(norms[:first], column[:first], None if practical else radius)
             facts.append(
-                released_size(sizes, _QUANTILE, each, **shared)  # pyright: ignore[reportArgumentType]
+                released_size(sizes, _QUANTILE, each, neighbours=self.neighbours, generator=chance.norm)
                 if practical
-                else released_moment(sizes, stated.order, each, **shared)  # pyright: ignore[reportArgumentType]
+                else released_moment(sizes, stated.order, each, neighbours=self.neighbours, generator=chance.norm)
             )
             moment = facts[-1].value
         problem = LinearProblem(
@@ -163,7 +161,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
             for key in ("moment", "smoothness", "radius", "strong_convexity")
             if isinstance(getattr(self, key), int | float)
         ]
-        self._state(
+        self._state_solved(
             found.solution,
             facts,
             budget,
@@ -173,7 +171,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
             public=[f"{columns} columns, and their names", *public, *known],
         )
         weights = found.solution.parameters
-        return weights[:columns].copy(), float(weights[-1]) if self.fit_intercept else 0.0
+        return weights[:columns].copy(), float(weights[-1]) if intercept else 0.0
 
 
 def _lines(name: str, parameters: str, plan: Any) -> list[str]:

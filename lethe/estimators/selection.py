@@ -14,27 +14,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.base import MetaEstimatorMixin, clone, is_classifier
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import as_number, outside, require_positive
 from lethe.errors import InputError
-from lethe.estimators.budget import Budget
 from lethe.estimators.candidates import Candidate, candidates_of
-from lethe.estimators.inputs import FEWEST_RECORDS, declared_delta, public_labels, table_and_targets, table_for_prediction
-from lethe.estimators.randomness import randomness, repeatable
-from lethe.estimators.report import privacy_report
+from lethe.estimators.inputs import FEWEST_RECORDS, public_labels, table_and_targets, table_for_prediction
+from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.search_statement import search_statement
 from lethe.estimators.searched_steps import model_prefix, private_steps
 from lethe.estimators.step_tries import declared_shares, step_tries
 from lethe.estimators.tries import Try, law_of_tries, one_try
-from lethe.mechanisms.base import Array, Statement, gaussian_noise_std, require_swap
+from lethe.mechanisms.base import Array, gaussian_noise_std
 from lethe.mechanisms.selection import choose
 from lethe.noise_generators import noise_generator
 
@@ -47,11 +45,10 @@ class _Tried:
     score: float
 
 
-class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
+class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     r"""Parameters of a private linear model, or of a pipeline that ends in one, chosen by a private score, all within $(\epsilon, \delta)$.
 
-    Formal guarantee: for every two data sets that are neighbours, the laws of everything `fit` keeps satisfy the guarantee of
-    `statement_`. How often it tried, how long that took and the other models are not kept, and must not become known.
+    How often it tried, how long that took and the other models are not kept, and must not become known.
 
     One try is Gaussian, and cheaper, if every candidate names a mechanism of `tries.GAUSSIAN`, and numbers for `feature_norm` and
     `target_bound`; else each is taken as $(\epsilon', \delta')$-DP.
@@ -61,19 +58,16 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             (Normalizer, Binarizer, PolynomialFeatures, FunctionTransformer of a ufunc), and of such a model at its end. Epsilon, delta
             and neighbours of its own are not used.
         candidates: as scikit-learn's ParameterGrid: lists of values by name of the parameter, or a list of such. Public.
-        epsilon: the target, > 0, for the search and the model together.
-        delta: in (0, 1); None: the smaller of 1e-5 and 1/(10 n).
         tries: E[K] of the random number of tries, above 1, at most 1000.
         eta: of its law, the truncated negative binomial; 1: geometric.
         held_out: the share of records that score, in (0, 1).
         score_bound: for a regression: the public residual $r_0 > 0$ from which a prediction counts as worthless.
         shares: of the private steps of a pipeline, numbers > 0 by name of the step, in proportion (of squared mu where all are Gaussian);
             None: four fifths for the model, the rest in equal parts.
-        neighbours: "replace_one", or "zero_out": one record's contribution becomes zero.
-        random_state: of the public split; with seed_noise of everything.
-        seed_noise: True: repeatable from random_state. Never where privacy matters.
-    Attributes: `best_estimator_`, `best_params_`, `best_score_` (with its noise), `score_noise_std_`, `statement_` and `certificate_` (the
-    same Statement), `epsilon_` and `delta_` as certified, `privacy_report_`, `n_features_in_`, `feature_names_in_`, `classes_`.
+        epsilon, delta, neighbours, random_state, seed_noise: as `PrivateEstimator` of `lethe.estimators.private_estimator`, whose
+            guarantee it has: epsilon for the search and the model together, random_state for the public split.
+    Attributes: those of `PrivateEstimator`, and `best_estimator_`, `best_params_`, `best_score_` (with its noise), `score_noise_std_`,
+    `classes_`.
     `best_estimator_` and each of its steps carry the statement of the whole search and no run: on their own they would seem to have cost
     less.
     Reference: Papernot & Steinke 2022, arXiv:2110.03620; McSherry 2009, Privacy integrated queries, Theorem 4 (parallel composition).
@@ -95,18 +89,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         random_state: Any = None,
         seed_noise: bool = False,
     ) -> None:
+        super().__init__(epsilon=epsilon, delta=delta, neighbours=neighbours, random_state=random_state, seed_noise=seed_noise)
         self.estimator = estimator
         self.candidates = candidates
-        self.epsilon = epsilon
-        self.delta = delta
         self.tries = tries
         self.eta = eta
         self.held_out = held_out
         self.score_bound = score_bound
         self.shares = shares
-        self.neighbours = neighbours
-        self.random_state = random_state
-        self.seed_noise = seed_noise
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -114,7 +104,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         tags.estimator_type, tags.classifier_tags, tags.regressor_tags = inner.estimator_type, inner.classifier_tags, inner.regressor_tags
         tags.target_tags.required = True
         tags.input_tags.sparse = inner.input_tags.sparse
-        tags.non_deterministic = not self.seed_noise
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -136,10 +125,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             classes, _, how = public_labels(declared, targets)
             public.append(f"{how}: {', '.join(map(str, classes[:20]))}{', ...' if len(classes) > 20 else ''}")
         records = table.shape[0]
-        budget = Budget(epsilon=self.epsilon, delta=declared_delta(self.delta, records))
-        require_swap(self.neighbours)
+        budget = self._budget(records)
         repetitions = law_of_tries(self.tries, self.eta)
-        chance = randomness(self.random_state, self.seed_noise, records)
+        chance = self._randomness(records)
         scored = self._scored(records)
         training, aside = chance.order[scored:], chance.order[:scored]
         one = one_try(budget, repetitions, gaussian=all(all(candidate.gaussian.values()) for candidate in chosen))
@@ -171,7 +159,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             repetitions=repetitions,
             train_guarantee=one.guarantee,
             score_guarantee="public",  # by parallel composition: see the top
-            neighbours=self.neighbours,  # pyright: ignore[reportArgumentType]
+            neighbours=self.neighbours,
             delta=budget.delta,
             generator=generator,
         )
@@ -184,7 +172,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         if labelled:
             self.classes_ = classes
         public += [f"{records - scored} records to train on, {scored} to score on", f"the candidates, {len(chosen)} of them"]
-        self._state(statement, budget, records, public)
+        trained = "; ".join(step.statement_.name for step in private_steps(self.best_estimator_).values())
+        why = [f"chosen by its score: {self.best_params_}", f"trained by {trained}"]
+        self._state([statement], budget, records, why=why, public=public)
+        self._charge_model()
         return self
 
     def _shares(self, chosen: list[Candidate]) -> list[dict[str, float]]:
@@ -220,21 +211,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             )
         return scored
 
-    def _state(self, statement: Statement, budget: Budget, records: int, public: list[str]) -> None:
-        """Set what says how private the result is, here and on the model, which must not claim the cost of one fit."""
-        if self.seed_noise:
-            statement = replace(statement, findings=repeatable(statement.findings))
+    def _charge_model(self) -> None:
+        """The cost of the search on the model chosen and on each of its steps, which must not claim that of one fit."""
         inner: Any = self.best_estimator_
         steps: dict[str, Any] = dict(private_steps(inner))
-        trained = "; ".join(step.statement_.name for step in steps.values())
-        why = [f"chosen by its score: {self.best_params_}", f"trained by {trained}"]
-        report = privacy_report(statement, [statement], delta=budget.delta, records=records, why=why, public=public)
-        self.statement_: Statement = statement
-        self.certificate_ = statement
-        self.delta_, self.epsilon_, self.privacy_report_ = budget.delta, statement.epsilon(budget.delta), report
         for one in {id(part): part for part in (inner, *steps.values())}.values():
-            one.statement_ = one.certificate_ = statement
-            one.delta_, one.epsilon_, one.privacy_report_ = self.delta_, self.epsilon_, report
+            one.statement_ = one.certificate_ = self.statement_
+            one.delta_, one.epsilon_, one.privacy_report_ = self.delta_, self.epsilon_, self.privacy_report_
             if hasattr(one, "run_"):
                 one.run_ = None
 

@@ -83,7 +83,7 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
                 tail=tail,
                 wider=1.0,
                 share=share[0],
-                neighbours=self.neighbours,  # pyright: ignore[reportArgumentType]
+                neighbours=self.neighbours,
                 generator=start.generator,
             )
             assert bounds.statement is not None
@@ -94,7 +94,7 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
                 row_norms(self._clipped(start.table)),
                 quantile=level,
                 share=share[1],
-                neighbours=self.neighbours,  # pyright: ignore[reportArgumentType]
+                neighbours=self.neighbours,
                 generator=start.generator,
             )
             parts.append(statement)

@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
 from lethe.certificate import Citation
-from lethe.errors import InputError
 from lethe.estimators.inputs import declared_norm
 from lethe.estimators.norms import private_norm
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
@@ -69,24 +68,27 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        if not isinstance(self.centre, bool | np.bool_):
-            raise InputError(f"centre = {self.centre!r}; it needs True or False.", source="the parameter centre")
+        centred = self._switch("centre")
         radius, start = declared_norm(self.feature_norm), self._start(X)
         (records, columns), budget = start.table.shape, start.budget
         count = _components(self.n_components, columns)
-        relation: Neighbours = self.neighbours  # pyright: ignore[reportAssignmentType]
         public = [f"{columns} columns, and their names", *([] if radius is None else [f"feature_norm = {radius:g}"])]
         if radius is None:
-            radius, cost = private_norm(row_norms(start.table), budget, neighbours=relation, generator=start.generator)
+            radius, cost = private_norm(row_norms(start.table), budget, neighbours=self.neighbours, generator=start.generator)
             budget = budget.with_spent(cost)
         mean = np.zeros(columns)
-        if self.centre:
+        if centred:
             mean, cost = noisy_mean(
-                start.table, norm=radius, target=budget.share(_MEAN_SHARE), neighbours=relation, generator=start.generator
+                start.table, norm=radius, target=budget.share(_MEAN_SHARE), neighbours=self.neighbours, generator=start.generator
             )
             budget = budget.with_spent(cost)
         found = second_moment(
-            start.table, norm=radius, target=budget.settle(_gaussian), neighbours=relation, records=records, generator=start.generator
+            start.table,
+            norm=radius,
+            target=budget.settle(_gaussian),
+            neighbours=self.neighbours,
+            records=records,
+            generator=start.generator,
         )
         values, vectors = np.linalg.eigh(found.matrix / records - np.outer(mean, mean))
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1].T

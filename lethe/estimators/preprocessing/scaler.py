@@ -69,7 +69,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
                 tail=_TAIL,
                 wider=_WIDER,
                 share=budget.share(_BOUNDS_SHARE),
-                neighbours=self.neighbours,  # pyright: ignore[reportArgumentType]
+                neighbours=self.neighbours,
                 generator=start.generator,
             )
             assert bounds.statement is not None
@@ -80,7 +80,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
             low=bounds.low,
             high=bounds.high,
             target=budget.settle(_gaussian),
-            neighbours=self.neighbours,  # pyright: ignore[reportArgumentType]
+            neighbours=self.neighbours,
             records=records,
             least_scale=_LEAST_RELEASED if parts else _LEAST,
             generator=start.generator,

@@ -1,0 +1,116 @@
+"""PrivateEstimator: what every estimator shares. All checks are in fit; nothing of the data is kept but what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+
+from lethe.certificate import Certificate
+from lethe.errors import InputError
+from lethe.estimators.budget import Budget
+from lethe.estimators.inputs import declared_delta
+from lethe.estimators.joining import joint_statement
+from lethe.estimators.randomness import Randomness, randomness, repeatable
+from lethe.estimators.report import privacy_report
+from lethe.mechanisms.base import Statement, require_swap
+from lethe.run import Neighbours
+
+_Proof = TypeVar("_Proof", Statement, Certificate)
+
+
+class PrivateEstimator(BaseEstimator):
+    r"""An estimator whose fit is $(\epsilon, \delta)$-differentially private, and says so.
+
+    Formal guarantee: for every two data sets that are neighbours, the laws of everything `fit` keeps satisfy the guarantee of
+    `statement_`. The number of records, the number and names of the columns, the class labels and the parameters are public.
+
+    Args:
+        epsilon: the target, > 0, for everything that fit releases together.
+        delta: in (0, 1); None: the smaller of 1e-5 and 1/(10 n).
+        neighbours: "replace_one", or "zero_out": one record's contribution becomes zero.
+        random_state: for public choices only, such as the order of the records; noise and secret draws come from fresh entropy.
+        seed_noise: True: noise and secret draws are repeatable from random_state too. Never where privacy matters; the certificate
+            then rests on nobody knowing random_state.
+    Attributes: `statement_` (a Statement, for `privacy_of`), `certificate_` (the same, but for a run a Certificate), `epsilon_` and
+    `delta_` as certified, `privacy_report_`, `n_features_in_`, `feature_names_in_`.
+    """
+
+    neighbours: Neighbours
+    statement_: Statement
+    certificate_: Statement | Certificate
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: str = "replace_one",
+        random_state: Any = None,
+        seed_noise: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbours = neighbours  # pyright: ignore[reportAttributeAccessIssue]  # any string, until `_budget` checks it
+        self.random_state = random_state
+        self.seed_noise = seed_noise
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = not self.seed_noise
+        return tags
+
+    def _budget(self, records: int) -> Budget:
+        """The whole of it, for n records; the parameters that belong to it are checked."""
+        require_swap(self.neighbours)
+        return Budget(epsilon=self.epsilon, delta=declared_delta(self.delta, records))
+
+    def _randomness(self, records: int) -> Randomness:
+        return randomness(self.random_state, self.seed_noise, records)
+
+    def _switch(self, name: str) -> bool:
+        """The parameter of that name.
+
+        Raises:
+            InputError: it is neither True nor False.
+        """
+        value = getattr(self, name)
+        if not isinstance(value, bool | np.bool_):
+            raise InputError(f"{name} = {value!r}; it needs True or False.", source=f"the parameter {name}")
+        return bool(value)
+
+    def _marked(self, proof: _Proof) -> _Proof:
+        """A proof that says so where noise is repeatable."""
+        return replace(proof, findings=repeatable(proof.findings)) if self.seed_noise else proof
+
+    def _state(
+        self,
+        parts: Sequence[Statement],
+        budget: Budget,
+        records: int,
+        *,
+        why: Sequence[str],
+        public: Sequence[str],
+        total: Statement | None = None,
+    ) -> None:
+        """Set what says how private the result is.
+
+        Args:
+            parts: what was released, at least one.
+            budget: the target.
+            records: n.
+            why: lines on the choice of the mechanism.
+            public: lines on what was taken as public.
+            total: of all parts together; None: each may be about every record, so that they compose.
+        """
+        if total is None:
+            total = parts[0] if len(parts) == 1 else joint_statement(parts)
+        total = self._marked(total)
+        self.statement_ = self.certificate_ = total
+        self.delta_ = budget.delta
+        self.epsilon_ = total.epsilon(budget.delta)
+        self.privacy_report_ = privacy_report(total, parts, delta=budget.delta, records=records, why=why, public=public)
