@@ -36,6 +36,7 @@ PASSES_WITHOUT_PRIVACY = 1000  # without noise, passes cost nothing
 TEST_FRACTION = 0.22
 FEATURE_NORM = 1.0
 FEWEST_RECORDS = 40
+_SCALE_FIRST = ": divide the columns by their publicly known ranges first, or the longest of them is all that is learned from."
 _LETTERS = "abcdef"
 _FILES = (
     "table.json",
@@ -110,7 +111,8 @@ class Outcome:
             "Fixed in advance from public quantities, by a rule that looks at no data: "
             f"batches of {demo.batch_size} ({BATCHES_PER_PASS} a pass), step size {demo.step_size:g} (half of 1/smoothness), "
             f"clip norm {CLIP_NORM:g}, {PASSES} passes ({PASSES_WITHOUT_PRIVACY} without privacy).\n"
-            f"Feature vectors longer than {FEATURE_NORM:g} are projected: {self.projected} of {demo.train_records} in the last split.\n"
+            f"Feature vectors longer than {FEATURE_NORM:g} are projected: {self.projected} of {demo.train_records} in the last split"
+            f"{_SCALE_FIRST if demo.own_data and 2 * self.projected > demo.train_records else '.'}\n"
             "(a) and (e) hold even if every iterate is seen; (b), (c), (d) for the last iterate only; (c) and (e) need secret batches.\n"
             f"{demo.data_note}"
             "Noise is seeded here so that the table can be made again: train without a seed before you release weights.\n"

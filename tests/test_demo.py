@@ -55,6 +55,9 @@ def test_own_data_and_the_files_written(tmp_path: Path) -> None:
     assert content["records"] == 312
     again = CliRunner().invoke(app, words, catch_exceptions=False)  # its own folder may be replaced
     assert "Fixed in advance from public quantities" in again.stdout
+    assert "divide the columns by their publicly known ranges first" in " ".join(again.stdout.split())  # all rows are longer than 1
+    np.savez(path, x=features / 10.0, label=targets)
+    assert "divide the columns" not in CliRunner().invoke(app, words, catch_exceptions=False).stdout
 
 
 def test_bad_arguments_are_refused_before_anything_is_trained(tmp_path: Path) -> None:

@@ -18,11 +18,21 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def test_the_readme_s_example_runs_and_its_certificate_is_the_one_printed(capsys: pytest.CaptureFixture[str]) -> None:
     readme = (ROOT / "README.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", readme, flags=re.S)
+    example = re.findall(r"```python\n(.*?)```", readme, flags=re.S)[0]
     exec(compile(example, "README.md", "exec"), {})
     printed = capsys.readouterr().out
     certificate = "\n".join(line.strip() for line in printed.splitlines()[:-1])
     assert certificate in "\n".join(line.strip() for line in readme.splitlines())
+
+
+def test_the_readme_s_estimator_learns_and_says_how_private_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn")
+    _, example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    exec(compile(example, "README.md", "exec"), {})
+    accuracy, report = capsys.readouterr().out.split("\n", maxsplit=1)
+    assert float(accuracy.removeprefix("accuracy ")) > 0.8
+    assert report.startswith("(3, 1e-05)-DP for one record replaced by another")
+    assert "declared" not in report
 
 
 def test_the_readme_s_network_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
