@@ -1,8 +1,9 @@
-"""The Rényi curve of many distinct noise levels under Poisson sampling, against dp_accounting, per level, in one run.
+"""Poisson-sampled Gaussian steps against dp_accounting in one run: Rényi curves of many noise levels, and discretised privacy losses.
 
     python benchmarks/sampled_gaussian_speed.py [LEVELS]
 
-Both at the same orders; the rival composes 40 levels, because 10 000 take it minutes, and its time is divided by 40.
+Rényi curves at the same orders; the rival composes 40 levels, because 10 000 take it minutes, and its time is divided by 40. Privacy
+losses on the same grid, by turns, the median of five; beside them the time of the whole profile, which is for the most part composition.
 """
 
 from __future__ import annotations
@@ -11,16 +12,22 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import dp_accounting
 import numpy as np
-from dp_accounting import rdp
+from dp_accounting import NeighboringRelation, rdp
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from rich.console import Console
 from rich.table import Table
 
-from lethe.calculus.sampled_renyi import ORDERS, renyi_values
+from lethe.calculus.sampled_loss import loss_profile
+from lethe.calculus.sampled_poisson_profile import poisson_losses
+from lethe.calculus.sampled_renyi import ORDERS, Relation, renyi_values
 
 PROBABILITY, RIVAL_LEVELS, REPEATS = 0.01, 40, 5
+# Probability, noise, steps, and about the interval that `loss_profile` takes for them.
+LOSSES = [(1 / 32, 1.0, 200, 1e-4), (0.001, 0.8, 100_000, 2.2e-5), (1 / 32, 3.0, 10, 7.5e-4)]
 
 
 def _median(work: Callable[[], object], repeats: int) -> float:
@@ -38,8 +45,35 @@ def _rival(noise: np.ndarray) -> None:
         accountant.compose(dp_accounting.PoissonSampledDpEvent(PROBABILITY, dp_accounting.GaussianDpEvent(float(level))))
 
 
+def _losses_table() -> Table:
+    table = Table(title="privacy losses of one step on the grid of its run")
+    for column in ("q, noise, steps", "relation", "seconds", "dp_accounting", "ratio", "whole profile"):
+        table.add_column(column, justify="right")
+    relations: dict[Relation, NeighboringRelation] = {
+        "zero_out": NeighboringRelation.ADD_OR_REMOVE_ONE,
+        "replace_one": NeighboringRelation.REPLACE_ONE,
+    }
+    for probability, noise, steps, interval in LOSSES:
+        for relation, neighbours in relations.items():
+            ours = partial(poisson_losses, probability, noise, interval, relation)
+            rival = partial(
+                from_gaussian_mechanism,
+                noise,
+                value_discretization_interval=interval,
+                sampling_prob=probability,
+                neighboring_relation=neighbours,
+            )
+            turns = [(_median(ours, 1), _median(rival, 1)) for _ in range(REPEATS)]
+            mine, other = (statistics.median(times) for times in zip(*turns, strict=True))
+            counts = np.array([float(steps)])
+            whole = _median(partial(loss_profile, probability, np.array([noise]), counts, relation, "poisson", 0.0), REPEATS)
+            case = f"{probability:g}, {noise:g}, {steps}"
+            table.add_row(case, relation, f"{mine:.4f}", f"{other:.3f}", f"{other / mine:.0f}", f"{whole:.3f}")
+    return table
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     levels = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     table = Table(title=f"{levels} distinct noise levels, q = {PROBABILITY}, {len(ORDERS)} orders")
     for column in ("noise", "seconds", "dp_accounting, seconds a level", "times faster, per level"):
@@ -50,6 +84,7 @@ def main() -> None:
         rival = _median(lambda noise=noise: _rival(noise[:: max(1, levels // RIVAL_LEVELS)][:RIVAL_LEVELS]), 3) / min(levels, RIVAL_LEVELS)
         table.add_row(f"{low:g} to {high:g}", f"{ours:.2f}", f"{rival:.4f}", f"{rival * levels / ours:.0f}")
     Console().print(table)
+    Console().print(_losses_table())
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 r"""The privacy losses of sampled Gaussian steps, discretised upwards.
 
-Poisson steps are `dp_accounting`'s own pairs, both directions. A step on a batch of fixed size comes from `sampled_fixed_profile`.
+Both kinds of step by connecting the dots of their profiles: `sampled_poisson_profile`, both directions, and `sampled_fixed_profile`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,10 @@ from lethe.calculus.loss_distributions import (
     Losses,
     LossProfile,
     compose_losses,
-    mirrored_losses,
-    symmetric_losses,
 )
 from lethe.calculus.normal import log_mixture
 from lethe.calculus.sampled_fixed_profile import fixed_size_masses, largest_loss
+from lethe.calculus.sampled_poisson_profile import poisson_losses
 from lethe.calculus.sampled_renyi import Design, Relation
 
 MOST_LEVELS = 32
@@ -87,32 +85,9 @@ def _factor(probability: float, noise: float, count: int, relation: Relation, de
 
 def _one_step(probability: float, noise: float, relation: Relation, design: Design, interval: float) -> tuple[Losses, ...]:
     if design == "poisson":
-        return _poisson_step(probability, noise, relation, interval)
+        return poisson_losses(probability, noise, interval, relation)
     masses, infinite = fixed_size_masses(probability, noise, interval, relation)
     return (Losses(-(masses.size // 2), masses, infinite),)
-
-
-def _poisson_step(probability: float, noise: float, relation: Relation, interval: float) -> tuple[Losses, ...]:
-    """The pair of dp_accounting, of which only that half is used that floating point knows well.
-
-    The rounding of a profile near 1 is noise in the masses, which clamped at 0 adds up over a million steps. So adding a record is the
-    mirror image of removing one, and for a replaced one negative losses are the mirror image of positive ones.
-    """
-    # dp_accounting takes most of a second to import, and most certificates never need it.
-    from dp_accounting import privacy_accountant  # pyright: ignore[reportMissingTypeStubs]
-    from dp_accounting.pld import privacy_loss_distribution  # pyright: ignore[reportMissingTypeStubs]
-
-    relations = privacy_accountant.NeighboringRelation
-    neighbours: Any = relations.REPLACE_ONE if relation == "replace_one" else relations.ADD_OR_REMOVE_ONE
-    # The class doubles the distance by itself under REPLACE_ONE: +1 on one data set, -1 on the other.
-    pair: Any = privacy_loss_distribution.from_gaussian_mechanism(
-        noise, value_discretization_interval=interval, sampling_prob=probability, neighboring_relation=neighbours
-    )
-    dense: Any = pair._pmf_remove.to_dense_pmf()
-    removed = Losses(int(dense._lower_loss), np.asarray(dense._probs, dtype=np.float64), float(dense._infinity_mass))
-    if relation == "replace_one":
-        return (symmetric_losses(removed.masses[1 - removed.lowest :], removed.infinite, interval),)
-    return removed, mirrored_losses(removed, interval)
 
 
 def _loss_scale(probability: float, noise: float, relation: Relation, design: Design) -> tuple[float, float]:
