@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from lethe._version import __version__
+from lethe.calculus.domains import as_number, outside
 from lethe.certificate import Certificate, Other, OtherStatus
 from lethe.errors import HypothesisError, InputError
 from lethe.hypotheses import Finding, as_declared, first_failure
@@ -96,29 +97,11 @@ def require_delta(delta: float) -> float:
     Raises:
         InputError: it does not.
     """
-    number = _as_number(delta)
+    needed = "a number above 0 and below 1, about 1 / (10 records), such as 1e-5"
+    number = as_number("delta", delta, needed)
     if not 0 < number < 1:
-        raise InputError(f"delta: got {delta!r}; it needs a number between 0 and 1.", remedy="take about 1 / (10 records), such as 1e-5.")
+        raise outside("delta", delta, needed)
     return number
-
-
-def require_epsilon(epsilon: float) -> float:
-    """`epsilon` as a float if it is finite and > 0.
-
-    Raises:
-        InputError: it is not.
-    """
-    number = _as_number(epsilon)
-    if not 0 < number < float("inf"):
-        raise InputError(f"epsilon: got {epsilon!r}; it needs a finite number > 0.")
-    return number
-
-
-def _as_number(value: object) -> float:
-    try:
-        return float(value)  # pyright: ignore[reportArgumentType]
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
 
 
 def certify(run: Run, delta: float, theorems: Sequence[Theorem | str] = OURS) -> Certificate:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lethe.calculus.calibration import smallest
+from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.scaling import noise_scaled
 from lethe.calculus.targets import overshoot, require_target
 from lethe.certificate import Certificate
-from lethe.certify import Verdict, certificate_of, judge, require_delta, require_epsilon, require_run
+from lethe.certify import Verdict, certificate_of, judge, require_delta, require_run
 from lethe.errors import CalibrationError, InputError
 from lethe.run import Run
 from lethe.theorems.truncation import require_room, truncation_slack
@@ -54,7 +55,7 @@ def as_target(epsilon: float | None, delta: float | None, target: Guarantee | No
     if target is not None and epsilon is None and delta is None:
         return require_target(target)
     if target is None and epsilon is not None and delta is not None:
-        return ApproxDP(require_epsilon(epsilon), require_delta(delta))
+        return ApproxDP(require_positive("epsilon", epsilon), require_delta(delta))
     raise InputError(
         f"epsilon: got {epsilon}, delta: {delta}, target: {target}; it needs epsilon and delta, or a target alone.",
         remedy="write plan(run, epsilon=1.0, delta=1e-5), or plan(run, target=lethe.GDP(1.0)).",

@@ -250,7 +250,7 @@ def test_what_is_no_run_is_refused(run: object) -> None:
         lethe.plan(run, 1.0, 1e-5)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 2.0, math.nan, "x", None, [1]])
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 2.0, math.nan, "x", "1e-5", True, None, [1]])
 def test_delta_out_of_range(delta: Any) -> None:
     with pytest.raises(lethe.InputError, match="delta"):
         lethe.certify(make_run(), delta)
