@@ -55,7 +55,9 @@ def test_planning_what_cannot_be_private() -> None:
         lethe.plan(make_run(noise_multiplier=[0.0] * 50), 1.0, 1e-5)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-5), (-1.0, 1e-5), (math.nan, 1e-5), (math.inf, 1e-5), (1.0, 0.0), (1.0, 1.0), (True, 1e-5), ("1", 1e-5)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.0, 1e-5), (-1.0, 1e-5), (math.nan, 1e-5), (math.inf, 1e-5), (1.0, 0.0), (1.0, 1.0), (True, 1e-5), ("1", 1e-5)]
+)
 def test_targets_out_of_range(epsilon: float, delta: float) -> None:
     with pytest.raises(lethe.InputError, match=r"epsilon|delta"):
         lethe.plan(make_run(), epsilon, delta)
