@@ -25,7 +25,6 @@ _LEAST, _MOST = 0.1, 1.0 / 3.0  # of the records are set aside
 _ENOUGH = 200.0  # records set aside, times mu: with fewer the quantiles are lost in their noise
 _QUANTILE = 0.75  # of the norms, where rows are clipped
 _TAIL = 0.4
-_FAR = 1e9  # well beyond the public range of a centre
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +103,7 @@ def released_centre(table: Array, share: GDP, *, neighbours: Neighbours, generat
         generator: None where privacy matters.
     """
     name = f"middle of the columns (their {_TAIL:g} and {1.0 - _TAIL:g} quantiles)"
-    near = np.clip(table, -_FAR, _FAR)
-    found = private_ranges(near, tail=_TAIL, share=share, name=name, neighbours=neighbours, generator=generator)
+    found = private_ranges(table, tail=_TAIL, share=share, name=name, neighbours=neighbours, generator=generator)
     why = f"centre: {name}, released from {len(table)} records"
     return Fact(value=(found.low + found.high) / 2.0, statements=(found.statement,), why=why)
 

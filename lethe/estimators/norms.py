@@ -6,16 +6,17 @@ import numpy as np
 
 from lethe.calculus.guarantees import GDP
 from lethe.estimators.budget import Budget
+from lethe.estimators.range_ends import public_sizes, tells, warn_of_end
 from lethe.estimators.ranges import spread
 from lethe.hypotheses import enforced
 from lethe.mechanisms.base import Array, Statement
 from lethe.mechanisms.quantile import private_quantile
+from lethe.mechanisms.searched_quantile import COMPARISONS
 from lethe.run import Neighbours
 
-_LOW, _HIGH = 1e-4, 1e6  # the public range, the same for every data set
 _QUANTILE = 0.75  # longer rows keep their direction, and a smaller bound lets less noise do
 NORM_SHARE = 0.05  # of the total squared mu
-_ENFORCED = {"public range": f"[{_LOW:g}, {_HIGH:g}] for every data set, fixed in the code"}
+_WIDTH = 1e-3  # of what ties are spread over, of a norm
 
 
 def private_norm(norms: Array, budget: Budget, *, neighbours: Neighbours, generator: np.random.Generator | None) -> tuple[float, Statement]:
@@ -36,28 +37,37 @@ def released_norm(
     """A quantile of the rows' norms, and what it costs.
 
     Args:
-        norms: of the rows, shape (n,); n is public. Ties are spread by a thousandth: all rows may have the same norm.
+        norms: of the rows, shape (n,); n is public. Ties are spread by a thousandth: all rows may have the same norm,
+            or one beyond the public range.
         quantile: in (0, 1).
         share: what it may cost.
         neighbours: replace_one or zero_out.
         generator: None where privacy matters.
     """
+    count = len(norms)
+    low, high = public_sizes(quantile, count, share)
+    least, most = low * (1.0 - _WIDTH / 2.0), high * (1.0 + _WIDTH / 2.0)
     found = private_quantile(
-        np.minimum(norms * (1.0 + spread(np.zeros(len(norms)))), _HIGH),
+        np.clip(norms, low, high) * (1.0 + spread(np.zeros(count), width=_WIDTH)),
         quantile=quantile,
-        low=_LOW,
-        high=_HIGH,
+        low=least,
+        high=most,
         target=share,
         neighbours=neighbours,
-        records=len(norms),
+        records=count,
         spacing="logarithmic",
         generator=generator,
     )
-    statement = found.statement
-    return found.value, Statement(
+    if tells(quantile, count, share):
+        ratio = (most / least) ** (0.5**COMPARISONS) if found.method == "search" else 1.0 + _WIDTH
+        for end, beyond, there in ((low, "Smaller ones", found.value <= least * ratio), (high, "Larger ones", found.value >= most / ratio)):
+            if there:
+                warn_of_end(f"the {quantile:g} quantile of the norms", end, beyond=beyond)
+    statement, public = found.statement, f"[{low:g}, {high:g}] for every data set of {count} records, fixed in the code"
+    return min(max(found.value, low), high), Statement(
         name=f"feature norm ({statement.name} of the rows' norms)",
         guarantee=statement.guarantee,
         neighbours=statement.neighbours,
-        findings=enforced(statement.findings, _ENFORCED),
+        findings=enforced(statement.findings, {"public range": public}),
         citations=statement.citations,
     )

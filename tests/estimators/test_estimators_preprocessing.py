@@ -266,6 +266,7 @@ def test_bad_parameters_are_refused_in_fit(make: type[PrivateTransformer], bad: 
     ids=["huge", "tiny", "zeros", "two", "wide"],
 )
 @pytest.mark.parametrize("transformer", ALL, ids=repr)
+@pytest.mark.filterwarnings("ignore::lethe.estimators.range_ends.RangeEndWarning")
 def test_odd_tables_give_finite_numbers(transformer: PrivateTransformer, rows: np.ndarray) -> None:
     one = clone(transformer).fit(rows)
     assert np.isfinite(one.transform(rows)).all()

@@ -173,6 +173,16 @@ def test_the_curvature_is_found_and_its_noise_is_that_of_the_sensitivity() -> No
     assert noise == pytest.approx(stated / (share.mu / math.sqrt(2.0)), rel=1e-4)
 
 
+def test_the_noise_of_the_curvature_is_fresh_whatever_clip_norm_was_released_before() -> None:
+    """In units of its standard deviation: of rows of zeros the curvature is noise alone, kept above one deviation."""
+    units = set()
+    for _ in range(12):
+        fact = released_curvature(np.zeros((50, 2)), np.ones(50), GDP(1.0), neighbours="replace_one", generator=None)
+        noise = float(fact.statements[1].findings[1].detail.rsplit(" ", 1)[1])
+        units.add(round(fact.value / noise, 3))
+    assert len(units) > 4
+
+
 def test_the_moment_is_an_estimate_from_above_that_outliers_do_not_move() -> None:
     rng = np.random.default_rng(2)
     sizes = np.abs(rng.standard_t(6, size=5000))
