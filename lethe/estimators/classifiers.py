@@ -12,7 +12,8 @@ from sklearn.utils import Tags
 
 from lethe.calculus.domains import as_number, outside
 from lethe.estimators.base import PrivateLinearModel
-from lethe.estimators.inputs import public_labels, table_and_targets
+from lethe.estimators.inputs import table_and_targets
+from lethe.estimators.labels import public_labels
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.linear_losses import LinearLoss, Logistic, Softmax
 

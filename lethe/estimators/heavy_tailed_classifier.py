@@ -7,13 +7,14 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import validate_data
 
 from lethe.errors import InputError
 from lethe.estimators.classifiers import LogisticRegression
 from lethe.estimators.heavy_tailed_base import PRIVATE
 from lethe.estimators.heavy_tailed_model import HeavyTailedLinearModel
-from lethe.estimators.inputs import FEWEST_RECORDS, public_labels
+from lethe.estimators.inputs import FEWEST_RECORDS
+from lethe.estimators.labels import public_labels
+from lethe.estimators.tables import read_table_and_targets
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.linear_losses import Logistic
 
@@ -89,7 +90,7 @@ class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        table, labels = validate_data(self, X, y, dtype="float64", ensure_min_samples=FEWEST_RECORDS)
+        table, labels = read_table_and_targets(self, X, y, numeric=False, dtype="float64", ensure_min_samples=FEWEST_RECORDS)
         classes, targets, how = public_labels(self.classes, labels)
         if len(classes) > 2:
             raise InputError(

@@ -6,7 +6,6 @@ import math
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
 from lethe.calculus.domains import outside, require_count
 from lethe.estimators.heavy_tailed_base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
@@ -15,6 +14,7 @@ from lethe.estimators.heavy_tailed_moment import released_moment
 from lethe.estimators.heavy_tailed_solvers import PARAMETERS
 from lethe.estimators.inputs import FEWEST_RECORDS
 from lethe.estimators.records import row_norms
+from lethe.estimators.tables import read_table
 from lethe.mechanisms.base import Array
 from lethe.solvers import ClippedMean, Moments, Problem, multi_pass
 from lethe.solvers.inputs import require_point
@@ -81,7 +81,7 @@ class PrivateMean(HeavyTailedEstimator):
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        table = np.asarray(validate_data(self, X, dtype="float64", ensure_min_samples=FEWEST_RECORDS))
+        table = np.asarray(read_table(self, X, dtype="float64", ensure_min_samples=FEWEST_RECORDS))
         count, columns = table.shape
         budget, chance = self._budget(count), self._randomness(count)
         name = "clipped_mean" if isinstance(self.solver, str) and self.solver == "auto" else self.solver
@@ -133,7 +133,10 @@ class PrivateMean(HeavyTailedEstimator):
             budget,
             first=first,
             records=count,
-            why=[f"{name}, clipped to {clip:.4g}, {self.parameters} settings"],
+            why=[
+                f"{name}, clipped to {clip:.4g}, {self.parameters} settings",
+                "a row farther than that from the centre counts as one at that distance: of skewed columns the mean comes out nearer to it",
+            ],
             public=[f"{columns} columns, and their names", *given],
         )
         return self

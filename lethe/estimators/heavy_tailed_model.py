@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import require_count, require_positive
 from lethe.errors import InputError
@@ -14,6 +14,7 @@ from lethe.estimators.heavy_tailed_facts import Fact, part_of, released_curvatur
 from lethe.estimators.heavy_tailed_linear import LinearProblem, Slope, gradient_rows, linear_records
 from lethe.estimators.heavy_tailed_moment import released_moment
 from lethe.estimators.heavy_tailed_solvers import UNIFORM, chosen_solver, solve
+from lethe.estimators.tables import read_table
 from lethe.mechanisms.base import Array
 from lethe.solvers import Ball, Moments, WholeSpace
 
@@ -87,7 +88,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
     def _scores(self, X: Any) -> Array:
         """The linear function of rows as they come, without the intercept, shape (n,) or (n, 1) as `coef_` has it."""
         check_is_fitted(self)
-        rows = np.asarray(validate_data(self, X, reset=False, dtype="float64"))
+        rows = np.asarray(read_table(self, X, reset=False, dtype="float64"))
         return rows @ self.coef_.T
 
     def _train(self, table: Any, targets: Array, *, public: list[str]) -> tuple[Array, float]:

@@ -7,11 +7,11 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import column_or_1d, validate_data
 
 from lethe.estimators.heavy_tailed_model import HeavyTailedLinearModel
 from lethe.estimators.inputs import FEWEST_RECORDS
 from lethe.estimators.regressors import PrivateRegressor
+from lethe.estimators.tables import read_table_and_targets
 from lethe.mechanisms.base import Array
 
 
@@ -41,7 +41,6 @@ class HeavyTailedLinearRegression(RegressorMixin, HeavyTailedLinearModel):
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        table, column = validate_data(self, X, y, dtype="float64", y_numeric=True, ensure_min_samples=FEWEST_RECORDS)
-        targets = np.asarray(column_or_1d(column, warn=True), dtype=np.float64)
+        table, targets = read_table_and_targets(self, X, y, numeric=True, frame=True, dtype="float64", ensure_min_samples=FEWEST_RECORDS)
         self.coef_, self.intercept_ = self._train(table, targets, public=[])
         return self

@@ -1,4 +1,4 @@
-"""What an estimator takes in: tables and labels as scikit-learn reads them, and the public facts beside them."""
+"""What an estimator takes in: tables, dense or sparse, weights, and the public facts beside them."""
 
 from __future__ import annotations
 
@@ -6,75 +6,29 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.errors import InputError
 from lethe.estimators.records import require_radius
+from lethe.estimators.tables import read_table, read_table_and_targets
 from lethe.mechanisms.base import Array
 
 FEWEST_RECORDS = 2
+_EITHER: dict[str, Any] = {"accept_sparse": "csr", "accept_large_sparse": True, "dtype": [np.float64, np.float32]}
 
 
-def table_and_targets(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool) -> tuple[Any, Any]:
+def table_and_targets(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool, frame: bool = False) -> tuple[Any, Any]:
     """X as a float64 or float32 array or CSR table, y as one column; sets n_features_in_ and feature_names_in_.
 
     Raises:
-        ValueError: scikit-learn's, for NaN, infinities, text, wrong shapes, one record, or no y.
+        InputError, ValueError, TypeError: as `tables.read_table_and_targets`.
     """
-    table, targets = validate_data(
-        estimator,
-        X,
-        y,
-        accept_sparse="csr",
-        accept_large_sparse=True,
-        dtype=[np.float64, np.float32],
-        y_numeric=numeric,
-        ensure_min_samples=FEWEST_RECORDS,
-    )
-    return table, targets
+    return read_table_and_targets(estimator, X, y, numeric=numeric, frame=frame, ensure_min_samples=FEWEST_RECORDS, **_EITHER)
 
 
 def table_for_prediction(estimator: BaseEstimator, X: Any) -> Any:
     """X with the columns that were fitted, in the same order."""
-    return validate_data(estimator, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
-
-
-def public_labels(classes: Any, y: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, np.dtype[np.float64]], str]:
-    """The classes sorted, the place of every label among them, and how the classes are known.
-
-    Args:
-        classes: the public list; None: read off y, which then counts as declared.
-        y: labels, shape (n,).
-    Raises:
-        InputError: fewer than two classes, or a label that is not in the public list.
-    """
-    labels = column_or_1d(y, warn=True)
-    check_classification_targets(labels)
-    if classes is None:
-        known, places = np.unique(labels, return_inverse=True)
-        if len(known) < 2:
-            raise InputError(
-                f"y: got 1 class, {known[0]!r}; a classifier needs at least 2 classes.",
-                source="the argument y",
-                remedy="give the classes that could occur as the parameter classes; not all of them need to occur",
-            )
-        return known, places.astype(np.float64), "class labels read off the data and declared to be public"
-    given = np.asarray(classes)
-    if given.ndim != 1 or given.size < 2 or len(np.unique(given)) != given.size:
-        raise outside("classes", classes, "a list of at least two different labels")
-    known = np.sort(given)
-    places = np.searchsorted(known, labels).clip(max=len(known) - 1)
-    strange = known[places] != labels
-    if np.any(strange):
-        first = int(np.argmax(strange))
-        raise InputError(
-            f"y[{first}] = {labels[first]!r}; it is not in the public list of classes.",
-            source="the parameter classes",
-            remedy="list every class that could occur",
-        )
-    return known, places.astype(np.float64), "class labels given as public"
+    return read_table(estimator, X, reset=False, **_EITHER)
 
 
 def bounded_weights(sample_weight: Any, *, count: int, max_weight: Any) -> Array | None:

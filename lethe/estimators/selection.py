@@ -13,6 +13,7 @@ for every candidate, and the statement of every fitted step is compared with its
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -26,8 +27,10 @@ from sklearn.utils.validation import check_is_fitted
 from lethe.calculus.domains import as_number, outside, require_positive
 from lethe.errors import InputError
 from lethe.estimators.candidates import Candidate, candidates_of
-from lethe.estimators.inputs import FEWEST_RECORDS, public_labels, table_and_targets, table_for_prediction
+from lethe.estimators.inputs import FEWEST_RECORDS, table_and_targets, table_for_prediction
+from lethe.estimators.labels import public_labels
 from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.estimators.range_ends import RangeEndWarning, withheld
 from lethe.estimators.search_statement import search_statement
 from lethe.estimators.searched_steps import model_prefix, private_steps
 from lethe.estimators.step_tries import declared_shares, step_tries
@@ -39,10 +42,11 @@ from lethe.noise_generators import noise_generator
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Tried:
-    """One fitted candidate and its accuracy, before noise, on the records set aside."""
+    """One fitted candidate, its accuracy, before noise, on the records set aside, and what it said of released ranges."""
 
     model: Any
     score: float
+    ends: list[str]
 
 
 class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
@@ -55,8 +59,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     Args:
         estimator: a model of this package, or scikit-learn's Pipeline of private transformers of this package, of steps that learn nothing
-            (Normalizer, Binarizer, PolynomialFeatures, FunctionTransformer of a ufunc), and of such a model at its end. Epsilon, delta
-            and neighbours of its own are not used.
+            (`PublicScaler` and those of `lethe.estimators.data_free`), and of such a model at its end. Epsilon, delta and neighbours of
+            its own are not used.
         candidates: as scikit-learn's ParameterGrid: lists of values by name of the parameter, or a list of such. Public.
         tries: E[K] of the random number of tries, above 1, at most 1000.
         eta: of its law, the truncated negative binomial; 1: geometric.
@@ -117,7 +121,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         shares = self._shares(chosen)
         labelled = is_classifier(self.estimator)
         bound = self._score_bound(labelled)
-        table, targets = table_and_targets(self, X, y, numeric=not labelled)
+        table, targets = table_and_targets(self, X, y, numeric=not labelled, frame=not labelled)
         public: list[str] = []
         classes = None
         if labelled:
@@ -134,6 +138,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         parts = [step_tries(one, candidate.gaussian, given, delta=budget.delta) for candidate, given in zip(chosen, shares, strict=True)]
         noise_std = gaussian_noise_std(1.0 / scored, one.target)
         generator = noise_generator(chance.norm)
+        order_seed = int(generator.integers(2**31))  # draws from NumPy's global generator would tell how often it tried
 
         def train(index: int) -> _Tried:
             model: Any = clone(chosen[index].model)
@@ -142,15 +147,18 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                     "epsilon": part.target.epsilon_bound,
                     "delta": part.target.delta_bound,
                     "neighbours": self.neighbours,
+                    "random_state": order_seed,
                 }
                 if self.seed_noise:
                     own |= {"seed_noise": True, "random_state": int(generator.integers(2**31))}
                 model.set_params(**{f"{prefix}{name}": value for name, value in own.items()})
             if labelled:
                 model.set_params(**{f"{model_prefix(model)}classes": classes})
-            model.fit(table[training], targets[training])
+            with withheld() as ends:  # tries are secret, and how many there were
+                model.fit(table[training], targets[training])
+                score = _mean_score(model, table[aside], targets[aside], bound)
             _refuse_more(model, parts[index], chosen[index])
-            return _Tried(model=model, score=_mean_score(model, table[aside], targets[aside], bound))
+            return _Tried(model=model, score=score, ends=ends)
 
         choice = choose(
             range(len(chosen)),
@@ -176,6 +184,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         why = [f"chosen by its score: {self.best_params_}", f"trained by {trained}"]
         self._state([statement], budget, records, why=why, public=public)
         self._charge_model()
+        for text in choice.result.ends:
+            warnings.warn(text, RangeEndWarning, stacklevel=2)
         return self
 
     def _shares(self, chosen: list[Candidate]) -> list[dict[str, float]]:
@@ -268,4 +278,4 @@ def _mean_score(model: Any, table: Any, targets: Any, bound: float | None) -> fl
     if bound is None:
         return float(np.mean(predicted == targets))
     residuals = np.abs(np.asarray(targets, dtype=np.float64) - predicted) / bound
-    return 1.0 - float(np.mean(np.minimum(residuals, 1.0) ** 2))
+    return 1.0 - float(np.mean(np.fmin(residuals, 1.0) ** 2))  # what is no number counts as worthless

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
@@ -15,6 +15,7 @@ from lethe.estimators.inputs import declared_norm
 from lethe.estimators.norms import private_norm
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
 from lethe.estimators.records import row_norms
+from lethe.estimators.tables import read_rows
 from lethe.hypotheses import holds
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.covariance import second_moment
@@ -109,7 +110,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
     def inverse_transform(self, X: Any) -> Array:
         """The points of the space of the columns with these coordinates, shape (n, d)."""
         check_is_fitted(self)
-        return np.asarray(check_array(X, dtype="float64")) @ self.components_ + self.mean_
+        return read_rows(X) @ self.components_ + self.mean_
 
 
 def noisy_mean(

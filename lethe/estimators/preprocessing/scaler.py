@@ -6,11 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.estimators.preprocessing.bounds import declared_bounds, released_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
+from lethe.estimators.tables import read_rows
 from lethe.hypotheses import enforced
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std
 from lethe.mechanisms.standardise import standardise
@@ -108,7 +109,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     def inverse_transform(self, X: Any) -> Array:
         """Rows in the units they came in, shape (n, d); what was clipped stays clipped."""
         check_is_fitted(self)
-        return np.asarray(check_array(X, dtype="float64")) * self.scale_ + self.mean_
+        return read_rows(X) * self.scale_ + self.mean_
 
 
 def _gaussian(goal: ApproxDP) -> Guarantee:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from lethe.estimators.budget import Budget
 from lethe.estimators.inputs import FEWEST_RECORDS
 from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.estimators.tables import read_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,7 +58,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         return self._table(X, reset=False)
 
     def _table(self, X: Any, *, reset: bool) -> Any:
-        return validate_data(
+        return read_table(
             self,
             X,
             reset=reset,

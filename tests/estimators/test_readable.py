@@ -1,0 +1,120 @@
+"""One record that is enormous, or that stores a column twice, must not show: its norm is bounded, and so must be what it does."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from lethe.estimators import LinearRegression, LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge
+from lethe.estimators.readable import LARGEST_ENTRY, readable
+from lethe.estimators.records import Records
+from lethe.mechanisms.linear_losses import Logistic
+
+HUGE = [[1.7e308, -1.7e308], [1.7e308, 1.7e308], [1e160, -1e155], [1e308, 0.0]]
+SEEDED = {"random_state": 0, "seed_noise": True, "delta": 1e-5}
+
+
+def table_with(last: list[float], records: int = 200) -> np.ndarray:
+    rows = np.random.default_rng(0).uniform(-1.0, 1.0, (records, 2))
+    rows[-1] = last
+    return rows
+
+
+def stored_twice(last: list[tuple[int, float]], records: int = 1000) -> Any:
+    """Rows (1, 0), and a last one given by its entries; the table believes that every column is stored once."""
+    columns, entries = zip(*last, strict=True) if last else ((), ())
+    data, places = np.array([1.0] * (records - 1) + list(entries)), np.array([0] * (records - 1) + list(columns))
+    table = sparse.csr_array((data, places, np.array([*range(records), records - 1 + len(last)])), shape=(records, 2))
+    table.has_canonical_format = True
+    return table
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array, sparse.csr_matrix])
+@pytest.mark.parametrize("last", HUGE)
+def test_huge_rows_keep_their_direction_and_the_others_their_entries(make: Any, last: list[float]) -> None:
+    rows = table_with(last)
+    found = readable(make(rows))
+    dense = found if isinstance(found, np.ndarray) else found.toarray()
+    np.testing.assert_array_equal(dense[:-1], rows[:-1])
+    assert np.abs(dense[-1]).max() == pytest.approx(LARGEST_ENTRY)
+    np.testing.assert_allclose(dense[-1] / LARGEST_ENTRY, rows[-1] / np.abs(rows[-1]).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+def test_others_are_not_copied(make: Any, dtype: type) -> None:
+    table = make(table_with([1e30, 0.0]).astype(dtype))
+    found = readable(table)
+    assert found is table if isinstance(table, np.ndarray) else np.shares_memory(found.data, table.data)
+
+
+@pytest.mark.parametrize(
+    ("last", "sums"),
+    [
+        ([(0, 1e300), (0, -1e300)], [0.0, 0.0]),
+        ([(0, 1e300), (1, 0.5), (0, -1e300)], [0.0, 0.5]),
+        ([(1, 1.7e308), (1, 1.7e308)], [0.0, LARGEST_ENTRY]),
+        ([(0, 0.25), (0, 0.25)], [0.5, 0.0]),
+    ],
+)
+def test_columns_stored_twice_are_added_up_first(last: list[tuple[int, float]], sums: list[float]) -> None:
+    """A stale mark does not help, and the caller's table is left alone."""
+    table = stored_twice(last)
+    before = table.data.copy()
+    np.testing.assert_allclose(readable(table).toarray()[-1], sums)
+    np.testing.assert_array_equal(table.data, before)
+    nothing, one = (
+        Records(readable(each), np.ones(1000), loss=Logistic(), feature_norm=1.0, intercept=False) for each in (stored_twice([]), table)
+    )
+    weights = np.zeros((2, 1))
+    moved = one.gradient_sum(weights, slice(0, 1000)) - nothing.gradient_sum(weights, slice(0, 1000))
+    assert np.linalg.norm(moved) <= 1.0
+
+
+@pytest.mark.parametrize("mechanism", ["cyclic", "shuffled_once", "pass_ends", "poisson", "full_batch", "joint", "objective_perturbation"])
+@pytest.mark.parametrize("last", HUGE[:2])
+def test_a_fit_does_not_tell_that_a_record_is_huge(mechanism: str, last: list[float]) -> None:
+    rows = table_with(last)
+    labels = (rows[:, 0] > 0).astype(int)
+    model = LogisticRegression(**SEEDED, mechanism=mechanism, feature_norm=1.0, classes=[0, 1], C=1e3).fit(rows, labels)
+    assert np.isfinite(model.coef_).all()
+    assert np.isfinite(model.decision_function(rows)).all()
+    np.testing.assert_allclose(
+        model.coef_,
+        LogisticRegression(**SEEDED, mechanism=mechanism, feature_norm=1.0, classes=[0, 1], C=1e3)
+        .fit(np.where(np.abs(rows) > 2.0, np.sign(rows) * 1e100 * np.abs(last / np.max(np.abs(last))), rows), labels)
+        .coef_,
+        rtol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+def test_regressions_and_scalers_take_it_too(make: Any) -> None:
+    rows = table_with(HUGE[0])
+    values = np.clip(rows[:, 0], -1.0, 1.0)
+    for model in (LinearRegression(**SEEDED, target_bound=1.0), Ridge(**SEEDED, feature_norm="auto")):
+        assert np.isfinite(model.fit(make(rows), values).predict(make(rows))).all()
+    scaler = PrivateStandardScaler(**SEEDED, bounds=(-1.0, 1.0))
+    assert np.isfinite(scaler.fit(rows).transform(rows)).all()
+
+
+def test_a_search_does_not_tell_that_a_scored_record_is_huge() -> None:
+    rows = table_with(HUGE[0])
+    values = np.clip(rows[:, 0], -1.0, 1.0)
+    base = LinearRegression(target_bound=1.0, feature_norm=1.0, mechanism="pass_ends", passes=1)
+    for seed in range(12):
+        search = PrivateSearch(base, {"passes": [1]}, tries=1.5, score_bound=1.0, random_state=seed, seed_noise=True, delta=1e-5)
+        assert np.isfinite(search.fit(rows, values).best_score_)
+
+
+def test_tries_do_not_show_in_numpy_s_global_generator() -> None:
+    rows = table_with([0.0, 0.0])
+    labels = (rows[:, 0] > 0).astype(int)
+    model = LogisticRegression(feature_norm=2.0, classes=[0, 1], mechanism="output_perturbation")
+    left = set()
+    for _ in range(8):
+        np.random.seed(5)  # noqa: NPY002  # what scikit-learn draws from by default
+        PrivateSearch(model, {"C": [0.1, 1.0]}, epsilon=3.0, delta=1e-5, tries=4.0).fit(rows, labels)
+        left.add(float(np.random.rand()))  # noqa: NPY002
+    assert len(left) == 1
