@@ -23,7 +23,7 @@ _MOST_LEVELS = 1_000
 
 
 def together(parts: Sequence[tuple[Guarantee, int]]) -> Guarantee:
-    r"""The guarantee of an adaptive composition.
+    r"""The guarantee of an adaptive composition of mechanisms whose guarantees were fixed beforehand.
 
     - What is alone keeps its own guarantee, and what is all Gaussian its exact one, $\mu = \sqrt{\sum \mu_i^2}$.
     - Otherwise the smaller of two bounds counts: the sum of Rényi curves, where every part has one, and the convolution of the privacy

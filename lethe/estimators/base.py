@@ -14,6 +14,7 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.choice import choose
 from lethe.estimators.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs import bounded_weights, declared_norm, declared_passes, table_for_prediction
+from lethe.estimators.mechanism import Penalties
 from lethe.estimators.norms import private_norm
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.randomness import Randomness
@@ -44,6 +45,7 @@ class PrivateLinearModel(PrivateEstimator):
     """
 
     coef_: Array
+    _keeps_loss = False  # whether its name says which loss is trained on
 
     def __init__(
         self,
@@ -111,27 +113,35 @@ class PrivateLinearModel(PrivateEstimator):
         known = [f"{columns} columns, and their names", *public]
         norms = row_norms(table)
         radius = declared_norm(self.feature_norm)
+        released = radius is None
         if radius is None:
             radius, cost = private_norm(norms, budget, neighbours=self.neighbours, generator=chance.norm)
             budget = budget.with_spent(cost)
         else:
             known.append(f"feature_norm = {radius:g}")
+        # Weights are over max_weight, and so is all that stands beside them; a penalty on w is one on R w, the weights of the rows over R.
+        unit = 1.0 if weights is None else float(self.max_weight)
+        ridge, l1 = (require_nonnegative(*one, allow_infinity=False) / unit for one in (("alpha", alpha), ("l1", l1)))
+        penalties = Penalties(ridge=ridge / radius / radius, l1=l1 / radius)
         facts = PublicFacts(
             records=records,
             columns=columns,
             loss=loss,
             intercept=intercept,
             neighbours=self.neighbours,
-            # A penalty on w is one on R w, the weights of the rows over R.
-            ridge=require_nonnegative("alpha", alpha, allow_infinity=False) / radius / radius,
-            l1=require_nonnegative("l1", l1, allow_infinity=False) / radius,
+            ridge=0.0 if released else penalties.ridge,
+            l1=l1 if released else penalties.l1,
             target_bound=target_bound,
+            keeps_loss=self._keeps_loss,
             weighted=weights is not None,
             batches=self.batches,  # pyright: ignore[reportArgumentType]
             passes=declared_passes(self.passes),
             schedule=self.schedule,  # pyright: ignore[reportArgumentType]
         )
         choice = choose(self.mechanism, facts, budget)
+        why = choice.lines()
+        if released and penalties.ridge > 0.0:
+            why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
         data = Records(
             table,
             targets,
@@ -142,9 +152,9 @@ class PrivateLinearModel(PrivateEstimator):
             order=chance.order,
             norms=norms,
         )
-        outcome = choice.plan.train(data, chance.draws)
+        outcome = choice.plan.train(data, chance.draws, penalties)
         self.mechanism_, self.feature_norm_ = choice.plan.name, radius
-        self._state([*budget.spent, outcome.statement], budget, records, why=choice.lines(), public=known)
+        self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
         self.run_, self.n_iter_ = outcome.run, outcome.passes
         if outcome.certificate is not None and not budget.spent:
             self.certificate_ = self._marked(outcome.certificate)

@@ -12,7 +12,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.facts import PublicFacts
-from lethe.estimators.mechanism import Draws, Mechanism, Outcome, Plan
+from lethe.estimators.mechanism import Draws, Mechanism, Outcome, Penalties, Plan
 from lethe.estimators.noisy_moments import NoisyMoments
 from lethe.estimators.perturbed import ObjectivePerturbation, OutputPerturbation
 from lethe.estimators.records import Records
@@ -113,7 +113,7 @@ def _plans(allowed: Sequence[Mechanism], facts: PublicFacts, budget: Budget) -> 
 def zeros(facts: PublicFacts, predicted: float) -> Plan:
     """Zero weights: they look at no data."""
 
-    def train(records: Records, draws: Draws) -> Outcome:
+    def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
         return Outcome(
             weights=np.zeros((facts.rows, facts.loss.outputs)),
             statement=Statement(

@@ -16,9 +16,11 @@ _RESIDUAL_CUTS = ((0.5, 0.0005), (0.25, 0.003))
 def cut_losses(facts: PublicFacts) -> list[tuple[PublicFacts, float]]:
     """The problem with its own loss and with that loss cut, and what each adds to the predicted risk.
 
-    Least squares are cut where residuals would be truncated at the bound on the targets or beyond; a Huber loss asked for stays.
+    A loss that was asked for by name stays. Least squares are cut: a Huber loss linear from the bound on the targets on, or farther out.
     """
     loss, found = facts.loss, [(facts, 0.0)]
+    if facts.keeps_loss:
+        return found
     if isinstance(loss, Logistic):
         found += [(replace(facts, loss=TruncatedLogistic(cut)), cost) for cut, cost in _CUTS]
     elif isinstance(loss, Softmax):

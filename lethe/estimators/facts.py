@@ -1,4 +1,4 @@
-"""PublicFacts: all that a mechanism may look at before it is chosen. Nothing here depends on a record."""
+"""PublicFacts: all that a mechanism may look at before it is chosen. Nothing here depends on a record, nor on what was released."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ class PublicFacts:
         loss: l, with k scores.
         intercept: whether a constant feature of size `CONSTANT` is appended to the rows of norm 1.
         neighbours: "replace_one" or "zero_out".
-        ridge: $\kappa \ge 0$ of $\frac\kappa2\|W\|^2$ beside the mean loss, on all weights, the intercept's included.
-        l1: $\ge 0$, of $\|W\|_1$ beside the mean loss.
+        ridge: $\kappa \ge 0$ of $\frac\kappa2\|W\|^2$ beside the mean loss, on all weights, the intercept's included; 0 where it depends on
+            a release.
+        l1: $\ge 0$, of $\|W\|_1$ beside the mean loss; where that depends on a release, any number above 0.
         target_bound: B > 0 of the targets of a regression; None for classes.
+        keeps_loss: whether the loss was asked for by name, so that neither a cut one nor squares may stand for it.
         weighted: whether records come with weights (in [0, 1] after division by their public bound).
         batches: the batch design asked for, or "auto".
         passes: the passes asked for; None: by the rule.
@@ -47,6 +49,7 @@ class PublicFacts:
     ridge: float = 0.0
     l1: float = 0.0
     target_bound: float | None = None
+    keeps_loss: bool = False
     weighted: bool = False
     batches: BatchDesign = "auto"
     passes: int | None = None

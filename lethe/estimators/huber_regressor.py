@@ -22,7 +22,7 @@ class HuberRegressor(PrivateRegressor):
 
     $$\min_w \sum_i w_i\,l_\tau(\langle w, x_i\rangle - y_i) + \frac{\text{alpha}}2\|w\|^2,$$
 
-    $l_\tau$ half the square within $\pm\tau$ and linear outside.
+    $l_\tau$ half the square within $\pm\tau$ and linear outside. No mechanism cuts it further, and those that fit squares are refused.
 
     Targets are centred but not truncated: a gross outlier pulls with $\tau$, whatever its size.
 
@@ -34,6 +34,9 @@ class HuberRegressor(PrivateRegressor):
         epsilon, delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight, random_state,
             seed_noise: as `PrivateRegressor`.
     """
+
+    _frame_of_targets = False
+    _keeps_loss = True
 
     def __init__(
         self,
@@ -102,3 +105,7 @@ class HuberRegressor(PrivateRegressor):
     def _loss_and_targets(self, known: TargetRange, targets: Array) -> tuple[Huber, Array]:
         given = self._bound()
         return Huber(residual_bound=_SHARE * known.half if given is None else given), np.clip(targets - known.centre, -_FAR, _FAR)
+
+    def _unit(self, known: TargetRange) -> tuple[float, float | None]:
+        # With a bound of its own the loss is known beforehand, and a range that was released only centres the targets.
+        return super()._unit(known) if self._bound() is None or known.statement is None else (1.0, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -32,6 +32,16 @@ class Draws:
     mechanism: np.random.Generator | None
 
 
+class Penalties(NamedTuple):
+    r"""What was asked for beside the mean loss, for rows of norm 1: $\frac\kappa2\|W\|^2 + \lambda\|W\|_1$.
+
+    They are not among the public facts: where the norm of the rows was released, they depend on it.
+    """
+
+    ridge: float
+    l1: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
     """What a mechanism releases.
@@ -55,17 +65,20 @@ class Outcome:
 class Plan:
     """A mechanism made ready: everything chosen from public facts, nothing read of the data yet.
 
+    What `train` guarantees is fixed by the plan: of mechanisms of one cost each, a choice that looks at an earlier release may cost more
+    than any of them (`lethe.mechanisms.base.joint`).
+
     Args:
         name: of the mechanism.
         risk: what `lethe.estimators.risk` predicts.
         summary: what was chosen, in a few words.
-        train: carries it out.
+        train: carries it out, with penalties that are at least the planned ones.
     """
 
     name: str
     risk: float
     summary: str
-    train: Callable[[Records, Draws], Outcome]
+    train: Callable[[Records, Draws, Penalties], Outcome]
 
 
 class Mechanism(Protocol):

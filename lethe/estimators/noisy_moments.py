@@ -10,7 +10,7 @@ from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.errors import CalibrationError
 from lethe.estimators.budget import Budget
 from lethe.estimators.facts import PublicFacts
-from lethe.estimators.mechanism import Draws, Outcome, Plan
+from lethe.estimators.mechanism import Draws, Outcome, Penalties, Plan
 from lethe.estimators.records import Records, fits_densely
 from lethe.estimators.risk import curvatures, minimiser_missed, reference, risk
 from lethe.mechanisms.adassp import adassp, moments_sensitivity, noise_norm
@@ -25,9 +25,11 @@ class NoisyMoments:
     name: str = "adassp"
 
     def refusal(self, facts: PublicFacts) -> str | None:
-        """It is for least squares with bounded targets, without l1, and builds a matrix of D x D."""
+        """It is for least squares with bounded targets, without l1, not for a Huber loss asked for, and builds a matrix of D x D."""
         if not isinstance(facts.loss, Huber) or facts.target_bound is None:
             return "it is for least squares with a bound on the targets"
+        if facts.keeps_loss:
+            return "it fits squares, and a loss that is linear far out was asked for"
         if facts.loss.residual_bound < facts.target_bound:
             return "it fits squares, and residuals are to be truncated well before the targets' bound"
         if facts.wants_run:
@@ -52,7 +54,7 @@ class NoisyMoments:
         def guarantee_at(goal: Guarantee) -> Guarantee:
             return gaussian_guarantee(sensitivity, gaussian_noise_std(sensitivity, goal))
 
-        def train(records: Records, draws: Draws) -> Outcome:
+        def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
             found = adassp(
                 records.dense(),
                 records.targets,
@@ -60,7 +62,7 @@ class NoisyMoments:
                 target_bound=bound,
                 target=budget.settle(guarantee_at),
                 neighbours=facts.neighbours,
-                least_ridge=facts.ridge * facts.records,
+                least_ridge=penalties.ridge * facts.records,
                 generator=draws.mechanism,
             )
             return Outcome(weights=found.weights, statement=found.statement)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from lethe.errors import CalibrationError
 from lethe.estimators.budget import Budget
 from lethe.estimators.cuts import cut_losses
 from lethe.estimators.facts import PublicFacts
-from lethe.estimators.mechanism import Draws, Outcome, Plan
+from lethe.estimators.mechanism import Draws, Outcome, Penalties, Plan
 from lethe.estimators.records import Records, fits_densely
 from lethe.estimators.risk import curvatures, minimiser_missed, risk
 from lethe.hypotheses import enforced
@@ -54,9 +56,7 @@ class ObjectivePerturbation:
             release = release_std(facts.loss, records=facts.records, norm=facts.norm, regularisation=ridge, noise_std=noise_std)
             return risk(facts, minimiser_missed(facts, ridge), np.square(tilt) + release**2)
 
-        ridge, best = _best_ridge(facts, predicted)
-
-        def guarantee_at(goal: ApproxDP) -> Guarantee:
+        def guarantee_at(ridge: float, goal: ApproxDP) -> Guarantee:
             return objective_guarantee(
                 facts.loss,
                 records=facts.records,
@@ -67,21 +67,25 @@ class ObjectivePerturbation:
                 neighbours=facts.neighbours,
             )
 
-        def train(records: Records, draws: Draws) -> Outcome:
+        chosen = _best_ridge(facts, budget, predicted, guarantee_at)
+        ridge, goal = chosen.ridge, chosen.goal
+
+        def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
             found = objective_perturbation(
                 records.dense(),
                 records.targets,
                 loss=facts.loss,
                 feature_norm=facts.norm,
-                regularisation=ridge,
-                target=budget.settle(guarantee_at),
+                regularisation=max(ridge, penalties.ridge),
+                noise_std=_objective_noise(facts, ridge, goal),  # with a larger ridge it costs less
                 neighbours=facts.neighbours,
                 records=facts.records,
                 generator=draws.mechanism,
             )
-            return _outcome(found)
+            return _outcome(found, guarantee_at(ridge, goal))
 
-        return Plan(name=self.name, risk=best + cost, summary=f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1", train=train)
+        summary = f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
+        return Plan(name=self.name, risk=chosen.risk + cost, summary=summary, train=train)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +115,28 @@ class OutputPerturbation:
         def predicted(ridge: float) -> float:
             return risk(facts, minimiser_missed(facts, ridge), gaussian_noise_std(sensitivity(ridge), target) ** 2)
 
-        ridge, best = _best_ridge(facts, predicted)
-
-        def guarantee_at(goal: ApproxDP) -> Guarantee:
+        def guarantee_at(ridge: float, goal: ApproxDP) -> Guarantee:
             return gaussian_guarantee(sensitivity(ridge), gaussian_noise_std(sensitivity(ridge), goal))
 
-        def train(records: Records, draws: Draws) -> Outcome:
+        chosen = _best_ridge(facts, budget, predicted, guarantee_at)
+        ridge, goal = chosen.ridge, chosen.goal
+
+        def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
             found = output_perturbation(
                 records.dense(),
                 records.targets,
                 loss=facts.loss,
                 feature_norm=facts.norm,
-                regularisation=ridge,
-                target=budget.settle(guarantee_at),
+                regularisation=max(ridge, penalties.ridge),
+                target=goal,
                 neighbours=facts.neighbours,
                 records=facts.records,
                 generator=draws.mechanism,
             )
-            return _outcome(found)
+            return _outcome(found, guarantee_at(ridge, goal))
 
-        return Plan(name=self.name, risk=best + cost, summary=f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1", train=train)
+        summary = f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
+        return Plan(name=self.name, risk=chosen.risk + cost, summary=summary, train=train)
 
 
 def refusal(facts: PublicFacts) -> str | None:
@@ -185,21 +191,29 @@ def _least_risk(facts: PublicFacts, planned: Callable[[PublicFacts, float], Plan
     return min(plans, key=lambda plan: plan.risk)
 
 
-def _best_ridge(facts: PublicFacts, predicted: Callable[[float], float]) -> tuple[float, float]:
-    """The ridge and its risk: of a grid, and no less than the ridge asked for."""
-    best = (math.inf, math.inf)
+class _Settled(NamedTuple):
+    """A ridge, its predicted risk, and the target with which it and all that was spent meet the total."""
+
+    ridge: float
+    risk: float
+    goal: ApproxDP
+
+
+def _best_ridge(
+    facts: PublicFacts, budget: Budget, predicted: Callable[[float], float], guarantee_at: Callable[[float, ApproxDP], Guarantee]
+) -> _Settled:
+    """The ridge of least risk that can meet the total: of a grid, and no less than the ridge asked for."""
+    risks: list[tuple[float, float]] = []
     for ridge in sorted({max(facts.ridge, share * facts.smoothness) for share in _RIDGES}):
-        try:
-            value = predicted(ridge)
-        except CalibrationError:  # too little curvature for this epsilon
-            continue
-        if value < best[1]:
-            best = (ridge, value)
-    if best[1] == math.inf:
-        raise CalibrationError("no ridge of the grid lets a perturbed minimiser meet the target.", remedy="take a larger epsilon")
-    return best
+        with suppress(CalibrationError):  # too little curvature for this epsilon
+            risks.append((predicted(ridge), ridge))
+    for value, ridge in sorted(risks):
+        with suppress(CalibrationError):  # for what is left of it
+            return _Settled(ridge, value, budget.settle(partial(guarantee_at, ridge)))
+    raise CalibrationError("no ridge of the grid lets a perturbed minimiser meet the target.", remedy="take a larger epsilon")
 
 
-def _outcome(found: PrivateWeights) -> Outcome:
+def _outcome(found: PrivateWeights, planned: Guarantee) -> Outcome:
     weights: Array = found.weights
-    return Outcome(weights=weights, statement=replace(found.statement, findings=enforced(found.statement.findings, ENFORCED)))
+    stated = replace(found.statement, guarantee=planned, findings=enforced(found.statement.findings, ENFORCED))
+    return Outcome(weights=weights, statement=stated)

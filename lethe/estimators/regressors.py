@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import column_or_1d
 
 from lethe.calculus.domains import require_nonnegative
 from lethe.estimators.base import PrivateLinearModel
@@ -33,6 +31,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             seed_noise: as `PrivateLinearModel`.
     Attributes: those of `PrivateLinearModel`, and `target_range_`, (low, high), released or public.
     """
+
+    _frame_of_targets = True  # of one column, without a warning, as in scikit-learn's least squares
 
     def __init__(
         self,
@@ -89,6 +89,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """The loss, and the targets that it takes."""
         return Huber(residual_bound=known.half), known.centred(targets)
 
+    def _unit(self, known: TargetRange) -> tuple[float, float | None]:
+        """In what unit targets are trained on, and their bound in it: B itself where it was released, for plans must not depend on it."""
+        return (1.0, known.half) if known.statement is None else (known.half, 1.0)
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on records X of shape (n, d), an array, a frame or a CSR table, with targets y of shape (n,).
 
@@ -99,8 +103,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        table, column = table_and_targets(self, X, y, numeric=True)
-        targets = np.asarray(column_or_1d(column, warn=True), dtype=np.float64)
+        table, targets = table_and_targets(self, X, y, numeric=True, frame=self._frame_of_targets)
         ridge, l1 = self._penalties(len(targets))
         budget, chance = self._budget(len(targets)), self._randomness(len(targets))
         known = self._declared_range()
@@ -116,20 +119,21 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         if known.statement is not None:
             budget = budget.with_spent(known.statement)
         loss, centred = self._loss_and_targets(known, targets)
+        unit, bound = self._unit(known)
         coefficients, intercepts = self._train(
             table,
-            centred,
-            loss,
+            centred / unit,
+            Huber(residual_bound=loss.residual_bound / unit),
             budget=budget,
             chance=chance,
             alpha=ridge,
-            l1=l1,
-            target_bound=known.half,
+            l1=l1 / unit,
+            target_bound=bound,
             sample_weight=sample_weight,
             public=public,
         )
         self.target_range_ = (known.centre - known.half, known.centre + known.half)
-        self.coef_, self.intercept_ = coefficients[:, 0].copy(), float(intercepts[0]) + known.centre
+        self.coef_, self.intercept_ = unit * coefficients[:, 0], unit * float(intercepts[0]) + known.centre
         return self
 
     def predict(self, X: Any) -> Array:

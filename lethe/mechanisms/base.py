@@ -104,6 +104,10 @@ class PrivateWeights:
 def joint(statements: Sequence[Statement], *, name: str = "") -> Statement:
     """Several releases from the same data as one: adaptive composition, so a later one may have used what earlier ones gave.
 
+    What each costs must have been fixed before all of them, or all be Gaussian with a sum of squares that was. A release that decides
+    *which* guarantee a later one has may cost more than the joint statement of either: up to twice its delta for a Gaussian one that
+    picks between a Gaussian one and randomised response.
+
     Args:
         statements: at least one, all for the same relation; each with noise of its own.
         name: of the joint statement; empty: the names of the parts.

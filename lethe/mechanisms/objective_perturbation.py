@@ -20,7 +20,7 @@ from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.normal import round_up
 from lethe.calculus.targets import overshoot, require_target
 from lethe.certificate import Citation
-from lethe.errors import CalibrationError
+from lethe.errors import CalibrationError, InputError
 from lethe.hypotheses import holds
 from lethe.mechanisms.base import PrivateWeights, Statement
 from lethe.mechanisms.linear_losses import LinearLoss, require_linear_loss
@@ -154,7 +154,8 @@ def objective_perturbation(
     loss: LinearLoss,
     feature_norm: float,
     regularisation: float,
-    target: Guarantee,
+    target: Guarantee | None = None,
+    noise_std: float | None = None,
     intercept: bool = False,
     neighbours: Neighbours = "replace_one",
     records: int | None = None,
@@ -168,13 +169,14 @@ def objective_perturbation(
         loss: l.
         feature_norm: R > 0, public.
         regularisation: $\lambda > 0$, public; the intercept is regularised as well.
-        target: $(\epsilon, \delta)$.
+        target: $(\epsilon, \delta)$; or
+        noise_std: $\sigma > 0$ of b in its place, in units of one record's gradient, whose cost `objective_guarantee` says.
         intercept: whether to append a constant feature.
         neighbours: replace_one or zero_out.
         records: n, public; needed for zero_out, where zeroed-out records count and are not among the rows.
         generator: None where privacy matters.
     Raises:
-        InputError: an argument is out of its range.
+        InputError: an argument is out of its range, or not one of target and noise_std.
         CalibrationError: the regularisation is too small for the target.
         LetheError: the solver met its rounding before its tolerance; nothing is released then.
     """
@@ -183,9 +185,12 @@ def objective_perturbation(
     rows = projected_rows(features, feature_norm=feature_norm, intercept=intercept)
     labels = model.check_targets(targets, len(rows))
     size, shape = public_records(records, len(rows), neighbours), (rows.shape[1], model.outputs)
-    noise_std = objective_noise_std(
-        model, records=size, weights=math.prod(shape), norm=norm, regularisation=regularisation, target=target, neighbours=neighbours
-    )
+    if target is not None and noise_std is None:
+        noise_std = objective_noise_std(
+            model, records=size, weights=math.prod(shape), norm=norm, regularisation=regularisation, target=target, neighbours=neighbours
+        )
+    elif target is not None or noise_std is None:
+        raise InputError("target and noise_std: it needs one of the two.", source="the arguments target and noise_std")
     public: dict[str, Any] = {
         "records": size,
         "weights": math.prod(shape),

@@ -9,11 +9,12 @@ import torch
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice import choose
 from lethe.estimators.facts import PublicFacts
-from lethe.estimators.mechanism import Draws
+from lethe.estimators.mechanism import Draws, Penalties
 from lethe.estimators.records import Records
 from lethe.mechanisms.linear_losses import SmoothedHinge
 
 FITS = 500
+PENALTIES = Penalties(ridge=8.0, l1=0.0)
 
 
 def scores(plan, label: float, present: float, loss: SmoothedHinge, seed: int) -> np.ndarray:
@@ -23,7 +24,7 @@ def scores(plan, label: float, present: float, loss: SmoothedHinge, seed: int) -
     draws = Draws(
         batches=torch.Generator().manual_seed(seed), noise=torch.Generator().manual_seed(seed + 1), mechanism=np.random.default_rng(seed)
     )
-    return np.array([plan.train(records, draws).weights[0, 0] for _ in range(FITS)])
+    return np.array([plan.train(records, draws, PENALTIES).weights[0, 0] for _ in range(FITS)])
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
@@ -39,7 +40,7 @@ def scores(plan, label: float, present: float, loss: SmoothedHinge, seed: int) -
 def test_no_threshold_tells_neighbours_apart_better_than_certified(name: str, sharp: float, neighbours: str) -> None:
     # A wide hinge, whose slope is -1 and 1 for the two labels wherever these weights are: the gradients are as far apart as can be.
     loss = SmoothedHinge(width=0.05)
-    facts = PublicFacts(records=2, columns=1, loss=loss, intercept=False, neighbours=neighbours, ridge=8.0)
+    facts = PublicFacts(records=2, columns=1, loss=loss, intercept=False, neighbours=neighbours, ridge=PENALTIES.ridge)
     budget = Budget(epsilon=3.0, delta=1e-3)
     plan = choose(name, facts, budget).plan
     high = scores(plan, 1.0, 1.0, loss, seed=10)
@@ -47,6 +48,7 @@ def test_no_threshold_tells_neighbours_apart_better_than_certified(name: str, sh
     statement = plan.train(
         Records(np.zeros((2, 1)), np.zeros(2), loss=loss, feature_norm=1.0, intercept=False),
         Draws(batches=torch.Generator(), noise=torch.Generator(), mechanism=None),
+        PENALTIES,
     ).statement
     best = 0.0
     for epsilon in (0.0, 0.5, 1.0):

@@ -17,7 +17,7 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.choice import choose
 from lethe.estimators.facts import PublicFacts
 from lethe.estimators.heavy_tailed_base import HeavyTailedEstimator
-from lethe.estimators.mechanism import Draws
+from lethe.estimators.mechanism import Draws, Penalties
 from lethe.estimators.randomness import Randomness
 from lethe.estimators.records import Records
 from lethe.mechanisms.linear_losses import LinearLoss
@@ -71,7 +71,7 @@ def linear(monkeypatch: pytest.MonkeyPatch, name: str, loss: LinearLoss, neighbo
         with monkeypatch.context() as patch:
             patch.setattr(ScaledTorch, "factor", factor)
             patch.setattr(lethe.estimators.descent, "GaussianNoise", ScaledTorch)
-            outcome = plan.train(records, draws)
+            outcome = plan.train(records, draws, Penalties(facts.ridge, facts.l1))
         assert outcome.statement.epsilon(DELTA) <= EPSILON
         return float(outcome.weights[0, -1] - (outcome.weights[0, 0] if loss.outputs > 1 else 0.0))
 

@@ -1,0 +1,134 @@
+"""What a fit guarantees is fixed before it releases anything: a choice that looks at a release may cost more than each of its options."""
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize, stats
+
+from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.estimators import HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, PrivateLinearModel, Ridge
+from lethe.estimators.budget import Budget
+from lethe.estimators.choice import MECHANISMS
+from lethe.estimators.facts import PublicFacts
+from lethe.estimators.mechanism import Draws, Penalties
+from lethe.estimators.records import Records
+from lethe.mechanisms.base import Statement, joint
+from lethe.mechanisms.linear_losses import Huber, LinearLoss, Logistic
+from lethe.mechanisms.objective_perturbation import objective_guarantee, objective_perturbation
+
+SEEDED = {"random_state": 0, "seed_noise": True, "delta": 1e-5}
+EPSILONS = (0.0, 0.2, 0.7, 1.0, 1.4, 2.0)
+
+
+def fitted(make: type[PrivateLinearModel], scale: float, target_scale: float, **parameters: Any) -> PrivateLinearModel:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((600, 3))
+    values = rows @ np.array([1.0, -1.0, 0.5]) + 0.1 * rng.standard_normal(600)
+    numeric = issubclass(make, LinearRegression | Ridge | Lasso | HuberRegressor)
+    return make(**SEEDED, **parameters).fit(scale * rows, target_scale * values if numeric else (values > 0).astype(int))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+@pytest.mark.parametrize(
+    ("make", "parameters"),
+    [
+        (LogisticRegression, {"C": 1e-3}),
+        (LogisticRegression, {"C": 1e-3, "mechanism": "objective_perturbation"}),
+        (LogisticRegression, {"C": 1e-3, "mechanism": "poisson", "passes": 3}),
+        (LinearSVC, {"C": 1e-3}),
+        (LinearRegression, {}),
+        (LinearRegression, {"feature_norm": 2.0}),
+        (Ridge, {"alpha": 300.0}),
+        (Ridge, {"alpha": 300.0, "mechanism": "objective_perturbation"}),
+        (Ridge, {"alpha": 300.0, "mechanism": "adassp"}),
+        (Lasso, {"alpha": 0.1, "passes": 3}),
+        (HuberRegressor, {"alpha": 30.0}),
+        (HuberRegressor, {"alpha": 30.0, "residual_bound": 0.3}),
+    ],
+)
+def test_the_guarantee_does_not_depend_on_what_was_released(make: type[PrivateLinearModel], parameters: Any, epsilon: float) -> None:
+    models = [fitted(make, *scales, epsilon=epsilon, **parameters) for scales in ((1.0, 1.0), (0.03, 40.0), (17.0, 0.2))]
+    assert len({model.feature_norm_ for model in models}) == (1 if "feature_norm" in parameters else 3)
+    assert len({model.mechanism_ for model in models}) == 1
+    first, *others = (model.statement_.guarantee for model in models)
+    for other in others:
+        assert [other.delta(level) for level in EPSILONS] == [first.delta(level) for level in EPSILONS]
+    assert all(model.epsilon_ <= epsilon for model in models)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(residual_bound=1.0)], ids=["logistic", "huber"])
+@pytest.mark.parametrize("name", [one.name for one in MECHANISMS])
+@pytest.mark.parametrize("ridge", [1e-4, 0.05, 3.0])
+def test_what_was_planned_without_a_ridge_holds_with_one(name: str, loss: LinearLoss, ridge: float) -> None:
+    """Against the guarantee of what was carried out, which a larger ridge makes smaller."""
+    facts = PublicFacts(records=60, columns=2, loss=loss, target_bound=1.0 if isinstance(loss, Huber) else None)
+    mechanism = next(one for one in MECHANISMS if one.name == name)
+    if mechanism.refusal(facts) is not None:
+        pytest.skip("it cannot train this")
+    budget = Budget(epsilon=2.0, delta=1e-3)
+    rng = np.random.default_rng(0)
+    records = Records(rng.uniform(-0.5, 0.5, (60, 2)), rng.integers(2, size=60).astype(float), loss=loss, feature_norm=1.0, intercept=True)
+    draws = Draws(batches=torch.Generator().manual_seed(0), noise=torch.Generator().manual_seed(1), mechanism=np.random.default_rng(2))
+    outcome = mechanism.plan(facts, budget).train(records, draws, Penalties(ridge=ridge, l1=0.0))
+    planned = outcome.statement.guarantee
+    assert planned.epsilon(1e-3) == pytest.approx(2.0, rel=0.02)
+    if outcome.certificate is not None:
+        assert outcome.run is not None
+        assert sum(regulariser.strength for regulariser in outcome.run.regularisers) == ridge
+        for epsilon in EPSILONS:
+            assert outcome.certificate.guarantee.delta(epsilon) <= planned.delta(epsilon) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(residual_bound=0.7)], ids=["logistic", "huber"])
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
+def test_with_the_same_noise_a_larger_ridge_costs_less(loss: LinearLoss, neighbours: Any) -> None:
+    public = {"records": 100, "weights": 3, "norm": 1.0, "noise_std": 4.0, "neighbours": neighbours}
+    costs = [objective_guarantee(loss, regularisation=ridge, **public) for ridge in np.geomspace(1e-4, 1e3, 29)]
+    for epsilon in (*EPSILONS, 4.0):
+        deltas = [cost.delta(epsilon) for cost in costs]
+        assert all(later <= earlier * (1.0 + 1e-12) for earlier, later in pairwise(deltas))
+
+
+def test_objective_perturbation_takes_its_noise_in_place_of_a_target() -> None:
+    rows, labels = np.eye(4) * 0.5, np.array([0.0, 1.0, 0.0, 1.0])
+    public = {"loss": Logistic(), "feature_norm": 1.0, "regularisation": 2.0}
+    aimed = objective_perturbation(rows, labels, target=ApproxDP(1.0, 1e-3), generator=np.random.default_rng(0), **public)
+    given = objective_perturbation(rows, labels, noise_std=aimed.noise_std, generator=np.random.default_rng(0), **public)
+    np.testing.assert_array_equal(aimed.weights, given.weights)
+    assert aimed.statement == given.statement
+    for wrong in ({}, {"target": ApproxDP(1.0, 1e-3), "noise_std": 1.0}):
+        with pytest.raises(ValueError, match="it needs one of the two"):
+            objective_perturbation(rows, labels, **wrong, **public)
+
+
+def test_a_choice_that_looks_at_a_release_may_cost_more_than_each_option() -> None:
+    """Why: a Gaussian release picks a second one of two, and with each the joint statement says (1, delta)."""
+    delta, first = 1e-5, 0.05
+
+    def stated(guarantee: Any) -> Statement:
+        return Statement(name="release", guarantee=guarantee, neighbours="zero_out", findings=(), citations=())
+
+    def excess(second: Any) -> float:
+        return joint([stated(GDP(first)), stated(second)]).epsilon(delta) - 1.0
+
+    mu = optimize.brentq(lambda value: excess(GDP(value)), 0.01, 1.0)
+    pure = optimize.brentq(lambda value: excess(ApproxDP(value, 0.0)), 0.1, 0.99)
+
+    def gaussian(level: float) -> float:
+        return stats.norm.cdf(mu / 2 - level / mu) - math.exp(level) * stats.norm.cdf(-mu / 2 - level / mu)
+
+    def randomised_response(level: float) -> float:
+        likely = math.exp(pure) / (1.0 + math.exp(pure))
+        return max(likely - math.exp(level) * (1.0 - likely), 0.0) + max(1.0 - likely - math.exp(level) * likely, 0.0)
+
+    points = np.linspace(-9.0, 9.0, 4001)
+    left = [1.0 - (first * first / 2.0 + first * point) for point in points]
+    density = stats.norm.pdf(points)
+    alone = [np.trapezoid(density * np.array([way(level) for level in left]), points) for way in (gaussian, randomised_response)]
+    chosen = np.trapezoid(density * np.array([max(gaussian(level), randomised_response(level)) for level in left]), points)
+    assert max(alone) <= 1.001 * delta
+    assert chosen > 1.9 * delta
