@@ -20,8 +20,8 @@ from lethe.estimators.heavy_tailed_classifier import HeavyTailedLogisticRegressi
 from lethe.estimators.heavy_tailed_mean import PrivateMean
 from lethe.estimators.heavy_tailed_regressor import HeavyTailedLinearRegression
 from lethe.estimators.huber_regressor import HuberRegressor
-from lethe.estimators.pipelines import privacy_of
-from lethe.estimators.preprocessing import PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateTransformer
+from lethe.estimators.pipelines import privacy_of, privacy_report_of
+from lethe.estimators.preprocessing import PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateTransformer, PublicScaler
 from lethe.estimators.regressors import LinearRegression, PrivateRegressor, Ridge
 from lethe.estimators.selection import PrivateSearch
 from lethe.estimators.shares import split_epsilon
@@ -47,8 +47,10 @@ __all__ = [
     "PrivateSearch",
     "PrivateStandardScaler",
     "PrivateTransformer",
+    "PublicScaler",
     "Ridge",
     "SoftmaxRegression",
     "privacy_of",
+    "privacy_report_of",
     "split_epsilon",
 ]

@@ -2,50 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from sklearn.base import BaseEstimator
-from sklearn.utils import get_tags
-
+from lethe.calculus.domains import require_delta
 from lethe.errors import InputError
+from lethe.estimators.fitted_parts import Part, parts_of
 from lethe.estimators.joining import joint_statement
+from lethe.estimators.report import privacy_report
+from lethe.hypotheses import holds
 from lethe.mechanisms.base import Statement
+
+_PUBLIC = (
+    "the names, the number and the types of the columns",
+    "all parameters: among them the ranges, categories and values to fill in that were given",
+    "what privacy_report_ of each private part lists",
+)
 
 
 def privacy_of(fitted: Any) -> Statement:
     """One statement for a fitted pipeline, or for several fitted estimators.
 
-    Every step that has a `statement_` counts as often as it is listed, in pipelines within lists too. A step without one must be of those
-    that need no fit (scikit-learn's tag `requires_fit`, as of Normalizer), and is taken to treat every record by itself.
+    Every private estimator counts as often as it is listed, in pipelines within lists too, and in the branches of a ColumnTransformer or a
+    FeatureUnion, which see the same records. A step that is known to learn nothing from records (`lethe.estimators.data_free`) is free. One
+    that says it needs no fit, such as a FunctionTransformer of a function of one's own, is taken to treat every record by itself, with
+    constants that were not read off them, and a FrozenEstimator to have been fitted on other records: the findings of the statement say
+    so, as declared. All else is refused.
+
+    What is looked at are the objects as they are now. How often something else was fitted on the same records they do not know.
 
     Args:
         fitted: a pipeline, an estimator, or a list of them, all fitted on the same records.
     Raises:
         InputError: no private step, a step that learned from the data without privacy or may have, or two relations.
     """
-    statements = list(_statements(fitted))
+    return _total(list(parts_of(fitted)), fitted)
+
+
+def privacy_report_of(fitted: Any, delta: float) -> str:
+    r"""A page on a fitted pipeline: what `privacy_of` proves of it, which part costs what, what each rests on, and what is not covered.
+
+    Args:
+        fitted: as `privacy_of`.
+        delta: $\delta \in [0, 1)$, at which epsilons are shown.
+    Raises:
+        InputError: as `privacy_of`, or a delta out of its range.
+    """
+    level = require_delta(delta)
+    parts = list(parts_of(fitted))
+    total = _total(parts, fitted)
+    return privacy_report(
+        total,
+        [replace(part.statement, name=f"{part.where}: {part.statement.name}") for part in parts if part.statement is not None],
+        delta=level,
+        free=[part.where for part in parts if part.statement is None and not part.declared],
+        public=_PUBLIC,
+    )
+
+
+def _total(parts: Sequence[Part], fitted: Any) -> Statement:
+    statements = [part.statement for part in parts if part.statement is not None]
     if not statements:
         raise InputError(
             f"privacy_of: nothing in {type(fitted).__name__} has a statement_.", remedy="give fitted private estimators of lethe.estimators"
         )
-    return statements[0] if len(statements) == 1 else joint_statement(statements)
-
-
-def _statements(fitted: Any) -> Iterator[Statement]:
-    own = getattr(fitted, "statement_", None)
-    if isinstance(own, Statement):
-        yield own
-        return
-    inside = fitted if isinstance(fitted, list | tuple) else [step for _, step in getattr(fitted, "steps", [])]
-    if isinstance(fitted, list | tuple) or inside:
-        for one in inside:
-            if one is not None and not (isinstance(one, str) and one == "passthrough"):
-                yield from _statements(one)
-        return
-    if not isinstance(fitted, BaseEstimator) or get_tags(fitted).requires_fit:
-        raise InputError(
-            f"privacy_of: {type(fitted).__name__} is not fitted, or it may have learned from the data without privacy.",
-            source="a step of the pipeline",
-            remedy="put a private step of lethe.estimators in its place, or fit it on public data outside of the pipeline",
-        )
+    total = statements[0] if len(statements) == 1 else joint_statement(statements)
+    taken = [holds(f"step '{part.where}'", part.declared, evidence="declared") for part in parts if part.declared]
+    return replace(total, findings=tuple(dict.fromkeys((*total.findings, *taken)))) if taken else total

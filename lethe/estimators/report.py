@@ -10,13 +10,21 @@ from lethe.mechanisms.base import Statement
 _RELATIONS = {"replace_one": "one record replaced by another", "zero_out": "one record's contribution set to zero"}
 NOT_COVERED = (
     "how parameters given by hand were chosen, if that looked at the data",
+    "what earlier steps, or you, did to rows or targets with numbers read off the records: of a pipeline ask privacy_of(pipeline)",
     "scores and predictions published of the training data; predictions for other data are covered",
     "the rounding of floating-point numbers, a statistical (not cryptographic) generator, and how long training took",
 )
 
 
 def privacy_report(
-    total: Statement, parts: Sequence[Statement], *, delta: float, records: int, why: Sequence[str], public: Sequence[str]
+    total: Statement,
+    parts: Sequence[Statement],
+    *,
+    delta: float,
+    records: int | None = None,
+    why: Sequence[str] = (),
+    free: Sequence[str] = (),
+    public: Sequence[str],
 ) -> str:
     """The report.
 
@@ -24,19 +32,19 @@ def privacy_report(
         total: the joint statement.
         parts: what it is made of.
         delta: at which epsilons are shown.
-        records: n.
+        records: n; None: it is not known here.
         why: lines on the choice of the mechanism.
+        free: what learned nothing from records, a line each.
         public: what was taken as public, a line each.
     """
     lines = [
         f"({shown(total.epsilon(delta))}, {delta:g})-DP for {_RELATIONS.get(total.neighbours, total.neighbours)}; "
-        f"the number of records, {records}, is public.",
+        f"the number of records{'' if records is None else f', {records},'} is public.",
         "",
         "What was released:",
         *(f"    {part.name}: epsilon {shown(part.epsilon(delta))} alone; {part.guarantee.describe()}" for part in parts),
-        "",
-        "Why this mechanism (predicted from public facts only):",
-        *(f"    {line.strip()}" for line in why),
+        *_section("Why this mechanism (predicted from public facts only)", [line.strip() for line in why]),
+        *_section("What learned nothing from records", free),
         "",
         "What it rests on:",
         *(f"    {finding.evidence:<8}  {finding.name}: {finding.detail}" for finding in total.findings),
@@ -48,3 +56,8 @@ def privacy_report(
         *(f"    {line}" for line in NOT_COVERED),
     ]
     return "\n".join(lines)
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    """None where there is nothing to say."""
+    return ["", f"{title}:", *(f"    {line}" for line in lines)] if lines else []

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-from scipy import special
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, PolynomialFeatures
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 from lethe.errors import InputError
 from lethe.estimators.base import PrivateLinearModel
+from lethe.estimators.data_free import learns_nothing, lesson_of
 from lethe.estimators.preprocessing import PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateTransformer
 from lethe.estimators.tries import is_gaussian
 
 # By their types and not those of subclasses, which may do anything. Each is mu-GDP whatever its parameters are.
 _PRIVATE = (PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler)
-# Their fit keeps the number of columns alone, and their transform treats every row by itself.
-_STATELESS = (Binarizer, Normalizer, PolynomialFeatures)
 
 Step = PrivateLinearModel | PrivateTransformer
 
@@ -104,19 +101,18 @@ def _refuse_memory(pipeline: Pipeline) -> None:
 
 
 def _refuse_learning(name: str, step: Any) -> None:
-    """Unless the step learns nothing from records."""
-    if type(step) in _STATELESS:
+    """Unless the step learns nothing from records, and says nothing of them."""
+    if learns_nothing(step):
+        _refuse_telling(name, step)
         return
     remedy = "put a private step of lethe.estimators in its place, or fit it on public data and transform the records before the search"
-    if type(step) is FunctionTransformer:
-        if not _by_entries(step):
-            raise InputError(
-                f"estimator: nothing shows that the function of step {name!r} treats every record by itself.",
-                source=f"step {name!r} of the pipeline",
-                remedy="give it a ufunc of one argument of NumPy or SciPy, such as numpy.log1p, without kw_args and inverse_func, or apply "
-                "the function to the records before the search",
-            )
-        return
+    lesson = lesson_of(step)
+    if lesson is not None:
+        raise InputError(
+            f"estimator: step {name!r}, {type(step).__name__}: {lesson.what}.",
+            source=f"step {name!r} of the pipeline",
+            remedy=f"{lesson.remedy}; or transform the records before the search, with what was not read off them",
+        )
     if isinstance(step, ColumnTransformer | FeatureUnion):
         why = f"step {name!r}, {type(step).__name__}, fits several steps side by side, whose shares a search does not divide"
         remedy = "put its private steps one behind the other"
@@ -127,15 +123,17 @@ def _refuse_learning(name: str, step: Any) -> None:
     raise InputError(f"estimator: {why}.", source=f"step {name!r} of the pipeline", remedy=remedy)
 
 
-def _by_entries(step: FunctionTransformer) -> bool:
-    """Whether the function is applied to one entry at a time; and no check of an inverse looks at records and warns.
-
-    NumPy's own and SciPy's: one made of a Python function may remember what it saw.
-    """
-    function: Any = step.func
-    known = isinstance(function, np.ufunc) and any(getattr(library, function.__name__, None) is function for library in (np, special))
-    one_entry = known and (function.nin, function.nout, function.signature) == (1, 1, None)
-    return (function is None or one_entry) and not step.kw_args and step.inverse_func is None
+def _refuse_telling(name: str, step: Any) -> None:
+    """An encoder that stops at a category it does not know, or warns of it, once a try: how often a search tried is secret."""
+    if not isinstance(step, OneHotEncoder | OrdinalEncoder):
+        return
+    if step.handle_unknown not in ("ignore", "infrequent_if_exist", "use_encoded_value") or getattr(step, "drop", None) is not None:
+        quiet = 'handle_unknown="ignore" and drop=None' if isinstance(step, OneHotEncoder) else 'handle_unknown="use_encoded_value"'
+        raise InputError(
+            f"estimator: step {name!r}, {type(step).__name__}, speaks of records with a category that it does not know, once a try.",
+            source=f"step {name!r} of the pipeline",
+            remedy=f"set {quiet}",
+        )
 
 
 def _named(step: Any) -> str:

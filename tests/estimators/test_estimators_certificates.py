@@ -5,14 +5,11 @@ import math
 import numpy as np
 import pytest
 from private_cases import fitted, three_blobs, two_blobs
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
 
 from lethe.calculus.mixed_composition import together
 from lethe.certificate import Certificate
 from lethe.certify import certify, recheck
-from lethe.errors import InputError
-from lethe.estimators import MECHANISMS, LogisticRegression, SoftmaxRegression, privacy_of
+from lethe.estimators import MECHANISMS, LogisticRegression, SoftmaxRegression
 from lethe.estimators.joining import joint_guarantee
 from lethe.hypotheses import enforced, fails, holds
 from lethe.mechanisms.base import Statement
@@ -98,24 +95,6 @@ def test_joining_a_minimiser_and_a_gaussian_release_is_no_less_than_numerical_co
             assert joined >= parts[0].epsilon(1e-5)
             # Two upper bounds of the same loss: losses rounded up to a grid, and one vertex more.
             assert joined == pytest.approx(numerical, rel=2e-3)
-
-
-def test_privacy_of_a_pipeline_counts_every_private_step_and_refuses_others() -> None:
-    X, y = two_blobs()
-    first = make_pipeline(Normalizer(), LogisticRegression(feature_norm=1.0, mechanism="cyclic", epsilon=0.5)).fit(X, y)
-    alone = privacy_of(first)
-    assert alone is first[-1].statement_
-    both = privacy_of([first, first])
-    assert both.guarantee.mu == pytest.approx(math.sqrt(2.0) * alone.guarantee.mu)
-    with pytest.raises(InputError, match="StandardScaler"):
-        privacy_of(make_pipeline(StandardScaler(), LogisticRegression(feature_norm=1.0)).fit(X, y))
-    with pytest.raises(InputError, match="not fitted"):
-        privacy_of([LogisticRegression()])
-    with pytest.raises(InputError, match="statement_"):
-        privacy_of(make_pipeline(Normalizer()))
-    other = fitted(mechanism="cyclic", neighbours="zero_out")
-    with pytest.raises(InputError, match="relation"):
-        privacy_of([first, other])
 
 
 def test_the_choice_looks_at_public_facts_only() -> None:

@@ -28,7 +28,7 @@ def described(kind: type) -> set[str]:
 @pytest.mark.parametrize("kind", PUBLIC)
 def test_docstrings_lead_from_each_estimator_to_a_description_of_every_parameter(kind: Any) -> None:
     """No reader has to know which class derives from which: a docstring names the next one."""
-    assert issubclass(kind, PrivateEstimator)
+    assert issubclass(kind, PrivateEstimator) != (kind is lethe.estimators.PublicScaler)  # which releases nothing
     derived_from = {one.__name__: one for one in inspect.getmro(kind)}
     found, names, seen = set[str](), [kind.__name__], set[str]()
     while names:

@@ -44,16 +44,39 @@ def declared_bounds(bounds: Any, columns: int) -> Bounds | None:
         return None
     if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
         raise outside("bounds", bounds, _NEEDED)
-    low, high = one_a_column("bounds[0]", bounds[0], columns), one_a_column("bounds[1]", bounds[1], columns)
-    wrong = ~((low >= -_LARGEST) & (low < high) & (high <= _LARGEST))
+    return ordered_bounds(
+        "bounds[0]",
+        bounds[0],
+        "bounds[1]",
+        bounds[1],
+        columns,
+        remedy='give bounds known without looking at the data, or bounds="auto": private quantiles, paid for',
+    )
+
+
+def ordered_bounds(name: str, low: Any, other: str, high: Any, columns: int, *, remedy: str) -> Bounds:
+    """Public bounds, a number or one a column each.
+
+    Args:
+        name: of low, as a parameter.
+        low: the lower ones.
+        other: the name of high.
+        high: the upper ones.
+        columns: d.
+        remedy: what to give instead.
+    Raises:
+        InputError: they are no such numbers, or low is not below high.
+    """
+    lower, upper = one_a_column(name, low, columns), one_a_column(other, high, columns)
+    wrong = ~((lower >= -_LARGEST) & (lower < upper) & (upper <= _LARGEST))
     if wrong.any():
         first = int(np.argmax(wrong))
         raise InputError(
-            f"bounds of column {first}: got {low[first]:g} and {high[first]:g}; low must be below high, and both within 1e100.",
-            source="the parameter bounds",
-            remedy='give bounds known without looking at the data, or bounds="auto": private quantiles, paid for',
+            f"{name} and {other} of column {first}: got {lower[first]:g} and {upper[first]:g}; low must be below high, both within 1e100.",
+            source=f"the parameters {name} and {other}",
+            remedy=remedy,
         )
-    return Bounds(low=low, high=high)
+    return Bounds(low=lower, high=upper)
 
 
 def released_bounds(

@@ -1,0 +1,223 @@
+"""Steps that are said to learn nothing: with one record changed, all that they keep and give for the others is the same."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.feature_extraction import FeatureHasher
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    Binarizer,
+    FunctionTransformer,
+    KBinsDiscretizer,
+    MinMaxScaler,
+    Normalizer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+    StandardScaler,
+)
+
+from lethe.estimators import PublicScaler
+from lethe.estimators.data_free import learns_nothing, lesson_of
+
+RECORDS = 30
+KNOWN: Any = [["a", "b", "c"], ["x", "y", "z"]]
+CODED: Any = [[0.0, 1.0], [0.0, 1.0, 5.0]]
+MISSING: Any = [["a", np.nan], ["x", "y"]]
+FILLED: dict[str, Any] = {"strategy": "constant", "fill_value": 0.5, "keep_empty_features": True}
+
+
+def numbers() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((RECORDS, 3))
+    other = table.copy()
+    other[0] = [1e6, -3.0, 0.0]
+    return table, other
+
+
+def gaps() -> tuple[Any, Any]:
+    """Columns in which one record alone has an entry, and in which it alone has none."""
+    table = np.random.default_rng(1).standard_normal((RECORDS, 3))
+    table[1:, 1] = np.nan
+    other = table.copy()
+    other[0] = [5.0, np.nan, np.nan]
+    return table, other
+
+
+def sparse_gaps() -> tuple[Any, Any]:
+    first, second = (sparse.csc_array(table) for table in gaps())
+    return first, second
+
+
+def categories() -> tuple[Any, Any]:
+    """One record has a category that no other has, and then one that was never heard of; of x and y it decides which is seen more often."""
+    table = pd.DataFrame({"p": np.resize(["a", "b"], RECORDS), "q": np.resize(["y", "x"], RECORDS)})
+    table.loc[0] = ["c", "x"]
+    other = table.copy()
+    other.loc[0] = ["new", "y"]
+    return table, other
+
+
+def codes() -> tuple[Any, Any]:
+    table = np.random.default_rng(3).integers(0, 2, (RECORDS, 2)).astype(float)
+    other = table.copy()
+    other[0] = [2.0, 9.0]
+    return table, other
+
+
+def words() -> tuple[Any, Any]:
+    texts = [f"{place % 3} brown fox" for place in range(RECORDS)]
+    return texts, ["a quick quick dog", *texts[1:]]
+
+
+def counts() -> tuple[Any, Any]:
+    rows = [{"fox": 1.0, "dog": float(place)} for place in range(RECORDS)]
+    return rows, [{"cat": 7.0}, *rows[1:]]
+
+
+def differs(step: Any, data: Any) -> bool:
+    """Whether anything kept, or given for the records that are the same, is another."""
+    kept, given = [], []
+    for table in data():
+        # Python keeps equal strings as one object or as two; a copy has them as one.
+        fitted = pickle.loads(pickle.dumps(step)).fit(table)
+        kept.append(pickle.dumps(pickle.loads(pickle.dumps(fitted))))
+        rows = fitted.transform(table)
+        dense = np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
+        given.append((type(rows), dense[1:]))
+    (one, first), (other, second) = given
+    return kept[0] != kept[1] or one is not other or first.tobytes() != second.tobytes()
+
+
+FREE: list[tuple[Any, Any]] = [
+    (Normalizer(), numbers),
+    (Binarizer(threshold=0.2), numbers),
+    (PolynomialFeatures(3), numbers),
+    (PublicScaler(-2.0, 2.0), numbers),
+    (PublicScaler([0.0, -1.0, -2.0], 3.0, clip=False), numbers),
+    (PublicScaler(-2.0, 2.0), sparse_gaps),
+    (PublicScaler(-2.0, 3.0), gaps),
+    (FunctionTransformer(), numbers),
+    (FunctionTransformer(np.tanh), numbers),
+    (SimpleImputer(**FILLED), gaps),
+    (SimpleImputer(**FILLED), sparse_gaps),
+    (SimpleImputer(**{**FILLED, "missing_values": "b", "fill_value": "?"}), categories),
+    (OneHotEncoder(categories=KNOWN, handle_unknown="ignore"), categories),
+    (OneHotEncoder(categories=KNOWN, handle_unknown="infrequent_if_exist", sparse_output=False), categories),
+    (OneHotEncoder(categories=CODED, handle_unknown="ignore"), codes),
+    (OrdinalEncoder(categories=KNOWN, handle_unknown="use_encoded_value", unknown_value=-1), categories),
+    (HashingVectorizer(n_features=32), words),
+    (FeatureHasher(n_features=32), counts),
+]
+
+LEARN: list[tuple[Any, Any]] = [
+    (SimpleImputer(), gaps),
+    (SimpleImputer(strategy="median"), gaps),
+    (SimpleImputer(**{**FILLED, "keep_empty_features": False}), gaps),
+    (SimpleImputer(**FILLED, add_indicator=True), gaps),
+    (OneHotEncoder(handle_unknown="ignore"), categories),
+    (OneHotEncoder(categories=KNOWN, handle_unknown="ignore", min_frequency=1), categories),
+    (OneHotEncoder(categories=KNOWN, handle_unknown="ignore", max_categories=2), categories),
+    (OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1), categories),
+    (FunctionTransformer(MinMaxScaler().fit_transform), numbers),
+    (FunctionTransformer(np.cumsum), numbers),
+    (StandardScaler(), numbers),
+    (MinMaxScaler(), numbers),
+    (PCA(1), numbers),
+    (KBinsDiscretizer(), numbers),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("step", "data"), FREE)
+def test_another_record_changes_nothing_of_a_step_that_learns_nothing(step: Any, data: Any) -> None:
+    assert learns_nothing(step)
+    assert learns_nothing(step.fit(data()[0]))
+    assert not differs(step, data)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("step", "data"), LEARN)
+def test_a_step_that_another_record_changes_is_not_among_them(step: Any, data: Any) -> None:
+    """And the comparison above finds it."""
+    assert differs(step, data)
+    assert not learns_nothing(step)
+
+
+class _Normalizer(Normalizer):
+    """A subclass may learn."""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        _Normalizer(),
+        FunctionTransformer(lambda rows: rows),
+        FunctionTransformer(np.frompyfunc(abs, 1, 1)),
+        FunctionTransformer(np.log, inverse_func=np.exp),
+        FunctionTransformer(np.log, kw_args={"where": True}),
+        HashingVectorizer(tokenizer=str.split),
+        FrozenEstimator(Normalizer()),
+        SimpleImputer(strategy="constant", keep_empty_features=True),
+        "passthrough",
+    ],
+)
+def test_what_may_do_anything_is_not_among_them(step: Any) -> None:
+    assert not learns_nothing(step)
+
+
+def test_a_step_set_to_learn_nothing_after_it_had_learned_is_not_among_them() -> None:
+    table, _ = categories()
+    encoders: list[Any] = [OneHotEncoder(), OrdinalEncoder(), OneHotEncoder(categories=KNOWN, min_frequency=2)]
+    for encoder in encoders:
+        encoder.fit(table).set_params(categories=[["a", "b", "c"], ["x", "w", "z"]])
+        assert not learns_nothing(encoder)
+    encoder = OneHotEncoder(categories=KNOWN, min_frequency=2).fit(table).set_params(min_frequency=None)
+    assert not learns_nothing(encoder)
+    imputer: Any = SimpleImputer().fit(gaps()[0]).set_params(**FILLED)
+    lesson = lesson_of(imputer)
+    assert lesson is not None
+    assert lesson.remedy == "fit it again"
+    assert learns_nothing(imputer.fit(gaps()[0]))
+    missing = OneHotEncoder(categories=MISSING, handle_unknown="ignore").fit(table)
+    assert learns_nothing(missing)
+    assert learns_nothing(SimpleImputer(strategy="constant", fill_value=np.nan, keep_empty_features=True).fit(gaps()[0]))
+
+
+def branches(**parameters: Any) -> Any:
+    encoder = OneHotEncoder(categories=KNOWN, handle_unknown="ignore")
+    filled = make_pipeline(SimpleImputer(**FILLED), PublicScaler(-2.0, 5.0))
+    return ColumnTransformer([("n", filled, [0, 1, 2]), ("c", encoder, [3, 4]), ("nothing", StandardScaler(), [])], **parameters)
+
+
+def mixed() -> tuple[Any, Any]:
+    first, second = (
+        pd.concat([pd.DataFrame(gap, columns=["1", "2", "3"]), frame], axis=1) for gap, frame in zip(gaps(), categories(), strict=True)
+    )
+    return first, second
+
+
+@pytest.mark.parametrize("parameters", [{"sparse_threshold": 0}, {"sparse_threshold": 0, "transformer_weights": {"n": 2.0}}])
+def test_another_record_changes_nothing_of_branches_that_learn_nothing(parameters: dict[str, Any]) -> None:
+    assert not differs(branches(**parameters), mixed)
+
+
+def test_one_record_may_decide_whether_a_result_is_sparse() -> None:
+    """So `sparse_threshold` must be 0: here the share of entries that are not 0 is between two records' worth of it."""
+    shares = [np.mean(branches(sparse_threshold=0).fit_transform(table) != 0.0) for table in mixed()]
+    stored = [(3 * RECORDS + 2 * RECORDS - unknown) / (9 * RECORDS) for unknown in (0, 1)]
+    assert shares[0] != shares[1]
+    between = sum(stored) / 2.0
+    kept = [branches(sparse_threshold=between).fit(table).sparse_output_ for table in mixed()]
+    assert kept == [False, True]
