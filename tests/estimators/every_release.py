@@ -1,0 +1,158 @@
+"""One fit of every public estimator, and of every mechanism, and the numbers that each releases.
+
+Started as a program, `every_release.py fork|joblib`, it fits each of them in two processes and prints what they released.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sys
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.base import clone, is_classifier
+
+from lethe.estimators import (
+    MECHANISMS,
+    ElasticNet,
+    HeavyTailedLinearRegression,
+    HeavyTailedLogisticRegression,
+    HuberRegressor,
+    Lasso,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PrivateMean,
+    PrivatePCA,
+    PrivateQuantileClipper,
+    PrivateSearch,
+    PrivateStandardScaler,
+    Ridge,
+    SoftmaxRegression,
+)
+
+# Enough records and epsilon for quantiles by the exponential mechanism, which are real numbers; searched ones are cells of a grid, and
+# two may well be equal.
+RECORDS, PLENTY = 2000, {"epsilon": 8.0, "delta": 1e-3, "random_state": 1}
+GIVEN = {"feature_norm": 4.0, **PLENTY}
+# Known before any record is read, or said about the release.
+PUBLIC = {"epsilon_", "delta_", "classes_", "n_iter_", "n_features_in_", "n_components_", "score_noise_std_", "error_bound_"}
+
+CASES: dict[str, tuple[Any, set[str]]] = {
+    # what is fitted, and which of its numbers are given
+    **{
+        f"classifier by {name}": (LogisticRegression(mechanism=name, **GIVEN), {"feature_norm_"})
+        for name in MECHANISMS
+        if name not in ("auto", "sgd", "adassp")
+    },
+    **{
+        f"regressor by {name}": (LinearRegression(mechanism=name, target_bound=6.0, **GIVEN), {"feature_norm_", "target_range_"})
+        for name in ("adassp", "output_perturbation")
+    },
+    "LogisticRegression": (LogisticRegression(mechanism="objective_perturbation", **PLENTY), set()),
+    "SoftmaxRegression": (SoftmaxRegression(mechanism="objective_perturbation", **PLENTY), set()),
+    "SoftmaxRegression, output": (SoftmaxRegression(mechanism="output_perturbation", **GIVEN), {"feature_norm_"}),
+    "LinearSVC": (LinearSVC(mechanism="output_perturbation", **PLENTY), set()),
+    "LinearRegression": (LinearRegression(mechanism="adassp", **PLENTY), set()),
+    "Ridge": (Ridge(mechanism="output_perturbation", **PLENTY), set()),
+    "Lasso": (Lasso(alpha=1e-9, mechanism="cyclic", **PLENTY), set()),
+    "ElasticNet": (ElasticNet(alpha=1e-9, mechanism="pass_ends", **PLENTY), set()),
+    "HuberRegressor": (HuberRegressor(mechanism="objective_perturbation", **PLENTY), set()),
+    "HeavyTailedLinearRegression": (HeavyTailedLinearRegression(**PLENTY), set()),
+    "HeavyTailedLogisticRegression": (HeavyTailedLogisticRegression(**PLENTY), set()),
+    # A moment is released as a cell of a grid.
+    "HeavyTailedLinearRegression by accelerated": (HeavyTailedLinearRegression(parameters="theory", radius=3.0, **PLENTY), {"moment_"}),
+    "PrivateMean": (PrivateMean(**PLENTY), set()),
+    "PrivateStandardScaler": (PrivateStandardScaler(**PLENTY), set()),
+    "PrivateStandardScaler, given": (PrivateStandardScaler(bounds=(-5.0, 8.0), **PLENTY), {"low_", "high_"}),
+    "PrivateQuantileClipper": (PrivateQuantileClipper(norm_quantile=0.7, **PLENTY), set()),
+    "PrivatePCA": (PrivatePCA(2, **PLENTY), set()),
+    # With nothing released before, which would make two fits differ by itself.
+    "PrivatePCA, given": (PrivatePCA(2, **GIVEN), {"feature_norm_"}),
+    "HeavyTailedLinearRegression, given": (
+        HeavyTailedLinearRegression(moment=5.0, smoothness=4.0, **PLENTY),
+        {"moment_", "smoothness_"},
+    ),
+    "HeavyTailedLogisticRegression, given": (
+        HeavyTailedLogisticRegression(moment=5.0, smoothness=4.0, **PLENTY),
+        {"moment_", "smoothness_"},
+    ),
+    "PrivateMean, given": (PrivateMean(moment=3.0, centre=np.zeros(3), **PLENTY), {"moment_", "centre_"}),
+    "PrivateSearch": (
+        PrivateSearch(LogisticRegression(mechanism="output_perturbation", feature_norm=4.0), {"C": [1.0]}, **PLENTY),
+        {"feature_norm_"},
+    ),
+    "PrivateSearch of a norm": (
+        PrivateSearch(Ridge(mechanism="adassp", target_bound=6.0), {"alpha": [1.0]}, score_bound=3.0, **PLENTY),
+        {"target_range_"},
+    ),
+}
+
+
+def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Records of three columns, labels, and targets."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((RECORDS, 3)) + np.array([0.5, 1.0, -0.5])
+    noise = rng.standard_normal(RECORDS)
+    return rows, (rows[:, 0] + noise > 0.5).astype(np.int64), rows[:, 1] + 0.5 * noise
+
+
+def fitted(name: str, **parameters: Any) -> Any:
+    """One of the cases, fitted."""
+    model: Any = clone(CASES[name][0])
+    model.set_params(**parameters)
+    rows, labels, targets = data()
+    return model.fit(rows, labels if is_classifier(model) else targets)
+
+
+def released(name: str, **parameters: Any) -> dict[str, list[float]]:
+    """What one fit released: every number of its public attributes but those known before, by name of the attribute."""
+    return _numbers(fitted(name, **parameters), PUBLIC | CASES[name][1])
+
+
+def _numbers(model: Any, known: set[str]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for name, value in vars(model).items():
+        if name == "best_estimator_":
+            found |= {f"{name}.{inner}": values for inner, values in _numbers(value, known).items()}
+        elif name.endswith("_") and name not in known and isinstance(value, float | tuple | np.ndarray):
+            array = np.asarray(value)
+            if array.dtype.kind == "f":
+                found[name] = array.ravel().tolist()
+    return found
+
+
+def shared(first: dict[str, list[float]], second: dict[str, list[float]]) -> list[str]:
+    """Numbers that two fits have in common, by name and place."""
+    assert first
+    assert {name: len(values) for name, values in first.items()} == {name: len(values) for name, values in second.items()}
+    return [
+        f"{name}[{place}]"
+        for name in first
+        for place, pair in enumerate(zip(first[name], second[name], strict=True))
+        if len(set(pair)) == 1
+    ]
+
+
+def quick(_: int) -> dict[str, dict[str, list[float]]]:
+    """The quickest of them, every kind of generator among them."""
+    left_out = ("classifier by", "PrivateSearch", "Lasso", "ElasticNet")
+    return {
+        name: released(name)
+        for name, (model, _) in CASES.items()
+        if getattr(model, "mechanism", "") in ("cyclic", "poisson")
+        or (getattr(model, "mechanism", "") != "objective_perturbation" and not name.startswith(left_out))
+    }
+
+
+if __name__ == "__main__":
+    import every_release  # by its name, so that another process finds it
+
+    if sys.argv[1] == "fork":
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            outcomes = pool.map(every_release.quick, range(2), chunksize=1)
+    else:
+        outcomes = Parallel(n_jobs=2)(delayed(every_release.quick)(place) for place in range(2))
+    json.dump(outcomes, sys.stdout)

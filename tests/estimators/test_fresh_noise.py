@@ -1,0 +1,104 @@
+"""Noise and secret draws are fresh at every fit, whatever random_state says, and in every process."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from every_release import CASES, data, fitted, released, shared
+from sklearn.base import clone, is_classifier
+
+from lethe import estimators
+from lethe.estimators import LinearRegression, PrivateQuantileClipper
+
+PROGRAM = Path(__file__).with_name("every_release.py")
+# What several estimators share, which is not to be fitted, and what learns nothing.
+OTHERS = {"PrivateClassifier", "PrivateLinearModel", "PrivateRegressor", "PrivateTransformer", "PublicScaler"}
+
+
+def test_every_estimator_and_every_mechanism_is_a_case() -> None:
+    public = {name for name in estimators.__all__ if isinstance(getattr(estimators, name), type)}
+    assert {type(model).__name__ for model, _ in CASES.values()} == public - OTHERS
+    named = {getattr(model, "mechanism", None) for model, _ in CASES.values()}
+    assert set(estimators.MECHANISMS) - {"auto", "sgd"} <= named
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_two_fits_with_the_same_random_state_share_no_number(name: str) -> None:
+    assert not shared(released(name), released(name))
+
+
+@pytest.mark.parametrize("name", ["classifier by cyclic", "LinearRegression", "LinearSVC", "PrivateMean", "PrivatePCA", "PrivateSearch"])
+def test_with_seeded_noise_they_share_every_number(name: str) -> None:
+    first, second = (released(name, seed_noise=True) for _ in range(2))
+    assert len(shared(first, second)) == sum(map(len, first.values()))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["classifier by objective_perturbation", "classifier by output_perturbation", "regressor by adassp", "classifier by cyclic"],
+)
+def test_fresh_noise_is_as_large_as_seeded_noise(name: str) -> None:
+    """Noise of which a part is always the same would differ from fit to fit, but by less."""
+    rows, labels, targets = (part[:300] for part in data())
+    model: Any = clone(CASES[name][0])
+    model.set_params(epsilon=1.0, neighbours="zero_out")
+    wanted = labels if is_classifier(model) else targets
+
+    def spread(*states: int, seed_noise: bool) -> float:
+        fits = [model.set_params(random_state=state, seed_noise=seed_noise).fit(rows, wanted).coef_.ravel() for state in states]
+        return float(np.std(fits, axis=0).mean())
+
+    # Six fits of three numbers each: by chance about one in a million is beyond.
+    assert 0.2 < spread(*[1] * 6, seed_noise=False) / spread(*range(6), seed_noise=True) < 5.0
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (PrivateQuantileClipper(norm_quantile=0.7), ("low_", "high_", "feature_norm_")),
+        (LinearRegression(mechanism="adassp"), ("feature_norm_", "target_range_")),
+    ],
+)
+def test_what_is_searched_on_a_grid_is_fresh_too(model: Any, names: tuple[str, ...]) -> None:
+    """With so much noise that a search ends anywhere: eight in the same cell would be a wonder."""
+    rows, _, targets = data()
+    model.set_params(epsilon=0.2, random_state=1)
+    found = [model.fit(rows[:200], targets[:200]) and {name: np.ravel(getattr(model, name)) for name in names} for _ in range(8)]
+    for name in names:
+        assert (np.ptp([one[name] for one in found], axis=0) > 0.0).all()
+
+
+@pytest.mark.parametrize("how", ["fork", pytest.param("joblib", marks=pytest.mark.slow)])  # joblib's workers import everything anew
+def test_two_processes_share_no_number(how: str) -> None:
+    """Two children of one process, forked after it had loaded everything; and two workers of joblib."""
+    package = Path(estimators.__file__).parents[2]  # the one under test
+    folders = os.pathsep.join([str(package), str(PROGRAM.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    finished = subprocess.run(
+        [sys.executable, str(PROGRAM), how],
+        env=os.environ | {"PYTHONPATH": folders, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr
+    first, second = json.loads(finished.stdout)
+    assert len(first) > 12
+    assert {name: common for name in first if (common := shared(first[name], second[name]))} == {}
+
+
+@pytest.mark.parametrize("design", ["shuffled_once", "poisson"])
+def test_secret_batches_do_not_follow_random_state(design: str) -> None:
+    """Almost without noise: what two fits differ by is the permutation, or the samples, by hundreds of standard deviations."""
+    loud = {"epsilon": 1e9, "delta": 0.5, "passes": 1}
+    models = [fitted(f"classifier by {design}", **loud) for _ in range(2)]
+    noise = max(float(np.sqrt(np.sum(np.square(model.run_.noise_stds)))) for model in models)
+    apart = np.abs(models[0].coef_ - models[1].coef_).max() * models[0].feature_norm_
+    assert apart > 100.0 * noise
+    seeded = [fitted(f"classifier by {design}", seed_noise=True, **loud).coef_ for _ in range(2)]
+    assert (seeded[0] == seeded[1]).all()

@@ -1,0 +1,91 @@
+"""What a run of an estimator adds to its iterates, replayed in NumPy from the same generators: the noise of the certificate, all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, softmax
+
+from lethe.certify import certify
+from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression
+from lethe.estimators.randomness import randomness
+from lethe.regularisers import Ridge
+from lethe.run import Run
+
+RECORDS, CONSTANT, NORM, BOUND, SEED = 203, 0.3, 2.0, 3.0, 11
+RUNS = tuple(name for name in MECHANISMS if name not in ("auto", "sgd", "objective_perturbation", "output_perturbation", "adassp"))
+RNG = np.random.default_rng(4)
+ROWS = 1.5 * RNG.standard_normal((RECORDS, 2))  # some longer than the norm, some shorter
+TARGETS = {
+    "two classes": RNG.integers(2, size=RECORDS),
+    "three classes": np.arange(RECORDS) % 3,
+    "numbers": 2.0 * RNG.standard_normal(RECORDS),
+}
+MODELS = {"two classes": LogisticRegression(), "three classes": SoftmaxRegression(), "numbers": LinearRegression(target_bound=BOUND)}
+
+
+def batches(run: Run, generator: torch.Generator) -> Iterator[np.ndarray]:
+    """Of each step, the places of its records in the public order."""
+    size, slots = run.batch_size, run.steps_per_pass
+    places = np.arange(RECORDS)
+    if run.batches.design == "shuffled_once":
+        places = torch.rand(RECORDS, generator=generator, dtype=torch.float64).argsort().numpy()
+    for step in range(run.total_steps):
+        if run.batches.design == "poisson":
+            yield np.flatnonzero(torch.rand(RECORDS, generator=generator, dtype=torch.float64).numpy() < size / RECORDS)
+        else:
+            yield places[(step % slots) * size : (step % slots + 1) * size]
+
+
+def slopes(scores: np.ndarray, targets: np.ndarray, loss: Any) -> np.ndarray:
+    """Of the loss in the scores, shape (b, k)."""
+    cut = getattr(loss, "cut", 1.0)
+    if "least_squares" in loss.kind:
+        return np.clip(scores - np.clip(targets, -BOUND, BOUND)[:, None], -loss.residual_bound, loss.residual_bound)
+    if "logistic" in loss.kind:
+        return np.clip(expit(scores) - targets[:, None], -cut, cut)
+    shares = softmax(scores, axis=1) - np.eye(scores.shape[1])[targets]
+    missing = -shares[np.arange(len(targets)), targets][:, None]
+    return shares * np.minimum(1.0, cut / missing)
+
+
+def replayed(run: Run, targets: np.ndarray, outputs: int, *, noise: float = 1.0) -> np.ndarray:
+    r"""The last iterate of $x \mapsto \mathrm{prox}(x - \lambda_t g_t + \tau_t z_t)$ on rows of norm 1 with the constant, shape (3, k)."""
+    chance = randomness(SEED, True, RECORDS)
+    lengths = np.maximum(np.linalg.norm(ROWS, axis=1, keepdims=True), NORM)
+    rows = np.hstack([ROWS / lengths, np.full((RECORDS, 1), CONSTANT)])[chance.order]
+    targets = targets[chance.order]
+    iterate = np.zeros((3, outputs))
+    for step, batch in enumerate(batches(run, chance.draws.batches)):
+        gradient = rows[batch].T @ slopes(rows[batch] @ iterate, targets[batch], run.loss) / run.batch_size
+        iterate = iterate - run.step_sizes[step] * gradient
+        if run.noise_stds[step] > 0.0:
+            drawn = torch.randn(iterate.shape, generator=chance.draws.noise, dtype=torch.float64).numpy()
+            iterate = iterate + noise * run.noise_stds[step] * drawn
+        for part in run.regularisers:
+            assert isinstance(part, Ridge)
+            iterate = iterate / (1.0 + run.step_sizes[step] * part.strength)
+    return iterate
+
+
+@pytest.mark.parametrize("kind", list(MODELS))
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_adds_the_noise_that_its_certificate_is_about(name: str, kind: str) -> None:
+    model: Any = MODELS[kind].set_params(mechanism=name, feature_norm=NORM, passes=3, epsilon=2.0, random_state=SEED, seed_noise=True)
+    model.fit(ROWS, TARGETS[kind])
+    run, outputs = model.run_, 3 if kind == "three classes" else 1
+    assert run.pass_averages is None
+    assert 1.9 < certify(run, model.delta_).epsilon <= 2.0
+
+    def parts(iterate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return (iterate[:2] / NORM).T.reshape(np.shape(model.coef_)), CONSTANT * iterate[2].reshape(np.shape(model.intercept_))
+
+    coefficients, intercept = parts(replayed(run, TARGETS[kind], outputs))
+    np.testing.assert_allclose(model.coef_, coefficients, rtol=1e-9)
+    np.testing.assert_allclose(model.intercept_, intercept, rtol=1e-9)
+    less, _ = parts(replayed(run, TARGETS[kind], outputs, noise=0.999))
+    assert not np.allclose(model.coef_, less, rtol=1e-6)
