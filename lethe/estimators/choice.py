@@ -71,6 +71,11 @@ def choose(mechanism: str, facts: PublicFacts, budget: Budget) -> Choice:
             f"mechanism: got {mechanism!r};{f' did you mean {near[0]!r}?' if near else ''} it needs one of {', '.join(NAMES)}.",
             source="the parameter mechanism",
         )
+    nothing = risk_of_zeros(facts)
+    if mechanism == "auto" and facts.records * budget.epsilon < 1.0:
+        # Group privacy: all records exchanged change the law of the weights by a factor of e at most.
+        why = f"zero weights: {facts.records} records are fewer than 1/epsilon, so that no private weights could say much of them"
+        return Choice(plan=zeros(facts, nothing), others=(), why=why)
     allowed = [one for one in MECHANISMS if mechanism in ("auto", one.name) or (mechanism == "sgd" and one.name in _RUN_NAMES)]
     plans, others = _plans(allowed, facts, budget)
     if not plans:
@@ -86,7 +91,6 @@ def choose(mechanism: str, facts: PublicFacts, budget: Budget) -> Choice:
     if mechanism != "auto":
         rest = [(plan.name, plan.risk) for plan in plans if plan is not best]
         return Choice(plan=best, others=(*rest, *others), why=f"{best.name} ({best.summary}): asked for by mechanism = {mechanism!r}")
-    nothing = risk_of_zeros(facts)
     if best.risk > (1.0 - _LEAST_GAIN) * nothing:
         listed = (*((plan.name, plan.risk) for plan in plans), *others)
         return Choice(plan=zeros(facts, nothing), others=listed, why="zero weights: no mechanism is expected to do better at this epsilon")

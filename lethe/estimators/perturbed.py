@@ -159,9 +159,9 @@ def _expected(budget: Budget) -> tuple[float, float]:
     """What is left for the training, about; `Budget.settle` finds it exactly."""
     if not budget.spent:
         return budget.epsilon, budget.delta
-    if budget.mu <= 0.0:
-        raise CalibrationError(f"epsilon = {budget.epsilon:g}: nothing is left of it for the training.")
     from_mu = gaussian_guarantee(budget.mu, 1.0).epsilon(budget.delta)
+    if from_mu <= 0.0:
+        raise CalibrationError(f"epsilon = {budget.epsilon:g}: nothing is left of it for the training.")
     return min(from_mu, budget.epsilon), budget.delta
 
 

@@ -1,6 +1,7 @@
 """What the estimators certify: nothing declared, never above the target, everything that was released counted."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from private_cases import fitted, three_blobs, two_blobs
 from lethe.calculus.mixed_composition import together
 from lethe.certificate import Certificate
 from lethe.certify import certify, recheck
-from lethe.estimators import MECHANISMS, LogisticRegression, SoftmaxRegression
+from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression
 from lethe.estimators.joining import joint_guarantee
+from lethe.estimators.range_ends import RangeEndWarning
 from lethe.hypotheses import enforced, fails, holds
 from lethe.mechanisms.base import Statement
 
@@ -113,3 +115,16 @@ def test_a_tiny_epsilon_gives_zeros_for_nothing() -> None:
     assert not model.intercept_.any()
     assert "zero weights" in model.privacy_report_
     assert (model.predict(two_blobs()[0]) == 0).all()
+
+
+@pytest.mark.parametrize("epsilon", [2e-3, 1e-7, 1e-12])
+@pytest.mark.parametrize("given", [{}, {"feature_norm": 4.0}])
+@pytest.mark.parametrize("make", [LogisticRegression, LinearRegression])
+def test_fewer_records_than_one_over_epsilon_teach_nothing(make: type, given: dict[str, float], epsilon: float) -> None:
+    X, y = two_blobs()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RangeEndWarning)
+        model = make(epsilon=epsilon, **given).fit(X, y)
+    assert model.mechanism_ == "zeros"
+    assert model.epsilon_ <= epsilon
+    assert "fewer than 1/epsilon" in model.privacy_report_

@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from lethe.calculus.guarantees import GDP
+from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
 from lethe.estimators import (
     LinearRegression,
@@ -29,7 +29,9 @@ from lethe.estimators import (
 )
 from lethe.estimators.norms import released_norm
 from lethe.estimators.preprocessing.components import noisy_mean
+from lethe.estimators.preprocessing.transformer import gaussian_cost
 from lethe.estimators.ranges import private_ranges, spread
+from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
 
 NO_NOISE = {"epsilon": 1e12, "delta": 0.1}
 ALL = (
@@ -281,3 +283,14 @@ def test_frames_keep_their_columns(frames: str) -> None:
         one = clone(transformer).set_output(transform=frames).fit(frame)
         assert one.feature_names_in_.tolist() == ["a", "b", "c"]
         assert list(one.transform(frame).columns) == one.get_feature_names_out().tolist()
+
+
+@pytest.mark.parametrize("sensitivity", [1.0, 0.1, 1 / 3, 7.3e-5, 1e9 + 0.1])
+@pytest.mark.parametrize("epsilon", [0.01, 0.7, 1.0, 8.0])
+def test_a_gaussian_mechanism_costs_no_more_than_was_planned_whatever_its_sensitivity(epsilon: float, sensitivity: float) -> None:
+    """A released norm sets it, and the last bit of what is stated with it: once in thousands of fits epsilon_ was above epsilon."""
+    goal = ApproxDP(epsilon, 1e-5)
+    stated = gaussian_guarantee(sensitivity, gaussian_noise_std(sensitivity, goal))
+    assert isinstance(stated, GDP)
+    assert stated.mu < gaussian_cost(goal).mu
+    assert stated.epsilon(1e-5) < gaussian_cost(goal).epsilon(1e-5)

@@ -9,11 +9,11 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import outside
-from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
+from lethe.calculus.guarantees import GDP
 from lethe.certificate import Citation
 from lethe.estimators.inputs import declared_norm
 from lethe.estimators.norms import private_norm
-from lethe.estimators.preprocessing.transformer import PrivateTransformer
+from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.estimators.records import row_norms
 from lethe.estimators.tables import read_rows
 from lethe.hypotheses import holds
@@ -86,7 +86,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         found = second_moment(
             start.table,
             norm=radius,
-            target=budget.settle(_gaussian),
+            target=budget.settle(gaussian_cost),
             neighbours=self.neighbours,
             records=records,
             generator=start.generator,
@@ -147,7 +147,3 @@ def _components(count: Any, columns: int) -> int:
     if isinstance(count, bool | np.bool_) or not isinstance(count, int | np.integer) or not 1 <= count <= columns:
         raise outside("n_components", count, f"a whole number from 1 to the {columns} columns, or None")
     return int(count)
-
-
-def _gaussian(goal: ApproxDP) -> Guarantee:
-    return gaussian_guarantee(1.0, gaussian_noise_std(1.0, goal))

@@ -8,12 +8,11 @@ import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
-from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.estimators.preprocessing.bounds import declared_bounds, released_bounds
-from lethe.estimators.preprocessing.transformer import PrivateTransformer
+from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.estimators.tables import read_rows
 from lethe.hypotheses import enforced
-from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std
+from lethe.mechanisms.base import Array, Statement
 from lethe.mechanisms.standardise import standardise
 
 _BOUNDS_SHARE = 0.5  # of the squared mu, for private bounds
@@ -80,7 +79,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
             start.table,
             low=bounds.low,
             high=bounds.high,
-            target=budget.settle(_gaussian),
+            target=budget.settle(gaussian_cost),
             neighbours=self.neighbours,
             records=records,
             least_scale=_LEAST_RELEASED if parts else _LEAST,
@@ -110,8 +109,3 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         """Rows in the units they came in, shape (n, d); what was clipped stays clipped."""
         check_is_fitted(self)
         return read_rows(X) * self.scale_ + self.mean_
-
-
-def _gaussian(goal: ApproxDP) -> Guarantee:
-    """What a Gaussian mechanism costs that was calibrated to a goal."""
-    return gaussian_guarantee(1.0, gaussian_noise_std(1.0, goal))

@@ -9,10 +9,13 @@ import numpy as np
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from lethe.calculus.guarantees import GDP, Guarantee
+from lethe.calculus.normal import round_up
 from lethe.estimators.budget import Budget
 from lethe.estimators.inputs import FEWEST_RECORDS
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.tables import read_table
+from lethe.mechanisms.base import target_mu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,6 +31,11 @@ class Start:
     table: Any
     budget: Budget
     generator: np.random.Generator | None
+
+
+def gaussian_cost(goal: Guarantee) -> GDP:
+    """What a Gaussian mechanism costs at most that is calibrated to a goal, whatever its sensitivity, with which rounding differs."""
+    return GDP(round_up(target_mu(goal), 1e-12))
 
 
 class PrivateTransformer(TransformerMixin, PrivateEstimator):
