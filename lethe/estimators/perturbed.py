@@ -82,7 +82,7 @@ class ObjectivePerturbation:
                 records=facts.records,
                 generator=draws.mechanism,
             )
-            return _outcome(found, guarantee_at(ridge, goal))
+            return _outcome(found, None if penalties.ridge <= ridge else guarantee_at(ridge, goal))
 
         summary = f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
         return Plan(name=self.name, risk=chosen.risk + cost, summary=summary, train=train)
@@ -133,7 +133,7 @@ class OutputPerturbation:
                 records=facts.records,
                 generator=draws.mechanism,
             )
-            return _outcome(found, guarantee_at(ridge, goal))
+            return _outcome(found, None if penalties.ridge <= ridge else guarantee_at(ridge, goal))
 
         summary = f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
         return Plan(name=self.name, risk=chosen.risk + cost, summary=summary, train=train)
@@ -213,7 +213,8 @@ def _best_ridge(
     raise CalibrationError("no ridge of the grid lets a perturbed minimiser meet the target.", remedy="take a larger epsilon")
 
 
-def _outcome(found: PrivateWeights, planned: Guarantee) -> Outcome:
+def _outcome(found: PrivateWeights, planned: Guarantee | None) -> Outcome:
+    """With a larger ridge than was planned it costs less; by how much may depend on a release, so that what was planned is stated."""
     weights: Array = found.weights
-    stated = replace(found.statement, guarantee=planned, findings=enforced(found.statement.findings, ENFORCED))
-    return Outcome(weights=weights, statement=stated)
+    stated = replace(found.statement, findings=enforced(found.statement.findings, ENFORCED))
+    return Outcome(weights=weights, statement=stated if planned is None else replace(stated, guarantee=planned))

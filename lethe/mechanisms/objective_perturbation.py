@@ -191,6 +191,7 @@ def objective_perturbation(
         )
     elif target is not None or noise_std is None:
         raise InputError("target and noise_std: it needs one of the two.", source="the arguments target and noise_std")
+    noise_std = require_positive("noise_std", noise_std)
     public: dict[str, Any] = {
         "records": size,
         "weights": math.prod(shape),

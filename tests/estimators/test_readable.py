@@ -112,9 +112,12 @@ def test_tries_do_not_show_in_numpy_s_global_generator() -> None:
     rows = table_with([0.0, 0.0])
     labels = (rows[:, 0] > 0).astype(int)
     model = LogisticRegression(feature_norm=2.0, classes=[0, 1], mechanism="output_perturbation")
-    left = set()
-    for _ in range(8):
-        np.random.seed(5)  # noqa: NPY002  # what scikit-learn draws from by default
-        PrivateSearch(model, {"C": [0.1, 1.0]}, epsilon=3.0, delta=1e-5, tries=4.0).fit(rows, labels)
-        left.add(float(np.random.rand()))  # noqa: NPY002
+    before, left = np.random.get_state(), set()  # noqa: NPY002  # what scikit-learn draws from by default
+    try:
+        for _ in range(8):
+            np.random.seed(5)  # noqa: NPY002
+            PrivateSearch(model, {"C": [0.1, 1.0]}, epsilon=3.0, delta=1e-5, tries=4.0).fit(rows, labels)
+            left.add(float(np.random.rand()))  # noqa: NPY002
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
     assert len(left) == 1
