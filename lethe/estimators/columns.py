@@ -33,9 +33,10 @@ def schema_of(table: Any) -> Schema | None:
 
 
 def require_values(name: str, table: Any) -> None:
-    """
+    """Refuse a lazy frame.
+
     Raises:
-        InputError: a lazy frame, which has no values before it is collected.
+        InputError: it is one, and has no values before it is collected.
     """
     if type(table).__name__ == "LazyFrame":
         raise InputError(f"{name}: got a LazyFrame; it needs values.", source=f"the argument {name}", remedy="call .collect() on it")

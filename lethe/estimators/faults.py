@@ -35,7 +35,7 @@ def missing_targets() -> InputError:
     return InputError(
         "y: got missing values (NaN or null); every record needs one.",
         source="the argument y",
-        remedy="leave those records out of X and of y before",
+        remedy="leave those records out of X and of y before; how many are left counts as public",
     )
 
 
