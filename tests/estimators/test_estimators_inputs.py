@@ -63,7 +63,8 @@ def test_entries_stored_twice_count_together() -> None:
 
 def test_without_noise_a_minimiser_is_scikit_learns_objective() -> None:
     X, y = two_blobs(records=100)
-    model = LogisticRegression(C=0.02, epsilon=1e6, delta=0.1, mechanism="objective_perturbation", feature_norm=100.0).fit(X, y)
+    quiet = {"C": 0.02, "epsilon": 1e6, "delta": 0.1, "feature_norm": 100.0}
+    model = LogisticRegression(**quiet, **SEEDED, mechanism="objective_perturbation").fit(X, y)
 
     def objective(w: np.ndarray) -> float:
         scores = X @ w[:-1] + w[-1]
