@@ -13,6 +13,9 @@ from pydantic import Field
 
 from lethe.noun import Noun, from_tagged
 
+MOST_RECORDS = 10**15
+"""Whole numbers up to here are exact as doubles too; more records than that are nobody's."""
+
 
 class Batches(Noun, ABC):
     """A batch design.
@@ -64,7 +67,7 @@ class Full(Batches):
 class _Sized(Batches):
     """A design with a batch size."""
 
-    size: int = Field(ge=1)
+    size: int = Field(ge=1, le=MOST_RECORDS)
 
     def nominal_size(self, records: int) -> int:
         """`size`."""
@@ -80,7 +83,7 @@ class _Varying(_Sized):
     """
 
     exact_size: ClassVar[bool] = False
-    truncate_at: int | None = Field(default=None, ge=1)
+    truncate_at: int | None = Field(default=None, ge=1, le=MOST_RECORDS)
 
     @property
     def cap(self) -> int | None:

@@ -123,7 +123,10 @@ def _need(message: str) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than some thousand digits
+        return f"{type(value).__name__} of very many digits"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
-from lethe.batches import Batches, parse_batches
+from lethe.batches import MOST_RECORDS, Batches, parse_batches
 from lethe.clip_fields import ClipGroups, ClipMethod, refuse_clipping
 from lethe.documents import to_json
 from lethe.errors import InputError, require_finite
@@ -62,10 +62,10 @@ class Run(StoredNoun):
         InputError: an unknown key, a wrong type, a number out of range, or fields that contradict one another.
     """
 
-    records: int = Field(ge=1)
+    records: int = Field(ge=1, le=MOST_RECORDS)
     batches: Annotated[InstanceOf[Batches], BeforeValidator(parse_batches)]
-    passes: int | None = Field(default=None, ge=1)
-    steps: int | None = Field(default=None, ge=1)
+    passes: int | None = Field(default=None, ge=1, le=MOST_STEPS)
+    steps: int | None = Field(default=None, ge=1, le=MOST_STEPS)
     step_size: _ScheduleField
     clip_norm: float | None = Field(default=None, gt=0)
     clip_method: ClipMethod = "clip"

@@ -36,6 +36,9 @@ _FOURIER_ERROR_A_STEP = 2e-15
 _MOST_MASS = 2.0
 # Mass that a self-composition may leave beside its grid; it is counted as an infinite loss.
 _TAIL = 1e-15
+# A composition whose finite losses weigh less says nothing: delta is 1 but for this. dp_accounting, which cuts tails of 1e-15, has no
+# losses left then.
+_LEAST_FINITE_MASS = 1e-9
 # Larger than any finite loss, and finite, as differences with it must be.
 _BEYOND = 1e300
 
@@ -118,14 +121,19 @@ def compose_losses(factors: Sequence[Factor]) -> LossProfile | None:
 
     interval = _interval(factors)
     composed: Any = None
+    finite = 1.0
     with np.errstate(all="ignore"):
         for factor in factors:
-            directions = list[Any]()
+            directions, masses = list[Any](), list[float]()
             for one in factor.losses(interval):
                 power = self_composed(one, factor.count)
                 if power is None:
                     return None
+                masses.append(float(power.masses.sum()))
                 directions.append(DensePLDPmf(interval, power.lowest, power.masses, power.infinite, pessimistic_estimate=True))
+            finite *= min(masses)
+            if not finite > _LEAST_FINITE_MASS:
+                return None
             part = PrivacyLossDistribution(*directions)
             composed = part if composed is None else composed.compose(part)
     return LossProfile(distribution=composed, allowance=_FOURIER_ERROR_A_STEP * (steps + 100 * len(factors)))

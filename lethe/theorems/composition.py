@@ -65,13 +65,17 @@ def _guarantee(run: Run) -> Guarantee:
         return GDP(compose_gdp(by_slot.max(axis=1)))
     with np.errstate(over="ignore"):
         mus = np.sqrt(np.sum(by_slot**2, axis=0)) * (1 + by_slot.shape[0] * 2.0**-52)  # outward by the rounding of a sum
-    if design == "cyclic" or mus.min() == mus.max():
+    if design == "cyclic" or (mus.size == slots and mus.min() == mus.max()):
         return GDP(float(mus.max()))
-    return GDPMixture(mus=tuple(mus.tolist()), weights=(1.0 / slots,) * slots)
+    weights = (1.0 / slots,) * mus.size
+    if mus.size < slots:  # a pass that is longer than the run: the slots that no step reaches stand together
+        return GDPMixture(mus=(*mus.tolist(), 0.0), weights=(*weights, (slots - mus.size) / slots))
+    return GDPMixture(mus=tuple(mus.tolist()), weights=weights)
 
 
 def _by_slot(touches: Array, slots: int) -> Array:
-    """Shape (passes, slots), zero where the last pass is cut short."""
+    """Shape (passes, slots), zero where the last pass is cut short; of a pass longer than the run only the slots that are reached."""
+    slots = min(slots, len(touches))
     passes = -(-len(touches) // slots)
     padded = np.zeros(passes * slots)
     padded[: len(touches)] = touches

@@ -63,15 +63,8 @@ def position_mus(
     Reference: positions are those of Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651, and Kong & Ribero 2024,
     arXiv:2407.05237; the optimum over shifts is proved in docs/theory.md.
     """
-    path = checked_path(lipschitz, sensitivity, noise_std)
-    size = checked_batches(batches_per_pass)
-    bound = checked_diameter(diameter, path.steps)
-    result = np.zeros(size)
-    if size == 1:
-        result[0] = shift.solve(*path, bound).mu
-        return result
-    result[: min(size, path.steps)] = optimal_mus(path, _by_position(path, size), bound)
-    return result
+    reached = _reached_mus(lipschitz, sensitivity, noise_std, batches_per_pass, diameter)
+    return np.concatenate((reached, np.zeros(checked_batches(batches_per_pass) - reached.size)))
 
 
 def worst_position(
@@ -85,7 +78,7 @@ def worst_position(
 
     Args, Raises, Reference: those of `position_mus`.
     """
-    mus = position_mus(lipschitz, sensitivity, noise_std, batches_per_pass, diameter)
+    mus = _reached_mus(lipschitz, sensitivity, noise_std, batches_per_pass, diameter)
     worst = int(np.argmax(mus))
     return float(mus[worst]), worst + 1
 
@@ -107,10 +100,14 @@ def shuffled_once(
     Args, Raises, Reference: those of `position_mus`.
 
     Returns:
-        mus, shape (l,), and weights, shape (l,), that sum to 1.
+        mus and weights that sum to 1, shape (l,), or (T + 1,) where T < l: the positions that no step reaches stand together at the end.
     """
-    mus = position_mus(lipschitz, sensitivity, noise_std, batches_per_pass, diameter)
-    return mus, np.full(mus.size, 1.0 / mus.size)
+    mus = _reached_mus(lipschitz, sensitivity, noise_std, batches_per_pass, diameter)
+    size = checked_batches(batches_per_pass)
+    weights = np.full(mus.size, 1.0 / size)
+    if mus.size == size:
+        return mus, weights
+    return np.append(mus, 0.0), np.append(weights, (size - mus.size) / size)
 
 
 def worst_path(
@@ -132,7 +129,7 @@ def worst_path(
         $\mu$, rounded up.
     """
     path = checked_path(lipschitz, sensitivity, noise_std)
-    size = checked_batches(batches_per_pass)
+    size = min(checked_batches(batches_per_pass), path.steps)
     bound = checked_diameter(diameter, path.steps)
     arriving = Passes.of(path, size).largest_arrivals()
     if not np.isfinite(arriving).all():
@@ -140,6 +137,18 @@ def worst_path(
     virtual = np.zeros(path.steps)
     virtual[np.minimum(np.arange(1, arriving.size + 1) * size, path.steps) - 1] = arriving
     return shift.solve(path.lipschitz, virtual, path.noise_std, bound).mu
+
+
+def _reached_mus(
+    lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, batches_per_pass: SupportsIndex, diameter: ArrayLike | None
+) -> Floats:
+    """The mus of the positions that some step reaches, the first min(l, T): a pass may be far longer than the run."""
+    path = checked_path(lipschitz, sensitivity, noise_std)
+    size = min(checked_batches(batches_per_pass), path.steps)
+    bound = checked_diameter(diameter, path.steps)
+    if size == 1:
+        return np.array([shift.solve(*path, bound).mu])
+    return optimal_mus(path, _by_position(path, size), bound)
 
 
 def _by_position(path: Path, size: int) -> Touches:

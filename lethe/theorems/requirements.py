@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -224,7 +225,7 @@ def two_over_smoothness(run: Run) -> float:
     smoothness = run.loss.curvature[1] if run.loss.curvature is not None else 0.0
     if not smoothness > 0:
         return np.inf
-    limit = 2.0 / smoothness
+    limit = min(2.0 / smoothness, sys.float_info.max)
     return limit if Fraction(limit) * Fraction(smoothness) <= 2 else float(np.nextafter(limit, 0.0))
 
 

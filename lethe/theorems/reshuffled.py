@@ -65,6 +65,10 @@ def reshuffled(
     """
     path = checked_path(lipschitz, sensitivity, noise_std)
     size = checked_batches(batches_per_pass)
+    if size > path.steps:  # a pass that is longer than the run: what no step reaches stands together, at 0
+        reached = LastTouch.of(path, Passes.of(path, path.steps), checked_diameter(diameter, path.steps)).in_full_pass
+        weights = np.full(path.steps, 1.0 / size)
+        return _sorted(np.append(reached, 0.0), np.append(weights, (size - path.steps) / size))
     passes = Passes.of(path, size)
     last = LastTouch.of(path, passes, checked_diameter(diameter, path.steps))
     mus, weights = last.mixture()

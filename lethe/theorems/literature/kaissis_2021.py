@@ -45,7 +45,8 @@ def composed_index(run: Run) -> float:
     Returns:
         $\psi \in [0, \infty]$.
     """
-    steps, slots = sensitivity_index(run), run.steps_per_pass
+    steps = sensitivity_index(run)
+    slots = min(run.steps_per_pass, steps.size)  # a pass may be longer than the run
     if run.batches.design in ("full", "poisson", "without_replacement"):
         return compose_gdp(steps)
     padded = np.zeros(-(-steps.size // slots) * slots)
