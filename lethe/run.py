@@ -20,6 +20,8 @@ from lethe.schedules import Array, Explicit, Schedule, as_schedule, parse_schedu
 
 MOST_STEPS = 20_000_000
 _SMALLEST, _LARGEST = 1e-280, 1e280
+# Privacy is a sum of squares of these, over at most MOST_STEPS steps: none may vanish or overflow.
+_LEAST_NOISE, _MOST_NOISE = 1e-150, 1e150
 
 Neighbours = Literal["replace_one", "zero_out", "add_or_remove"]
 Release = Literal["last", "all"]
@@ -64,8 +66,8 @@ class Run(StoredNoun):
 
     records: int = Field(ge=1, le=MOST_RECORDS)
     batches: Annotated[InstanceOf[Batches], BeforeValidator(parse_batches)]
-    passes: int | None = Field(default=None, ge=1, le=MOST_STEPS)
-    steps: int | None = Field(default=None, ge=1, le=MOST_STEPS)
+    passes: int | None = Field(default=None, ge=1, le=MOST_RECORDS)
+    steps: int | None = Field(default=None, ge=1, le=MOST_RECORDS)
     step_size: _ScheduleField
     clip_norm: float | None = Field(default=None, gt=0)
     clip_method: ClipMethod = "clip"
@@ -361,13 +363,20 @@ class Run(StoredNoun):
 
     def _in_range(self) -> None:
         """Refuse numbers whose products overflow, or underflow to what would read as no touch or no noise."""
-        with np.errstate(over="ignore", under="ignore"):
-            touches = self.sensitivities
-            noises = self.noise_stds[self.noise_multipliers > 0] if self.noise_multiplier is not None else touches
-        for name, values in (("step_size: times the gradient bound", touches), ("noise_multiplier: times step_size and clip norm", noises)):
-            if values.size and not (values.min() > _SMALLEST and values.max() < _LARGEST):
+        ranges = [("step_size: times the gradient bound it", "sensitivities", _SMALLEST, _LARGEST)]
+        if self.noise_multiplier is not None:
+            ranges.append(("noise_multiplier: it", "noise_multipliers", _LEAST_NOISE, _MOST_NOISE))
+            ranges.append(("noise_multiplier: times step_size and clip norm it", "noise_stds", _SMALLEST, _LARGEST))
+            ranges.append(("noise_multiplier: relative to the largest gradient it", "relative_noise", _LEAST_NOISE, _MOST_NOISE))
+        for name, quantity, smallest, largest in ranges:
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                values: Array = getattr(self, quantity)
+            if quantity != "sensitivities":
+                values = values[self.noise_multipliers > 0]
+            if values.size and not (values.min() > smallest and values.max() < largest):  # nan is refused too
                 raise InputError(
-                    f"{name} it runs from {values.min():g} to {values.max():g}; it needs to stay between {_SMALLEST:g} and {_LARGEST:g}."
+                    f"{name} runs from {values.min():g} to {values.max():g}; it needs to stay between {smallest:g} and {largest:g}.",
+                    remedy="choose other units of the loss, or give 0 to a step without noise.",
                 )
 
     def _fields(self) -> tuple[Any, ...]:

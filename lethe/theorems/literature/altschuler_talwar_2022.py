@@ -126,7 +126,8 @@ class _Windowed(Theorem, ABC):
         """$S_\\alpha$ of one step at each share of its noise, shape (shares, len(ORDERS))."""
 
     def _bound(self, run: Run) -> Bound:
-        squared_shift = float(run.diameter / run.noise_stds[0]) ** 2
+        with np.errstate(over="ignore"):
+            squared_shift = float(np.square(run.diameter / run.noise_stds[0]))
         curve = best_windows(self._one_step(run, SHARES), SHARES, squared_shift, _contraction(run), run.total_steps)
         # A window over the whole run has no shift to hide, and all the noise for the draws.
         composed = run.total_steps * self._one_step(run, np.ones(1))[0] * (1.0 + 1e-15)
