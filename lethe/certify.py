@@ -136,9 +136,9 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
     usable = [verdict for verdict in verdicts if verdict.usable]
     if not usable:
         raise HypothesisError(
-            f"none of {', '.join(verdict.theorem.name for verdict in verdicts) or 'no theorems'} can certify run {run.run_id}.",
+            f"no theorem that was tried can certify run {run.run_id}: {reasons_of(verdicts)}",
             source="the theorems given",
-            remedy="leave them out, or add composition, which applies to every run.",
+            remedy="try them all, composition among them, which applies to every run whose noise was fixed in advance.",
         )
     # The first of the smallest; one of Lethe's own where a published formula differs by its roundings only.
     best = min(usable, key=lambda verdict: epsilons[verdict.theorem.name])
@@ -160,6 +160,14 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
         others=others,
         citations=best.theorem.citations,
     )
+
+
+def reasons_of(verdicts: Sequence[Verdict]) -> str:
+    """Why none of Lethe's own theorems, or else of those tried, is usable, in a sentence: each reason once, with the theorems."""
+    reasons: dict[str, list[str]] = {}
+    for verdict in [verdict for verdict in verdicts if verdict.theorem in OURS] or verdicts:
+        reasons.setdefault(verdict.reason or verdict.standing.why, []).append(verdict.theorem.name)
+    return "; ".join(f"{reason} ({', '.join(names)})" for reason, names in reasons.items()) + "."
 
 
 def _other(verdict: Verdict, epsilon: float | None, best: float) -> Other:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import math
 import os
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from lethe.array_files import reading_arrays
 from lethe.documents import as_path
 from lethe.errors import InputError, MissingExtraError
 
@@ -145,11 +144,12 @@ def _extra(module: str) -> ModuleType:
 
 
 def _read_npz(file: Path, target: str | None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{file} cannot be read: {error}.", remedy="give an .npz file of plain arrays (no pickled objects).") from error
+    with (
+        reading_arrays(file, what="be read", remedy="give an .npz file of plain arrays (no pickled objects)."),
+        file.open("rb") as stream,
+        np.load(stream, allow_pickle=False) as archive,
+    ):
+        arrays = {name: archive[name] for name in archive.files}
     wanted, named = _npz_names(file, arrays, target)
     features, targets = arrays[wanted], arrays[named]
     if features.ndim < 2:

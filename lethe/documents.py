@@ -33,13 +33,30 @@ _SCALARS = {
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader that reads scalars as YAML 1.2 does and refuses a key given twice."""
+    """SafeLoader that reads scalars as YAML 1.2 does and refuses a key given twice, and anchors and aliases."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  # PyYAML's own name and type
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        # A few hundred letters of aliases of aliases stand for billions of entries.
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise InputError(
+                f"line {self.line + 1} has an anchor (&name) or an alias (*name); documents are read without them.",
+                remedy="write out what the alias stands for.",
+            )
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         _refuse_duplicates(self.construct_object(key, deep=True) for key, _ in node.value)
         return super().construct_mapping(node, deep=deep)
+
+
+class _PlainDumper(yaml.SafeDumper):
+    """SafeDumper that writes a value out wherever it stands, and never as an alias of an earlier one."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 for _tag, (_pattern, _first) in _SCALARS.items():
@@ -142,7 +159,7 @@ def write_document(path: str | os.PathLike[str], content: dict[str, Any]) -> Non
     if file.suffix.lower() == ".json":
         text = to_json(content)
     elif file.suffix.lower() in _YAML_SUFFIXES:
-        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        text = yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True)
     else:
         raise InputError(f"{file.name} ends in {file.suffix!r}; a document ends in .json, .yaml or .yml.")
     write_bytes(file, text.encode("utf-8"))

@@ -14,7 +14,7 @@ from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ign
 from lethe.calculus.domains import require_delta, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.mixed_composition import together
-from lethe.certify import Verdict, judge
+from lethe.certify import Verdict, judge, reasons_of
 from lethe.errors import InputError
 from lethe.interop.native import RELATIONS, UnknownEvent, guarantee_of, neighbours_of, whole
 from lethe.interop.releases import IterateDpEvent, LastIterateDpEvent
@@ -58,7 +58,7 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
     | the same with a count k > 1, or k times within one event | k independent executions more |
     | the same run, another label | another execution |
     | an `IterateDpEvent` with that label, before or after | every execution of the label, as if all its iterates were released |
-    | another run under a label in use, or another neighbouring relation | refused |
+    | another run under a label in use, another neighbouring relation, or a run of which nothing is proved | refused |
     | Gaussian, ZCDp, Poisson or without-replacement sampled Gaussian, NoOp, NonPrivate | their own guarantees |
     | Composed, SelfComposed | their parts |
     | more than 1e15 of one thing, in one call or in all | refused |
@@ -123,6 +123,7 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
                     raise UnknownEvent("counts need to be whole numbers >= 1, and events a list")
                 if type(leaf) in (LastIterateDpEvent, IterateDpEvent):
                     self._check_relation(leaf.run)
+                    _check_provable(leaf.run)
                     releases[leaf] += times
                 else:
                     guarantee = guarantee_of(leaf, self._neighbours)
@@ -151,6 +152,12 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
                 source=f"run {run.run_id}",
                 remedy=f"account it in LetheAccountant(NeighboringRelation.{RELATIONS[run.neighbours].name}).",
             )
+
+
+def _check_provable(run: Run) -> None:
+    verdicts = _judged(run)
+    if not any(verdict.usable for verdict in verdicts):
+        raise InputError(f"no theorem applies to run {run.run_id}: {reasons_of(verdicts)}", source=f"run {run.run_id}")
 
 
 def _with(known: _Execution | None, releases: dict[Any, int]) -> _Execution:

@@ -1,8 +1,8 @@
 """Whether two versions certify and plan the same: `record` writes what this one says of random runs, `compare` reads two such files.
 
-    python tests/fuzz/compare_certificates.py record before.json --runs 2000     # in the checkout of before
-    python tests/fuzz/compare_certificates.py record after.json --runs 2000      # in this one
-    python tests/fuzz/compare_certificates.py compare before.json after.json
+python tests/fuzz/compare_certificates.py record before.json --runs 2000     # in the checkout of before
+python tests/fuzz/compare_certificates.py record after.json --runs 2000      # in this one
+python tests/fuzz/compare_certificates.py compare before.json after.json
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lethe.array_files import reading_arrays
 from lethe.documents import as_path
 from lethe.errors import InputError
 from lethe.train.data.sources import Tensors, native, require_batch, require_numbers, require_one_length
@@ -64,9 +65,5 @@ def _opened(name: str, part: object) -> list[tuple[str, Rows]]:
 def _mapped(path: Path) -> Rows:
     if path.suffix.lower() != ".npy":
         raise InputError(f"{path.name} ends in {path.suffix!r}; only .npy files can be mapped.", remedy="save the array with numpy.save.")
-    try:
+    with reading_arrays(path, what="be mapped", remedy="give a whole .npy file of numbers, with at least one record."):
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, TypeError, EOFError) as error:
-        raise InputError(
-            f"{path} cannot be mapped: {error}.", remedy="give a whole .npy file of numbers, with at least one record."
-        ) from error

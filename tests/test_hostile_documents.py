@@ -1,0 +1,80 @@
+"""Documents and array files made to hurt: each gets one clear error, at once, and no memory."""
+
+from __future__ import annotations
+
+import resource
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lethe
+from lethe.datasets import load_table
+from lethe.documents import read_document, write_document
+
+FIELDS = ("step_size", "noise_multiplier", "batches", "loss", "regulariser", "records")
+
+
+def _bomb(field: str) -> str:
+    """Nine aliases of nine aliases of ...: a billion entries in 430 letters."""
+    lines = ["a: &a [1,1,1,1,1,1,1,1,1]"]
+    lines += [f"{new}: &{new} [{','.join(['*' + old] * 9)}]" for old, new in zip("abcdefgh", "bcdefghi", strict=True)]
+    return "\n".join((*lines, f"{field}: *i"))
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_aliases_are_refused_before_they_grow(field: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(_bomb(field))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(lethe.InputError, match=r"line 1 has an anchor \(&name\) or an alias"):
+        lethe.Run.load(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes
+
+
+def test_a_value_that_stands_twice_is_written_twice(tmp_path: Path) -> None:
+    path, values = tmp_path / "twice.yaml", [0.5, 0.25]
+    write_document(path, {"one": values, "other": values})
+    assert "*" not in path.read_text()
+    assert read_document(path) == {"one": values, "other": values}
+
+
+@pytest.mark.parametrize("field", ["records", "passes", "steps"])
+@pytest.mark.parametrize("digits", [20, 320, 5000])
+def test_numbers_of_many_digits_are_refused(field: str, digits: int) -> None:
+    fields = {"records": 100, "batches": {"design": "cyclic", "size": 10}, "step_size": 0.5, "clip_norm": 1.0, "release": "last"}
+    fields |= {field: 10**digits} if field != "records" else {"records": 10**digits, "passes": 1}
+    with pytest.raises(lethe.InputError, match=field):
+        lethe.Run(**fields)
+
+
+def _npz(path: Path) -> bytes:
+    np.savez(path, x=np.arange(12.0).reshape(4, 3), y=np.array([0, 1, 0, 1]))
+    return path.read_bytes()
+
+
+def test_a_header_that_claims_a_million_million_rows(tmp_path: Path) -> None:
+    path = tmp_path / "table.npz"
+    buffer = BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f8", "fortran_order": False, "shape": (10**12, 3)})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", buffer.getvalue() + bytes(96))
+    with pytest.raises(lethe.InputError, match="cannot be read"):
+        load_table(path)
+
+
+def test_flipped_bits_give_a_table_or_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "table.npz"
+    whole, generator = _npz(path), np.random.default_rng(5)
+    refused = 0
+    for place in generator.integers(0, 8 * len(whole), size=600).tolist():
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(bytes(damaged))
+        try:
+            load_table(path)
+        except lethe.InputError:
+            refused += 1
+    assert refused > 100

@@ -1,0 +1,98 @@
+"""Runs at the ends of what can be written: every answer comes soon, in little memory, and is a number or a clear error."""
+
+from __future__ import annotations
+
+import pytest
+from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
+from helpers import SIZED_DESIGNS, batches, make_run
+from random_documents import extreme_document
+
+import lethe
+from lethe.calculus.guarantees import GDP, GDPMixture
+from lethe.calculus.mixed_composition import together
+from lethe.interop import LastIterateDpEvent, LetheAccountant
+from lethe.theorems import positions
+
+CONVEX = {"kind": "convex", "smoothness": 1.0}
+
+
+@pytest.mark.parametrize("records", [10**8, 10**9, 10**15])
+@pytest.mark.parametrize("design", SIZED_DESIGNS)
+@pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
+def test_only_the_slots_that_the_steps_reach_cost_anything(records: int, design: str, noise_at: str, few_megabytes: None) -> None:
+    run = make_run(
+        records=records, batches=batches(design, 1), steps=10, loss=CONVEX, clip_norm=1.0, noise_multiplier=1.0, noise_at=noise_at
+    )
+    assert lethe.compare(run, 1e-16).certificate.epsilon >= 0
+
+
+@pytest.fixture
+def few_megabytes() -> object:
+    """Memory that arrays take stays below 500 MB."""
+    import tracemalloc
+
+    tracemalloc.start()
+    yield None
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 500e6
+
+
+@pytest.mark.parametrize("design", ["shuffled_once", "shuffled", "balls_in_bins"])
+def test_slots_that_no_step_reaches_keep_their_share(design: str) -> None:
+    """A pass of 40 slots, 10 steps of it: every slot in its place by the functions for whole passes, unreached ones at 0."""
+    run = make_run(records=400, batches=batches(design, 10), steps=10, loss=CONVEX, clip_norm=1.0, noise_multiplier=1.0)
+    mus = [positions.every_step([1.0] * 10, [1.0 if step == slot else 0.0 for step in range(10)], [0.5] * 10) for slot in range(10)]
+    exact = GDPMixture(mus=(*mus, *[0.0] * 30), weights=(1 / 40,) * 40).epsilon(1e-6)
+    if design != "balls_in_bins":  # whose batches vary in size, so that steps may expand
+        constant = positions.shuffled_once([1.0] * 10, [1.0] * 10, [0.5] * 10, 40)
+        again = positions.reshuffled([1.0] * 10, [1.0] * 10, [0.5] * 10, 40)
+        assert GDPMixture(mus=tuple(constant[0]), weights=tuple(constant[1])).epsilon(1e-6) == pytest.approx(exact, rel=1e-9)
+        assert GDPMixture(mus=tuple(again[0]), weights=tuple(again[1])).epsilon(1e-6) == pytest.approx(exact, rel=1e-9)
+    if design == "shuffled":  # composed as if in the worst slot
+        return
+    composed = lethe.certify(run.replace(release="all", loss={"kind": "unknown"}), 1e-6, theorems="composition")
+    everything = GDPMixture(mus=(*[2.0] * 10, *[0.0] * 30), weights=(1 / 40,) * 40).epsilon(1e-6)
+    assert composed.epsilon == pytest.approx(everything, rel=1e-9)
+
+
+def test_an_overspent_budget_is_refused_by_the_ledger_and_by_certify() -> None:
+    run = make_run(clip_norm=1.0, noise_multiplier=1.0, noise_budget=0.1, release="all")
+    with pytest.raises(lethe.HypothesisError, match=r"the recorded steps spend 10 \(budget-filter\)"):
+        lethe.certify(run, 1e-5)
+    ledger = LetheAccountant(NeighboringRelation.REPLACE_ONE)
+    with pytest.raises(UnsupportedEventError, match="the recorded steps spend 10"):
+        ledger.compose(LastIterateDpEvent(run, "one"))
+    assert ledger.get_epsilon(1e-5) == 0.0  # nothing was added
+
+
+@pytest.mark.parametrize("weight", [1e-12, 1e-3, 0.1, 0.9])
+@pytest.mark.parametrize("finite", [0.0, 1.0, 30.0, 1e5])
+def test_mixtures_that_may_reveal_everything_compose(weight: float, finite: float) -> None:
+    """c of them reveal all with probability 1 - (1 - w)^c at least."""
+    part = GDPMixture(mus=(finite, float("inf")), weights=(1.0 - weight, weight))
+    for count in (1, 100, 1000):
+        surely = 1.0 - (1.0 - weight) ** count
+        for parts in ([(part, count)], [(part, count), (GDP(1.0), 3)]):
+            total = together(parts)
+            assert total.delta(1.0) >= surely * (1 - 1e-9)
+            assert surely <= 1e-5 or total.epsilon(1e-5) == float("inf")
+
+
+def test_a_smoothness_and_a_noise_at_the_end_of_the_range() -> None:
+    tiny = make_run(loss={"kind": "convex", "smoothness": 1e-308}, clip_norm=1.0)
+    assert lethe.compare(tiny, 1e-5).certificate.epsilon == pytest.approx(
+        lethe.certify(tiny.replace(loss={"kind": "convex", "smoothness": 1e-12}), 1e-5).epsilon
+    )
+    with pytest.raises(lethe.InputError, match="noise_multiplier: it runs from"):
+        make_run(noise_multiplier=5e-324, step_size=1e200, clip_norm=1e200)
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_every_extreme_run_gets_a_number_or_a_clear_error(first: int) -> None:
+    for seed in range(first, first + 100):
+        try:
+            rows = lethe.compare(lethe.Run.from_document(extreme_document(seed)), 1e-6).rows
+        except lethe.LetheError:
+            continue
+        assert all(row.epsilon is None or row.epsilon >= 0 for row in rows), seed
