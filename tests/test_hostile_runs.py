@@ -96,3 +96,10 @@ def test_every_extreme_run_gets_a_number_or_a_clear_error(first: int) -> None:
         except lethe.LetheError:
             continue
         assert all(row.epsilon is None or row.epsilon >= 0 for row in rows), seed
+
+
+def test_a_run_too_long_to_solve_is_composed() -> None:
+    run = make_run(records=1_000_000, batches={"design": "cyclic", "size": 1}, steps=5_000_001, clip_norm=1.0, noise_multiplier=10.0)
+    certificate = lethe.certify(run, 1e-9)
+    assert certificate.theorem == "composition"
+    assert "the shift is solved for up to 5000000 steps" in certificate.explain()

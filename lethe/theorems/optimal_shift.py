@@ -15,7 +15,7 @@ from lethe.theorems import positions
 from lethe.theorems.averaged import averaged_mus, averaged_worst
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
-from lethe.theorems.requirements import bounded_domain, gradient_bound, last_iterate, secrecy, smooth
+from lethe.theorems.requirements import bounded_domain, gradient_bound, last_iterate, secrecy, smooth, solvable_length
 from lethe.theorems.reshuffled import reshuffled
 from lethe.theorems.steps import Steps, largest_batch, step_constants
 
@@ -57,7 +57,7 @@ class OptimalShift(Theorem):
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
         """Only the last iterate may be released, and something must be known of the steps: smoothness, or a bounded domain."""
-        findings = [last_iterate(run), gradient_bound(run), *_steps(run), _design(run)]
+        findings = [last_iterate(run), *solvable_length(run), gradient_bound(run), *_steps(run), _design(run)]
         if run.batches.secret:
             findings.append(secrecy(run))
         return tuple(findings)

@@ -14,6 +14,10 @@ from lethe.regularisers import Box
 from lethe.run import Run
 
 
+# Two gigabytes, and less than a minute.
+_MOST_SHIFTED_STEPS = 5_000_000
+
+
 def gradient_bound(run: Run) -> Finding:
     """Why one record's gradient has norm at most `run.record_bound`."""
     if run.clip_norm is not None and run.record_bound == run.clip_norm:
@@ -61,6 +65,20 @@ def last_iterate(run: Run) -> Finding:
         "it needs that only the last iterate is released; release is all",
         source="release = all",
         remedy="release the last iterate only, or use composition.",
+    )
+
+
+def solvable_length(run: Run) -> tuple[Finding, ...]:
+    """Nothing, or that the run has more steps than the optimal shift is solved for: it keeps some 370 bytes for each."""
+    if run.total_steps <= _MOST_SHIFTED_STEPS:
+        return ()
+    return (
+        fails(
+            "length",
+            f"the shift is solved for up to {_MOST_SHIFTED_STEPS} steps; this run has {run.total_steps}",
+            source="steps, or passes times the batches of a pass",
+            remedy="take larger batches, or certify by a theorem of closed form or by composition.",
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from lethe.theorems.requirements import (
     noise_at_the_end,
     secrecy,
     smooth,
+    solvable_length,
 )
 from lethe.theorems.shift import tracked_distances
 from lethe.theorems.steps import Steps, step_constants
@@ -76,7 +77,7 @@ class Windowed(Theorem):
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
         """Random secret batches, smooth losses, noise at the last step, and something that keeps the two runs together."""
-        findings = [last_iterate(run), drawn_afresh(run), gradient_bound_when_drawn(run), smooth(run)]
+        findings = [last_iterate(run), *solvable_length(run), drawn_afresh(run), gradient_bound_when_drawn(run), smooth(run)]
         if run.batches.design in ("poisson", "without_replacement"):
             findings += [secrecy(run), _together(run), noise_at_the_end(run)]
         return tuple(findings)
