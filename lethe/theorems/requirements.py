@@ -13,7 +13,6 @@ from lethe.losses import HolderLoss
 from lethe.regularisers import Box
 from lethe.run import Run
 
-
 # Two gigabytes, and less than a minute.
 _MOST_SHIFTED_STEPS = 5_000_000
 
