@@ -1,7 +1,7 @@
 """Lethe: train on private data and prove how private the released model is.
 
     run = lethe.Run(records=60_000, batches=lethe.Cyclic(size=600), passes=20, step_size=0.5, noise_multiplier=10.0,
-                    loss=lethe.SoftmaxRegression(feature_norm=1.0))
+                    loss=lethe.SoftmaxRegression(feature_norm=1.0), release="last")
     certificate = lethe.certify(run, delta=1e-5)
     print(certificate.explain())
 

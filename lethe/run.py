@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
@@ -14,7 +15,7 @@ from lethe.clip_fields import ClipGroups, ClipMethod, refuse_clipping
 from lethe.documents import to_json
 from lethe.errors import InputError, require_finite
 from lethe.losses import Loss, UnknownLoss, parse_loss
-from lethe.noun import StoredNoun
+from lethe.noun import Missing, StoredNoun
 from lethe.regularisers import Regulariser, parse_regulariser
 from lethe.schedules import Array, Explicit, Schedule, as_schedule, parse_schedule, schedule_document
 
@@ -24,6 +25,14 @@ _SMALLEST, _LARGEST = 1e-280, 1e280
 Neighbours = Literal["replace_one", "zero_out", "add_or_remove"]
 Release = Literal["last", "all"]
 NoiseAt = Literal["every_step", "pass_ends"]
+
+_RELEASE = Missing(
+    meaning="a run must say what anybody outside may ever see of its training. "
+    "last: only the final parameters; the epsilon is smaller and void once anything else gets out, such as an earlier checkpoint, "
+    "one picked for its score, an average of iterates, or the optimiser's state. "
+    "all: every iterate may be seen, so anything computed from them is covered too.",
+    remedy="write release: last if nothing but the final parameters is ever kept, shown or used; else, or when in doubt, release: all.",
+)
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 
@@ -55,12 +64,15 @@ class Run(StoredNoun):
             counts as released; the multipliers are those that were used.
         loss: what is known of one record's loss.
         regulariser: h, or several that add up; None: h = 0.
-        release: "last": only $x_T$ is ever seen; "all": every iterate is.
+        release: what anybody outside may ever see, which must be said. "last": only $x_T$; void once any earlier iterate, an average, a
+            checkpoint kept for its score, or an optimiser's state leaves the training. "all": every iterate may be seen.
         neighbours: "replace_one" and "zero_out" change one record (into another, into one without gradient) with n public;
             "add_or_remove" needs a design in which a removed record moves no other.
     Raises:
-        InputError: an unknown key, a wrong type, a number out of range, or fields that contradict one another.
+        InputError: an unknown key, no `release`, a wrong type, a number out of range, or fields that contradict one another.
     """
+
+    _missing: ClassVar[Mapping[str, Missing]] = {"release": _RELEASE}
 
     records: int = Field(ge=1)
     batches: Annotated[InstanceOf[Batches], BeforeValidator(parse_batches)]
@@ -76,7 +88,7 @@ class Run(StoredNoun):
     noise_budget: float | None = Field(default=None, gt=0)
     loss: Annotated[InstanceOf[Loss], BeforeValidator(parse_loss)] = UnknownLoss()
     regulariser: Annotated[InstanceOf[Regulariser] | tuple[InstanceOf[Regulariser], ...] | None, BeforeValidator(parse_regulariser)] = None
-    release: Release = "last"
+    release: Release
     neighbours: Neighbours = "replace_one"
 
     @model_validator(mode="after")
