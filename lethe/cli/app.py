@@ -21,6 +21,7 @@ from lethe.certify import certify as certify_run
 from lethe.certify import recheck
 from lethe.cli.audit import audit
 from lethe.cli.console import ERRORS, INTERRUPTED, AsJson, Interrupted, page_console, print_tables
+from lethe.cli.gate import MaxEpsilon, gate, require_limit
 from lethe.compare import compare as compare_theorems
 from lethe.compare import require_over
 from lethe.comparison import Comparison, Sweep
@@ -44,7 +45,7 @@ Delta = Annotated[float, typer.Option("--delta", help="The delta of (epsilon, de
 
 
 def main() -> None:
-    """Run the command; exit status 0, 1 where an audit refutes a claim, 2 for bad input, 130 when interrupted."""
+    """Run the command; exit status 0; 1 where the answer is no (see docs/cli.md); 2 for bad input; 130 when interrupted."""
     try:
         app(standalone_mode=True)
     except LetheError as error:
@@ -78,10 +79,12 @@ def certify(
     run: RunFile,
     delta: Delta,
     as_json: AsJson = False,
+    max_epsilon: MaxEpsilon = None,
     every: Annotated[bool, typer.Option("--all", help="Try and show every theorem, the published ones too.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the certificate to this .json file.")] = None,
 ) -> None:
-    """Print the smallest epsilon that can be proved of RUN."""
+    """Print the smallest epsilon that can be proved of RUN; exit status 1 if there is none, or one above --max-epsilon."""
+    require_limit(max_epsilon)
     if output is not None:
         require_place(output, *DOCUMENTS)
     with ERRORS.status("certifying"):
@@ -91,12 +94,12 @@ def certify(
         certificate.save(output)
     if as_json:
         print(to_json(certificate.to_dict()), end="")
-        return
-    if comparison is None:
+    elif comparison is None:
         print(certificate.explain())
-        return
-    print(replace(certificate, others=()).explain())  # the table below says the same of the others
-    print_tables(comparison_tables(comparison))
+    else:
+        print(replace(certificate, others=()).explain())  # the table below says the same of the others
+        print_tables(comparison_tables(comparison))
+    gate(certificate.epsilon, max_epsilon)
 
 
 @app.command()
