@@ -15,24 +15,16 @@ from lethe.clip_fields import ClipGroups, ClipMethod, refuse_clipping
 from lethe.documents import to_json
 from lethe.errors import InputError, require_finite
 from lethe.losses import Loss, UnknownLoss, parse_loss
+from lethe.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.noun import Missing, StoredNoun
 from lethe.regularisers import Regulariser, parse_regulariser
+from lethe.release_field import RELEASE, Release
 from lethe.schedules import Array, Explicit, Schedule, as_schedule, parse_schedule, schedule_document
 
 MOST_STEPS = 20_000_000
 _SMALLEST, _LARGEST = 1e-280, 1e280
 
 Neighbours = Literal["replace_one", "zero_out", "add_or_remove"]
-Release = Literal["last", "all"]
-NoiseAt = Literal["every_step", "pass_ends"]
-
-_RELEASE = Missing(
-    meaning="a run must say what anybody outside may ever see of its training. "
-    "last: only the final parameters; the epsilon is smaller and void once anything else gets out, such as an earlier checkpoint, "
-    "one picked for its score, an average of iterates, or the optimiser's state. "
-    "all: every iterate may be seen, so anything computed from them is covered too.",
-    remedy="write release: last if nothing but the final parameters is ever kept, shown or used; else, or when in doubt, release: all.",
-)
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 
@@ -72,7 +64,7 @@ class Run(StoredNoun):
         InputError: an unknown key, no `release`, a wrong type, a number out of range, or fields that contradict one another.
     """
 
-    _missing: ClassVar[Mapping[str, Missing]] = {"release": _RELEASE}
+    _missing: ClassVar[Mapping[str, Missing]] = {"release": RELEASE}
 
     records: int = Field(ge=1)
     batches: Annotated[InstanceOf[Batches], BeforeValidator(parse_batches)]
@@ -123,9 +115,10 @@ class Run(StoredNoun):
             self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)
         self._in_range()
         if self.pass_weights is not None:
-            self._refuse_averaging()
+            refuse_averaging(self.batches, self.noise_at, steps=self.total_steps, per_pass=self.steps_per_pass)
+            refuse_no_weight(self._expanded("pass_weights", self.pass_weights, self.steps_per_pass))
         if self.noise_budget is not None:
-            self._refuse_filtering()
+            refuse_filtering(self.batches, self.noise_at, release=self.release, averaged=self.pass_weights is not None)
         if self.bounds_differences_only and self.neighbours != "replace_one":
             raise InputError(
                 f"loss.gradient_bound: got {self.loss.gradient_bound:g}; on this domain the gradients of a strongly convex loss exceed it, "
@@ -334,42 +327,6 @@ class Run(StoredNoun):
         if self.noise_budget is not None:
             extras["noise_budget"] = self.noise_budget
         return extras
-
-    def _refuse_averaging(self) -> None:
-        assert self.pass_weights is not None
-        if not self.batches.fixed or self.steps_per_pass == 1:
-            got = f"{self.batches.design} batches" if not self.batches.fixed else "one batch a pass"
-            raise InputError(
-                f"pass_weights: got {got}; averaging needs fixed batches, two or more a pass.",
-                source="pass_weights, batches",
-                remedy="drop pass_weights, or take cyclic or shuffled batches.",
-            )
-        if self.noise_at != "pass_ends" or self.total_steps % self.steps_per_pass:
-            raise InputError(
-                f"pass_weights: got noise_at = {self.noise_at} and {self.total_steps} steps, {self.steps_per_pass} a pass; averaging needs "
-                "noise at pass ends and whole passes.",
-                source="pass_weights, noise_at, steps",
-                remedy="set noise_at: pass_ends, and passes instead of steps.",
-            )
-        weights = self._expanded("pass_weights", self.pass_weights, self.steps_per_pass)
-        if not weights.max() > 0:
-            raise InputError("pass_weights: all are 0; some iterate of the pass needs a weight > 0.", remedy="give 1 to average all alike.")
-
-    def _refuse_filtering(self) -> None:
-        if self.release != "all" or self.noise_at != "every_step" or self.pass_weights is not None:
-            got = f"release = {self.release}, noise_at = {self.noise_at}" + ("" if self.pass_weights is None else " and pass_weights")
-            raise InputError(
-                f"noise_budget: got {got}; a filter counts every iterate as released, with noise at every step.",
-                source="noise_budget",
-                remedy="set release: all and noise_at: every_step.",
-            )
-        if self.batches.cap is not None:
-            raise InputError(
-                f"noise_budget: got batches cut at {self.batches.cap} records; what that costs grows with the steps, whose number a filter "
-                "decides along the way.",
-                source="noise_budget and batches.truncate_at",
-                remedy="drop truncate_at; a physical size bounds the memory and costs nothing.",
-            )
 
     def _in_range(self) -> None:
         """Refuse numbers whose products overflow, or underflow to what would read as no touch or no noise."""
