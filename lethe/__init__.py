@@ -16,7 +16,7 @@ from lethe.certificate import Certificate
 from lethe.certify import certify
 from lethe.compare import compare
 from lethe.comparison import Comparison, Sweep
-from lethe.errors import CalibrationError, HypothesisError, InputError, LetheError, MissingExtraError
+from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, MissingExtraError
 from lethe.losses import (
     ConvexLoss,
     GeneralisedLinearLoss,
@@ -65,6 +65,7 @@ __all__ = [
     "HypothesisError",
     "Influence",
     "InputError",
+    "LargeDeltaWarning",
     "LeastSquares",
     "LetheError",
     "LogisticRegression",
