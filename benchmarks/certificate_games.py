@@ -76,7 +76,14 @@ def _trainer(subject: Subject, noise: float, data: Data, kind: CanaryKind, threa
 
 def _flat(noise: float, place: int | None = None, **changes: Any) -> Game:
     """Least squares on records without features: nothing but noise moves the weights, and nothing forgets the canary."""
-    run = {"records": 20, "batches": {"design": "cyclic", "size": 10}, "passes": 10, "step_size": 0.5, "noise_multiplier": 3.6}
+    run = {
+        "records": 20,
+        "batches": {"design": "cyclic", "size": 10},
+        "passes": 10,
+        "step_size": 0.5,
+        "noise_multiplier": 3.6,
+        "release": "last",
+    }
     return _linear(noise, (np.zeros((20, 4)), np.zeros(20)), {**run, "loss": _LEAST_SQUARES, **changes}, place=place)
 
 
@@ -95,7 +102,14 @@ def _linear(
 
 def _digits(noise: float, kind: CanaryKind, threat: Any) -> Game:
     pictures, labels = load_digits(return_X_y=True)
-    run = {"records": 300, "batches": {"design": "cyclic", "size": 60}, "passes": 4, "step_size": 1.0, "noise_multiplier": 1.5}
+    run = {
+        "records": 300,
+        "batches": {"design": "cyclic", "size": 60},
+        "passes": 4,
+        "step_size": 1.0,
+        "noise_multiplier": 1.5,
+        "release": "last",
+    }
     return _linear(noise, (pictures[:300] / 16, labels[:300]), {**run, "loss": _SOFTMAX}, kind, threat)
 
 

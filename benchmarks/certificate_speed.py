@@ -50,6 +50,7 @@ def write_run(path: Path, steps: int, slots: int) -> None:
         noise_multiplier=random.uniform(50.0, 100.0, steps),
         loss=lethe.ConvexLoss(smoothness=0.1),
         clip_norm=1.0,
+        release="last",
     ).save(path)
 
 

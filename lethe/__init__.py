@@ -1,7 +1,7 @@
 """Lethe: train on private data and prove how private the released model is.
 
     run = lethe.Run(records=60_000, batches=lethe.Cyclic(size=600), passes=20, step_size=0.5, noise_multiplier=10.0,
-                    loss=lethe.SoftmaxRegression(feature_norm=1.0))
+                    loss=lethe.SoftmaxRegression(feature_norm=1.0), release="last")
     certificate = lethe.certify(run, delta=1e-5)
     print(certificate.explain())
 
@@ -16,7 +16,7 @@ from lethe.certificate import Certificate
 from lethe.certify import certify
 from lethe.compare import compare
 from lethe.comparison import Comparison, Sweep
-from lethe.errors import CalibrationError, HypothesisError, InputError, LetheError, MissingExtraError
+from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, MissingExtraError
 from lethe.losses import (
     ConvexLoss,
     GeneralisedLinearLoss,
@@ -65,6 +65,7 @@ __all__ = [
     "HypothesisError",
     "Influence",
     "InputError",
+    "LargeDeltaWarning",
     "LeastSquares",
     "LetheError",
     "LogisticRegression",

@@ -12,10 +12,11 @@ import numpy as np
 from lethe.calculus.calibration import smallest
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, RDPCurve
+from lethe.calculus.large_delta import delta_for, is_large, usual_delta
 from lethe.calculus.shown import shown
 from lethe.calculus.targets import overshoot
 from lethe.certificate import Certificate
-from lethe.certify import Verdict, certificate_of, judge, require_delta, require_run
+from lethe.certify import Verdict, certificate_of, judge, require_run
 from lethe.cumulative import Cumulative
 from lethe.errors import CalibrationError, InputError, require_finite
 from lethe.noise_shapes import SHAPES, Shape, influence_of_curvature, shaped
@@ -49,7 +50,9 @@ class Candidate:
     why: str = ""
 
     def __repr__(self) -> str:
-        said = self.why if self.certificate is None else f"harm {self.harm:.4g}, epsilon {self.certificate.epsilon:.6g}"
+        certificate = self.certificate
+        large = ", delta >= 1/records" if certificate is not None and certificate.large_delta else ""
+        said = self.why if certificate is None else f"harm {self.harm:.4g}, epsilon {certificate.epsilon:.6g}{large}"
         return f"Candidate({self.shape}: {said})"
 
 
@@ -116,10 +119,11 @@ class Allocation:
 def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None = None) -> dict[str, Any]:
     """What `report.schedule_plot` draws: the noise of a planned run (and of the other candidates), and how its privacy loss grows."""
     shapes = {"planned": run} if allocation is None else {one.shape: one.run for one in allocation.candidates if one.run is not None}
+    large = " >= 1/records" if is_large(cumulative.delta, run.records) else ""
+    last = run.release == "last"
+    epsilon, what = (cumulative.last_iterate, "the last iterate") if last else (cumulative.every_iterate, "all iterates")
     return {
-        "title": f"run {run.run_id}: epsilon = {shown(cumulative.last_iterate[-1])} for the last iterate at delta = {cumulative.delta:g}"
-        if run.release == "last"
-        else f"run {run.run_id}: epsilon = {shown(cumulative.every_iterate[-1])} for all iterates at delta = {cumulative.delta:g}",
+        "title": f"run {run.run_id}: epsilon = {shown(epsilon[-1])} for {what} at delta = {cumulative.delta:g}{large}",
         "schedules": [
             {
                 "name": name,
@@ -142,6 +146,7 @@ def allocate(
     schedule: Schedule = "auto",
     influence: Influence | float | Sequence[float] | None = None,
     floor: float = 0.0,
+    allow_large_delta: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Allocation:
     r"""Choose the shape of a run's noise, and the smallest scale at which its certificate meets the target.
@@ -152,12 +157,14 @@ def allocate(
     Args:
         run: its own noise is not looked at; `noise_at` says where noise may be.
         epsilon: the target, > 0, with `delta`.
-        delta: in (0, 1); beside a `target` it only says where epsilons are shown (default 1e-5).
+        delta: in (0, 1), and below 1/records; beside a `target` it only says where epsilons are shown; the default is the smaller of
+            1e-5 and 1/(10 records).
         target: instead of epsilon: a GDP, ZCDP, RDPCurve or ApproxDP to be met.
         schedule: a shape, or "auto": the best of all.
         influence: $q_t$: an Influence, or by hand a rate r for $r^{T-t}$ or a list of one number a step; None: what curvature proves,
             which without strong convexity is that all steps count alike.
         floor: a least noise multiplier at every step that may have noise, as a protection of what may leak besides.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
         progress: told (shapes tried, shapes in all).
     Returns:
         The Allocation; its run's certificate was evaluated against the target.
@@ -165,11 +172,14 @@ def allocate(
         InputError: an argument out of range, or a shape that this run cannot have.
         CalibrationError: no amount of noise meets the target.
     """
-    require_run(run)
+    records = require_run(run).records
     if schedule not in SCHEDULES:
         raise InputError(f"schedule: got {schedule!r}; it needs one of {', '.join(SCHEDULES)}.")
-    shown_delta = require_delta(1e-5 if delta is None else delta)
-    goal = as_target(epsilon, delta if target is None else None, target)
+    goal = as_target(run, epsilon, delta if target is None else None, target, allow_large_delta=allow_large_delta)
+    if isinstance(goal, ApproxDP) and target is None:
+        shown_delta = goal.delta_bound
+    else:
+        shown_delta = usual_delta(records) if delta is None else delta_for(records, delta, allow_large_delta=allow_large_delta)
     least = require_finite("floor", floor, low=0.0)
     weights = _as_influence(run, influence)
     if run.noise_budget is not None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from lethe._version import __version__
 from lethe.calculus.guarantees import Guarantee, guarantee_from_dict
+from lethe.calculus.large_delta import delta_for, is_large, large_delta_note
 from lethe.calculus.shown import shown
 from lethe.documents import read_document, write_document
 from lethe.errors import InputError
@@ -66,7 +67,7 @@ class Other:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Certificate:
     """A proved (epsilon, delta) for what a run releases.
 
@@ -94,9 +95,22 @@ class Certificate:
     citations: tuple[Citation, ...]
     version: str = __version__
 
-    def epsilon_at(self, delta: float) -> float:
-        """The epsilon that the guarantee of this certificate gives at another delta in (0, 1)."""
-        return self.guarantee.epsilon(delta)
+    def __repr__(self) -> str:
+        large = " (delta >= 1/records)" if self.large_delta else ""
+        return f"Certificate({self._claim}{large}, by {self.theorem}, run {self.run.run_id})"
+
+    @property
+    def large_delta(self) -> bool:
+        r"""Whether $\delta \ge 1/n$, with which a record may be published whole."""
+        return is_large(self.delta, self.run.records)
+
+    def epsilon_at(self, delta: float, *, allow_large_delta: bool = False) -> float:
+        """The epsilon that the guarantee of this certificate gives at another delta in (0, 1), and below 1/records.
+
+        Raises:
+            InputError: it is not, and no large one was allowed.
+        """
+        return self.guarantee.epsilon(delta_for(self.run.records, delta, allow_large_delta=allow_large_delta))
 
     def delta_at(self, epsilon: float) -> float:
         """The delta that the guarantee of this certificate gives at epsilon >= 0."""
@@ -105,8 +119,7 @@ class Certificate:
     def explain(self) -> str:
         """The certificate as text for a person: what holds, by what, from what, and why nothing else was used."""
         run = self.run
-        head = f"({shown(self.epsilon)}, {self.delta:g})-DP, {_RELATIONS[run.neighbours]}, {_RELEASES[run.release]}."
-        lines = [f"{head:<72}lethe {self.version}, run {run.run_id}, {run.total_steps} steps"]
+        lines = [f"{self._claim + '.':<72}lethe {self.version}, run {run.run_id}, {run.total_steps} steps"]
         if self.epsilon == float("inf"):
             lines.append("NOT PRIVATE: no theorem bounds what this run reveals; see the reasons below.")
         step = f"Lipschitz constant of a step {self.lipschitz.constant:.7g} ({self.lipschitz.certificate})" if self.lipschitz else ""
@@ -114,21 +127,24 @@ class Certificate:
         width = max((len(finding.name) for finding in self.findings), default=0)
         lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {_detail(finding)}" for finding in self.findings]
         lines += _why_nots(self.others)
-        if self.delta * run.records >= 1:
-            lines.append(
-                f"note: delta >= 1/records = {1 / run.records:.1g}: such a delta allows one record in {run.records} to be published whole."
-            )
+        if (note := large_delta_note(self.delta, run.records)) is not None:
+            lines.append(note)
         return "\n".join(lines)
+
+    @property
+    def _claim(self) -> str:
+        return f"({shown(self.epsilon)}, {self.delta:g})-DP, {_RELATIONS[self.run.neighbours]}, {_RELEASES[self.run.release]}"
 
     def cite(self) -> str:
         """The sources of the theorem and of the conversions it used, one a line."""
         return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
 
     def to_dict(self) -> dict[str, Any]:
-        """The certificate as plain data that JSON can hold; an infinite epsilon is the text "inf"."""
+        """The certificate as plain data that JSON can hold; an infinite epsilon is the text "inf"; `large_delta` is there if true."""
         return {
             "epsilon": _finite(self.epsilon),
             "delta": self.delta,
+            **({"large_delta": True} if self.large_delta else {}),
             "theorem": self.theorem,
             "guarantee": self.guarantee.to_dict(),
             "neighbours": self.run.neighbours,
@@ -215,6 +231,8 @@ def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None
         raise ValueError(
             f"epsilon is {loaded.epsilon:g}, but its guarantee gives {loaded.guarantee.epsilon(loaded.delta):g} at delta = {loaded.delta:g}"
         )
+    if content.get("large_delta", loaded.large_delta) is not loaded.large_delta:
+        raise ValueError(f"large_delta is {content['large_delta']!r}, but delta is {loaded.delta:g} with {loaded.run.records} records")
     for name, said in (("neighbours", loaded.run.neighbours), ("release", loaded.run.release)):
         if content[name] != said:
             raise ValueError(f"{name} is {content[name]!r}, but its run says {said!r}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from lethe._version import __version__
-from lethe.calculus.domains import as_number, outside
+from lethe.calculus.large_delta import delta_for
 from lethe.certificate import Certificate, Other, OtherStatus
 from lethe.errors import HypothesisError, InputError
 from lethe.hypotheses import Finding, as_declared, first_failure
@@ -91,36 +91,24 @@ def require_run(run: Run) -> Run:
     return run
 
 
-def require_delta(delta: float) -> float:
-    """`delta` as a float if it lies in (0, 1).
-
-    Raises:
-        InputError: it does not.
-    """
-    needed = "a number above 0 and below 1, about 1 / (10 records), such as 1e-5"
-    number = as_number("delta", delta, needed)
-    if not 0 < number < 1:
-        raise outside("delta", delta, needed)
-    return number
-
-
-def certify(run: Run, delta: float, theorems: Sequence[Theorem | str] = OURS) -> Certificate:
+def certify(run: Run, delta: float, theorems: Sequence[Theorem | str] = OURS, *, allow_large_delta: bool = False) -> Certificate:
     """The smallest epsilon that can be proved of what `run` releases.
 
     Args:
         run: the training run, planned or recorded.
-        delta: in (0, 1).
+        delta: in (0, 1), and below 1/records.
         theorems: those to try, themselves or by name; by default Lethe's own, which together no sound published bound beats.
             `registry.ALL` adds the published ones, for comparison. One that is refuted, one-sided or has a gap in its proof is computed
             and never chosen.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
     Returns:
         A certificate: the theorem with the smallest epsilon of all that apply, its hypotheses, and every other theorem with its epsilon
         or the reason against it. An infinite epsilon is a possible answer: it says that the run is not private.
     Raises:
-        InputError: delta is outside (0, 1), or not above what a cap on batches costs, or the run has no noise yet.
+        InputError: delta is out of range, or not above what a cap on batches costs, or the run has no noise yet.
         HypothesisError: none of `theorems` applies; composition always does.
     """
-    delta = require_delta(delta)
+    delta = delta_for(require_run(run).records, delta, allow_large_delta=allow_large_delta)
     return certificate_of(run, delta, judge(run, theorems))
 
 

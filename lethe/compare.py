@@ -7,8 +7,9 @@ from typing import get_args, overload
 
 import numpy as np
 
+from lethe.calculus.large_delta import delta_for
 from lethe.certificate import Certificate, Other
-from lethe.certify import Verdict, certificate_of, judge, require_delta, require_run
+from lethe.certify import Verdict, certificate_of, judge, require_run
 from lethe.comparison import Comparison, Over, Row, Sweep, own_value
 from lethe.errors import InputError, require_finite
 from lethe.run import MOST_STEPS, Run
@@ -24,7 +25,7 @@ _SAME = 1e-6  # certify takes epsilons that differ by no more for one number com
 
 
 @overload
-def compare(run: Run, delta: float, *, theorems: Sequence[Theorem | str] = ALL) -> Comparison: ...
+def compare(run: Run, delta: float, *, theorems: Sequence[Theorem | str] = ALL, allow_large_delta: bool = False) -> Comparison: ...
 
 
 @overload
@@ -35,6 +36,7 @@ def compare(
     over: Over,
     values: Iterable[float] | None = None,
     theorems: Sequence[Theorem | str] = ALL,
+    allow_large_delta: bool = False,
     progress: Callback | None = None,
 ) -> Sweep: ...
 
@@ -46,18 +48,20 @@ def compare(
     over: Over | None = None,
     values: Iterable[float] | None = None,
     theorems: Sequence[Theorem | str] = ALL,
+    allow_large_delta: bool = False,
     progress: Callback | None = None,
 ) -> Comparison | Sweep:
     """What every theorem says of `run`, and why it is used or not.
 
     Args:
         run: the training run, planned or recorded.
-        delta: in (0, 1).
+        delta: in (0, 1), and below 1/records.
         over: None for the run as it is; "steps" or "passes" for longer and shorter runs; "noise" for more and less noise.
         values: numbers of steps or passes, noise multipliers, or factors on a noise that is a list or schedule; None: a geometric grid
             around the run, from one pass to ten times its passes, or from a third to three times its noise.
         theorems: those to compare, themselves or by name; by default Lethe's and the published ones. One must apply, as composition
             always does.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
         progress: told (points done, points in all) during a sweep.
     Returns:
         A Comparison, or a Sweep when `over` is given.
@@ -65,8 +69,7 @@ def compare(
         InputError: a value out of range, a run without noise, or a listed schedule that would have to be stretched.
         HypothesisError: none of `theorems` can certify the run.
     """
-    require_run(run)
-    delta = require_delta(delta)
+    delta = delta_for(require_run(run).records, delta, allow_large_delta=allow_large_delta)
     if over != "noise" and run.noise_multiplier is None:
         raise InputError(
             "noise_multiplier: null; this run has no noise yet.",

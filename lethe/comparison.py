@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from lethe._version import __version__
+from lethe.calculus.large_delta import is_large, large_delta_note
 from lethe.calculus.shown import shown
 from lethe.certificate import Certificate, OtherStatus
 from lethe.errors import InputError
@@ -106,7 +107,13 @@ class Comparison:
         """The comparison as text, a line a theorem."""
         names = max(len(row.theorem) for row in self.rows)
         lines = [f"{row.theorem:<{names}}  {row.shown():>11}  {row.standing:<11}  {row.reason}" for row in self.rows]
-        return "\n".join([self.title, *([] if self.rows[0].proves else [NOT_PRIVATE]), *lines])
+        return "\n".join([self.title, *([] if self.rows[0].proves else [NOT_PRIVATE]), *lines, *self.notes])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to be told beside its numbers."""
+        note = large_delta_note(self.delta, self.run.records)
+        return () if note is None else (note,)
 
     def __str__(self) -> str:
         return self.explain()
@@ -116,6 +123,7 @@ class Comparison:
         return {
             "title": self.title,
             "delta": self.delta,
+            **_large(self.run, self.delta),
             "epsilon": _finite(self.certificate.epsilon),
             "theorem": self.certificate.theorem,
             "rows": [row.to_dict() for row in self.rows],
@@ -214,6 +222,8 @@ class Sweep:
             notes.append("infinity: NOT PRIVATE, nothing is proved there")
         if silent:
             notes.append(f"{silent} more do{'es' if silent == 1 else ''} not apply at any of these values; the data (CSV, JSON) say why")
+        if (note := large_delta_note(self.delta, self.run.records)) is not None:
+            notes.append(note)
         return tuple(notes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,6 +231,7 @@ class Sweep:
         return {
             "title": self.title,
             "delta": self.delta,
+            **_large(self.run, self.delta),
             "over": self.over,
             "axis": self.axis,
             "own": self.own,
@@ -244,7 +255,12 @@ def _title(run: Run, delta: float) -> str:
 
 
 def _setting(run: Run, delta: float) -> str:
-    return f"{run.batches.design} batches, {run.neighbours}, release {run.release}, delta {delta:g}"
+    large = " >= 1/records" if is_large(delta, run.records) else ""
+    return f"{run.batches.design} batches, {run.neighbours}, release {run.release}, delta {delta:g}{large}"
+
+
+def _large(run: Run, delta: float) -> dict[str, bool]:
+    return {"large_delta": True} if is_large(delta, run.records) else {}
 
 
 def _finite(value: float | None) -> float | str | None:

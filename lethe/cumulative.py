@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lethe.certify import certify, require_delta, require_run
+from lethe.calculus.large_delta import delta_for
+from lethe.certify import certify, require_run
 from lethe.errors import InputError
 from lethe.run import Run
 
@@ -37,19 +38,26 @@ class Cumulative:
         return {"delta": self.delta, "steps": list(self.steps), "every_iterate": told[0], "last_iterate": told[1]}
 
 
-def cumulative_privacy(run: Run, delta: float, *, points: int = _POINTS, progress: Callable[[int, int], None] | None = None) -> Cumulative:
+def cumulative_privacy(
+    run: Run,
+    delta: float,
+    *,
+    points: int = _POINTS,
+    allow_large_delta: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Cumulative:
     """What is proved of the run's beginning, for some of its steps (whole passes, where noise is at pass ends), the last one among them.
 
     Args:
         run: with its noise; fixed in advance.
-        delta: in (0, 1).
+        delta: in (0, 1), and below 1/records.
         points: at how many steps, at least 2.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
         progress: told (steps done, steps in all).
     Raises:
         InputError: an argument out of range, or a run without noise or with noise that was chosen along the way.
     """
-    require_run(run)
-    require_delta(delta)
+    delta = delta_for(require_run(run).records, delta, allow_large_delta=allow_large_delta)
     if run.noise_budget is not None:
         raise InputError(
             "noise_budget: what was spent at a step of a run with a budget filter says nothing of its beginning alone.",
@@ -61,10 +69,10 @@ def cumulative_privacy(run: Run, delta: float, *, points: int = _POINTS, progres
     steps = [min(int(count) * unit, run.total_steps) for count in counts]
     every: list[float] = []
     last: list[float] = []
-    for count in steps:
+    for count in steps:  # of as many records each, for which the delta has been looked at
         beginning = stopped(run, count)
-        every.append(certify(beginning.replace(release="all"), delta).epsilon)
-        last.append(certify(beginning.replace(release="last"), delta).epsilon)
+        every.append(certify(beginning.replace(release="all"), delta, allow_large_delta=True).epsilon)
+        last.append(certify(beginning.replace(release="last"), delta, allow_large_delta=True).epsilon)
         if progress is not None:
             progress(len(every), len(steps))
     return Cumulative(delta=delta, steps=tuple(steps), every_iterate=tuple(every), last_iterate=tuple(last))

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from lethe.batches import Batches, Cyclic, Poisson, ShuffledOnce
+from lethe.calculus.large_delta import delta_for, is_large, usual_delta
 from lethe.certificate import Certificate
 from lethe.certify import certify
 from lethe.datasets import Table, centred_digits, load_table, split
@@ -93,11 +94,13 @@ class Outcome:
     def to_dict(self) -> dict[str, Any]:
         """The table as plain data."""
         demo = self.demo
+        large = is_large(demo.delta, demo.train_records)
         return {
             "title": f"{demo.table.name}: softmax regression, {demo.train_records} training records, "
-            f"({demo.epsilon:g}, {demo.delta:g})-DP, {demo.neighbours}, {demo.seeds} seeds",
+            f"({demo.epsilon:g}, {demo.delta:g})-DP{', delta >= 1/records' if large else ''}, {demo.neighbours}, {demo.seeds} seeds",
             "epsilon": demo.epsilon,
             "delta": demo.delta,
+            **({"large_delta": True} if large else {}),
             "neighbours": demo.neighbours,
             "records": demo.train_records,
             "projected": self.projected,
@@ -140,8 +143,18 @@ class Demo:
     seeds: int
 
     @classmethod
-    def prepare(cls, *, data: Path | None, target: str | None, epsilon: float, delta: float, neighbours: str, seeds: int) -> Demo:
-        """Load the data and check every argument, before anything is trained.
+    def prepare(
+        cls,
+        *,
+        data: Path | None,
+        target: str | None,
+        epsilon: float,
+        delta: float | None,
+        neighbours: str,
+        seeds: int,
+        allow_large_delta: bool = False,
+    ) -> Demo:
+        """Load the data and check every argument, before anything is trained; delta None: the smaller of 1e-5 and 1/(10 records).
 
         Raises:
             InputError: unreadable data, or an argument out of range.
@@ -159,7 +172,9 @@ class Demo:
             raise InputError(f"seeds: got {seeds}; it needs at least 1.")
         if len(table.features) < FEWEST_RECORDS:
             raise InputError(f"{table.name}: {len(table.features)} records; the demo needs at least {FEWEST_RECORDS}.")
-        return cls(table=table, own_data=data is not None, epsilon=epsilon, delta=delta, neighbours=neighbours, seeds=seeds)
+        records = _train_records(table)
+        chosen = usual_delta(records) if delta is None else delta_for(records, delta, allow_large_delta=allow_large_delta)
+        return cls(table=table, own_data=data is not None, epsilon=epsilon, delta=chosen, neighbours=neighbours, seeds=seeds)
 
     @property
     def data_note(self) -> str:
@@ -173,7 +188,7 @@ class Demo:
     @property
     def train_records(self) -> int:
         """n."""
-        return len(split(self.table, TEST_FRACTION, seed=0)[0].features)
+        return _train_records(self.table)
 
     @property
     def batch_size(self) -> int:
@@ -199,7 +214,7 @@ class Demo:
             task = progress.add_task("planning", total=len(rows) * self.seeds)
             for row in rows:
                 private = row.letter != "f"
-                run = plan(row.run, self.epsilon, self.delta) if private else row.run
+                run = plan(row.run, self.epsilon, self.delta, allow_large_delta=True) if private else row.run
                 progress.update(task, description=f"({row.letter}) {row.label}")
                 accuracies: list[float] = []
                 recorded: list[Run] = []
@@ -210,7 +225,9 @@ class Demo:
                     recorded.append(trained.run)
                     projected = trained.report.projected
                     progress.advance(task)
-                certificates = [certify(executed, self.delta) for executed in dict.fromkeys(recorded)] if private else []
+                certificates = (
+                    [certify(executed, self.delta, allow_large_delta=True) for executed in dict.fromkeys(recorded)] if private else []
+                )
                 worst = max(certificates, key=lambda certificate: certificate.epsilon, default=None)
                 results.append(Result(row=row, run=recorded[0], certificate=worst, accuracies=tuple(accuracies)))
         outcome = Outcome(demo=self, results=tuple(results), projected=projected, folder=folder)
@@ -244,6 +261,10 @@ class Demo:
             neighbours=self.neighbours,
         )
         return Row(letter=letter, label=label, run=run)
+
+
+def _train_records(table: Table) -> int:
+    return len(split(table, TEST_FRACTION, seed=0)[0].features)
 
 
 def _files(outcome: Outcome) -> dict[str, bytes]:

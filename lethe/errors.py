@@ -6,6 +6,8 @@ LetheError
 ├── CalibrationError      no noise meets the target
 ├── BudgetExceededError   a budget filter refused to pay
 └── MissingExtraError     an optional dependency is not installed (also an ImportError)
+
+A warning says what was done all the same: LargeDeltaWarning (a UserWarning), of a delta above 1/(10 records).
 """
 
 from __future__ import annotations
@@ -44,6 +46,10 @@ class BudgetExceededError(LetheError):
 
 class MissingExtraError(LetheError, ImportError):
     """An optional dependency is needed and not installed."""
+
+
+class LargeDeltaWarning(UserWarning):
+    """A delta above 1/(10 records): the chance that something fails for one of the records is not small."""
 
 
 def require_finite(name: str, value: float, *, low: float, strict: bool = False, high: float = float("inf")) -> float:

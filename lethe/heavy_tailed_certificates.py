@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lethe.calculus.guarantees import Guarantee
+from lethe.calculus.large_delta import delta_for, large_delta_note
 from lethe.certificate import Certificate
-from lethe.certify import certify, require_delta
+from lethe.certify import certify
 from lethe.errors import InputError
 from lethe.losses import Loss, UnknownLoss
 from lethe.solvers import Solution
@@ -28,6 +29,7 @@ class SolutionCertificate:
         phases: the guarantee of the solution's phases.
         certificate: of the last iterate; None where there is no recursion.
         beside: what the phases before the recursion cost at delta, on records of their own; 0 without any.
+        records: how many the solution is of.
     """
 
     epsilon: float
@@ -37,19 +39,23 @@ class SolutionCertificate:
     phases: Guarantee
     certificate: Certificate | None
     beside: float
+    records: int
 
     def explain(self) -> str:
         """Which of the two holds, the other one, and the certificate's own explanation where it is used."""
         by_phases = f"by phases: epsilon = {self.phases.epsilon(self.delta):.6g}, all iterates released"
+        note = large_delta_note(self.delta, self.records)
+        notes = [] if note is None else [note]
         if self.certificate is None:
-            return f"({self.epsilon:.6g}, {self.delta:g})-DP, replace one record, {by_phases}; not one noisy recursion of many passes"
+            only = f"({self.epsilon:.6g}, {self.delta:g})-DP, replace one record, {by_phases}; not one noisy recursion of many passes"
+            return "\n".join([only, *notes])
         by_last = f"by {self.certificate.theorem}: epsilon = {max(self.certificate.epsilon, self.beside):.6g}, last iterate only"
         used, other = (by_phases, by_last) if self.basis == "phases" else (by_last, by_phases)
         lines = [f"({self.epsilon:.6g}, {self.delta:g})-DP, replace one record, {used}; {other}"]
-        return "\n".join(lines if self.basis == "phases" else [*lines, self.certificate.explain()])
+        return "\n".join([*lines, *notes] if self.basis == "phases" else [*lines, self.certificate.explain()])
 
 
-def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = None) -> SolutionCertificate:
+def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = None, allow_large_delta: bool = False) -> SolutionCertificate:
     r"""The smaller of what a solution's phases cost and what the theorems about last iterates prove of its run.
 
     A solution of `multi_pass` with `ClippedMean` has a run. Where each record's loss is convex and smooth enough for the steps, the noise
@@ -63,29 +69,38 @@ def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = No
 
     Args:
         solution: of any solver.
-        delta: in (0, 1).
+        delta: in (0, 1), and below 1/records.
         loss: what is known of each record's loss; None: nothing.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
     Raises:
         InputError: an argument is outside its range.
         HypothesisError: as `lethe.certify`.
     """
-    target = require_delta(delta)
     if not isinstance(solution, Solution):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"solution = {type(solution).__name__}; it needs a Solution of lethe.solvers.", source="the argument solution")
     known = UnknownLoss() if loss is None else loss
     if not isinstance(known, Loss):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"loss = {loss!r}; it needs a loss of lethe.losses.", source="the argument loss")
+    records = max(phase.stop for phase in solution.phases)
+    target = delta_for(records, delta, allow_large_delta=allow_large_delta)
     by_phases = solution.guarantee.epsilon(target)
     certificate, aside = None, 0.0
     if solution.run is not None:
         disjoint(list(solution.phases))
         aside = max((phase.guarantee.epsilon(target) for phase in solution.phases[:-1]), default=0.0)
-        certificate = certify(solution.run.replace(loss=known), target)
+        certificate = certify(solution.run.replace(loss=known), target, allow_large_delta=True)  # looked at above
     last = None if certificate is None else max(certificate.epsilon, aside)
     if certificate is None or last is None or last >= by_phases * (1.0 - _ROUNDING):
         basis, release, epsilon = "phases", "all", by_phases
     else:
         basis, release, epsilon = certificate.theorem, certificate.run.release, last
     return SolutionCertificate(
-        epsilon=epsilon, delta=target, basis=basis, release=release, phases=solution.guarantee, certificate=certificate, beside=aside
+        epsilon=epsilon,
+        delta=target,
+        basis=basis,
+        release=release,
+        phases=solution.guarantee,
+        certificate=certificate,
+        beside=aside,
+        records=records,
     )

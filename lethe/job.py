@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
+from lethe.calculus.large_delta import delta_for
 from lethe.certificate import Certificate
 from lethe.certify import certify
 from lethe.datasets import Table, centred_digits, load_table, split
@@ -41,10 +42,17 @@ def _as_classes(value: Any) -> tuple[str, ...] | None:
 
 
 class Privacy(Noun):
-    """The target (epsilon, delta); with epsilon null the run's own noise is used and certified at delta."""
+    """The target (epsilon, delta); with epsilon null the run's own noise is used and certified at delta.
+
+    Args:
+        delta: in (0, 1), and below 1/records.
+        epsilon: > 0.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
+    """
 
     delta: float = Field(gt=0, lt=1)
     epsilon: float | None = Field(default=None, gt=0)
+    allow_large_delta: bool = False
 
 
 class Data(Noun):
@@ -137,8 +145,9 @@ class Job(Noun):
                 source="run.neighbours = add_or_remove",
                 remedy="set data.test_fraction to 0 and test on another file, or certify zero_out or replace_one.",
             )
+        delta_for(run.records, self.privacy.delta, allow_large_delta=self.privacy.allow_large_delta)  # before the long work
         if self.privacy.epsilon is not None:
-            run = plan(run, self.privacy.epsilon, self.privacy.delta)
+            run = plan(run, self.privacy.epsilon, self.privacy.delta, allow_large_delta=True)
         return Rows(table, train, test), run
 
     def execute(self, folder: Path) -> JobOutcome:
@@ -151,7 +160,7 @@ class Job(Noun):
         require_new_folder(folder)
         (table, train, test), run = self.prepare()
         trained = fit_linear(run, train.features, train.targets, classes=table.classes, seed=self.seed, progress=True)
-        certificate = certify(trained.run, self.privacy.delta)
+        certificate = certify(trained.run, self.privacy.delta, allow_large_delta=True)  # `prepare` has looked at it
         for finding in self._findings(table):
             certificate = certificate.with_finding(finding)
         outcome = JobOutcome(

@@ -6,7 +6,7 @@ import difflib
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -16,10 +16,18 @@ from lethe.documents import read_document, write_document
 from lethe.errors import InputError, LetheError
 
 
+class Missing(NamedTuple):
+    """What to say where a field is left out that has no default on purpose: what its values mean, and what to do."""
+
+    meaning: str
+    remedy: str
+
+
 class Noun(BaseModel):
     """Frozen data, no unknown keys, no silent conversions (true is not 1, "1" is not 1), no NaN and no infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    _missing: ClassVar[Mapping[str, Missing]] = {}
 
     def __init__(self, **fields: Any) -> None:
         plain: dict[str, Any] = {key: _plain(value) for key, value in fields.items()}
@@ -27,7 +35,7 @@ class Noun(BaseModel):
             super().__init__(**plain)
         except ValidationError as error:
             lines = [_line(detail, type(self)) for detail in error.errors()]
-            remedies = [remedy for remedy in map(_remedy, error.errors()) if remedy]
+            remedies = [remedy for detail in error.errors() if (remedy := _remedy(detail, type(self)))]
             raise InputError("\n".join(lines), remedy="; ".join(dict.fromkeys(remedies)) or None) from error
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -35,6 +43,11 @@ class Noun(BaseModel):
         if not update:
             return super().model_copy(deep=deep)
         return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **update})
+
+    @classmethod
+    def said_of_missing(cls, field: str) -> Missing | None:
+        """What is said where `field` is left out; None: that it is needed."""
+        return cls._missing.get(field)
 
     def __getstate__(self) -> dict[Any, Any]:
         """The fields alone: what was computed of them, such as a number for each step, is computed again where it is wanted."""
@@ -85,7 +98,7 @@ def _plain(value: Any) -> Any:
     return bool(value) if isinstance(value, np.bool_) else value  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _line(detail: ErrorDetails, owner: type[BaseModel]) -> str:
+def _line(detail: ErrorDetails, owner: type[Noun]) -> str:
     cause = detail.get("ctx", {}).get("error")
     path = ".".join(str(part) for part in detail["loc"])
     got = _short(detail["input"])
@@ -97,7 +110,8 @@ def _line(detail: ErrorDetails, owner: type[BaseModel]) -> str:
         hint = f" did you mean {near[0]!r}?" if near else ""
         return f"{path}: unknown key;{hint} {owner.__name__} knows {', '.join(known)}."
     if detail["type"] == "missing":
-        return f"{path}: missing; {owner.__name__} needs it."
+        known = owner.said_of_missing(path)
+        return f"{path}: missing; {f'{owner.__name__} needs it.' if known is None else known.meaning}"
     return f"{path}: got {got}; {_need(detail['msg'])}."
 
 
@@ -111,7 +125,10 @@ def _names_a_key(cause: LetheError) -> bool:
     return ":" in cause.what and all(part.isidentifier() for part in head.split("."))
 
 
-def _remedy(detail: ErrorDetails) -> str | None:
+def _remedy(detail: ErrorDetails, owner: type[Noun]) -> str | None:
+    if detail["type"] == "missing":
+        known = owner.said_of_missing(".".join(str(part) for part in detail["loc"]))
+        return None if known is None else known.remedy
     cause = detail.get("ctx", {}).get("error")
     return cause.remedy if isinstance(cause, LetheError) else None
 

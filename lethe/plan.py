@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from lethe.calculus.calibration import smallest
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
+from lethe.calculus.large_delta import delta_for
 from lethe.calculus.scaling import noise_scaled
 from lethe.calculus.targets import overshoot, require_target
 from lethe.certificate import Certificate
-from lethe.certify import Verdict, certificate_of, judge, require_delta, require_run
+from lethe.certify import Verdict, certificate_of, judge, require_run
 from lethe.errors import CalibrationError, InputError
 from lethe.run import Run
 from lethe.theorems.truncation import require_room, truncation_slack
@@ -19,7 +20,14 @@ from lethe.theorems.truncation import require_room, truncation_slack
 _TOLERANCE = 1e-7
 
 
-def plan(run: Run, epsilon: float | None = None, delta: float | None = None, *, target: Guarantee | None = None) -> Run:
+def plan(
+    run: Run,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    *,
+    target: Guarantee | None = None,
+    allow_large_delta: bool = False,
+) -> Run:
     """The same run with the smallest noise whose certificate meets (epsilon, delta), or a target of another kind.
 
     A number (or null) as noise_multiplier is replaced; a list or a schedule keeps its shape and is scaled. `allocate` finds the shape.
@@ -27,35 +35,41 @@ def plan(run: Run, epsilon: float | None = None, delta: float | None = None, *, 
     Args:
         run: the run; its noise is only a shape.
         epsilon: the target, > 0.
-        delta: in (0, 1).
+        delta: in (0, 1), and below 1/records.
         target: instead of epsilon and delta: a GDP, ZCDP, RDPCurve or ApproxDP to be met.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
     Returns:
         The run with its noise filled in. That some theorem's guarantee meets the target has been evaluated of this run, not assumed.
     Raises:
         InputError: a target out of range, or two or none, or a noise schedule that is zero everywhere.
         CalibrationError: no amount of noise of this shape meets the target.
     """
-    return planned(run, as_target(epsilon, delta, target))[0]
+    return planned(run, as_target(run, epsilon, delta, target, allow_large_delta=allow_large_delta))[0]
 
 
-def plan_with_certificate(run: Run, epsilon: float, delta: float) -> tuple[Run, Certificate]:
+def plan_with_certificate(run: Run, epsilon: float, delta: float, *, allow_large_delta: bool = False) -> tuple[Run, Certificate]:
     """As `plan`, with the certificate of the planned run."""
-    require_run(run)
-    target = as_target(epsilon, delta, None)
+    target = as_target(run, epsilon, delta, None, allow_large_delta=allow_large_delta)
     found, verdicts = planned(run, target)
     return found, certificate_of(found, float(delta), verdicts)
 
 
-def as_target(epsilon: float | None, delta: float | None, target: Guarantee | None) -> Guarantee:
-    """The one target that was given.
+def as_target(
+    run: Run, epsilon: float | None, delta: float | None, target: Guarantee | None, *, allow_large_delta: bool = False
+) -> Guarantee:
+    """The one target that was given for `run`.
 
     Raises:
-        InputError: none or two were, or one out of range.
+        InputError: none or two were, or one out of range, or with a delta that is too large for so many records.
     """
+    records = require_run(run).records
     if target is not None and epsilon is None and delta is None:
-        return require_target(target)
+        wanted = require_target(target)
+        if isinstance(wanted, ApproxDP) and wanted.delta_bound > 0.0:
+            delta_for(records, wanted.delta_bound, allow_large_delta=allow_large_delta)
+        return wanted
     if target is None and epsilon is not None and delta is not None:
-        return ApproxDP(require_positive("epsilon", epsilon), require_delta(delta))
+        return ApproxDP(require_positive("epsilon", epsilon), delta_for(records, delta, allow_large_delta=allow_large_delta))
     raise InputError(
         f"epsilon: got {epsilon}, delta: {delta}, target: {target}; it needs epsilon and delta, or a target alone.",
         remedy="write plan(run, epsilon=1.0, delta=1e-5), or plan(run, target=lethe.GDP(1.0)).",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
@@ -14,8 +15,10 @@ from lethe.clip_fields import ClipGroups, ClipMethod, refuse_clipping
 from lethe.documents import to_json
 from lethe.errors import InputError, require_finite
 from lethe.losses import Loss, UnknownLoss, parse_loss
-from lethe.noun import StoredNoun
+from lethe.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
+from lethe.noun import Missing, StoredNoun
 from lethe.regularisers import Regulariser, parse_regulariser
+from lethe.release_field import RELEASE, Release
 from lethe.schedules import Array, Explicit, Schedule, as_schedule, parse_schedule, schedule_document
 
 MOST_STEPS = 20_000_000
@@ -24,8 +27,6 @@ _SMALLEST, _LARGEST = 1e-280, 1e280
 _LEAST_NOISE, _MOST_NOISE = 1e-150, 1e150
 
 Neighbours = Literal["replace_one", "zero_out", "add_or_remove"]
-Release = Literal["last", "all"]
-NoiseAt = Literal["every_step", "pass_ends"]
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 
@@ -57,12 +58,15 @@ class Run(StoredNoun):
             counts as released; the multipliers are those that were used.
         loss: what is known of one record's loss.
         regulariser: h, or several that add up; None: h = 0.
-        release: "last": only $x_T$ is ever seen; "all": every iterate is.
+        release: what anybody outside may ever see, which must be said. "last": only $x_T$; void once any earlier iterate, an average, a
+            checkpoint kept for its score, or an optimiser's state leaves the training. "all": every iterate may be seen.
         neighbours: "replace_one" and "zero_out" change one record (into another, into one without gradient) with n public;
             "add_or_remove" needs a design in which a removed record moves no other.
     Raises:
-        InputError: an unknown key, a wrong type, a number out of range, or fields that contradict one another.
+        InputError: an unknown key, no `release`, a wrong type, a number out of range, or fields that contradict one another.
     """
+
+    _missing: ClassVar[Mapping[str, Missing]] = {"release": RELEASE}
 
     records: int = Field(ge=1, le=MOST_RECORDS)
     batches: Annotated[InstanceOf[Batches], BeforeValidator(parse_batches)]
@@ -78,7 +82,7 @@ class Run(StoredNoun):
     noise_budget: float | None = Field(default=None, gt=0)
     loss: Annotated[InstanceOf[Loss], BeforeValidator(parse_loss)] = UnknownLoss()
     regulariser: Annotated[InstanceOf[Regulariser] | tuple[InstanceOf[Regulariser], ...] | None, BeforeValidator(parse_regulariser)] = None
-    release: Release = "last"
+    release: Release
     neighbours: Neighbours = "replace_one"
 
     @model_validator(mode="after")
@@ -113,9 +117,10 @@ class Run(StoredNoun):
             self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)
         self._in_range()
         if self.pass_weights is not None:
-            self._refuse_averaging()
+            refuse_averaging(self.batches, self.noise_at, steps=self.total_steps, per_pass=self.steps_per_pass)
+            refuse_no_weight(self._expanded("pass_weights", self.pass_weights, self.steps_per_pass))
         if self.noise_budget is not None:
-            self._refuse_filtering()
+            refuse_filtering(self.batches, self.noise_at, release=self.release, averaged=self.pass_weights is not None)
         if self.bounds_differences_only and self.neighbours != "replace_one":
             raise InputError(
                 f"loss.gradient_bound: got {self.loss.gradient_bound:g}; on this domain the gradients of a strongly convex loss exceed it, "
@@ -324,42 +329,6 @@ class Run(StoredNoun):
         if self.noise_budget is not None:
             extras["noise_budget"] = self.noise_budget
         return extras
-
-    def _refuse_averaging(self) -> None:
-        assert self.pass_weights is not None
-        if not self.batches.fixed or self.steps_per_pass == 1:
-            got = f"{self.batches.design} batches" if not self.batches.fixed else "one batch a pass"
-            raise InputError(
-                f"pass_weights: got {got}; averaging needs fixed batches, two or more a pass.",
-                source="pass_weights, batches",
-                remedy="drop pass_weights, or take cyclic or shuffled batches.",
-            )
-        if self.noise_at != "pass_ends" or self.total_steps % self.steps_per_pass:
-            raise InputError(
-                f"pass_weights: got noise_at = {self.noise_at} and {self.total_steps} steps, {self.steps_per_pass} a pass; averaging needs "
-                "noise at pass ends and whole passes.",
-                source="pass_weights, noise_at, steps",
-                remedy="set noise_at: pass_ends, and passes instead of steps.",
-            )
-        weights = self._expanded("pass_weights", self.pass_weights, self.steps_per_pass)
-        if not weights.max() > 0:
-            raise InputError("pass_weights: all are 0; some iterate of the pass needs a weight > 0.", remedy="give 1 to average all alike.")
-
-    def _refuse_filtering(self) -> None:
-        if self.release != "all" or self.noise_at != "every_step" or self.pass_weights is not None:
-            got = f"release = {self.release}, noise_at = {self.noise_at}" + ("" if self.pass_weights is None else " and pass_weights")
-            raise InputError(
-                f"noise_budget: got {got}; a filter counts every iterate as released, with noise at every step.",
-                source="noise_budget",
-                remedy="set release: all and noise_at: every_step.",
-            )
-        if self.batches.cap is not None:
-            raise InputError(
-                f"noise_budget: got batches cut at {self.batches.cap} records; what that costs grows with the steps, whose number a filter "
-                "decides along the way.",
-                source="noise_budget and batches.truncate_at",
-                remedy="drop truncate_at; a physical size bounds the memory and costs nothing.",
-            )
 
     def _in_range(self) -> None:
         """Refuse numbers whose products overflow, or underflow to what would read as no touch or no noise."""

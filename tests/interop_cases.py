@@ -23,6 +23,7 @@ def run_of(design: str = "cyclic", neighbours: str = "replace_one", **changes: A
         "step_size": 0.5,
         "noise_multiplier": 4.0,
         "loss": {"kind": "convex", "smoothness": 1.0, "gradient_bound": 1.0},
+        "release": "last",
     }
     return lethe.Run(**(fields | {"neighbours": neighbours} | changes))
 

@@ -222,6 +222,7 @@ def test_one_step_on_a_ball_counts_the_added_record_too() -> None:
         loss=lethe.UnknownLoss(),
         regulariser=lethe.Ball(radius=1e-6),
         neighbours="add_or_remove",
+        release="last",
     )
     attack = special.ndtr(1.0) - math.exp(0.5) * special.ndtr(-2.0)
     assert lethe.certify(run, 0.6).delta_at(0.5) >= attack

@@ -37,6 +37,7 @@ def _common_quadratic(**changes: Any) -> lethe.Run:
         "steps": 1,
         "step_size": 1.0,
         "loss": {"kind": "strongly_convex", "strong_convexity": 1.0, "smoothness": 1.0, "gradient_bound": 0.1},
+        "release": "last",
     }
     return lethe.Run(**{**fields, **changes})
 

@@ -55,6 +55,7 @@ def test_a_convex_loss_is_certified_as_a_run_written_by_hand() -> None:
         noise_multiplier=noise * 40 / 1.5,
         loss=ConvexLoss(smoothness=1.0),
         regulariser=BallConstraint(radius=1.0),
+        release="last",
     )
     found = certify_solution(solution, DELTA, loss=ConvexLoss(smoothness=1.0))
     assert found.epsilon == pytest.approx(lethe.certify(run, DELTA).epsilon, rel=1e-9)

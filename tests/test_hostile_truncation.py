@@ -24,6 +24,7 @@ def make_run(**changes: Any) -> lethe.Run:
         "step_size": 0.1,
         "clip_norm": 1.0,
         "noise_multiplier": 2.0,
+        "release": "last",
         **changes,
     }
     return lethe.Run(**fields)

@@ -39,7 +39,7 @@ def test_counts_and_lists_say_the_same() -> None:
     several = [poisson(0.1, 1.5)] * 3
     listed = spent(ADD, dp_event.ComposedDpEvent(several))
     assert spent(ADD, dp_event.SelfComposedDpEvent(several[0], 3)) == listed == spent(ADD, *several)
-    assert LetheAccountant().compose(several[0], 3).get_epsilon(1e-5) == listed
+    assert LetheAccountant(ADD).compose(several[0], 3).get_epsilon(1e-5) == listed
     nested = dp_event.SelfComposedDpEvent(dp_event.ComposedDpEvent([gaussian(3.0), dp_event.SelfComposedDpEvent(gaussian(4.0), 5)]), 2)
     assert spent(ADD, nested) == pytest.approx(lethe.GDP(math.sqrt(2 / 9 + 10 / 16)).epsilon(1e-5), rel=1e-9)
 
@@ -50,7 +50,7 @@ def test_counts_may_be_numpy_s() -> None:
         dp_event.SelfComposedDpEvent(gaussian(2.0), one),
         dp_event.ComposedDpEvent([dp_event.SelfComposedDpEvent(gaussian(2.0), one)]),
     ):  # pyright: ignore[reportArgumentType]
-        accountant = LetheAccountant().compose(event, np.int32(5))  # pyright: ignore[reportArgumentType]
+        accountant = LetheAccountant(ADD).compose(event, np.int32(5))  # pyright: ignore[reportArgumentType]
         assert accountant.get_epsilon(1e-5) == pytest.approx(lethe.GDP(math.sqrt(15) / 2).epsilon(1e-5), rel=1e-9)
 
 
@@ -66,12 +66,12 @@ def test_counts_are_taken_up_to_a_thousand_million_million(event: Any) -> None:
             dp_event.SelfComposedDpEvent(dp_event.ComposedDpEvent([dp_event.SelfComposedDpEvent(event, most)]), 2),
             dp_event.ComposedDpEvent([dp_event.SelfComposedDpEvent(event, most), event]),
         ):
-            assert not LetheAccountant().supports(many)
+            assert not LetheAccountant(ADD).supports(many)
             with pytest.raises(UnsupportedEventError, match="at most"):
-                LetheAccountant().compose(many)
+                LetheAccountant(ADD).compose(many)
         with pytest.raises(UnsupportedEventError, match="at most"):
-            LetheAccountant().compose(event, count)
-    full = LetheAccountant().compose(event, most)
+            LetheAccountant(ADD).compose(event, count)
+    full = LetheAccountant(ADD).compose(event, most)
     epsilon = full.get_epsilon(1e-5)
     assert 0.0 < epsilon < math.inf
     with pytest.raises(UnsupportedEventError, match="ledger"):
@@ -104,9 +104,9 @@ def test_noop_changes_nothing_and_non_private_everything() -> None:
         assert spent(ADD, *before, dp_event.NoOpDpEvent(), gaussian(math.inf), poisson(0.0, 1.0)) == spent(ADD, *before)
         assert spent(ADD, *before, dp_event.NonPrivateDpEvent()) == math.inf
     assert spent(ADD) == 0.0
-    assert LetheAccountant().get_delta(0.0) == 0.0
+    assert LetheAccountant(ADD).get_delta(0.0) == 0.0
     assert spent(ADD, gaussian(0.0)) == spent(ADD, poisson(0.1, 0.0)) == math.inf
-    assert LetheAccountant().compose(dp_event.NonPrivateDpEvent()).get_delta(3.0) == 1.0
+    assert LetheAccountant(ADD).compose(dp_event.NonPrivateDpEvent()).get_delta(3.0) == 1.0
 
 
 def test_composing_more_never_lowers_epsilon() -> None:
@@ -119,7 +119,7 @@ def test_composing_more_never_lowers_epsilon() -> None:
         LastIterateDpEvent(run_of("full", "add_or_remove", passes=20), "b"),
         dp_event.NonPrivateDpEvent(),
     ]
-    accountant, epsilons = LetheAccountant(), [0.0]
+    accountant, epsilons = LetheAccountant(ADD), [0.0]
     for event in events:
         epsilons.append(accountant.compose(event).get_epsilon(1e-5))
     assert all(after >= before * (1 - 1e-9) for before, after in pairwise(epsilons))
@@ -130,7 +130,7 @@ def test_calibration_finds_noise_for_what_is_left_of_a_budget() -> None:
     run = run_of("full", "add_or_remove", passes=20)
 
     def accountant() -> LetheAccountant:
-        return LetheAccountant()
+        return LetheAccountant(ADD)
 
     def event(noise: float) -> Any:
         return dp_event.ComposedDpEvent([LastIterateDpEvent(run, "a"), gaussian(noise)])
@@ -171,7 +171,7 @@ class _Odd(dp_event.GaussianDpEvent):
     ids=repr,
 )
 def test_what_is_not_understood_is_unsupported_and_leaves_no_trace(event: Any) -> None:
-    accountant = LetheAccountant()
+    accountant = LetheAccountant(ADD)
     assert not accountant.supports(event)
     for composed in (event, dp_event.ComposedDpEvent([gaussian(1.0), event])):
         with pytest.raises(UnsupportedEventError):
@@ -183,13 +183,13 @@ def test_what_is_not_understood_is_unsupported_and_leaves_no_trace(event: Any) -
 @pytest.mark.parametrize("delta", [-0.1, 1.0, 1.5, math.nan, None, "small", True])
 def test_deltas_out_of_range_are_refused(delta: Any) -> None:
     with pytest.raises(lethe.InputError):
-        LetheAccountant().compose(gaussian(1.0)).get_epsilon(delta)
+        LetheAccountant(ADD).compose(gaussian(1.0)).get_epsilon(delta)
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, math.nan, None, "small"])
 def test_epsilons_out_of_range_are_refused(epsilon: Any) -> None:
     with pytest.raises(lethe.InputError):
-        LetheAccountant().compose(gaussian(1.0)).get_delta(epsilon)
+        LetheAccountant(ADD).compose(gaussian(1.0)).get_delta(epsilon)
 
 
 @pytest.mark.parametrize("relation", [None, "REPLACE_ONE", 2, "replace_one"])

@@ -19,6 +19,7 @@ RUN: dict[str, Any] = {
     "step_size": 1.0,
     "noise_at": "pass_ends",
     "loss": {"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"},
+    "release": "last",
 }
 
 

@@ -69,6 +69,7 @@ def test_clipped_steps_against_composition() -> None:
         clip_norm=1.0,
         noise_multiplier=10.0,
         loss=lethe.ConvexLoss(smoothness=1.0),
+        release="last",
     )
     certificate = lethe.certify(run, 1e-5)
     assert certificate.epsilon == pytest.approx(1.154, abs=PRINTED)

@@ -30,6 +30,7 @@ class AuditJob(Noun):
     Args:
         subject: {kind: train, config}, {kind: run, run, data} or {kind: callable, train, score, data, claim}.
         delta: $\delta$ of the audit; null: that of the training configuration, or of the claim.
+        allow_large_delta: of a run or a training: whether a delta >= 1/records is meant.
         game: "two_world", `runs` trainings without and `runs` with one canary; "one_run", one training with `canaries` coins.
         threat: what the adversary sees.
         canary: what is looked for.
@@ -46,6 +47,7 @@ class AuditJob(Noun):
 
     subject: Annotated[InstanceOf[Subject], BeforeValidator(parse_subject)]
     delta: float | None = Field(default=None, ge=0, lt=1)
+    allow_large_delta: bool = False
     game: Game = "two_world"
     threat: Threat = "final_model"
     canary: CanaryKind = "auto"
@@ -99,7 +101,7 @@ class AuditJob(Noun):
         """
         if self.score_file is not None:
             require_place(self.score_file, ".jsonl")
-        prepared = self.subject.prepare(self.delta)
+        prepared = self.subject.prepare(self.delta, allow_large_delta=self.allow_large_delta)
         with _no_empty_file(self.score_file):
             page = audit(
                 prepared.trainer,

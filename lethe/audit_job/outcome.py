@@ -43,4 +43,4 @@ class AuditOutcome:
         delta = self.certificate.delta
         # The middle one is the certificate's own.
         deltas = delta * np.logspace(-_DECADES, _DECADES, _POINTS)
-        return [(float(each), self.certificate.epsilon_at(float(each))) for each in deltas if each < 1.0]
+        return [(float(each), self.certificate.epsilon_at(float(each), allow_large_delta=True)) for each in deltas if each < 1.0]

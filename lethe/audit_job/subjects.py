@@ -56,11 +56,12 @@ class Subject(Noun):
     kind: ClassVar[str]
 
     @abstractmethod
-    def prepare(self, delta: float | None) -> Prepared:
+    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> Prepared:
         """Read its files, and certify what has a run.
 
         Args:
             delta: of the audit; None: the subject's own.
+            allow_large_delta: of what has a run: whether a delta >= 1/records is meant.
         Raises:
             InputError: a file or a function cannot be used, or no delta is said anywhere.
             HypothesisError: the run cannot be certified.
@@ -77,10 +78,11 @@ class TrainSubject(Subject):
     kind: ClassVar[str] = "train"
     config: str
 
-    def prepare(self, delta: float | None) -> Prepared:
+    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> Prepared:
         """See `Subject`."""
         job = Job.load(self.config)
-        return _of_job(job, job.privacy.delta if delta is None else delta, self.config)
+        allowed = allow_large_delta or job.privacy.allow_large_delta
+        return _of_job(job, job.privacy.delta if delta is None else delta, self.config, allow_large_delta=allowed)
 
 
 class RunSubject(Subject):
@@ -95,13 +97,17 @@ class RunSubject(Subject):
     run: str
     data: dict[str, Any] = Field(default_factory=dict)
 
-    def prepare(self, delta: float | None) -> Prepared:
+    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> Prepared:
         """See `Subject`."""
         if delta is None:
             raise _no_delta("a run has none")
         run = Run.load(self.run)
-        fields: dict[str, Any] = {"run": read_document(self.run), "data": self.data, "privacy": {"delta": delta}}
-        prepared = _of_job(Job(**fields), delta, self.run)
+        fields: dict[str, Any] = {
+            "run": read_document(self.run),
+            "data": self.data,
+            "privacy": {"delta": delta, "allow_large_delta": allow_large_delta},
+        }
+        prepared = _of_job(Job(**fields), delta, self.run, allow_large_delta=allow_large_delta)
         if len(prepared.data[0]) != run.records:
             raise InputError(
                 f"records: the run is of {run.records}; the data have {len(prepared.data[0])} to train on.",
@@ -143,8 +149,9 @@ class CallableSubject(Subject):
         InstanceOf[Claim] | None, BeforeValidator(lambda value: Claim(**{**_SAID, **value}) if isinstance(value, dict) else value)
     ] = None
 
-    def prepare(self, delta: float | None) -> Prepared:
+    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> Prepared:
         """See `Subject`."""
+        del allow_large_delta  # nothing is certified
         if delta is None:
             if self.claim is None:
                 raise _no_delta("the function has no claim that would say it")
@@ -174,9 +181,9 @@ def parse_subject(value: object) -> Subject:
     return from_tagged(value, tag="kind", classes=SUBJECTS)
 
 
-def _of_job(job: Job, delta: float, file: str) -> Prepared:
+def _of_job(job: Job, delta: float, file: str, *, allow_large_delta: bool) -> Prepared:
     rows, run = job.prepare()
-    certificate = certify(run, delta)
+    certificate = certify(run, delta, allow_large_delta=allow_large_delta)
     return Prepared(
         name=f"run {run.run_id}, as {file} says",
         trainer=run,

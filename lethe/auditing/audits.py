@@ -39,6 +39,7 @@ def audit(
     canary: CanaryKind | Canary = "auto",
     score: Callable[[Any, Record], float] | None = None,
     claim: Claim | None = None,
+    allow_large_delta: bool = False,
     neighbours: Neighbours | None = None,
     classes: int | None = None,
     position: int | None = None,
@@ -67,6 +68,7 @@ def audit(
         canary: a kind; or the record itself, and what is there instead, for "two_world".
         score: of a callable only: (model, record) -> a number, higher if the record seems to have been there.
         claim: what to hold the audit against, which must be about it; None: the certificate of a run, nothing of a callable.
+        allow_large_delta: of a run only: whether a delta >= 1/records is meant.
         neighbours: of a callable only: "replace_one" (the canary or the record of `data` in its place).
         classes: their public number, for labels.
         position: of the canary in "two_world"; None: the last record that the run uses.
@@ -93,7 +95,7 @@ def audit(
         if score is not None or neighbours not in (None, trainer.run.neighbours):
             raise InputError("score, neighbours: given with a run, which has its own.", remedy="leave them out.")
         relation, words = trainer.run.neighbours, f"{type(trainer).__name__} of run {trainer.run.run_id}"
-        claim = claim_of(certify(trainer.run, delta)) if claim is None else claim
+        claim = claim_of(certify(trainer.run, delta, allow_large_delta=allow_large_delta)) if claim is None else claim
         places = last_used(trainer.run, count) if place is None else place
         found = [canary] if not isinstance(canary, str) else trainer.canaries(canary, columns, places, seed=seed)
         train, scores = trainer.game(threat, found)

@@ -9,10 +9,11 @@ from lethe.certificate import Certificate
 def claim_of(certificate: Certificate) -> Claim:
     """What a certificate states, without the reasons: those are not a referee's business."""
     run = certificate.run
+    large = ", delta >= 1/records" if certificate.large_delta else ""
     return Claim(
         epsilon=certificate.epsilon,
         delta=certificate.delta,
         neighbours=run.neighbours,
         release=run.release,
-        source=f"{certificate.theorem}, run {run.run_id}",
+        source=f"{certificate.theorem}, run {run.run_id}{large}",
     )

@@ -148,6 +148,7 @@ def _linear_run(noise_multiplier: float = 6.0) -> Run:
         clip_norm=0.1,
         noise_multiplier=noise_multiplier,
         loss=LeastSquares(feature_norm=1.0, residual_bound=1.0, evidence="enforced"),
+        release="last",
     )
 
 

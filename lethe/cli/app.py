@@ -4,34 +4,41 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.progress import Progress
-from rich.text import Text
 
 from lethe._version import __version__
-from lethe.allocate import SCHEDULES, Allocation, allocate, plot_content
 from lethe.certificate import Certificate
 from lethe.certify import certify as certify_run
 from lethe.certify import recheck
 from lethe.cli.audit import audit
-from lethe.cli.console import ERRORS, INTERRUPTED, AsJson, Interrupted, page_console, print_tables
+from lethe.cli.console import (
+    ERRORS,
+    INTERRUPTED,
+    AllowLargeDelta,
+    AsJson,
+    Delta,
+    Interrupted,
+    RunFile,
+    page_console,
+    print_tables,
+    warnings_on_stderr,
+)
+from lethe.cli.gate import MaxEpsilon, gate, require_limit
+from lethe.cli.plan import plan
 from lethe.compare import compare as compare_theorems
 from lethe.compare import require_over
 from lethe.comparison import Comparison, Sweep
-from lethe.cumulative import cumulative_privacy
-from lethe.documents import DOCUMENTS, require_place, to_json, write_bytes
+from lethe.documents import DOCUMENTS, require_place, to_json
 from lethe.errors import InputError, LetheError
 from lethe.folders import require_new_folder, write_folder
-from lethe.plan import plan_with_certificate
-from lethe.report.tables import allocation_table, comparison_tables, sweep_tables
+from lethe.report.tables import comparison_tables, sweep_tables
 from lethe.run import Run
-from lethe.schedules import Influence
 from lethe.theorems.base import Theorem
 from lethe.theorems.registry import ALL
 
@@ -39,12 +46,9 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Prove how private a training run's released model is."
 )
 
-RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run: .yaml or .json.")]
-Delta = Annotated[float, typer.Option("--delta", help="The delta of (epsilon, delta)-DP, in (0, 1).")]
-
 
 def main() -> None:
-    """Run the command; exit status 0, 1 where an audit refutes a claim, 2 for bad input, 130 when interrupted."""
+    """Run the command; exit status 0; 1 where the answer is no (see docs/cli.md); 2 for bad input; 130 when interrupted."""
     try:
         app(standalone_mode=True)
     except LetheError as error:
@@ -69,8 +73,11 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def _root(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
-    pass
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    context.with_resource(warnings_on_stderr())
 
 
 @app.command()
@@ -78,25 +85,29 @@ def certify(
     run: RunFile,
     delta: Delta,
     as_json: AsJson = False,
+    max_epsilon: MaxEpsilon = None,
+    allow_large_delta: AllowLargeDelta = False,
     every: Annotated[bool, typer.Option("--all", help="Try and show every theorem, the published ones too.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the certificate to this .json file.")] = None,
 ) -> None:
-    """Print the smallest epsilon that can be proved of RUN."""
+    """Print the smallest epsilon that can be proved of RUN; exit status 1 if there is none, or one above --max-epsilon."""
+    require_limit(max_epsilon)
     if output is not None:
         require_place(output, *DOCUMENTS)
     with ERRORS.status("certifying"):
-        comparison = compare_theorems(Run.load(run), delta) if every else None
-        certificate = certify_run(Run.load(run), delta) if comparison is None else comparison.certificate
+        loaded = Run.load(run)
+        comparison = compare_theorems(loaded, delta, allow_large_delta=allow_large_delta) if every else None
+        certificate = certify_run(loaded, delta, allow_large_delta=allow_large_delta) if comparison is None else comparison.certificate
     if output is not None:
         certificate.save(output)
     if as_json:
         print(to_json(certificate.to_dict()), end="")
-        return
-    if comparison is None:
+    elif comparison is None:
         print(certificate.explain())
-        return
-    print(replace(certificate, others=()).explain())  # the table below says the same of the others
-    print_tables(comparison_tables(comparison))
+    else:
+        print(replace(certificate, others=()).explain())  # the table below says the same of the others
+        print_tables(comparison_tables(comparison))
+    gate(certificate.epsilon, max_epsilon)
 
 
 @app.command()
@@ -107,6 +118,7 @@ def compare(
     values: Annotated[str | None, typer.Option("--values", help="What to set it to, such as 10,20,50; default: a grid around RUN.")] = None,
     theorems: Annotated[str | None, typer.Option("--theorems", help="Only these, by name, such as composition,feldman-2018.")] = None,
     applicable: Annotated[bool, typer.Option("--applicable", help="Leave the theorems that are refused out of the table.")] = False,
+    allow_large_delta: AllowLargeDelta = False,
     as_json: AsJson = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write data, table and plot to this new folder.")] = None,
 ) -> None:
@@ -118,11 +130,11 @@ def compare(
     loaded, numbers = Run.load(run), None if values is None else _numbers(values)
     names = ALL if theorems is None else [name.strip() for name in theorems.split(",")]
     if output is None:
-        result = _compared(loaded, delta, over, numbers, names)
+        result = _compared(loaded, delta, over, numbers, names, allow_large_delta)
     else:
         from lethe.report.comparison_files import comparison_files  # plots need the optional matplotlib
 
-        result = _compared(loaded, delta, over, numbers, names)
+        result = _compared(loaded, delta, over, numbers, names, allow_large_delta)
         write_folder(output, comparison_files(result))
     if as_json:
         print(to_json(result.to_dict()), end="")
@@ -136,12 +148,12 @@ def compare(
 
 
 def _compared(
-    run: Run, delta: float, over: str | None, values: list[float] | None, theorems: Sequence[Theorem | str]
+    run: Run, delta: float, over: str | None, values: list[float] | None, theorems: Sequence[Theorem | str], allow_large_delta: bool
 ) -> Comparison | Sweep:
     try:
         if over is None:
             with ERRORS.status("comparing"):
-                return compare_theorems(run, delta, theorems=theorems)
+                return compare_theorems(run, delta, theorems=theorems, allow_large_delta=allow_large_delta)
         quantity = require_over(over)
         with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal) as bar:
             task = bar.add_task(f"comparing over {over}", total=None)
@@ -149,7 +161,9 @@ def _compared(
             def told(done: int, points: int) -> None:
                 bar.update(task, completed=done, total=points)
 
-            return compare_theorems(run, delta, over=quantity, values=values, theorems=theorems, progress=told)
+            return compare_theorems(
+                run, delta, over=quantity, values=values, theorems=theorems, allow_large_delta=allow_large_delta, progress=told
+            )
     except InputError as error:
         remedy = error.remedy or "see `lethe compare --help`."
         raise InputError(_as_options(error.what), source=error.source, remedy=_as_options(remedy)) from error
@@ -169,90 +183,7 @@ def _numbers(text: str) -> list[float]:
         raise InputError(f"--values: got {text!r}; it needs numbers with commas between them.", remedy="write 10,20,50.") from error
 
 
-@app.command()
-def plan(
-    run: RunFile,
-    epsilon: Annotated[float, typer.Option("--epsilon", help="The target epsilon, > 0.")],
-    delta: Delta,
-    schedule: Annotated[
-        str | None, typer.Option("--schedule", help="Choose the noise's shape too: auto, uniform, exponential, influence or joint.")
-    ] = None,
-    influence: Annotated[
-        str | None,
-        typer.Option("--influence", help="How much each step's noise matters: a rate r for r^(T-t), or a file of an Influence."),
-    ] = None,
-    floor: Annotated[float, typer.Option("--floor", help="A least noise multiplier at every step that may have noise.")] = 0.0,
-    as_json: AsJson = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the planned run to this .yaml or .json file.")] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw noise and cumulative privacy loss in this .png file.")] = None,
-) -> None:
-    """Find the smallest noise with which RUN meets (epsilon, delta), and with --schedule the best way to spread it."""
-    if schedule is None and (influence is not None or floor != 0.0):
-        raise InputError("--influence and --floor: they need --schedule.", remedy="add --schedule auto.")
-    if output is not None:
-        require_place(output, *DOCUMENTS)
-    draw = None if plot is None else _drawing(plot)
-    loaded = Run.load(run)
-    allocation = None
-    if schedule is None:
-        with ERRORS.status("planning"):
-            planned, certificate = plan_with_certificate(loaded, epsilon, delta)
-    else:
-        allocation = _allocated(loaded, epsilon, delta, schedule, influence, floor)
-        planned, certificate = allocation.run, allocation.certificate
-    if draw is not None:
-        with _bar("cumulative privacy loss") as told:
-            grown = cumulative_privacy(planned, delta, progress=told)
-        draw(plot_content(planned, grown, allocation))
-    if output is not None:
-        planned.save(output)
-    document = planned.to_document()
-    if as_json:
-        content = {"noise_multiplier": document["noise_multiplier"], "run": document, "certificate": certificate.to_dict()}
-        print(to_json(content | ({} if allocation is None else {"allocation": allocation.to_dict()})), end="")
-        return
-    shape = document["noise_multiplier"]
-    print(f"noise_multiplier: {_said(shape) if isinstance(shape, list) else shape}")
-    if allocation is not None:
-        print_tables([allocation_table(allocation.to_dict()), *map(Text, allocation.notes)])
-    print(certificate.explain())
-
-
-def _said(multipliers: list[float]) -> str:
-    count, low, high = len(multipliers), min(multipliers), max(multipliers)
-    return f"{low:g}, {count} times" if low == high else f"{count} values, {low:g} to {high:g}"
-
-
-def _drawing(file: Path) -> Callable[[dict[str, Any]], None]:
-    """What draws a planned run in `file`; a missing matplotlib or a wrong name is found before the long work."""
-    from lethe.report.schedule_plot import schedule_plot  # plots need the optional matplotlib
-
-    require_place(file, ".png")
-    return lambda content: write_bytes(file, schedule_plot(content))
-
-
-def _allocated(run: Run, epsilon: float, delta: float, schedule: str, influence: str | None, floor: float) -> Allocation:
-    weights = None if influence is None else _influence(influence)
-    for known in SCHEDULES:
-        if schedule == known:
-            with _bar("planning") as told:
-                return allocate(run, epsilon, delta, schedule=known, influence=weights, floor=floor, progress=told)
-    raise InputError(f"--schedule: got {schedule!r}; it needs one of {', '.join(SCHEDULES)}.")
-
-
-def _influence(text: str) -> Influence:
-    try:
-        rate = float(text)
-    except ValueError:
-        return Influence.load(text)
-    return Influence(rate=rate, basis="assumed", detail="given by hand")
-
-
-@contextmanager
-def _bar(task: str) -> Iterator[Callable[[int, int], None]]:
-    with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal) as bar:
-        running = bar.add_task(task, total=None)
-        yield lambda done, parts: bar.update(running, completed=done, total=parts)
+app.command()(plan)
 
 
 @app.command()
@@ -296,7 +227,10 @@ def demo(
     data: Annotated[Path | None, typer.Option("--data", help="Your own .npz, .csv or .parquet; default: scikit-learn's digits.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="The column (or array) to predict, with --data.")] = None,
     epsilon: Annotated[float, typer.Option("--epsilon", help="The privacy target, > 0.")] = 1.0,
-    delta: Delta = 1e-5,
+    delta: Annotated[
+        float | None, typer.Option("--delta", help="In (0, 1), and below 1/records; default: the smaller of 1e-5 and 1/(10 records).")
+    ] = None,
+    allow_large_delta: AllowLargeDelta = False,
     neighbours: Annotated[str, typer.Option("--neighbours", help="zero_out, or replace_one (fixed designs only).")] = "zero_out",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds each row is trained with.")] = 5,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder for runs, certificates, table and plot.")] = Path("lethe-demo"),
@@ -306,7 +240,16 @@ def demo(
     from lethe.demo import Demo  # training needs the optional torch
     from lethe.report.tables import demo_table
 
-    outcome = Demo.prepare(data=data, target=target, epsilon=epsilon, delta=delta, neighbours=neighbours, seeds=seeds).execute(output)
+    demo = Demo.prepare(
+        data=data,
+        target=target,
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        seeds=seeds,
+        allow_large_delta=allow_large_delta,
+    )
+    outcome = demo.execute(output)
     if as_json:
         print(to_json(outcome.to_dict()), end="")
         return

@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
+
+from lethe.errors import LargeDeltaWarning
 
 ERRORS = Console(stderr=True)
 INTERRUPTED = 130
 _PIPE_WIDTH = 140  # of what is no terminal: nobody sees where its lines end, and names must be found whole
 
+RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run: .yaml or .json.")]
+Delta = Annotated[float, typer.Option("--delta", help="The delta of (epsilon, delta)-DP, in (0, 1), and below 1/records.")]
+AllowLargeDelta = Annotated[
+    bool, typer.Option("--allow-large-delta", help="Take a delta of 1/records or more, which promises next to nothing; it is told.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 class Interrupted(Exception):
     """Ctrl-C where something was kept: its text says what, and how to go on."""
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """A line on standard error for each warning of a large delta, and never twice the same."""
+    told: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", LargeDeltaWarning)
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            text = f"lethe: warning: {message}"
+            if not issubclass(category, LargeDeltaWarning):
+                others(message, category, *place)
+            elif text not in told:
+                told.add(text)
+                ERRORS.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+        warnings.showwarning = show
+        yield
 
 
 def page_console() -> Console:

@@ -38,8 +38,8 @@ class PrivateLinearModel(PrivateEstimator):
             twentieth of the budget; None is refused.
         fit_intercept: whether to fit one; it is a constant feature of size 0.3 R, regularised as the others.
         max_weight: a public bound on sample weights.
-        epsilon, delta, neighbours, random_state, seed_noise: as `PrivateEstimator` of `lethe.estimators.private_estimator`, whose
-            guarantee it has.
+        epsilon, delta, allow_large_delta, neighbours, random_state, seed_noise: as `PrivateEstimator` of
+            `lethe.estimators.private_estimator`, whose guarantee it has.
     Attributes: those of `PrivateEstimator`, and `coef_`, `intercept_`, `n_iter_` (passes; 0 for zero weights), `run_` (None where the
     mechanism is none), `mechanism_`, `feature_norm_`; `certificate_` is a Certificate where a run is all that was released.
     """
@@ -52,6 +52,7 @@ class PrivateLinearModel(PrivateEstimator):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         neighbours: str = "replace_one",
         mechanism: str = "auto",
         batches: str = "auto",
@@ -63,7 +64,14 @@ class PrivateLinearModel(PrivateEstimator):
         random_state: Any = None,
         seed_noise: bool = False,
     ) -> None:
-        super().__init__(epsilon=epsilon, delta=delta, neighbours=neighbours, random_state=random_state, seed_noise=seed_noise)
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            allow_large_delta=allow_large_delta,
+            neighbours=neighbours,
+            random_state=random_state,
+            seed_noise=seed_noise,
+        )
         self.mechanism = mechanism
         self.batches = batches
         self.passes = passes

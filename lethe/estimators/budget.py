@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lethe.calculus.conversions import gdp_mu
-from lethe.calculus.domains import as_number, outside, require_positive
+from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
+from lethe.calculus.large_delta import open_delta
 from lethe.calculus.normal import round_down
 from lethe.errors import CalibrationError
 from lethe.estimators.joining import joint_guarantee
@@ -17,7 +18,6 @@ from lethe.mechanisms.base import Statement
 # Of the target, when the joint cost misses the total: by rounding at first, then by a composition that is looser than Gaussian.
 _FIRST_SHRINK, _LAST_SHRINK = 1e-12, 2e-3
 _TRIALS = 40
-_DELTA = "a number above 0 and below 1, such as 1 / (10 records)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +38,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", require_positive("epsilon", self.epsilon))
-        delta = as_number("delta", self.delta, _DELTA)
-        if not 0.0 < delta < 1.0:
-            raise outside("delta", self.delta, _DELTA)
-        object.__setattr__(self, "delta", delta)
+        object.__setattr__(self, "delta", open_delta(self.delta))
 
     @property
     def total_mu(self) -> float:

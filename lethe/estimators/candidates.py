@@ -12,7 +12,7 @@ from sklearn.model_selection import ParameterGrid
 from lethe.errors import InputError
 from lethe.estimators.searched_steps import gaussian_steps, private_steps
 
-_OWN = ("epsilon", "delta", "neighbours", "classes", "random_state", "seed_noise")
+_OWN = ("epsilon", "delta", "allow_large_delta", "neighbours", "classes", "random_state", "seed_noise")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -28,8 +28,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
     Args:
         C: as in scikit-learn, > 0; infinity: no ridge of its own.
         classes: the labels that could occur, public; None: those in y, which the report then says is declared.
-        epsilon, delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight, random_state,
-            seed_noise: as `PrivateLinearModel`.
+        epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
+            random_state, seed_noise: as `PrivateLinearModel`.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         C: float = 1.0,
         classes: Any = None,
         neighbours: str = "replace_one",
@@ -53,6 +54,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         super().__init__(
             epsilon=epsilon,
             delta=delta,
+            allow_large_delta=allow_large_delta,
             neighbours=neighbours,
             mechanism=mechanism,
             batches=batches,

@@ -38,11 +38,13 @@ class Part:
         where: the names of the steps it is in, and where nothing is declared its type.
         statement: what it released.
         declared: what is taken on the user's word.
+        records: how many the statement is about, where that is known.
     """
 
     where: str
     statement: Statement | None = None
     declared: str = ""
+    records: int | None = None
 
 
 def parts_of(fitted: Any, path: Path = ()) -> Iterator[Part]:
@@ -61,7 +63,8 @@ def parts_of(fitted: Any, path: Path = ()) -> Iterator[Part]:
         yield from _private(fitted, path)
     elif type(fitted) in (Pipeline, ColumnTransformer, FeatureUnion):
         own = getattr(fitted, "statement_", None)
-        yield from _with_own(own if isinstance(own, Statement) else None, _inside(fitted, path), named(fitted, path))
+        records = getattr(fitted, "n_samples_seen_", None)
+        yield from _with_own(own if isinstance(own, Statement) else None, _inside(fitted, path), named(fitted, path), records)
     elif type(fitted) is FrozenEstimator:
         yield from _fitted_before(fitted.estimator, fitted, path)
     elif not _is_nothing(fitted):
@@ -74,17 +77,18 @@ def _private(fitted: PrivateEstimator, path: Path) -> Iterator[Part]:
     if not isinstance(own, Statement):
         raise not_fitted(fitted, path)
     found = getattr(fitted, "best_estimator_", None)
-    yield from _with_own(own, () if found is None else parts_of(found, (*path, "best_estimator_")), named(fitted, path))
+    inner = () if found is None else parts_of(found, (*path, "best_estimator_"))
+    yield from _with_own(own, inner, named(fitted, path), getattr(fitted, "n_samples_seen_", None))
 
 
-def _with_own(own: Statement | None, parts: Iterable[Part], where: str) -> Iterator[Part]:
+def _with_own(own: Statement | None, parts: Iterable[Part], where: str, records: int | None) -> Iterator[Part]:
     """The parts, and the statement that is about all of them: a private search sets it on the pipeline that it found and on its steps.
 
     scikit-learn's own classes never take it off again. A step that was fitted since has another statement, and that counts too; that of the
     search does as well, since what it chose is still in there.
     """
     if own is not None:
-        yield Part(where=where, statement=own)
+        yield Part(where=where, statement=own, records=records)
     yield from (part for part in parts if own is None or part.statement is not own)
 
 

@@ -24,8 +24,8 @@ class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
 
     Args:
         classes: the two labels, public; None: those in y, which the report then says is declared.
-        epsilon, delta, solver, parameters, moment, order, radius, smoothness, strong_convexity, passes, fit_intercept, neighbours,
-            random_state, seed_noise: as `HeavyTailedLinearModel`.
+        epsilon, delta, allow_large_delta, solver, parameters, moment, order, radius, smoothness, strong_convexity, passes, fit_intercept,
+            neighbours, random_state, seed_noise: as `HeavyTailedLinearModel`.
     """
 
     _curvature = Logistic.curvature_bound
@@ -39,6 +39,7 @@ class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         classes: Any = None,
         solver: str = "auto",
         parameters: str = "practical",
@@ -56,6 +57,7 @@ class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
         super().__init__(
             epsilon=epsilon,
             delta=delta,
+            allow_large_delta=allow_large_delta,
             solver=solver,
             parameters=parameters,
             moment=moment,

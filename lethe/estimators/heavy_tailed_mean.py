@@ -38,7 +38,7 @@ class PrivateMean(HeavyTailedEstimator):
             released in its place, which outliers do not move.
         centre: c, public numbers, one a column; "private": medians of the columns, released from the records set aside.
         passes: of multi_pass.
-        epsilon, delta, order, neighbours, random_state, seed_noise: as `HeavyTailedEstimator`.
+        epsilon, delta, allow_large_delta, order, neighbours, random_state, seed_noise: as `HeavyTailedEstimator`.
     Attributes: those of `HeavyTailedEstimator`, and `mean_`, `centre_`, `error_bound_`: a bound of the root mean squared distance of
     `mean_` from the expectation, if the moment is one; None for multi_pass, and where a quantile stands for the moment.
     """
@@ -48,6 +48,7 @@ class PrivateMean(HeavyTailedEstimator):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         solver: str = "auto",
         parameters: str = "practical",
         moment: float | str = PRIVATE,
@@ -61,6 +62,7 @@ class PrivateMean(HeavyTailedEstimator):
         super().__init__(
             epsilon=epsilon,
             delta=delta,
+            allow_large_delta=allow_large_delta,
             solver=solver,
             parameters=parameters,
             moment=moment,

@@ -38,7 +38,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         strong_convexity: public $\mu$ of the expected loss; None: not known. For one_pass, proximal and strongly_convex.
         passes: of multi_pass.
         fit_intercept: whether to append a constant feature 1.
-        epsilon, delta, solver, parameters, order, neighbours, random_state, seed_noise: as `HeavyTailedEstimator`.
+        epsilon, delta, allow_large_delta, solver, parameters, order, neighbours, random_state, seed_noise: as `HeavyTailedEstimator`.
     Attributes: those of `HeavyTailedEstimator`, and `coef_`, `intercept_`, `smoothness_`.
     """
 
@@ -51,6 +51,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         solver: str = "auto",
         parameters: str = "practical",
         moment: float | str = PRIVATE,
@@ -67,6 +68,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         super().__init__(
             epsilon=epsilon,
             delta=delta,
+            allow_large_delta=allow_large_delta,
             solver=solver,
             parameters=parameters,
             moment=moment,

@@ -31,8 +31,8 @@ class HuberRegressor(PrivateRegressor):
         alpha: $\ge 0$.
         target_bound: as `PrivateRegressor`; None, with a residual_bound: no range is needed, targets are not centred, and
             `target_range_` is plus and minus the residual_bound.
-        epsilon, delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight, random_state,
-            seed_noise: as `PrivateRegressor`.
+        epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
+            random_state, seed_noise: as `PrivateRegressor`.
     """
 
     _frame_of_targets = False
@@ -43,6 +43,7 @@ class HuberRegressor(PrivateRegressor):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         residual_bound: float | str = "auto",
         alpha: float = 1e-4,
         target_bound: Any = "auto",
@@ -60,6 +61,7 @@ class HuberRegressor(PrivateRegressor):
         super().__init__(
             epsilon=epsilon,
             delta=delta,
+            allow_large_delta=allow_large_delta,
             target_bound=target_bound,
             neighbours=neighbours,
             mechanism=mechanism,

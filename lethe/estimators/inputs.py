@@ -94,8 +94,3 @@ def declared_passes(passes: Any) -> int | None:
     if isinstance(passes, bool | np.bool_) or not isinstance(passes, int | np.integer) or passes < 1:
         raise outside("passes", passes, '"auto", or a whole number >= 1')
     return int(passes)
-
-
-def declared_delta(delta: Any, records: int) -> Any:
-    r"""The delta given, or $\min(10^{-5}, 1/(10n))$, n public."""
-    return min(1e-5, 0.1 / records) if delta is None else delta

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lethe.calculus.domains import require_delta
+from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
 from lethe.estimators.fitted_parts import Part, parts_of
 from lethe.estimators.joining import joint_statement
@@ -40,22 +41,27 @@ def privacy_of(fitted: Any) -> Statement:
     return _total(list(parts_of(fitted)), fitted)
 
 
-def privacy_report_of(fitted: Any, delta: float) -> str:
+def privacy_report_of(fitted: Any, delta: float, *, allow_large_delta: bool = False) -> str:
     r"""A page on a fitted pipeline: what `privacy_of` proves of it, which part costs what, what each rests on, and what is not covered.
 
     Args:
         fitted: as `privacy_of`.
-        delta: $\delta \in [0, 1)$, at which epsilons are shown.
+        delta: $\delta \in [0, 1)$, and below 1/records, at which epsilons are shown.
+        allow_large_delta: whether a delta >= 1/records is meant; the page then says so.
     Raises:
         InputError: as `privacy_of`, or a delta out of its range.
     """
     level = require_delta(delta)
     parts = list(parts_of(fitted))
+    records = max((part.records for part in parts if part.records is not None), default=None)
+    if records is not None and level > 0.0:
+        delta_for(records, level, allow_large_delta=allow_large_delta)
     total = _total(parts, fitted)
     return privacy_report(
         total,
         [replace(part.statement, name=f"{part.where}: {part.statement.name}") for part in parts if part.statement is not None],
         delta=level,
+        records=records,
         free=[part.where for part in parts if part.statement is None and not part.declared],
         public=_PUBLIC,
     )

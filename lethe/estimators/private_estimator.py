@@ -10,10 +10,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
+from lethe.calculus.large_delta import delta_for, usual_delta
 from lethe.certificate import Certificate
 from lethe.errors import InputError
 from lethe.estimators.budget import Budget
-from lethe.estimators.inputs import declared_delta
 from lethe.estimators.joining import joint_statement
 from lethe.estimators.randomness import Randomness, randomness, repeatable
 from lethe.estimators.report import privacy_report
@@ -31,13 +31,14 @@ class PrivateEstimator(BaseEstimator):
 
     Args:
         epsilon: the target, > 0, for everything that fit releases together.
-        delta: in (0, 1); None: the smaller of 1e-5 and 1/(10 n).
+        delta: in (0, 1), and below 1/n; None: the smaller of 1e-5 and 1/(10 n).
+        allow_large_delta: whether a delta >= 1/n is meant; `privacy_report_` then says so.
         neighbours: "replace_one", or "zero_out": one record's contribution becomes zero.
         random_state: for public choices only, such as the order of the records; noise and secret draws come from fresh entropy.
         seed_noise: True: noise and secret draws are repeatable from random_state too. Never where privacy matters; the certificate
             then rests on nobody knowing random_state.
     Attributes: `statement_` (a Statement, for `privacy_of`), `certificate_` (the same, but for a run a Certificate), `epsilon_` and
-    `delta_` as certified, `privacy_report_`, `n_features_in_`, `feature_names_in_`.
+    `delta_` as certified, `privacy_report_`, `n_samples_seen_` (n, public), `n_features_in_`, `feature_names_in_`.
     """
 
     neighbours: Neighbours
@@ -49,12 +50,14 @@ class PrivateEstimator(BaseEstimator):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         neighbours: str = "replace_one",
         random_state: Any = None,
         seed_noise: bool = False,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
+        self.allow_large_delta = allow_large_delta
         self.neighbours = neighbours  # pyright: ignore[reportAttributeAccessIssue]  # any string, until `_budget` checks it
         self.random_state = random_state
         self.seed_noise = seed_noise
@@ -67,7 +70,9 @@ class PrivateEstimator(BaseEstimator):
     def _budget(self, records: int) -> Budget:
         """The whole of it, for n records; the parameters that belong to it are checked."""
         require_swap(self.neighbours)
-        return Budget(epsilon=self.epsilon, delta=declared_delta(self.delta, records))
+        allowed = self._switch("allow_large_delta")
+        delta = usual_delta(records) if self.delta is None else delta_for(records, self.delta, allow_large_delta=allowed)
+        return Budget(epsilon=self.epsilon, delta=delta)
 
     def _randomness(self, records: int) -> Randomness:
         return randomness(self.random_state, self.seed_noise, records)
@@ -111,6 +116,6 @@ class PrivateEstimator(BaseEstimator):
             total = parts[0] if len(parts) == 1 else joint_statement(parts)
         total = self._marked(total)
         self.statement_ = self.certificate_ = total
-        self.delta_ = budget.delta
+        self.delta_, self.n_samples_seen_ = budget.delta, records
         self.epsilon_ = total.epsilon(budget.delta)
         self.privacy_report_ = privacy_report(total, parts, delta=budget.delta, records=records, why=why, public=public)

@@ -27,8 +27,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     Args:
         target_bound: where targets lie: a public number B for $\pm B$, a public pair (low, high), or "auto": one and a half times the
             range between two private quantiles, paid for with a twentieth of the budget.
-        epsilon, delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight, random_state,
-            seed_noise: as `PrivateLinearModel`.
+        epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
+            random_state, seed_noise: as `PrivateLinearModel`.
     Attributes: those of `PrivateLinearModel`, and `target_range_`, (low, high), released or public.
     """
 
@@ -39,6 +39,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         target_bound: Any = "auto",
         neighbours: str = "replace_one",
         mechanism: str = "auto",
@@ -54,6 +55,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         super().__init__(
             epsilon=epsilon,
             delta=delta,
+            allow_large_delta=allow_large_delta,
             neighbours=neighbours,
             mechanism=mechanism,
             batches=batches,
@@ -150,8 +152,8 @@ class Ridge(PrivateRegressor):
 
     Args:
         alpha: $\ge 0$.
-        target_bound, epsilon, delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
-            random_state, seed_noise: as `PrivateRegressor`.
+        target_bound, epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept,
+            max_weight, random_state, seed_noise: as `PrivateRegressor`.
     """
 
     def __init__(
@@ -159,6 +161,7 @@ class Ridge(PrivateRegressor):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         alpha: float = 1.0,
         target_bound: Any = "auto",
         neighbours: str = "replace_one",
@@ -175,6 +178,7 @@ class Ridge(PrivateRegressor):
         super().__init__(
             epsilon=epsilon,
             delta=delta,
+            allow_large_delta=allow_large_delta,
             target_bound=target_bound,
             neighbours=neighbours,
             mechanism=mechanism,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lethe.calculus.large_delta import large_delta_note
 from lethe.calculus.shown import shown
 from lethe.mechanisms.base import Statement
 
@@ -37,9 +38,11 @@ def privacy_report(
         free: what learned nothing from records, a line each.
         public: what was taken as public, a line each.
     """
+    note = None if records is None else large_delta_note(delta, records)
     lines = [
         f"({shown(total.epsilon(delta))}, {delta:g})-DP for {_RELATIONS.get(total.neighbours, total.neighbours)}; "
         f"the number of records{'' if records is None else f', {records},'} is public.",
+        *([] if note is None else [note]),
         "",
         "What was released:",
         *(f"    {part.name}: epsilon {shown(part.epsilon(delta))} alone; {part.guarantee.describe()}" for part in parts),

@@ -68,8 +68,9 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         score_bound: for a regression: the public residual $r_0 > 0$ from which a prediction counts as worthless.
         shares: of the private steps of a pipeline, numbers > 0 by name of the step, in proportion (of squared mu where all are Gaussian);
             None: four fifths for the model, the rest in equal parts.
-        epsilon, delta, neighbours, random_state, seed_noise: as `PrivateEstimator` of `lethe.estimators.private_estimator`, whose
-            guarantee it has: epsilon for the search and the model together, random_state for the public split.
+        epsilon, delta, allow_large_delta, neighbours, random_state, seed_noise: as `PrivateEstimator` of
+            `lethe.estimators.private_estimator`, whose guarantee it has: epsilon for the search and the model together, random_state for
+            the public split.
     Attributes: those of `PrivateEstimator`, and `best_estimator_`, `best_params_`, `best_score_` (with its noise), `score_noise_std_`,
     `classes_`.
     `best_estimator_` and each of its steps carry the statement of the whole search and no run: on their own they would seem to have cost
@@ -84,6 +85,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         tries: float = 10.0,
         eta: float = 1.0,
         held_out: float = 0.2,
@@ -93,7 +95,14 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         random_state: Any = None,
         seed_noise: bool = False,
     ) -> None:
-        super().__init__(epsilon=epsilon, delta=delta, neighbours=neighbours, random_state=random_state, seed_noise=seed_noise)
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            allow_large_delta=allow_large_delta,
+            neighbours=neighbours,
+            random_state=random_state,
+            seed_noise=seed_noise,
+        )
         self.estimator = estimator
         self.candidates = candidates
         self.tries = tries
@@ -146,6 +155,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                 own: dict[str, Any] = {
                     "epsilon": part.target.epsilon_bound,
                     "delta": part.target.delta_bound,
+                    "allow_large_delta": self.allow_large_delta,
                     "neighbours": self.neighbours,
                     "random_state": order_seed,
                 }
@@ -228,6 +238,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         for one in {id(part): part for part in (inner, *steps.values())}.values():
             one.statement_ = one.certificate_ = self.statement_
             one.delta_, one.epsilon_, one.privacy_report_ = self.delta_, self.epsilon_, self.privacy_report_
+            one.n_samples_seen_ = self.n_samples_seen_
             if hasattr(one, "run_"):
                 one.run_ = None
 

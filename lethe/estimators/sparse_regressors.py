@@ -17,8 +17,8 @@ class ElasticNet(PrivateRegressor):
     Args:
         alpha: $\ge 0$.
         l1_ratio: in [0, 1].
-        target_bound, epsilon, delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
-            random_state, seed_noise: as `PrivateRegressor`.
+        target_bound, epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept,
+            max_weight, random_state, seed_noise: as `PrivateRegressor`.
     """
 
     def __init__(
@@ -26,6 +26,7 @@ class ElasticNet(PrivateRegressor):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         alpha: float = 1.0,
         l1_ratio: float = 0.5,
         target_bound: Any = "auto",
@@ -43,6 +44,7 @@ class ElasticNet(PrivateRegressor):
         super().__init__(
             epsilon=epsilon,
             delta=delta,
+            allow_large_delta=allow_large_delta,
             target_bound=target_bound,
             neighbours=neighbours,
             mechanism=mechanism,
@@ -68,8 +70,8 @@ class Lasso(PrivateRegressor):
 
     Args:
         alpha: $\ge 0$.
-        target_bound, epsilon, delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
-            random_state, seed_noise: as `PrivateRegressor`.
+        target_bound, epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept,
+            max_weight, random_state, seed_noise: as `PrivateRegressor`.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Lasso(PrivateRegressor):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         alpha: float = 1.0,
         target_bound: Any = "auto",
         neighbours: str = "replace_one",
@@ -93,6 +96,7 @@ class Lasso(PrivateRegressor):
         super().__init__(
             epsilon=epsilon,
             delta=delta,
+            allow_large_delta=allow_large_delta,
             target_bound=target_bound,
             neighbours=neighbours,
             mechanism=mechanism,

@@ -22,8 +22,8 @@ class LinearSVC(PrivateClassifier):
 
     Args:
         width: > 0, of half the rounded corner, in margins.
-        epsilon, delta, C, classes, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
-            random_state, seed_noise: as `PrivateClassifier`.
+        epsilon, delta, allow_large_delta, C, classes, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept,
+            max_weight, random_state, seed_noise: as `PrivateClassifier`.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class LinearSVC(PrivateClassifier):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         C: float = 1.0,
         width: float = 0.5,
         classes: Any = None,
@@ -48,6 +49,7 @@ class LinearSVC(PrivateClassifier):
         super().__init__(
             epsilon=epsilon,
             delta=delta,
+            allow_large_delta=allow_large_delta,
             C=C,
             classes=classes,
             neighbours=neighbours,

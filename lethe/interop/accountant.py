@@ -13,6 +13,7 @@ from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ign
 
 from lethe.calculus.domains import require_delta, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee
+from lethe.calculus.large_delta import delta_for
 from lethe.calculus.mixed_composition import together
 from lethe.certify import Verdict, judge, reasons_of
 from lethe.errors import InputError
@@ -67,13 +68,16 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
     Under REPLACE_ONE a Gaussian's noise multiplier is relative to one record's bound, and replacing moves a sum by twice that.
 
     Args:
-        neighboring_relation: of dp_accounting; add or remove one by default, as its own accountants.
+        neighboring_relation: of dp_accounting. It must be said: one number of epsilon means another thing under each, and an event does not
+            say which is meant.
+        allow_large_delta: whether a delta of 1/records or more of some run in the ledger is meant.
     Raises:
         InputError: it is something else.
     """
 
-    def __init__(self, neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE) -> None:
+    def __init__(self, neighboring_relation: NeighboringRelation, *, allow_large_delta: bool = False) -> None:
         self._neighbours: Neighbours = neighbours_of(neighboring_relation)
+        self._allow_large_delta = allow_large_delta
         super().__init__(neighboring_relation)
         self._native: Counter[Guarantee] = Counter()
         self._executions: dict[str, _Execution] = {}
@@ -92,12 +96,15 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
         return super().compose(event, times)
 
     def get_epsilon(self, target_delta: float) -> float:
-        """The smallest epsilon proved at `target_delta` in [0, 1); infinity is a possible answer.
+        """The smallest epsilon proved at `target_delta` in [0, 1), and below 1/records of each run; infinity is a possible answer.
 
         Raises:
             InputError: it is outside that range.
         """
         delta = require_delta(target_delta)
+        records = max((execution.run.records for execution in self._executions.values()), default=None)
+        if records is not None and delta > 0.0:
+            delta_for(records, delta, allow_large_delta=self._allow_large_delta)
         return self._together(lambda guarantee: guarantee.epsilon(delta)).epsilon(delta)
 
     def get_delta(self, target_epsilon: float) -> float:

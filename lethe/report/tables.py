@@ -34,6 +34,7 @@ def comparison_tables(comparison: Comparison, *, applicable: bool = False) -> li
             refused.setdefault(row.reason, []).append(row.theorem)
     hidden = sum(map(len, refused.values())) if applicable else 0
     notes += [f"{hidden} more do{'es' if hidden == 1 else ''} not apply"] if hidden else []
+    notes += comparison.notes
     # Names stand whole, however narrow the page: people search for them. What gives way is the reason.
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("theorem", no_wrap=True, overflow="ignore")

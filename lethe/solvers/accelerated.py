@@ -47,7 +47,7 @@ def accelerated(
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 2 and 5.
     """
     point, count = started(problem, start, records)
-    rounds, source, single = require_count("steps", steps), noise_generator(generator), require_oracle(oracle).shared(1)
+    rounds, source, single = require_count("steps", steps), noise_generator(generator), require_oracle(oracle, count).shared(1)
     inverse = require_positive("step", step)
     if problem.smoothness is not None and inverse < 2.0 * problem.smoothness * (1.0 - 1e-12):
         raise InputError(

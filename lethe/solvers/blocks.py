@@ -79,10 +79,10 @@ def started(problem: Problem, start: object, records: Records) -> tuple[Array, i
     return problem.domain.project(point), count_records(records)
 
 
-def require_oracle(oracle: object) -> MeanOracle:
-    """Return a mean oracle, or raise InputError."""
+def require_oracle(oracle: object, records: int) -> MeanOracle:
+    """Return a mean oracle for n records, or raise InputError."""
     if not isinstance(oracle, MeanOracle):
         raise InputError(
             f"oracle = {oracle!r}; it needs a mean oracle.", source="the argument oracle", remedy="give ClippedMean(clip_norm=..., rho=...)"
         )
-    return oracle
+    return oracle.for_records(records)

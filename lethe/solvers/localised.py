@@ -63,7 +63,7 @@ def regularised_descent(
             source="the arguments step_size and strength",
             remedy="take smaller steps",
         )
-    single = require_oracle(oracle).shared(rounds)
+    single = require_oracle(oracle, count).shared(rounds)
     project = local_projection(problem, start, None if radius is None else require_positive("radius", radius))
     point, everything = start, slice(0, count)
     for _ in range(rounds):

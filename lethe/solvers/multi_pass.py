@@ -68,7 +68,7 @@ def multi_pass(
             f"batch_size = {size}; there are {count} records.", source="the argument batch_size", remedy="take a smaller batch, or None"
         )
     blocks = [slice(first, first + size) for first in range(0, count - size + 1, size)]
-    single = require_oracle(oracle).shared(rounds)
+    single = require_oracle(oracle, count).shared(rounds)
     sizes = _step_sizes(problem, step_size, rounds * len(blocks))
     for step, length in enumerate(sizes):
         gradient = noisy_gradient(problem, point, records, blocks[step % len(blocks)], single, source)

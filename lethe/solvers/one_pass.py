@@ -44,7 +44,7 @@ def one_pass(
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 6 and 7.
     """
     point, count = started(problem, start, records)
-    rounds, source, single = require_count("steps", steps), noise_generator(generator), require_oracle(oracle).shared(1)
+    rounds, source, single = require_count("steps", steps), noise_generator(generator), require_oracle(oracle, count).shared(1)
     lengths, weights = step_weights(rounds - 1, problem.known("strong_convexity") / 2.0, problem.known("smoothness"))
     blocks = disjoint_blocks(count, rounds)
     total = np.zeros_like(point)

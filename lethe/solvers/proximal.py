@@ -52,7 +52,7 @@ def proximal(
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 8 and 9.
     """
     point, count = started(problem, start, records)
-    rounds, source, single = require_count("steps", steps), noise_generator(generator), require_oracle(oracle).shared(1)
+    rounds, source, single = require_count("steps", steps), noise_generator(generator), require_oracle(oracle, count).shared(1)
     require_pair(regulariser, problem.domain)
     length = 0.5 / require_positive("smoothness", problem.known("smoothness"))
     blocks = disjoint_blocks(count, rounds)

@@ -47,6 +47,7 @@ def recursion(problem: Problem, oracle: MeanOracle, *, records: int, batch_size:
             noise_multiplier=batch_size * deviation / oracle.clip_norm * (1.0 - 4e-16),
             regulariser=constraint,
             neighbours="replace_one",
+            release="last",
         )
     except InputError:  # numbers beyond what a run may hold: the phases say what it costs
         return None

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import ApproxDP
+from lethe.calculus.large_delta import delta_for
 from lethe.calculus.normal import round_down, round_up
 from lethe.calculus.sampled_gaussian import SampledGaussian
 from lethe.noise_generators import noise_generator
@@ -20,7 +21,6 @@ from lethe.solvers.localised_plans import LocalPhase
 from lethe.solvers.oracles.clipped import ClippedMean, clip_rows
 from lethe.solvers.problem import Problem, Records, picked_records, some_records
 from lethe.solvers.secret_batches import sampled_noise
-from lethe.solvers.shuffle.scalar import open_delta
 from lethe.solvers.solution import Phase, Release, Solution, composed
 
 FEWEST_RECORDS = 64
@@ -34,6 +34,7 @@ def sampled_localised(
     schedule: tuple[LocalPhase, ...],
     epsilon: float,
     delta: float,
+    allow_large_delta: bool = False,
     start: ArrayLike | None = None,
     most_gradients: int = MOST_GRADIENTS,
     generator: np.random.Generator | None = None,
@@ -56,14 +57,16 @@ def sampled_localised(
     Args:
         problem, records, schedule, start, most_gradients: as `localised`.
         epsilon: $\epsilon > 0$, finite.
-        delta: $\delta \in (0, 1)$.
+        delta: $\delta \in (0, 1)$, and below 1/records.
+        allow_large_delta: whether a delta >= 1/records is meant.
         generator: of the batches and of the noise; None: fresh entropy, as privacy needs.
     Raises:
         InputError: an argument is outside its range, or the schedule needs more records or gradients than there may be.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Remarks 13 and 42.
     """
     point, count = started(problem, start, records)
-    source, target, slack = noise_generator(generator), require_positive("epsilon", epsilon), open_delta(delta)
+    source, target = noise_generator(generator), require_positive("epsilon", epsilon)
+    slack = delta_for(count, delta, allow_large_delta=allow_large_delta)
     work = require_work(schedule, count, most_gradients, nominal_batch)
     mu = round_down(gdp_mu(target, slack), 1e-12)
     oracle_rho = round_down(0.5 * mu * mu, 1e-12)

@@ -8,8 +8,8 @@ from functools import lru_cache
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.crossing import crossing, log_gap
 from lethe.calculus.domains import require_count, require_positive, require_probability
+from lethe.calculus.large_delta import open_delta
 from lethe.calculus.sampled_gaussian import SampledGaussian
-from lethe.solvers.shuffle.scalar import open_delta
 
 _LEAST_NOISE = 0.4  # of one record's part of a sum: accounting for less takes many seconds, and no target worth the name asks for it
 _TOLERANCE = 1e-3

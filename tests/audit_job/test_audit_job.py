@@ -21,6 +21,7 @@ TRAINING: dict[str, Any] = {
         "step_size": 2.0,
         "noise_at": "pass_ends",
         "loss": {"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"},
+        "release": "last",
     },
 }
 

@@ -33,6 +33,7 @@ def run_of(loss: str = "least squares", **changes: Any) -> lethe.Run:
         "step_size": 0.5,
         "noise_multiplier": 1.0,
         "loss": LOSSES[loss],
+        "release": "last",
     }
     return lethe.Run(**{**fields, **changes})
 

@@ -24,6 +24,7 @@ def make_run(kind: str = "least_squares", **changes: Any) -> Run:
         "step_size": 0.4,
         "noise_multiplier": 0.02 if kind == "least_squares" else 2.0,
         "loss": loss,
+        "release": "last",
         **changes,
     }
     if "passes" in changes:

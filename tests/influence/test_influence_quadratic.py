@@ -14,7 +14,15 @@ from lethe.run import Run
 
 def quadratic_run(**changes: object) -> Run:
     """Item 9 of the specification: unit steps, 100 records, clip norm 1, so that noise in the parameters is z / 100."""
-    fields = {"records": 100, "batches": {"design": "full"}, "steps": 30, "step_size": 1.0, "clip_norm": 1.0, "noise_multiplier": 1.0}
+    fields = {
+        "records": 100,
+        "batches": {"design": "full"},
+        "steps": 30,
+        "step_size": 1.0,
+        "clip_norm": 1.0,
+        "noise_multiplier": 1.0,
+        "release": "last",
+    }
     return Run(**{**fields, **changes})
 
 

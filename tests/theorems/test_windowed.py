@@ -35,6 +35,7 @@ def _run(**changes: Any) -> lethe.Run:
         "loss": LINEAR,
         "regulariser": {"kind": "ball", "radius": 0.1},
         "neighbours": "zero_out",
+        "release": "last",
     }
     return lethe.Run(**{**fields, **changes})
 

@@ -51,6 +51,7 @@ def make_run(kind: str = "softmax_regression", design: str = "cyclic", **changes
         "clip_norm": 0.6,
         "noise_multiplier": 2.0,
         "loss": make_loss(kind),
+        "release": "last",
         **changes,
     }
     if "steps" in changes:

@@ -63,6 +63,7 @@ def make_head_run(kind: str = "softmax_regression", intercept: bool = True, **ch
         "noise_multiplier": 2.0,
         "noise_at": "pass_ends",
         "loss": loss,
+        "release": "last",
         **changes,
     }
     return Run(**fields)

@@ -78,6 +78,7 @@ def make_run(**changes: Any) -> Run:
         "steps": 1,
         "step_size": 1.0,
         "noise_multiplier": 0.0,
+        "release": "last",
         **changes,
     }
     return Run(**fields)

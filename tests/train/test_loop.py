@@ -67,6 +67,7 @@ def test_the_noise_of_a_whole_run_is_the_certified_noise(noise_at: str) -> None:
         noise_multiplier={"schedule": "exponential", "first": 3.0, "ratio": 0.9},
         noise_at=noise_at,
         loss={"kind": "softmax_regression", "feature_norm": 1.0},
+        release="last",
     )
     classes = 200
     trained = fit_linear(run, np.zeros((records, columns)), np.zeros(records), classes=classes, seed=4)
@@ -154,7 +155,13 @@ def test_it_learns_what_can_be_learned(kind: str) -> None:
     targets = np.arange(60) % classes
     features = np.eye(3)[targets] + 0.05 * random.normal(size=(60, 3))
     run = Run(
-        records=60, batches={"design": "full"}, passes=200, step_size=1.0, noise_multiplier=0.0, loss={**make_loss(kind), "intercept": True}
+        records=60,
+        batches={"design": "full"},
+        passes=200,
+        step_size=1.0,
+        noise_multiplier=0.0,
+        loss={**make_loss(kind), "intercept": True},
+        release="last",
     )
     trained = fit_linear(run, features, targets, classes=classes, seed=0)
     assert trained.accuracy(features, targets) == trained.score(features, targets) == 1.0
@@ -168,7 +175,7 @@ def test_least_squares_finds_the_line_and_has_no_accuracy() -> None:
     features = random.uniform(-0.5, 0.5, size=(60, 2))
     targets = features @ [0.5, -0.3] + 0.2
     loss = {"kind": "least_squares", "feature_norm": 1.0, "residual_bound": 5.0, "intercept": True}
-    run = Run(records=60, batches={"design": "full"}, passes=3000, step_size=0.9, noise_multiplier=0.0, loss=loss)
+    run = Run(records=60, batches={"design": "full"}, passes=3000, step_size=0.9, noise_multiplier=0.0, loss=loss, release="last")
     trained = fit_linear(run, features, targets, seed=0)
     assert trained.weights.ravel() == pytest.approx([0.5, -0.3], abs=1e-6)  # contraction 1 - 0.9/12 or less a step, 3000 steps
     assert trained.intercept == pytest.approx([0.2], abs=1e-6)
@@ -295,7 +302,15 @@ def test_noise_below_the_rounding_of_the_start_or_of_the_smallest_numbers_is_ref
     unit, size = 2.0**-9, 1.5 * 2.0**43
     step_size = unit / 2 * 1.004 / 1e-4
     loss = {"kind": "logistic_regression", "feature_norm": 1.0, "evidence": "enforced"}
-    common = {"records": 100, "batches": {"design": "full"}, "steps": 1, "neighbours": "zero_out", "loss": loss, "noise_multiplier": 15.0}
+    common = {
+        "records": 100,
+        "batches": {"design": "full"},
+        "steps": 1,
+        "neighbours": "zero_out",
+        "loss": loss,
+        "noise_multiplier": 15.0,
+        "release": "last",
+    }
     ridge = {"kind": "ridge", "strength": (2.0**43 - 1) / step_size}
     run = Run(**common, step_size=step_size, clip_norm=1e-4, regulariser=ridge)
     with pytest.raises(LetheError, match="drowns in the rounding"):

@@ -32,7 +32,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     Args:
         bounds: a public pair (low, high), numbers or one a column, or "auto": one and a half times the range between two private
             quantiles of each column, for half of the budget (in squared mu).
-        epsilon, delta, neighbours, random_state, seed_noise: as `PrivateTransformer`.
+        epsilon, delta, allow_large_delta, neighbours, random_state, seed_noise: as `PrivateTransformer`.
     Attributes: those of `PrivateTransformer`, and `low_`, `high_`, `mean_`, `scale_`, `var_`, each of shape (d,).
     """
 
@@ -41,12 +41,20 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         bounds: Any = "auto",
         neighbours: str = "replace_one",
         random_state: Any = None,
         seed_noise: bool = False,
     ) -> None:
-        super().__init__(epsilon=epsilon, delta=delta, neighbours=neighbours, random_state=random_state, seed_noise=seed_noise)
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            allow_large_delta=allow_large_delta,
+            neighbours=neighbours,
+            random_state=random_state,
+            seed_noise=seed_noise,
+        )
         self.bounds = bounds
 
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,15 @@ class MeanOracle(ABC):
     def clip_level(self) -> float | None:
         """Where it clips, in its own sense; None: nowhere."""
         return None
+
+    def for_records(self, records: int) -> Self:
+        """Itself, for a solver on n records.
+
+        Raises:
+            InputError: what it states is too weak for so many.
+        """
+        del records
+        return self
 
     @abstractmethod
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import outside, require_count, require_positive, require_vector
 from lethe.calculus.guarantees import ApproxDP
+from lethe.calculus.large_delta import delta_for, open_delta
 from lethe.calculus.normal import round_up
 from lethe.errors import InputError
 from lethe.solvers.inputs import Array
 from lethe.solvers.oracles.base import MeanOracle, finite_rows, require_rows
 from lethe.solvers.oracles.clipped import clip_rows
 from lethe.solvers.oracles.coordinate import group_size, require_groups, require_threshold
-from lethe.solvers.shuffle.scalar import ScalarProtocol, analyse, chosen_protocol, open_delta, simulated_ones
+from lethe.solvers.shuffle.scalar import ScalarProtocol, analyse, chosen_protocol, simulated_ones
 from lethe.solvers.solution import Release
 
 
@@ -37,6 +39,7 @@ class ShuffledClippedMean(MeanOracle):
     Args:
         clip_norm: C > 0.
         epsilon, delta: of all that one record takes part in, which is one batch: this oracle is for one pass.
+        allow_large_delta: whether a delta >= 1/records of the solver is meant.
     Raises:
         InputError: a number out of range, or an epsilon for which the proof does not hold.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 10 and 11.
@@ -45,6 +48,7 @@ class ShuffledClippedMean(MeanOracle):
     clip_norm: float
     epsilon: float
     delta: float
+    allow_large_delta: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clip_norm", require_threshold(self.clip_norm))
@@ -55,6 +59,11 @@ class ShuffledClippedMean(MeanOracle):
     def clip_level(self) -> float:
         """The clip norm."""
         return self.clip_norm
+
+    def for_records(self, records: int) -> Self:
+        """See `MeanOracle`."""
+        delta_for(records, self.delta, allow_large_delta=self.allow_large_delta)
+        return self
 
     def protocol(self, size: int, dimension: int) -> ScalarProtocol:
         """That of every coordinate."""
@@ -98,6 +107,7 @@ class ShuffledCoordinateMedian(MeanOracle):
         threshold: $\tau > 0$.
         groups: m, odd.
         epsilon, delta: of all that one record takes part in, which is one batch: this oracle is for one pass.
+        allow_large_delta: whether a delta >= 1/records of the solver is meant.
     Raises:
         InputError: a number out of range, or an epsilon for which the proof does not hold.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithm 13 and Proposition 53.
@@ -107,6 +117,7 @@ class ShuffledCoordinateMedian(MeanOracle):
     groups: int
     epsilon: float
     delta: float
+    allow_large_delta: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", require_threshold(self.threshold))
@@ -118,6 +129,11 @@ class ShuffledCoordinateMedian(MeanOracle):
     def clip_level(self) -> float:
         """The threshold, for each coordinate."""
         return self.threshold
+
+    def for_records(self, records: int) -> Self:
+        """See `MeanOracle`."""
+        delta_for(records, self.delta, allow_large_delta=self.allow_large_delta)
+        return self
 
     def protocol(self, size: int, dimension: int) -> ScalarProtocol:
         """That of every coordinate of every group."""

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.calculus.domains import outside, require_count, require_delta, require_positive
+from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.calculus.guarantees import ApproxDP
+from lethe.calculus.large_delta import open_delta
 from lethe.calculus.normal import round_up
 from lethe.errors import CalibrationError, InputError
 from lethe.noise_generators import noise_generator
@@ -203,14 +204,6 @@ def calibrated_protocol(users: int, range: float, epsilon: float, delta: float, 
 def scalar_guarantee(protocol: ScalarProtocol, epsilon: float, delta: float) -> ApproxDP:
     r"""$(\epsilon(1 + 2/g), \delta)$-DP of the shuffled bits of a `chosen_protocol`, replacing one user's value."""
     return ApproxDP(round_up(epsilon * (1.0 + 2.0 / protocol.levels), 1e-15), delta)
-
-
-def open_delta(delta: object) -> float:
-    """Return a delta in (0, 1) as a float, or raise InputError."""
-    number = require_delta(delta)
-    if number == 0.0:
-        raise outside("delta", delta, "a number above 0 and below 1")
-    return number
 
 
 def _require_protocol(protocol: object) -> None:

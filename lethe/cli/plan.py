@@ -1,0 +1,117 @@
+"""The verb `lethe plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import Progress
+from rich.text import Text
+
+from lethe.allocate import SCHEDULES, Schedule, allocate, plot_content
+from lethe.cli.console import ERRORS, AllowLargeDelta, AsJson, Delta, RunFile, print_tables
+from lethe.cumulative import cumulative_privacy
+from lethe.documents import DOCUMENTS, require_place, to_json, write_bytes
+from lethe.errors import InputError
+from lethe.plan import plan_with_certificate
+from lethe.report.tables import allocation_table
+from lethe.run import Run
+from lethe.schedules import Influence
+
+
+def plan(
+    run: RunFile,
+    epsilon: Annotated[float, typer.Option("--epsilon", help="The target epsilon, > 0.")],
+    delta: Delta,
+    schedule: Annotated[
+        str | None, typer.Option("--schedule", help="Choose the noise's shape too: auto, uniform, exponential, influence or joint.")
+    ] = None,
+    influence: Annotated[
+        str | None,
+        typer.Option("--influence", help="How much each step's noise matters: a rate r for r^(T-t), or a file of an Influence."),
+    ] = None,
+    floor: Annotated[float, typer.Option("--floor", help="A least noise multiplier at every step that may have noise.")] = 0.0,
+    allow_large_delta: AllowLargeDelta = False,
+    as_json: AsJson = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the planned run to this .yaml or .json file.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw noise and cumulative privacy loss in this .png file.")] = None,
+) -> None:
+    """Find the smallest noise with which RUN meets (epsilon, delta), and with --schedule the best way to spread it."""
+    if schedule is None and (influence is not None or floor != 0.0):
+        raise InputError("--influence and --floor: they need --schedule.", remedy="add --schedule auto.")
+    if output is not None:
+        require_place(output, *DOCUMENTS)
+    draw = None if plot is None else _drawing(plot)
+    loaded = Run.load(run)
+    allocation = None
+    if schedule is None:
+        with ERRORS.status("planning"):
+            planned, certificate = plan_with_certificate(loaded, epsilon, delta, allow_large_delta=allow_large_delta)
+    else:
+        weights = None if influence is None else _influence(influence)
+        with _bar("planning") as told:
+            allocation = allocate(
+                loaded,
+                epsilon,
+                delta,
+                schedule=_schedule(schedule),
+                influence=weights,
+                floor=floor,
+                allow_large_delta=allow_large_delta,
+                progress=told,
+            )
+        planned, certificate = allocation.run, allocation.certificate
+    if draw is not None:
+        with _bar("cumulative privacy loss") as told:
+            grown = cumulative_privacy(planned, delta, allow_large_delta=True, progress=told)  # the plan has looked at it
+        draw(plot_content(planned, grown, allocation))
+    if output is not None:
+        planned.save(output)
+    document = planned.to_document()
+    if as_json:
+        content = {"noise_multiplier": document["noise_multiplier"], "run": document, "certificate": certificate.to_dict()}
+        print(to_json(content | ({} if allocation is None else {"allocation": allocation.to_dict()})), end="")
+        return
+    shape = document["noise_multiplier"]
+    print(f"noise_multiplier: {_said(shape) if isinstance(shape, list) else shape}")
+    if allocation is not None:
+        print_tables([allocation_table(allocation.to_dict()), *map(Text, allocation.notes)])
+    print(certificate.explain())
+
+
+def _said(multipliers: list[float]) -> str:
+    count, low, high = len(multipliers), min(multipliers), max(multipliers)
+    return f"{low:g}, {count} times" if low == high else f"{count} values, {low:g} to {high:g}"
+
+
+def _drawing(file: Path) -> Callable[[dict[str, Any]], None]:
+    """What draws a planned run in `file`; a missing matplotlib or a wrong name is found before the long work."""
+    from lethe.report.schedule_plot import schedule_plot  # plots need the optional matplotlib
+
+    require_place(file, ".png")
+    return lambda content: write_bytes(file, schedule_plot(content))
+
+
+def _schedule(name: str) -> Schedule:
+    for known in SCHEDULES:
+        if name == known:
+            return known
+    raise InputError(f"--schedule: got {name!r}; it needs one of {', '.join(SCHEDULES)}.")
+
+
+def _influence(text: str) -> Influence:
+    try:
+        rate = float(text)
+    except ValueError:
+        return Influence.load(text)
+    return Influence(rate=rate, basis="assumed", detail="given by hand")
+
+
+@contextmanager
+def _bar(task: str) -> Iterator[Callable[[int, int], None]]:
+    with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal) as bar:
+        running = bar.add_task(task, total=None)
+        yield lambda done, parts: bar.update(running, completed=done, total=parts)
