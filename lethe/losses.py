@@ -11,12 +11,13 @@ someone says so.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from lethe.errors import InputError
-from lethe.noun import Noun, from_tagged
+from lethe.noun import Missing, Noun, from_tagged
 
 Evidence = Literal["declared", "enforced"]
 
@@ -147,13 +148,21 @@ class StronglyConvexLoss(Loss):
         return -self.strong_convexity, self.smoothness
 
 
+_CONVEXITY = Missing(
+    meaning="whether the scalar loss is convex must be said: its second derivative is at least -weak_convexity.",
+    remedy="write weak_convexity: 0 for a convex loss, and the same as smoothness where nothing is known.",
+)
+
+
 class GeneralisedLinearLoss(Loss):
     """f(x) = l(<u, x>) with a scalar l: clipping only truncates l', so the clipped loss keeps the curvature bounds."""
 
     scalar: ClassVar[bool] = True
     summary: ClassVar[str] = "generalised linear loss"
     kind: ClassVar[str] = "generalised_linear"
-    weak_convexity: float = Field(default=0.0, ge=0)
+    _missing: ClassVar[Mapping[str, Missing]] = {"weak_convexity": _CONVEXITY}
+
+    weak_convexity: float = Field(ge=0)
     smoothness: float = Field(ge=0)
 
     @property

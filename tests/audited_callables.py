@@ -17,6 +17,7 @@ import pytest
 from lethe.documents import write_document
 
 EPSILON = 4.0
+ABOUT = {"neighbours": "replace_one", "release": "last"}
 MODULE = """
 import os
 
@@ -85,7 +86,7 @@ def described(**changes: Any) -> dict[str, Any]:
         "train": "mechanism:train",
         "score": "mechanism:score",
         "data": {"path": "records.npz"},
-        "claim": {"epsilon": EPSILON, "delta": 0.0},
+        "claim": {"epsilon": EPSILON, "delta": 0.0, **ABOUT},
     }
     subject |= {key.removeprefix("subject_"): value for key, value in changes.items() if key.startswith("subject_")}
     rest = {key: value for key, value in changes.items() if not key.startswith("subject_")}

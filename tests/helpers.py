@@ -17,7 +17,7 @@ LOSSES: tuple[dict[str, Any], ...] = (
     {"kind": "weakly_convex", "weak_convexity": 0.01, "smoothness": 0.5, "gradient_bound": 1.0},
     {"kind": "convex", "smoothness": 0.5, "gradient_bound": 1.0},
     {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 0.5, "gradient_bound": 1.0},
-    {"kind": "generalised_linear", "smoothness": 0.5, "gradient_bound": 1.0},
+    {"kind": "generalised_linear", "weak_convexity": 0.0, "smoothness": 0.5, "gradient_bound": 1.0},
     {"kind": "logistic_regression", "feature_norm": 1.0},
     {"kind": "softmax_regression", "feature_norm": 1.0, "intercept": True},
     {"kind": "least_squares", "feature_norm": 1.0, "residual_bound": 2.0},

@@ -31,7 +31,7 @@ def test_the_schema_s_example(design: str) -> None:
         release="last",
         neighbours="replace_one",
     )
-    certificate = lethe.certify(run, delta=1e-5)
+    certificate = lethe.certify(run, delta=1e-6)
     assert 0 < certificate.epsilon < 1.5
     assert {certificate.theorem, *_others(certificate)} == {theorem.name for theorem in OURS}
     assert all(why for _, _, why in _others(certificate).values())
@@ -225,7 +225,7 @@ def test_one_step_on_a_ball_counts_the_added_record_too() -> None:
         release="last",
     )
     attack = special.ndtr(1.0) - math.exp(0.5) * special.ndtr(-2.0)
-    assert lethe.certify(run, 0.6).delta_at(0.5) >= attack
+    assert lethe.certify(run, 0.6, allow_large_delta=True).delta_at(0.5) >= attack
 
 
 def test_labels_claim_no_more_than_was_seen() -> None:

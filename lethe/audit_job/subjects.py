@@ -21,7 +21,7 @@ from lethe.job import Job
 from lethe.noun import Noun, from_tagged
 from lethe.run import Run
 
-_SAID: dict[str, Any] = {"neighbours": "replace_one", "release": "last", "source": "the configuration"}
+_SAID: dict[str, Any] = {"source": "the configuration"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,7 +138,7 @@ class CallableSubject(Subject):
         train: `module:function`, called as train((features, targets), seed) -> model; batches and noise must follow from the seed alone.
         score: `module:function`, called as score(model, (features, target)) -> a number, higher if that record seems to have been there.
         data: where the records are.
-        claim: {epsilon, delta}, and where they differ neighbours (replace_one), release (last) and source; None: nothing is claimed.
+        claim: {epsilon, delta, neighbours, release}, and source, where that is not the configuration; None: nothing is claimed.
     """
 
     kind: ClassVar[str] = "callable"

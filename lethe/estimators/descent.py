@@ -67,6 +67,6 @@ def carry_out(run: Run, records: Records, draws: Draws) -> tuple[Array, Run]:
             source=f"step_size up to {run.step_sizes.max():g}, and noise_multiplier",
             remedy="take fewer passes or a larger epsilon.",
         )
-    recorded = recorder.run(run)
+    recorded = recorder.run(run, enforced=True)
     refuse_drowned(float(recorded.noise_stds[recorded.noise_stds > 0].min(initial=np.inf)), last)
     return last.numpy().copy(), recorded

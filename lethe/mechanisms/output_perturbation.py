@@ -48,7 +48,7 @@ def solver_tolerance(gradient_bound: float, records: int) -> float:
 
 
 def output_sensitivity(
-    *, records: int, regularisation: float, gradient_bound: float, neighbours: Neighbours = "replace_one", tolerance: float = 0.0
+    *, records: int, regularisation: float, gradient_bound: float, tolerance: float, neighbours: Neighbours = "replace_one"
 ) -> float:
     r"""How far two neighbours' points can be apart, rounded up: $s = ((2\text{ or }1)\,G/n + 2\tau)/\lambda$.
 

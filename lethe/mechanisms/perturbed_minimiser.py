@@ -121,7 +121,7 @@ def ridge_for(loss: LinearLoss, *, norm: float, determinant: float) -> float:
 
 
 def minimiser_profile(
-    loss: LinearLoss, *, norm: float, ridge: float, noise_std: float, neighbours: Neighbours = "replace_one", solver_mu: float = 0.0
+    loss: LinearLoss, *, norm: float, ridge: float, noise_std: float, solver_mu: float, neighbours: Neighbours = "replace_one"
 ) -> PerturbedMinimiser:
     r"""The guarantee of the module's first lines.
 

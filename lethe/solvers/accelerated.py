@@ -61,7 +61,7 @@ def accelerated(
         middle = (1.0 - share) * averaged + share * point
         point = problem.domain.project(point - t / (2.0 * inverse) * noisy_gradient(problem, middle, records, block, single, source))
         averaged = share * point + (1.0 - share) * averaged
-    phase = phase_over(blocks, single, problem.dimension)
+    phase = phase_over(blocks, single, problem.dimension, touches=1)
     return Solution(
         parameters=problem.domain.project(averaged),  # a mean of points of W is in W but for rounding
         phases=(phase,),

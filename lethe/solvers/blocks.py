@@ -30,7 +30,7 @@ def disjoint_blocks(records: int, blocks: int) -> list[slice]:
     return [slice(first, first + size) for first in range(0, blocks * size, size)]
 
 
-def phase_over(blocks: list[slice], oracle: MeanOracle, dimension: int, *, touches: int = 1) -> Phase:
+def phase_over(blocks: list[slice], oracle: MeanOracle, dimension: int, *, touches: int) -> Phase:
     """The phase of a solver that visits each of the blocks, all of one size, that many times."""
     size = blocks[0].stop - blocks[0].start
     return Phase(

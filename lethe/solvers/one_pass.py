@@ -51,7 +51,7 @@ def one_pass(
     for block, length, weight in zip(blocks, lengths, weights, strict=True):
         point = problem.domain.project(point - length * noisy_gradient(problem, point, records, block, single, source))
         total += weight * point
-    phase = phase_over(blocks, single, problem.dimension)
+    phase = phase_over(blocks, single, problem.dimension, touches=1)
     return Solution(
         parameters=problem.domain.project(total / weights.sum()),  # a mean of points of W is in W but for rounding
         phases=(phase,),

@@ -59,7 +59,7 @@ def proximal(
     for block in blocks:
         gradient = noisy_gradient(problem, point, records, block, single, source)
         point = proximal_map(point - length * gradient, length, regulariser, problem.domain)
-    phase = phase_over(blocks, single, problem.dimension)
+    phase = phase_over(blocks, single, problem.dimension, touches=1)
     return Solution(
         parameters=point,
         phases=(phase,),

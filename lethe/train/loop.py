@@ -164,7 +164,7 @@ def _trained(
             source=f"step_size up to {run.step_sizes.max():g}, and noise_multiplier",
             remedy="take smaller steps or less noise.",
         )
-    recorded = recorder.run(run)
+    recorded = recorder.run(run, enforced=True)
     refuse_drowned(_smallest_noise(recorded), last)
     parameters = last.to(device="cpu", dtype=torch.float64).numpy()
     used = run.steps_per_pass * run.batch_size

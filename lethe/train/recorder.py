@@ -81,7 +81,7 @@ class Recorder:
         if not any(pass_weights is known for known in self._averages):
             self._averages.append(pass_weights)
 
-    def run(self, plan: Run, *, enforced: bool = True) -> Run:
+    def run(self, plan: Run, *, enforced: bool) -> Run:
         """The executed run: the plan's own fields where every noted number equals the plan's bit for bit, explicit lists elsewhere.
 
         Numbers that a list cannot hold exactly are rounded so that less noise is recorded than was added.
@@ -111,7 +111,7 @@ class Recorder:
         multipliers = _multipliers(np.asarray(self._noise_stds), unplanned)[unplanned.noisy_steps]
         return unplanned.replace(noise_multiplier=multipliers.tolist())
 
-    def beginning_of(self, plan: Run, *, enforced: bool = True) -> Run:
+    def beginning_of(self, plan: Run, *, enforced: bool) -> Run:
         """The whole plan, of which the executed steps are the beginning: what covers a run that was left when somebody chose to.
 
         A certificate of all iterates of the plan is about their beginning as well, wherever it ends and for whatever was seen in it: what

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audited_callables import EPSILON, described, place, written
+from audited_callables import ABOUT, EPSILON, described, place, written
 from joblib.externals.loky import get_reusable_executor
 
 import lethe
@@ -40,7 +40,7 @@ def test_an_honest_claim_stands_and_a_lie_does_not(folder: Path) -> None:
     assert honest.strongest is not None
     assert 1.0 < honest.strongest.epsilon < EPSILON
     assert honest.subject == "mechanism:train"
-    lie = AuditJob(**described(subject_claim={"epsilon": 0.1, "delta": 0.0})).execute().page
+    lie = AuditJob(**described(subject_claim={"epsilon": 0.1, "delta": 0.0, **ABOUT})).execute().page
     assert lie.verdict == "refuted"
     assert lie.audits == honest.audits
     assert AuditJob(**described(subject_claim=None, delta=0.0)).execute().page.verdict == "no_claim"
@@ -48,7 +48,7 @@ def test_an_honest_claim_stands_and_a_lie_does_not(folder: Path) -> None:
 
 def test_delta_is_the_claim_s_unless_another_is_said(folder: Path) -> None:
     del folder
-    page = AuditJob(**described(subject_claim={"epsilon": EPSILON, "delta": 1e-3})).execute().page
+    page = AuditJob(**described(subject_claim={"epsilon": EPSILON, "delta": 1e-3, **ABOUT})).execute().page
     assert [result.delta for result in page.audits] == [1e-3, 1e-3]
     page = AuditJob(**described(delta=1e-2, conditional=False)).execute().page
     assert [result.delta for result in page.audits] == [1e-2]
@@ -118,11 +118,13 @@ def test_a_training_and_its_run_give_the_same_audit_of_the_same_certificate(fold
         ({"subject": {"kind": "run", "run": "missing.yaml"}, "delta": 1e-5}, "missing.yaml cannot be read"),
         ({"subject": {"kind": "run", "run": "missing.yaml"}}, "delta: missing; a run has none"),
         ({"subject_claim": None}, "delta: missing"),
-        ({"subject_claim": {"delta": 0.0}}, "claim.epsilon: missing"),
-        ({"subject_claim": {"epsilon": -1.0, "delta": 0.0}}, "claim.epsilon: got -1"),
-        ({"subject_claim": {"epsilon": 1.0, "delta": 0.0, "neighbours": "none"}}, "claim.neighbours: got 'none'"),
-        ({"subject_claim": {"epsilon": 1.0, "delta": 0.0, "neighbours": "zero_out"}}, "claim: it says nothing of this audit"),
-        ({"delta": 1e-6, "subject_claim": {"epsilon": 1.0, "delta": 1e-5}}, "claim: it says nothing of this audit"),
+        ({"subject_claim": {"delta": 0.0, **ABOUT}}, "claim.epsilon: missing"),
+        ({"subject_claim": {"epsilon": 1.0, "delta": 0.0, "release": "last"}}, "claim.neighbours: missing"),
+        ({"subject_claim": {"epsilon": 1.0, "delta": 0.0, "neighbours": "replace_one"}}, "claim.release: missing"),
+        ({"subject_claim": {"epsilon": -1.0, "delta": 0.0, **ABOUT}}, "claim.epsilon: got -1"),
+        ({"subject_claim": {"epsilon": 1.0, "delta": 0.0, **ABOUT, "neighbours": "none"}}, "claim.neighbours: got 'none'"),
+        ({"subject_claim": {"epsilon": 1.0, "delta": 0.0, **ABOUT, "neighbours": "zero_out"}}, "claim: it says nothing of this audit"),
+        ({"delta": 1e-6, "subject_claim": {"epsilon": 1.0, "delta": 1e-5, **ABOUT}}, "claim: it says nothing of this audit"),
         ({"subject_train": "mechanism.train"}, "subject.train: got 'mechanism.train'; it needs module:function"),
         ({"subject_train": "mechanismus:train"}, "no module 'mechanismus' in"),
         ({"subject_train": "mechanism.inner:train"}, "no module 'mechanism.inner' in"),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audited_callables import described, place, written
+from audited_callables import ABOUT, described, place, written
 from typer.testing import CliRunner
 
 from lethe.audit.page import AuditPage
@@ -13,7 +13,7 @@ from lethe.audit_job import AuditJob
 from lethe.cli.app import app, main
 
 pytest.importorskip("matplotlib")
-LIE = {"epsilon": 0.1, "delta": 0.0}
+LIE = {"epsilon": 0.1, "delta": 0.0, **ABOUT}
 
 
 @pytest.fixture

@@ -48,7 +48,9 @@ def test_neighbours_are_never_further_apart(loss: LinearLoss, neighbours: str) -
     largest = 0.0
     for seed in range(12):
         regularisation = float(10 ** rng.uniform(-2, 1))
-        bound = output_sensitivity(records=5, regularisation=regularisation, gradient_bound=loss.gradient_bound(1.0), neighbours=neighbours)
+        bound = output_sensitivity(
+            records=5, regularisation=regularisation, gradient_bound=loss.gradient_bound(1.0), neighbours=neighbours, tolerance=0.0
+        )
         angle, other = rng.uniform(0, 2 * math.pi, 2)
         labels = rng.normal(0, 9, 2) if isinstance(loss, Huber) else rng.integers(0, max(loss.outputs, 2), 2)
         first = [math.cos(angle), math.sin(angle)], float(labels[0])
@@ -65,14 +67,16 @@ def test_the_sensitivity_is_reached(loss: LinearLoss, neighbours: str) -> None:
     """Slopes at their bounds all along, on the same features with opposite targets."""
     low, high = (-9.0, 9.0) if isinstance(loss, Huber) else (0.0, 1.0)
     for regularisation in (10.0, 100.0):
-        bound = output_sensitivity(records=5, regularisation=regularisation, gradient_bound=loss.gradient_bound(1.0), neighbours=neighbours)
+        bound = output_sensitivity(
+            records=5, regularisation=regularisation, gradient_bound=loss.gradient_bound(1.0), neighbours=neighbours, tolerance=0.0
+        )
         moved = _moved(loss, ([1.0, 0.0], high), None if neighbours == "zero_out" else ([1.0, 0.0], low), regularisation, 0)
         assert 0.98 * bound < moved <= bound * (1 + 1e-9)
 
 
 def test_the_solvers_error_is_counted_on_both_sides() -> None:
     """Of two quadratics with minimisers 2G/(n lambda) apart, points with gradient tau can be 2 tau/lambda further apart."""
-    exact = output_sensitivity(records=10, regularisation=0.5, gradient_bound=3.0)
+    exact = output_sensitivity(records=10, regularisation=0.5, gradient_bound=3.0, tolerance=0.0)
     assert exact == pytest.approx(2 * 3.0 / (10 * 0.5))
     assert output_sensitivity(records=10, regularisation=0.5, gradient_bound=3.0, tolerance=0.2) == pytest.approx(exact + 2 * 0.2 / 0.5)
     assert solver_tolerance(3.0, 10) < 0.01 * 3.0 / 10

@@ -51,7 +51,7 @@ def test_no_pair_of_data_sets_exceeds_the_profile(kind: str, neighbours: str) ->
     rng = np.random.default_rng(1)
     pairs = _pairs(kind, neighbours)
     for ridge, noise_std in itertools.product((0.05, 0.6, 8.0), (0.7, 3.0)):
-        profile = minimiser_profile(LOSSES[kind], norm=1.0, ridge=ridge, noise_std=noise_std, neighbours=neighbours)
+        profile = minimiser_profile(LOSSES[kind], norm=1.0, ridge=ridge, noise_std=noise_std, neighbours=neighbours, solver_mu=0.0)
         for index in rng.choice(len(pairs), size=5, replace=False).tolist():
             for epsilon in (0.0, 0.3, 1.5):
                 exact = exact_delta(*pairs[index], epsilon, ridge=ridge, noise_std=noise_std)
@@ -63,7 +63,7 @@ def test_no_pair_of_data_sets_exceeds_the_profile(kind: str, neighbours: str) ->
 def test_one_per_cent_less_noise_would_be_too_little(neighbours: str, length: float, epsilon: float) -> None:
     """Hinges whose slopes are at their bound wherever the minimiser can be; a large ridge, so that determinants cost little."""
     ridge, noise_std = 3000.0, 3.0 * length
-    profile = minimiser_profile(LOSSES["hinge"], norm=1.0, ridge=ridge, noise_std=noise_std, neighbours=neighbours)
+    profile = minimiser_profile(LOSSES["hinge"], norm=1.0, ridge=ridge, noise_std=noise_std, neighbours=neighbours, solver_mu=0.0)
     first, second = [Record(1.0, 1.0, "hinge")], [] if neighbours == "zero_out" else [Record(1.0, 0.0, "hinge")]
     assert exact_delta(first, second, epsilon, ridge=ridge, noise_std=noise_std) <= profile.delta(epsilon)
     assert exact_delta(first, second, epsilon, ridge=ridge, noise_std=noise_std / 1.01) > profile.delta(epsilon)
@@ -75,9 +75,11 @@ def test_determinants_and_both_signs_are_needed() -> None:
     pair = [Record(1.0, 0.0, "huber")], []
     exact = exact_delta(*pair, 0.2, ridge=ridge, noise_std=noise_std)
     assert exact > 2.0 * gdp_delta(1.0 / noise_std, 0.2)  # the gradients alone explain nothing of it
-    assert exact <= minimiser_profile(LOSSES["huber"], norm=1.0, ridge=ridge, noise_std=noise_std, neighbours="zero_out").delta(0.2)
+    assert exact <= minimiser_profile(
+        LOSSES["huber"], norm=1.0, ridge=ridge, noise_std=noise_std, neighbours="zero_out", solver_mu=0.0
+    ).delta(0.2)
     other_way = [], [Record(1.0, 0.0, "huber")]
-    profile = minimiser_profile(LOSSES["huber"], norm=1.0, ridge=0.01, noise_std=1.0, neighbours="zero_out")
+    profile = minimiser_profile(LOSSES["huber"], norm=1.0, ridge=0.01, noise_std=1.0, neighbours="zero_out", solver_mu=0.0)
     assert 1.5 * gdp_delta(1.0, 1.0) < exact_delta(*other_way, 1.0, ridge=0.01, noise_std=1.0) <= profile.delta(1.0)
 
 
@@ -119,7 +121,7 @@ def test_the_profile_of_slopes_of_both_signs() -> None:
     """Taking away: one vertex and the determinants; adding: two vertices; replacing: the worst of orthogonal and parallel features."""
     bound, cost = 1.0 / 3.0, math.log1p(1.0 / 50.0)
     away, both = (
-        minimiser_profile(LOSSES["huber"], norm=1.0, ridge=50.0, noise_std=3.0, neighbours=neighbours)
+        minimiser_profile(LOSSES["huber"], norm=1.0, ridge=50.0, noise_std=3.0, neighbours=neighbours, solver_mu=0.0)
         for neighbours in ("zero_out", "replace_one")
     )
     for epsilon in (0.0, 0.1, 1.0):
@@ -175,7 +177,7 @@ def test_softmax_against_samples_of_its_loss(
     rng = np.random.default_rng(5)
     neighbours = "zero_out" if second is None else "replace_one"
     loss, noise_std = Softmax(3) if cut == 1.0 else TruncatedSoftmax(3, cut), cut * noise_std
-    profile = minimiser_profile(loss, norm=1.0, ridge=ridge, noise_std=noise_std, neighbours=neighbours)
+    profile = minimiser_profile(loss, norm=1.0, ridge=ridge, noise_std=noise_std, neighbours=neighbours, solver_mu=0.0)
     losses = _losses(rng, cut, first, second, features, ridge, noise_std)
     for epsilon in (0.0, 0.5, 1.0, 2.0):
         sample = np.maximum(-np.expm1(epsilon - losses), 0.0)
@@ -213,7 +215,7 @@ def test_softmax_vertices_cover_every_pair_of_records(classes: int) -> None:
 )
 def test_laws_of_the_profile(kind: str, ridge: float, noise_std: float, epsilon: float, neighbours: str) -> None:
     def profile(**changes: float) -> PerturbedMinimiser:
-        values = {"norm": 1.0, "ridge": ridge, "noise_std": noise_std} | changes
+        values = {"norm": 1.0, "ridge": ridge, "noise_std": noise_std, "solver_mu": 0.0} | changes
         return minimiser_profile(LOSSES[kind], neighbours=neighbours, **values)
 
     here = profile().delta(epsilon)
@@ -228,7 +230,7 @@ def test_laws_of_the_profile(kind: str, ridge: float, noise_std: float, epsilon:
 
 
 def test_epsilon_composes_with_other_mechanisms() -> None:
-    profile = minimiser_profile(Logistic(), norm=1.0, ridge=100.0, noise_std=8.0)
+    profile = minimiser_profile(Logistic(), norm=1.0, ridge=100.0, noise_std=8.0, solver_mu=0.0)
     both = together([(profile, 1), (GDP(0.1), 1)])
     assert profile.epsilon(1e-5) < both.epsilon(1e-5) < profile.epsilon(1e-5) + GDP(0.1).epsilon(1e-6)
     assert profile.delta(math.inf) == 0.0
@@ -258,11 +260,11 @@ def test_the_determinant_of_softmax_is_bounded_and_reached() -> None:
 @pytest.mark.parametrize("change", [{"norm": 0.0}, {"ridge": math.nan}, {"noise_std": 0.0}, {"noise_std": True}, {"solver_mu": -1.0}])
 def test_what_is_out_of_range_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(InputError):
-        minimiser_profile(Logistic(), **({"norm": 1.0, "ridge": 1.0, "noise_std": 1.0} | change))
+        minimiser_profile(Logistic(), **({"norm": 1.0, "ridge": 1.0, "noise_std": 1.0, "solver_mu": 0.0} | change))
 
 
 def test_other_relations_and_empty_profiles_are_refused() -> None:
     with pytest.raises(InputError, match="replace_one or zero_out"):
-        minimiser_profile(Logistic(), norm=1.0, ridge=1.0, noise_std=1.0, neighbours="add_or_remove")
+        minimiser_profile(Logistic(), norm=1.0, ridge=1.0, noise_std=1.0, neighbours="add_or_remove", solver_mu=0.0)
     with pytest.raises(InputError, match="at least one case"):
         PerturbedMinimiser(())

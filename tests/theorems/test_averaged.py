@@ -81,7 +81,7 @@ def test_without_contraction_an_earlier_touch_counts_for_more() -> None:
 
 def test_what_is_averaged_has_no_noise_of_its_own() -> None:
     run = averaged_run(1.0, batches=batches("shuffled_once", 10), release="all")
-    assert lethe.certify(run, 0.9).epsilon == math.inf
+    assert lethe.certify(run, 0.9, allow_large_delta=True).epsilon == math.inf
 
 
 def test_averaging_helps_a_secret_order() -> None:

@@ -156,4 +156,4 @@ def test_an_unfinished_pass_is_not_recorded() -> None:
     for batch in list(draw_batches(plan, torch.Generator()))[:6]:
         recorder.note(step_size=0.4, noise_std=0.0, clip_norm=0.6, divisor=5, batch=batch, pass_weights=(0.25,) * 4)
     with pytest.raises(HypothesisError, match="unfinished"):
-        recorder.run(plan)
+        recorder.run(plan, enforced=True)

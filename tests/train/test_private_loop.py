@@ -135,8 +135,10 @@ def test_a_loop_that_is_left_in_view_of_its_iterates_is_certified_for_all_its_st
     run, delta = loop.run, 1e-2
     recorded = loop.engine.recorded_run()
     assert recorded == run
-    planned, early = lethe.certify(recorded, delta), lethe.certify(loop.engine.recorded_run(steps_fixed_in_advance=True), delta)
-    assert planned.epsilon == lethe.certify(run, delta).epsilon > early.epsilon
+    # Of so few records the delta is large, and has to be: the batches are cut.
+    planned = lethe.certify(recorded, delta, allow_large_delta=True)
+    early = lethe.certify(loop.engine.recorded_run(steps_fixed_in_advance=True), delta, allow_large_delta=True)
+    assert planned.epsilon == lethe.certify(run, delta, allow_large_delta=True).epsilon > early.epsilon
     assert truncation_slack(recorded) == truncation_slack(run) > truncation_slack(early.run)
     assert early.run.total_steps == 5
 

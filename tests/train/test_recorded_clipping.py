@@ -83,7 +83,9 @@ def test_a_method_that_the_plan_did_not_count_with_is_refused_and_one_that_it_di
 
 
 def test_groups_may_be_trained_for_the_last_iterate_at_the_constant_of_a_clipped_step() -> None:
-    plan = make_network_run("cyclic", noise_multiplier=1.0, release="last", loss={"kind": "generalised_linear", "smoothness": 1.0})
+    plan = make_network_run(
+        "cyclic", noise_multiplier=1.0, release="last", loss={"kind": "generalised_linear", "weak_convexity": 0.0, "smoothness": 1.0}
+    )
     recorded, _ = by_fit(plan, clip_groups=GROUPS)
     grouped, one = (lethe.certify(run, 1e-5, theorems=["optimal-shift"]) for run in (recorded, plan))
     assert recorded.clip_groups == NORMS
@@ -104,7 +106,7 @@ def test_cut_batches_are_trained_on_one_shape_and_recorded(train: Any) -> None:
     assert split == run
     for one, other in zip(whole.parameters(), parts.parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-10)
-    assert "cut at 7 records" in lethe.certify(recorded, 0.999).explain()
+    assert "cut at 7 records" in lethe.certify(recorded, 0.999, allow_large_delta=True).explain()
 
 
 @pytest.mark.parametrize("design", ["poisson", "balls_in_bins"])

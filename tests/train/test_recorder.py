@@ -174,7 +174,7 @@ def test_what_no_run_describes_is_refused(monkeypatch: pytest.MonkeyPatch, desig
 
 def test_nothing_executed_is_no_run() -> None:
     with pytest.raises(HypothesisError, match="no step"):
-        Recorder(make_run()).run(make_run())
+        Recorder(make_run()).run(make_run(), enforced=True)
 
 
 def test_equal_batches_need_not_be_the_same_objects() -> None:
@@ -183,7 +183,7 @@ def test_equal_batches_need_not_be_the_same_objects() -> None:
     for batch, noise_std in zip(draw_batches(plan, torch.Generator().manual_seed(0)), plan.noise_stds.tolist(), strict=True):
         assert isinstance(batch, torch.Tensor)
         recorder.note(step_size=0.4, noise_std=noise_std, clip_norm=0.6, divisor=5, batch=batch.clone())
-    assert recorder.run(plan) == plan
+    assert recorder.run(plan, enforced=True) == plan
     assert plan.records == RECORDS
 
 
@@ -193,6 +193,6 @@ def test_a_recorded_list_never_claims_more_noise_than_was_added(stds: list[float
     recorder = Recorder(plan)
     for batch, noise_std in zip(draw_batches(plan, torch.Generator()), stds, strict=True):
         recorder.note(step_size=size, noise_std=noise_std, clip_norm=clip_norm, divisor=5, batch=batch)
-    run = recorder.run(plan)
+    run = recorder.run(plan, enforced=True)
     assert (run.noise_stds <= np.array(stds)).all()
     assert run.noise_stds == pytest.approx(np.array(stds), rel=5e-16)  # two roundings
