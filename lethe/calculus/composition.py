@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import outside, require_vector
 from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, RDPCurve
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.errors import InputError
 
 

@@ -11,7 +11,8 @@ from scipy import special
 
 from lethe.calculus.crossing import crossing, log_gap
 from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
-from lethe.calculus.normal import log_gaussian_delta, round_down, round_up
+from lethe.calculus.normal import log_gaussian_delta
+from lethe.calculus.rounding import round_down, round_up
 from lethe.errors import InputError
 
 _EPS = float(np.finfo(np.float64).eps)

@@ -12,7 +12,8 @@ import numpy as np
 from lethe.calculus import conversions
 from lethe.calculus.base import Guarantee, Profile, freeze, stored_fields
 from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_probability, require_vector
-from lethe.calculus.normal import log_gaussian_delta, round_down, round_up
+from lethe.calculus.normal import log_gaussian_delta
+from lethe.calculus.rounding import round_down, round_up
 from lethe.calculus.shown import shown
 from lethe.errors import InputError
 

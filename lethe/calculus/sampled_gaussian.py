@@ -26,7 +26,7 @@ from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee, NotPrivate, RDPCurve, Tightest
 from lethe.calculus.loss_distributions import LossProfile
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.calculus.sampled_loss import MOST_LEVELS, loss_profile, round_levels_down
 from lethe.calculus.sampled_renyi import ORDERS, WEAKEST_NOISE, Design, Relation, distance, renyi_values, require_design
 from lethe.calculus.shown import shown

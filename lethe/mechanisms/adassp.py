@@ -33,7 +33,7 @@ from scipy import linalg
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.calculus.guarantees import Guarantee
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.certificate import Citation
 from lethe.hypotheses import holds
 from lethe.mechanisms.base import Array, PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap

@@ -20,7 +20,7 @@ from scipy import special
 
 from lethe.calculus.domains import FloatArray, require_nonnegative, require_vector
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, RDPCurve, Tightest
-from lethe.calculus.normal import round_down, round_up
+from lethe.calculus.rounding import round_down, round_up
 from lethe.calculus.targets import require_target
 from lethe.mechanisms.base import target_mu
 

@@ -44,7 +44,8 @@ import numpy as np
 
 from lethe.calculus.base import Profile, freeze
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
-from lethe.calculus.normal import log_gaussian_delta, round_up
+from lethe.calculus.normal import log_gaussian_delta
+from lethe.calculus.rounding import round_up
 from lethe.mechanisms.linear_losses import LinearLoss, Softmax
 from lethe.mechanisms.truncated_losses import TruncatedSoftmax
 from lethe.run import Neighbours

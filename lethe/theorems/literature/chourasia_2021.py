@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from scipy import special
 
 from lethe.calculus.guarantees import ZCDP
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding, holds
 from lethe.run import Run

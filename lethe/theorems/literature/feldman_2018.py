@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import ZCDP
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding
 from lethe.run import Run

@@ -10,7 +10,7 @@ from scipy import special
 
 from lethe.calculus.composition import compose_gdp
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding
 from lethe.run import Run

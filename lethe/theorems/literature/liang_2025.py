@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from lethe.batches import WithoutReplacement
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import ZCDP, Guarantee, RDPCurve, WithSlack
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.calculus.sampled_order import LARGEST_PROBABILITY, SMALLEST_NOISE, largest_order, smallest_noise
 from lethe.calculus.sampled_renyi import ORDERS, renyi_values
 from lethe.certificate import Citation

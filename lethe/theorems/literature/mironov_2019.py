@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import RDPCurve
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.calculus.sampled_order import LARGEST_PROBABILITY, SMALLEST_NOISE, largest_order
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding, fails, holds

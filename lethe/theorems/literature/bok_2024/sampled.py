@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from lethe.calculus.guarantees import Guarantee, NotPrivate, Tightest
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.calculus.sampled_gaussian import SampledGaussian
 from lethe.calculus.sampled_renyi import ORDERS, renyi_values
 from lethe.certificate import Citation
