@@ -26,7 +26,7 @@ from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee, NotPrivate, RDPCurve, Tightest
 from lethe.calculus.loss_distributions import LossProfile
-from lethe.calculus.rounding import round_up
+from lethe.calculus.rounding import raised, round_up
 from lethe.calculus.sampled_loss import MOST_LEVELS, loss_profile, round_levels_down
 from lethe.calculus.sampled_renyi import ORDERS, WEAKEST_NOISE, Design, Relation, distance, renyi_values, require_design
 from lethe.calculus.shown import shown
@@ -131,7 +131,7 @@ class SampledGaussian(Guarantee):
             if self.gaussian_mu > 0.0:
                 values += np.array(ORDERS) * (0.5 * self.gaussian_mu * self.gaussian_mu) + 5e-324
         # A sum of n terms, all positive, is off by at most n roundings.
-        return RDPCurve(ORDERS, tuple((values * (1.0 + 1e-12 + 2.0 * _EPS * noise.size)).tolist()))
+        return RDPCurve(ORDERS, tuple(raised(values, 1e-12 + 2.0 * _EPS * noise.size).tolist()))
 
     def _built(self) -> tuple[Guarantee, LossProfile | None]:
         if not self._bounds:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from lethe.calculus.rounding import raised
 from lethe.certificate import StepConstant
 from lethe.run import Run
 from lethe.schedules import Array
@@ -61,12 +62,15 @@ def step_constants(run: Run) -> Steps | None:
         raw = np.maximum(raw, 1.0)  # an empty batch moves nothing: no contraction can be counted on
     contraction = ridge_contraction(run.step_sizes, run.strong_convexity)
     lipschitz = np.array(raw, dtype=np.float64)
-    lipschitz[1:] *= contraction[:-1]
+    # A product that underflows is not 0: the step does not forget everything.
+    lipschitz[1:] = np.where(contraction[:-1] == 1.0, lipschitz[1:], raised(lipschitz[1:] * contraction[:-1]))
     if run.strong_convexity > 0:
         why += f", proximal ridge {run.strong_convexity:g}"
+    with np.errstate(over="ignore"):
+        diameter = None if np.isinf(run.diameter) else run.diameter / contraction
     return Steps(
         lipschitz=lipschitz,
-        diameter=None if np.isinf(run.diameter) else run.diameter / contraction,
+        diameter=diameter,
         constant=StepConstant(
             constant=float(lipschitz[1:].max() if len(lipschitz) > 1 else lipschitz[0]), certificate=f"{run.loss.summary}, {why}"
         ),

@@ -96,7 +96,7 @@ def _guarantee(run: Run, steps: Steps) -> Guarantee:
     path = checked_path(steps.lipschitz, run.sensitivities, run.noise_stds)
     distances = np.array(tracked_distances(path, checked_diameter(steps.diameter, path.steps)))[path.steps - lengths]
     distances = distances * (1.0 + 4.0 * 2.0**-52 * (path.steps + 8))  # tracking rounds twice a step
-    levels, which = _levels((run.noise_multipliers * (run.clip_bound / run.record_bound))[path.steps - int(lengths[-1]) :])
+    levels, which = _levels(run.record_noise[path.steps - int(lengths[-1]) :])
     counts = np.zeros((lengths.size, levels.size), dtype=np.int64)
     for row, length in enumerate(lengths.tolist()):
         counts[row] = np.bincount(which[which.size - length :], minlength=levels.size)

@@ -169,7 +169,7 @@ class AltschulerTalwar2022(_Windowed):
 
     def _one_step(self, run: Run, shares: Array) -> Array:
         apart = run.touch_factor if isinstance(run.batches, Poisson) else 2.0
-        noise = float(run.noise_multipliers[0]) * (run.clip_bound / (apart * run.record_bound))
+        noise = float(run.record_noise[0]) / apart
         return renyi_values(run.batch_size / run.records, np.sqrt(shares) * noise, "add_or_remove", "poisson")
 
 
@@ -196,7 +196,7 @@ class AltschulerTalwar2022Corrected(_Windowed):
         return gradient_bound_when_drawn(run)
 
     def _one_step(self, run: Run, shares: Array) -> Array:
-        noise = float(run.noise_multipliers[0]) * (run.clip_bound / run.record_bound)
+        noise = float(run.record_noise[0])
         drawn = "poisson" if isinstance(run.batches, Poisson) else "without_replacement"
         return renyi_values(run.batch_size / run.records, np.sqrt(shares) * noise, run.neighbours, drawn)
 

@@ -28,6 +28,8 @@ _GROWTH = 1.08
 _SETTLED_AT = (1e-5, 1e-9)
 # Less relative noise than this is none.
 _MOST_TOUCH = 1e50
+# And more noise than this counts as this.
+_LEAST_TOUCH = 1e-90
 
 
 def batch_touch(run: Run) -> float:
@@ -38,7 +40,8 @@ def batch_touch(run: Run) -> float:
     Args:
         run: a run with a constant schedule.
     """
-    return 2.0 * run.record_bound / (run.clip_bound * float(run.noise_multipliers[0]))
+    noise = float(run.record_noise[0])
+    return max(2.0 / noise, _LEAST_TOUCH) if noise > 0.0 else math.inf
 
 
 def sgd_composition(probability: float, steps: int, touch: float) -> Guarantee:
