@@ -260,10 +260,8 @@ class Run(StoredNoun):
 
     @cached_property
     def record_noise(self) -> Array:
-        r"""$z_t C/G$: noise of the batch sum in units of one record's gradient bound, shape (T,); where it overflows the largest float."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            units = self.noise_multipliers * (self.clip_bound / self.record_bound)
-        return _read_only(np.where(self.noise_multipliers == 0.0, 0.0, np.minimum(units, np.finfo(np.float64).max)))
+        r"""$z_t C/G$: noise of the batch sum in units of one record's gradient bound, shape (T,)."""
+        return _read_only(self.noise_multipliers * (self.clip_bound / self.record_bound))
 
     @cached_property
     def pass_averages(self) -> Array | None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lethe.calculus.conversions import gdp_rho
 from lethe.calculus.domains import FloatArray, outside, require_vector
 from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, RDPCurve
 from lethe.calculus.rounding import raised, round_up
@@ -115,7 +116,7 @@ def compose(guarantees: Sequence[Guarantee]) -> GDP | ZCDP | RDPCurve:
     rhos = [guarantee.rho for guarantee in concentrated]
     if gaussian:
         mu = compose_gdp([guarantee.mu for guarantee in gaussian])
-        rhos.append(round_up(0.5 * mu * mu))
+        rhos.append(gdp_rho(mu))
     if not curves:
         return ZCDP(compose_zcdp(rhos))
     if rhos:

@@ -19,6 +19,7 @@ from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
 from lethe.calculus.loss_distributions import LARGEST_LOSS, Factor, Losses, symmetric_losses
 from lethe.calculus.normal import log_gaussian_delta
+from lethe.calculus.rounding import above, exp_above
 
 # What is left of delta beyond the last knot is counted as an infinite loss.
 _TAIL = 1e-16
@@ -96,14 +97,14 @@ def _lower_hull(across: FloatArray, values: FloatArray) -> list[int]:
 def _deltas(guarantee: Guarantee, levels: FloatArray) -> FloatArray:
     """`guarantee.delta` at many levels, rounded up; at once where the kind allows it."""
     if isinstance(guarantee, GDP):
-        return np.nextafter(np.exp(log_gaussian_delta(guarantee.mu, levels)), np.inf)
+        return exp_above(log_gaussian_delta(guarantee.mu, levels))
     if isinstance(guarantee, GDPMixture):
         total = np.zeros(levels.shape)
         for mu, weight in zip(guarantee.mus, guarantee.weights, strict=True):
-            total += weight * np.exp(log_gaussian_delta(mu, levels))
-        return np.nextafter(total * (1.0 + 1e-15 * (2 + len(guarantee.mus))), np.inf)
+            total += weight * exp_above(log_gaussian_delta(mu, levels))
+        return above(total, 1e-15 * (2 + len(guarantee.mus)))
     if isinstance(guarantee, WithSlack):
-        return np.nextafter(_deltas(guarantee.guarantee, levels) + guarantee.slack, np.inf)
+        return above(_deltas(guarantee.guarantee, levels) + guarantee.slack)
     if isinstance(guarantee, Tightest):
         return np.min([_deltas(part, levels) for part in guarantee.parts], axis=0)
     return np.array([guarantee.delta(level) for level in levels.tolist()])

@@ -154,6 +154,8 @@ def self_composed(one: Losses, count: int) -> Losses | None:
     dp_accounting's own never ends for sparse masses, and takes gigabytes for dense ones, when T is 1e7.
     """
     total = float(one.masses.sum())
+    if not math.isfinite(total):
+        return None
     # What rounding has lost of the total mass counts as an infinite loss.
     infinite = max(one.infinite, 1.0 - total, 0.0)
     if not infinite < 1.0 or count * math.log(max(total, 1.0)) > math.log(_MOST_MASS):

@@ -33,6 +33,11 @@ def round_down(value: float, relative: float = 0.0) -> float:
     return -round_up(-value, relative)
 
 
+def as_bound(value: float) -> float:
+    """`value` itself if it can bound something from above; infinity if it is no number, or negative."""
+    return value if value >= 0.0 else math.inf
+
+
 def above(values: ArrayLike, relative: float = 0.0) -> FloatArray:
     """The next floats above `values` (1 + `relative`), for what is never exactly 0; nan and what is negative become infinity."""
     given = np.asarray(values, dtype=np.float64)
@@ -45,6 +50,13 @@ def raised(values: ArrayLike, relative: float = 0.0) -> FloatArray:
     """As `above`, but an exact 0 stays 0."""
     given = np.asarray(values, dtype=np.float64)
     return np.where(given == 0.0, 0.0, above(given, relative))
+
+
+def square_above(values: ArrayLike, relative: float = 0.0) -> FloatArray:
+    """The squares, raised as by `raised`: exact 0 and infinity stay; one that underflows is not 0."""
+    given = np.asarray(values, dtype=np.float64)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return np.where(given == 0.0, 0.0, above(np.square(np.where(given >= 0.0, given, np.nan)), relative))
 
 
 def root_above(squares: ArrayLike, relative: float = 0.0) -> FloatArray:

@@ -80,7 +80,7 @@ def _log_terms(noise: FloatArray, highest: int) -> FloatArray:
 
 def _log_even_moments(noise: FloatArray, highest: int) -> FloatArray:
     r"""$\log E(r-1)^l$ for l = 0, 2, 4, ... up to what the largest level needs, shape (levels, l / 2); infinity where not computed."""
-    top = min(_HIGHEST_MOMENT, highest + 1, int(8.0 * float(noise.max()) ** 2)) // 2 * 2
+    top = int(min(float(_HIGHEST_MOMENT), highest + 1.0, 8.0 * float(noise.max()) ** 2)) // 2 * 2
     # Smaller levels have less use for high moments, whose integrands would not fit in floating point.
     usable = 2.0 * np.arange(top // 2 + 1) <= 8.0 * np.square(noise)[:, None]
     moments = np.where(usable, 0.0, np.inf)

@@ -166,8 +166,9 @@ def _unsampled(noise: tuple[float, ...], counts: tuple[int, ...], relation: Rela
 def merged_levels(noise: FloatArray, counts: Sequence[int]) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Levels that are used, each once: scaling can round two neighbouring levels to one number."""
     levels, which = np.unique(noise, return_inverse=True)
-    totals = np.bincount(which, weights=np.asarray(counts, dtype=np.float64)).astype(np.int64)
-    return tuple(levels[totals > 0].tolist()), tuple(totals[totals > 0].tolist())
+    totals = np.bincount(which, weights=np.asarray(counts, dtype=np.float64))
+    # As Python's whole numbers: a composition may have more steps than 64 bits can count.
+    return tuple(levels[totals > 0].tolist()), tuple(int(total) for total in totals[totals > 0].tolist())
 
 
 def sampled_gaussian(sampling_probability: float, noise_multipliers: ArrayLike, relation: Relation, design: Design) -> Guarantee:

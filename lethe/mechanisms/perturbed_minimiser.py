@@ -43,9 +43,9 @@ from typing import ClassVar
 import numpy as np
 
 from lethe.calculus.base import Profile, freeze
-from lethe.calculus.domains import outside, require_nonnegative, require_positive
+from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.calculus.normal import log_gaussian_delta
-from lethe.calculus.rounding import round_up
+from lethe.calculus.rounding import exp_above, round_up
 from lethe.mechanisms.linear_losses import LinearLoss, Softmax
 from lethe.mechanisms.truncated_losses import TruncatedSoftmax
 from lethe.run import Neighbours
@@ -72,7 +72,7 @@ class PerturbedMinimiser(Profile):
         checked = tuple(
             (
                 require_nonnegative("log_determinant", determinant, allow_infinity=False),
-                tuple((require_nonnegative("mu", mu, allow_infinity=False), int(count)) for mu, count in vertices),
+                tuple((require_nonnegative("mu", mu, allow_infinity=False), require_count("count", count)) for mu, count in vertices),
             )
             for determinant, vertices in self.cases
         )
@@ -87,8 +87,7 @@ class PerturbedMinimiser(Profile):
         # Lowered by its rounding, which can only raise the result.
         shifted = [level - determinant - 4e-16 * (level + determinant) for determinant, _ in self.cases]
         levels = np.repeat(np.maximum(shifted, 0.0), [len(vertices) for _, vertices in self.cases])
-        logs = log_gaussian_delta(mus, levels)
-        deltas = np.where(np.isneginf(logs), 0.0, np.nextafter(np.exp(logs), np.inf)).tolist()
+        deltas = exp_above(log_gaussian_delta(mus, levels)).tolist()
         worst, place = 0.0, 0
         for below, (_, vertices) in zip(shifted, self.cases, strict=True):
             total = math.fsum(count * value for (_, count), value in zip(vertices, deltas[place:], strict=False))

@@ -13,6 +13,7 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lethe.calculus.rounding import square_above
 from lethe.theorems.inputs import checked_batches, checked_diameter, checked_path
 from lethe.theorems.last_touch import LastTouch
 from lethe.theorems.passes import Passes
@@ -77,10 +78,10 @@ def reshuffled(
         return _sorted(mus, weights)
     rounded = costs.first.size < size
     limit = _CLEARLY if rounded else 1.0 + _STANDARD_ERRORS / np.sqrt(costs.full)
-    if not costs.full * costs.mean(_square(mus).max()) < limit * float(weights @ _square(mus)):
+    if not costs.full * costs.mean(square_above(mus).max()) < limit * float(weights @ square_above(mus)):
         return _sorted(mus, weights)
     if grid_share(costs.full + 1, costs.weights.size) > _TOO_COARSE and costs.payable:
-        values, weights = tail_law(costs, float(_square(mus).max()))
+        values, weights = tail_law(costs, float(square_above(mus).max()))
         return _sorted(outward(values, path.steps), weights)
     return _law(path.steps, costs, last)
 
@@ -107,7 +108,7 @@ def _law(steps: int, costs: TouchCosts, last: LastTouch) -> tuple[Floats, Floats
     moves = costs.full + 1
     # A position beyond the last step of a partial pass has probability 0 there.
     partial = np.append(last.in_partial_pass, np.zeros(last.in_full_pass.size - last.in_partial_pass.size))
-    caps, partial_caps = costs.worst_of_bucket(_square(last.in_full_pass)), costs.worst_of_bucket(_square(partial))
+    caps, partial_caps = costs.worst_of_bucket(square_above(last.in_full_pass)), costs.worst_of_bucket(square_above(partial))
     ceiling = float(max(caps.max(), partial_caps.max()))
     step = grid_step(costs.mean(ceiling), moves, costs.weights.size)
 
@@ -135,12 +136,6 @@ def _law(steps: int, costs: TouchCosts, last: LastTouch) -> tuple[Floats, Floats
     weights = np.concatenate([weights for _, weights in ends])
     # Each weight is a sum over buckets and moves; what rounding may have taken from it is given back.
     return _sorted(outward(squared, steps), weights * (1.0 + moves * (costs.weights.size + 4) * float(np.finfo(np.float64).eps)))
-
-
-def _square(mus: Floats) -> Floats:
-    """Squares; one that underflowed is not 0."""
-    with np.errstate(over="ignore", under="ignore"):
-        return np.where(mus == 0.0, 0.0, np.maximum(np.square(mus), 5e-324))
 
 
 def _sorted(mus: Floats, weights: Floats) -> tuple[Floats, Floats]:

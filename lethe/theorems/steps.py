@@ -35,7 +35,7 @@ class Steps:
 
 
 def step_constants(run: Run) -> Steps | None:
-    r"""The Lipschitz constants of a run's steps, or None when no smoothness is known.
+    r"""The Lipschitz constants of a run's steps, or None when no smoothness is known, or so much that its product with a step overflows.
 
     The noise of step $t$ comes before its proximal step, so the contraction $1/(1+\lambda_t\kappa)$ of that proximal step counts in
     the *next* step's constant, and a domain of diameter $D$ bounds the shift, measured before the proximal step, by
@@ -46,7 +46,7 @@ def step_constants(run: Run) -> Steps | None:
 
     Reference: docs/theory.md, "The Lipschitz constant of one step".
     """
-    if run.loss.curvature is None:
+    if run.loss.curvature is None or not np.isfinite(largest_curvature(run)):
         return None
     weak_convexity, smoothness = run.loss.curvature
     largest, slack = largest_batch(run)
@@ -76,6 +76,12 @@ def step_constants(run: Run) -> Steps | None:
         ),
         slack=slack,
     )
+
+
+def largest_curvature(run: Run) -> float:
+    r"""$\lambda K/b \cdot \max(|m|, M)$ of the largest step and batch: how far from the identity a step may be; inf where it overflows."""
+    assert run.loss.curvature is not None
+    return float(run.step_sizes.max()) * (largest_batch(run)[0] / run.batch_size) * max(abs(bound) for bound in run.loss.curvature)
 
 
 def largest_batch(run: Run) -> tuple[int, float]:

@@ -106,8 +106,10 @@ def touch(step_size: ArrayLike, clip_norm: ArrayLike, batch_size: ArrayLike, noi
 
 def one_step_rho(apart: ArrayLike, moved: ArrayLike, noise_std: ArrayLike) -> FloatArray:
     r"""$\frac12(\text{apart}/\sigma + \text{moved})^2$: two runs `apart` (parameter units), then one touch `moved` (in noises)."""
+    distance = np.asarray(apart, dtype=np.float64)
+    checked("apart", np.where(np.isposinf(distance), 0.0, distance), low=0.0)
     with np.errstate(over="ignore"):
-        far = checked("apart", apart, low=0.0) / checked("noise_std", noise_std, above=0.0)
+        far = distance / checked("noise_std", noise_std, above=0.0)
         return 0.5 * np.square(far + np.asarray(moved, dtype=np.float64))
 
 
