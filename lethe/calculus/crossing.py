@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from lethe.calculus.rounding import count_above
+
+# From the largest float to the smallest.
+_MOST_HALVINGS = 2100
+
 
 def log_gap(value: float, target: float) -> float:
     """log(value / target), whose sign agrees exactly with `value <= target`: never positive when it holds, positive when not."""
@@ -44,8 +49,7 @@ def crossing(
     Reference: Oliveira & Takahashi 2020, "An enhancement of the bisection method average performance preserving minmax optimality".
     """
     width = abs(passing - failing)
-    # From the largest float to the smallest there are fewer than 2100 halvings.
-    most = math.ceil(math.log2(min(max(width / max(resolution, 5e-324), 1.0), 1e300))) + 1
+    most = int(count_above(math.log2(max(width / max(resolution, 5e-324), 1.0)), _MOST_HALVINGS)) + 1
     pull = 0.2 / width if width > 0.0 else 0.0
     for step in range(most + 1):
         width = abs(passing - failing)

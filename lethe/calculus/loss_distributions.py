@@ -16,6 +16,8 @@ from scipy import fft
 from lethe.calculus.base import Profile
 from lethe.calculus.domains import FloatArray, require_nonnegative
 
+# A distribution has no more intervals than this; what lies beyond its last one counts as infinite.
+MOST_INTERVALS = 2**28
 # Beyond this privacy loss no epsilon of interest is left and exponentials overflow.
 LARGEST_LOSS = 500.0
 # Below this one, rounding of a one-step profile outweighs the profile.

@@ -17,6 +17,7 @@ import math
 import numpy as np
 
 from lethe.calculus.domains import FloatArray
+from lethe.calculus.rounding import count_above
 from lethe.calculus.sampled_integer import log_binomials
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -91,7 +92,7 @@ def _log_even_moments(noise: FloatArray, highest: int) -> FloatArray:
     # log(phi (r-1)^l) falls as s - l / s at a distance s beyond [0, l / z]: 8 past the root of l, what is left is below e^-40 of the whole.
     reach = math.sqrt(top) + 8.0
     ends = np.minimum(float(top), 8.0 * np.square(z)) / z
-    nodes = math.ceil(float((ends + 2.0 * reach).max()) / step) + 1
+    nodes = int(count_above((ends + 2.0 * reach).max() / step, 2**40)) + 1
     normal = (ends + 2.0 * reach) / (nodes - 1) * np.arange(nodes) - reach
     weight = (ends + 2.0 * reach) / (nodes - 1) / math.sqrt(2.0 * math.pi)
     log_normal = np.log(weight) - 0.5 * np.square(normal)

@@ -203,6 +203,6 @@ def predicted_excess_risk(
     sensitivity = moments_sensitivity(norm=norm, neighbours=neighbours, target_weight=target_weight, eigenvalue_weight=eigenvalue_weight)
     noise_std = gaussian_noise_std(sensitivity, target)
     curvature, reference = size * norm * norm / weights, bound / norm
-    ridge = max(0.0, noise_norm(noise_std, weights) - curvature)
+    ridge = max(noise_norm(noise_std, weights) - curvature, 0.0)
     errors = weights * (noise_std * bound / (target_weight * norm)) ** 2 + 0.5 * (weights + 1) * (noise_std * reference) ** 2
     return 0.5 * curvature / size * (errors + (ridge * reference) ** 2) / (curvature + ridge) ** 2

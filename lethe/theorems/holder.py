@@ -81,7 +81,7 @@ class _Path:
         self._exponent = run.loss.exponent
         with np.errstate(over="ignore"):
             self._growth = run.step_sizes[last] * run.loss.constant
-        self._flat = 2.0 * run.step_sizes[last] * run.record_bound
+            self._flat = 2.0 * run.step_sizes[last] * run.record_bound
         contraction = np.asarray(ridge_contraction(run.step_sizes, run.strong_convexity))
         self._before = np.concatenate(([1.0], contraction))[:-1][last]
         with np.errstate(over="ignore"):

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from lethe.calculus.rounding import round_down
 from lethe.hypotheses import Finding, fails, holds
 from lethe.losses import HolderLoss
 from lethe.regularisers import Box
@@ -251,7 +252,7 @@ def two_over_smoothness(run: Run) -> float:
     if not smoothness > 0:
         return np.inf
     limit = min(2.0 / smoothness, sys.float_info.max)
-    return limit if Fraction(limit) * Fraction(smoothness) <= 2 else float(np.nextafter(limit, 0.0))
+    return limit if Fraction(limit) * Fraction(smoothness) <= 2 else round_down(limit)
 
 
 def step_at_most(run: Run, limit: float, name: str, *, strictly: bool = False) -> Finding:

@@ -87,7 +87,7 @@ class SquaredLaw:
             row = mass[to]
             lost = 0.0
             for origin, shift in enumerate((cells[:, to] - least).tolist()):
-                kept = min(width, max(0, wide - shift))
+                kept = min(width, max(wide - shift, 0))
                 row[shift : shift + kept] += law.mass[origin, :kept]
                 lost += float(tail[origin, kept])
             row *= weight
@@ -102,7 +102,7 @@ class SquaredLaw:
         values = (float(law.lowest + least) + np.arange(wide, dtype=np.float64)) * law.step
         together, capped = np.zeros(wide), law.beyond.copy()
         for bucket, shift in enumerate((cells - least).tolist()):
-            kept = max(0, min(int(np.count_nonzero(values < caps[bucket])) - shift, width))
+            kept = max(min(int(np.count_nonzero(values < caps[bucket])) - shift, width), 0)
             together[shift : shift + kept] += law.mass[bucket, :kept]
             capped[bucket] += law.mass[bucket, kept:].sum()
         return np.concatenate((values, caps)), np.concatenate((together, capped))

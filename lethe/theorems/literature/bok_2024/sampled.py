@@ -208,7 +208,7 @@ class Bok2024SGD(Theorem):
             whole, split = _renyi(probability, np.array([2.0 * touch])), _renyi(probability, 2.0 * touch / np.sqrt(shares))
             with np.errstate(over="ignore"):
                 hidden = np.multiply.outer(0.5 * np.square(shifts)[:, None] / (1.0 - shares), np.array(ORDERS))
-            repeated = np.where(windows[:, None] > 1.0, whole * np.maximum(windows - 1.0, 1.0)[:, None], 0.0)
+            repeated = np.where(windows[:, None] <= 1.0, 0.0, whole * np.maximum(windows - 1.0, 1.0)[:, None])
             curves = repeated[:, None] + split + hidden
             limits = (windows[:, None] - 1.0) * _limit(probability, np.array([2.0 * touch]))
             limits = limits + _limit(probability, 2.0 * touch / np.sqrt(shares)) + np.square(shifts)[:, None] / (1.0 - shares)
