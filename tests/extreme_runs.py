@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from itertools import product
 from random import Random
 from typing import Any
@@ -90,15 +90,15 @@ def least_delta(run: lethe.Run, epsilons: tuple[float, ...]) -> list[float]:
     return best.tolist()
 
 
-def _touched(run: lethe.Run, moved: np.ndarray) -> list[Counter[float]]:
+def _touched(run: lethe.Run, moved: np.ndarray) -> list[dict[float, float]]:
     """Laws of the sum of touches: one for each place that is known, or one over what is secret."""
     steps, slots = moved.size, run.steps_per_pass
     if run.batches.design == "full":
-        return [Counter({float(moved.sum()): 1.0})]
+        return [{float(moved.sum()): 1.0}]
     sums = [float(moved[j::slots].sum()) for j in range(slots)]
     if run.batches.design == "cyclic":
-        return [Counter({place: 1.0}) for place in sums]
-    law: Counter[float] = Counter()
+        return [{place: 1.0} for place in sums]
+    law: dict[float, float] = defaultdict(float)
     if run.batches.design in ("shuffled_once", "balls_in_bins"):
         for place in sums:
             law[place] += 1.0 / slots

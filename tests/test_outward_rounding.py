@@ -19,9 +19,7 @@ COUNTING = ("argmin", "argmax", "searchsorted", "count_nonzero", "count_above", 
 # file: (rule, how often, why it cannot turn a bound into something smaller)
 ALLOWED: dict[str, list[tuple[str, int, str]]] = {
     "calculus/dominating_losses.py": [("cast to an integer", 1, "knots: rounded places between 0 and a count")],
-    "calculus/loss_distributions.py": [
-        ("hides every warning", 2, "arithmetic of dp_accounting; what is nan counts as delta = 1, or refuses")
-    ],
+    "calculus/loss_distributions.py": [("hides every warning", 2, "dp_accounting's arithmetic; what is nan counts as delta = 1")],
     "calculus/sampled_fixed_size.py": [("cast to an integer", 1, "the smallest of three numbers, of which one is 256")],
     "calculus/sampled_fractional.py": [("cast to an integer", 1, "whole parts of orders that are at most 64")],
     "calculus/sampled_loss.py": [("hides every warning", 1, "width and spread only choose the grid; nan makes no distribution")],

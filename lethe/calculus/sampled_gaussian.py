@@ -166,9 +166,12 @@ def _unsampled(noise: tuple[float, ...], counts: tuple[int, ...], relation: Rela
 def merged_levels(noise: FloatArray, counts: Sequence[int]) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Levels that are used, each once: scaling can round two neighbouring levels to one number."""
     levels, which = np.unique(noise, return_inverse=True)
-    totals = np.bincount(which, weights=np.asarray(counts, dtype=np.float64))
     # As Python's whole numbers: a composition may have more steps than 64 bits can count.
-    return tuple(levels[totals > 0].tolist()), tuple(int(total) for total in totals[totals > 0].tolist())
+    totals = [0] * levels.size
+    for place, count in zip(which.tolist(), counts, strict=True):
+        totals[place] += int(count)
+    used = [(level, total) for level, total in zip(levels.tolist(), totals, strict=True) if total > 0]
+    return tuple(level for level, _ in used), tuple(total for _, total in used)
 
 
 def sampled_gaussian(sampling_probability: float, noise_multipliers: ArrayLike, relation: Relation, design: Design) -> Guarantee:

@@ -10,7 +10,6 @@ import numpy as np
 from lethe.calculus.base import Guarantee
 from lethe.calculus.domains import FloatArray, require_positive
 from lethe.calculus.guarantees import GDP, GDPMixture, NotPrivate, Tightest, WithSlack
-from lethe.calculus.rounding import above
 from lethe.calculus.sampled_gaussian import SampledGaussian, merged_levels
 from lethe.calculus.windowed_gaussian import WindowedGaussian
 
@@ -74,7 +73,7 @@ def _(guarantee: WindowedGaussian, factor: float) -> Guarantee:
 
 
 def _over(mus: tuple[float, ...], factor: float) -> FloatArray:
-    """Rounded up; 0 stays 0, and what underflows is not 0."""
+    """0 stays 0, and what underflows is not 0."""
     given = np.asarray(mus)
     with np.errstate(over="ignore", under="ignore"):
-        return np.where(given == 0.0, 0.0, above(given / factor))
+        return np.where(given == 0.0, 0.0, np.maximum(given / factor, 5e-324))

@@ -96,14 +96,14 @@ def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Ar
     """
     low, high, a, h = _ends(step_size, weak_convexity, smoothness)
     with np.errstate(over="ignore"):
-        g, total = h - a, a + h
+        g, total, size = h - a, a + h, np.abs(a) + h
     # For g outside (0, 4) no angle strictly between the ends beats them. Inside, a and h are small enough to be squared.
     inside = (g > 0.0) & (g < 4.0)
     flat_total, g, total = total, np.where(inside, g, 2.0), np.where(inside, total, 0.0)
     curve = g * (4.0 - g)
     turned = inside & (np.abs((2.0 - g) * total) < curve)
     # The only cancellations are in g, which costs an eps of |a| + h, and in 4 - g, which costs an eps of 4 more.
-    size = np.where(inside, np.abs(a) + h, 0.0)
+    size = np.where(inside, size, 0.0)
     spread = size / np.where(turned, g, 1.0) + (size + 4.0) / np.where(turned, 4.0 - g, 1.0)
     excess = total * total / curve * (1.0 + 8.0 * _EPS * (1.0 + spread))
     block = np.where(turned, np.sqrt(1.0 + excess) * (1.0 + 2.0 * _EPS), 1.0)
