@@ -9,6 +9,7 @@ from typing import cast
 
 from lethe._version import __version__
 from lethe.calculus.large_delta import delta_for
+from lethe.calculus.rounding import as_bound
 from lethe.certificate import Certificate, Other, OtherStatus
 from lethe.errors import HypothesisError, InputError
 from lethe.hypotheses import Finding, as_declared, first_failure
@@ -120,7 +121,8 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
         HypothesisError: none of the theorems applies.
     """
     require_room(run, delta)
-    epsilons = {verdict.theorem.name: verdict.bound.guarantee.epsilon(delta) for verdict in verdicts if verdict.bound is not None}
+    # A number that cannot be an epsilon, whoever computed it, proves nothing.
+    epsilons = {verdict.theorem.name: as_bound(verdict.bound.guarantee.epsilon(delta)) for verdict in verdicts if verdict.bound is not None}
     usable = [verdict for verdict in verdicts if verdict.usable]
     if not usable:
         raise HypothesisError(

@@ -256,7 +256,12 @@ class Run(StoredNoun):
     @cached_property
     def relative_noise(self) -> Array:
         r"""$\tau_t / s_t$: noise in units of one touch, shape (T,); exactly $z_t$ / touch_factor when G = C."""
-        return _read_only(self.noise_multipliers * (self.clip_bound / (self.touch_factor * self.record_bound)))
+        return _read_only(self.record_noise / self.touch_factor)
+
+    @cached_property
+    def record_noise(self) -> Array:
+        r"""$z_t C/G$: noise of the batch sum in units of one record's gradient bound, shape (T,)."""
+        return _read_only(self.noise_multipliers * (self.clip_bound / self.record_bound))
 
     @cached_property
     def pass_averages(self) -> Array | None:

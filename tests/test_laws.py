@@ -64,6 +64,31 @@ ABOVE_EXACT = [
 ]
 
 
+def _silent_ends() -> list[lethe.Run]:
+    """Runs whose last step, which touches some record of every design, is followed by no noise, however much there was before."""
+    runs: list[lethe.Run] = []
+    for design, relation, noise_at, scale in itertools.product(DESIGNS, NEIGHBOURS, ("every_step", "pass_ends"), (1.0, 3e5, 1e140)):
+        if relation == "add_or_remove" and design != "poisson":
+            continue
+        slots = 1 if design == "full" else 10
+        noise = [scale] * (3 * slots if noise_at == "every_step" else 3)
+        noise[-1] = 0.0
+        fields: dict[str, Any] = {"batches": batches(design, 10), "neighbours": relation, "noise_at": noise_at, "noise_multiplier": noise}
+        for changes in (
+            {"release": "last"},
+            {"release": "all"},
+            {"release": "last", "loss": CONVEX, "clip_norm": 1e6},  # "never clip"
+            {"release": "last", "loss": STRONG, "neighbours": "replace_one"},
+            {"release": "last", "loss": WEAK, "regulariser": [{"kind": "ridge", "strength": 0.5}, BALL]},
+            {"release": "last", "loss": HOLDER, "regulariser": BALL},
+        ):
+            runs.append(make_run(passes=3, **{**fields, **changes}))
+    return runs
+
+
+SILENT_ENDS = _silent_ends()
+
+
 def _name(value: object) -> str:
     if isinstance(value, Theorem | Exact):
         return value.name
@@ -98,6 +123,19 @@ def test_no_theorem_stumbles_over_a_run(theorem: Theorem) -> None:
             bound = theorem.bound(run)
             assert bound.guarantee.epsilon(DELTA) >= 0
             assert bound.guarantee.describe()
+
+
+@pytest.mark.parametrize("theorem", ALL, ids=_name)
+def test_a_run_that_ends_without_noise_is_not_private(theorem: Theorem) -> None:
+    """Whoever was touched last is seen as it is, in every design: each theorem refuses, or says so, or may not be relied on."""
+    for run in SILENT_ENDS:
+        if first_failure(theorem.examine(run)) is None and theorem.standing_on(run).usable:
+            assert theorem.bound(run).guarantee.epsilon(DELTA) == math.inf, run.to_document()
+
+
+def test_no_certificate_of_a_run_that_ends_without_noise_is_finite() -> None:
+    for run in SILENT_ENDS:
+        assert lethe.certify(run, DELTA).epsilon == math.inf, run.to_document()
 
 
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)

@@ -7,7 +7,7 @@ import sys
 
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.calculus.guarantees import ZCDP
-from lethe.calculus.normal import round_down, round_up
+from lethe.calculus.rounding import round_down, round_up
 from lethe.errors import BudgetExceededError
 
 # A schedule that spends its budget exactly must reach its last step although its costs are rounded; the guarantee pays for this.

@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, RDPCurve, Tightest
+from lethe.calculus.rounding import raised, square_above
 
 _ORDERS = 1.0 + np.geomspace(0.01, 1e5, 300)
 
@@ -43,9 +44,9 @@ def renyi_curve(parts: Mapping[Guarantee, int]) -> RDPCurve | None:
         if values is None:
             return None
         # As a float: a whole number may be too large for numpy.
-        total = total + float(count) * values
-    total *= 1.0 + 1e-12
-    return RDPCurve(tuple(orders.tolist()), tuple(total.tolist()))
+        with np.errstate(over="ignore"):
+            total = total + float(count) * values
+    return RDPCurve(tuple(orders.tolist()), tuple(raised(total, 1e-12).tolist()))
 
 
 def renyi_at(guarantee: Guarantee, orders: FloatArray) -> FloatArray | None:
@@ -55,13 +56,13 @@ def renyi_at(guarantee: Guarantee, orders: FloatArray) -> FloatArray | None:
         return None
     own = isinstance(guarantee, _HasCurve | RDPCurve)  # known at its own orders only; a formula is known at all
     values = _at(curve, orders) if own else _values(guarantee, orders)
-    return None if values is None else values * (1.0 + 1e-12)
+    return None if values is None else raised(values, 1e-12)
 
 
 def _values(guarantee: Guarantee, orders: FloatArray) -> FloatArray | None:
     with np.errstate(over="ignore", divide="ignore"):
         if isinstance(guarantee, GDP):
-            return 0.5 * orders * (guarantee.mu * guarantee.mu)
+            return 0.5 * orders * square_above(guarantee.mu)
         if isinstance(guarantee, ZCDP):
             return orders * guarantee.rho
         if isinstance(guarantee, RDPCurve):
@@ -70,7 +71,7 @@ def _values(guarantee: Guarantee, orders: FloatArray) -> FloatArray | None:
             return _mixture(guarantee, orders)
         if isinstance(guarantee, ApproxDP) and guarantee.delta_bound == 0.0:
             # Pure DP: Bun & Steinke 2016, arXiv:1605.02065, Proposition 3.3.
-            return np.minimum(guarantee.epsilon_bound, 0.5 * orders * guarantee.epsilon_bound**2)
+            return np.minimum(guarantee.epsilon_bound, 0.5 * orders * square_above(guarantee.epsilon_bound))
         if isinstance(guarantee, Tightest):
             known = [values for part in guarantee.parts if (values := _values(part, orders)) is not None]
             return np.min(known, axis=0) if known else None

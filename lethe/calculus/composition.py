@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import outside, require_vector
+from lethe.calculus.conversions import gdp_rho
+from lethe.calculus.domains import FloatArray, outside, require_vector
 from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, RDPCurve
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import raised, round_up
 from lethe.errors import InputError
 
 
@@ -35,6 +36,18 @@ def compose_gdp(mus: ArrayLike) -> float:
     with np.errstate(under="ignore"):
         squares = np.square(values / largest)
     return round_up(largest * math.sqrt(math.fsum(squares.tolist())), 1e-15)
+
+
+def compose_gdp_columns(mus: FloatArray) -> FloatArray:
+    r"""$\mu$ of each column of $\mu_{tj} \in [0, \infty]$, shape (T, J), as `compose_gdp`; rounded up, no over- or underflow on the way.
+
+    Returns:
+        Shape (J,); 0 only for a column of zeros.
+    """
+    largest = mus.max(axis=0)
+    unit = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
+    with np.errstate(under="ignore", over="ignore"):
+        return raised(unit * np.sqrt(np.sum(np.square(mus / unit), axis=0)), (mus.shape[0] + 4) * 2.0**-52)
 
 
 def compose_zcdp(rhos: ArrayLike) -> float:
@@ -103,7 +116,7 @@ def compose(guarantees: Sequence[Guarantee]) -> GDP | ZCDP | RDPCurve:
     rhos = [guarantee.rho for guarantee in concentrated]
     if gaussian:
         mu = compose_gdp([guarantee.mu for guarantee in gaussian])
-        rhos.append(round_up(0.5 * mu * mu))
+        rhos.append(gdp_rho(mu))
     if not curves:
         return ZCDP(compose_zcdp(rhos))
     if rhos:

@@ -11,7 +11,8 @@ from scipy import special
 
 from lethe.calculus.crossing import crossing, log_gap
 from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
-from lethe.calculus.normal import log_gaussian_delta, round_down, round_up
+from lethe.calculus.normal import log_gaussian_delta
+from lethe.calculus.rounding import above, exp_above, round_down, round_up, square_above
 from lethe.errors import InputError
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -69,7 +70,7 @@ def gdp_delta(mu: float, epsilon: float) -> float:
     Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8; Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 2.13.
     """
     logarithm = float(log_gaussian_delta(require_nonnegative("mu", mu), require_nonnegative("epsilon", epsilon)))
-    return 0.0 if logarithm == -math.inf else min(math.nextafter(math.exp(logarithm), math.inf), 1.0)
+    return min(float(exp_above(logarithm)), 1.0)
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
@@ -92,6 +93,21 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     # The normal tail is at most exp(-x^2/2)/2, so this end is on the passing side.
     high = 0.5 * distance * distance + distance * math.sqrt(-2.0 * math.log(target))
     return math.inf if math.isinf(high) else profile_epsilon(lambda epsilon: gdp_delta(distance, epsilon), target, high=max(high, 5e-324))
+
+
+def gdp_rho(mu: float) -> float:
+    r"""$\rho = \mu^2/2$, rounded up: $\mu$-GDP implies $\rho$-zCDP.
+
+    Args:
+        mu: $\mu \in [0, \infty]$.
+    Returns:
+        $\rho$; 0 for $\mu = 0$ only.
+    Raises:
+        InputError: `mu` is outside its range.
+    Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.6.
+    """
+    distance = require_nonnegative("mu", mu)
+    return 0.0 if distance == 0.0 else float(above(0.5 * square_above(distance)))
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
@@ -159,6 +175,7 @@ def rdp_curve(orders: ArrayLike, values: ArrayLike) -> tuple[FloatArray, FloatAr
 
 
 def _smallest(candidates: FloatArray, alpha: FloatArray) -> tuple[float, float]:
+    candidates = np.where(np.isnan(candidates), np.inf, candidates)
     best = int(np.argmin(candidates))
     return max(float(candidates[best]), 0.0), float(alpha[best])
 
@@ -233,8 +250,9 @@ def rdp_delta(orders: ArrayLike, values: ArrayLike, epsilon: float) -> float:
         return 0.0
     if math.isinf(level):
         return 0.0 if np.any(np.isfinite(bound)) else 1.0
-    with np.errstate(over="ignore"):
-        return _delta_from_log(float(np.min(_log_cks_delta(alpha - 1.0, bound, level))))
+    with np.errstate(over="ignore", invalid="ignore"):
+        logarithms = _log_cks_delta(alpha - 1.0, bound, level)
+    return _delta_from_log(float(np.min(np.where(np.isnan(logarithms), np.inf, logarithms))))
 
 
 def _log_cks_delta(excess: FloatArray, bound: FloatArray, level: float) -> FloatArray:
@@ -245,7 +263,7 @@ def _log_cks_delta(excess: FloatArray, bound: FloatArray, level: float) -> Float
 
 
 def _delta_from_log(logarithm: float) -> float:
-    return 1.0 if logarithm >= 0.0 else min(math.nextafter(math.exp(logarithm) * (1.0 + 4.0 * _EPS), math.inf), 1.0)
+    return min(float(exp_above(logarithm, 4.0 * _EPS)), 1.0)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -270,7 +288,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         return math.inf
     log_inverse = -math.log(target)
     high = math.sqrt(log_inverse / budget)
-    if not 0.0 < high < math.inf:
+    if not 0.0 < high < math.inf or budget > 1e300:
         return zcdp_epsilon_simple(budget, target)
     excess = crossing(lambda s: log_inverse - math.log1p(s) - budget * s * s, 0.0, high, resolution=1e-9 * high, gap_failing=log_inverse)
     log_alpha = math.log1p(excess)
@@ -353,4 +371,4 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     excess = np.exp(np.array([log_excess]))
     with np.errstate(over="ignore", invalid="ignore"):
         logarithm = float(_log_cks_delta(excess, budget * (1.0 + excess), level)[0])
-    return 1.0 if math.isnan(logarithm) else _delta_from_log(logarithm)
+    return _delta_from_log(logarithm)

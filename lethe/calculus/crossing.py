@@ -5,9 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from lethe.calculus.rounding import count_above
+
+# From the largest float to the smallest.
+_MOST_HALVINGS = 2100
+
 
 def log_gap(value: float, target: float) -> float:
     """log(value / target), whose sign agrees exactly with `value <= target`: never positive when it holds, positive when not."""
+    if value < 0.0:  # no delta, no epsilon and no cost is: what says so is broken
+        return math.inf
     if not value <= target:
         return max(math.log(value) - math.log(target), 5e-324) if target > 0.0 and value < math.inf else math.inf
     if value == 0.0 or target == math.inf:
@@ -42,7 +49,7 @@ def crossing(
     Reference: Oliveira & Takahashi 2020, "An enhancement of the bisection method average performance preserving minmax optimality".
     """
     width = abs(passing - failing)
-    most = math.ceil(math.log2(max(width / resolution, 1.0))) + 1
+    most = int(count_above(math.log2(max(width / max(resolution, 5e-324), 1.0)), _MOST_HALVINGS)) + 1
     pull = 0.2 / width if width > 0.0 else 0.0
     for step in range(most + 1):
         width = abs(passing - failing)

@@ -84,7 +84,9 @@ def require_vector(name: str, values: object, *, low: float, strict: bool = Fals
     needed = f"a non-empty one-dimensional list of {'' if allow_infinity else 'finite '}numbers {'>' if strict else '>='} {low:g}"
     try:
         array = np.array(values)
-    except (TypeError, ValueError):
+        if array.dtype.kind == "O" and all(type(value) in (int, float) for value in array.ravel().tolist()):
+            array = array.astype(np.float64)  # whole numbers beyond 64 bits
+    except (TypeError, ValueError, OverflowError):
         raise outside(name, values, needed) from None
     if array.dtype.kind not in "iuf" or array.ndim != 1 or array.size == 0:
         raise outside(name, values, needed)

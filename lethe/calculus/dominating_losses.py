@@ -17,8 +17,9 @@ import numpy as np
 from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
-from lethe.calculus.loss_distributions import LARGEST_LOSS, Factor, Losses, symmetric_losses
+from lethe.calculus.loss_distributions import LARGEST_LOSS, MOST_INTERVALS, Factor, Losses, symmetric_losses
 from lethe.calculus.normal import log_gaussian_delta
+from lethe.calculus.rounding import above, count_above, exp_above
 
 # What is left of delta beyond the last knot is counted as an infinite loss.
 _TAIL = 1e-16
@@ -53,7 +54,7 @@ def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> L
     Returns:
         Losses of mass at most 1 up to rounding; more where the profile was not convex, which is on the safe side.
     """
-    last = max(1, math.ceil(widest / interval))
+    last = max(1, int(count_above(widest / interval, MOST_INTERVALS)))
     knots = np.unique(np.round(np.linspace(0, last, min(last, _knots(guarantee)) + 1)).astype(np.int64))
     levels: FloatArray = np.asarray(knots * interval, dtype=np.float64)
     deltas = np.minimum.accumulate(np.clip(_deltas(guarantee, levels), 0.0, 1.0))
@@ -96,14 +97,14 @@ def _lower_hull(across: FloatArray, values: FloatArray) -> list[int]:
 def _deltas(guarantee: Guarantee, levels: FloatArray) -> FloatArray:
     """`guarantee.delta` at many levels, rounded up; at once where the kind allows it."""
     if isinstance(guarantee, GDP):
-        return np.nextafter(np.exp(log_gaussian_delta(guarantee.mu, levels)), np.inf)
+        return exp_above(log_gaussian_delta(guarantee.mu, levels))
     if isinstance(guarantee, GDPMixture):
         total = np.zeros(levels.shape)
         for mu, weight in zip(guarantee.mus, guarantee.weights, strict=True):
-            total += weight * np.exp(log_gaussian_delta(mu, levels))
-        return np.nextafter(total * (1.0 + 1e-15 * (2 + len(guarantee.mus))), np.inf)
+            total += weight * exp_above(log_gaussian_delta(mu, levels))
+        return above(total, 1e-15 * (2 + len(guarantee.mus)))
     if isinstance(guarantee, WithSlack):
-        return np.nextafter(_deltas(guarantee.guarantee, levels) + guarantee.slack, np.inf)
+        return above(_deltas(guarantee.guarantee, levels) + guarantee.slack)
     if isinstance(guarantee, Tightest):
         return np.min([_deltas(part, levels) for part in guarantee.parts], axis=0)
     return np.array([guarantee.delta(level) for level in levels.tolist()])

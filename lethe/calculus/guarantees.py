@@ -12,7 +12,8 @@ import numpy as np
 from lethe.calculus import conversions
 from lethe.calculus.base import Guarantee, Profile, freeze, stored_fields
 from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_probability, require_vector
-from lethe.calculus.normal import log_gaussian_delta, round_down, round_up
+from lethe.calculus.normal import log_gaussian_delta
+from lethe.calculus.rounding import exp_above, round_down, round_up
 from lethe.calculus.shown import shown
 from lethe.errors import InputError
 
@@ -196,8 +197,7 @@ class GDPMixture(Profile):
     def delta(self, epsilon: float) -> float:
         """The weighted sum of the components' exact profiles, rounded up."""
         level = require_nonnegative("epsilon", epsilon)
-        logs = log_gaussian_delta(self._mus, level)
-        deltas = np.where(np.isneginf(logs), 0.0, np.nextafter(np.exp(logs), np.inf))
+        deltas = exp_above(log_gaussian_delta(self._mus, level))
         products = self._weights * deltas
         # A product that underflowed is counted as the smallest float, which is above it.
         return min(round_up(math.fsum(np.where((products == 0.0) & (deltas > 0.0), 5e-324, products).tolist()), 4e-16), 1.0)

@@ -16,6 +16,8 @@ from scipy import fft
 from lethe.calculus.base import Profile
 from lethe.calculus.domains import FloatArray, require_nonnegative
 
+# A distribution has no more intervals than this; what lies beyond its last one counts as infinite.
+MOST_INTERVALS = 2**28
 # Beyond this privacy loss no epsilon of interest is left and exponentials overflow.
 LARGEST_LOSS = 500.0
 # Below this one, rounding of a one-step profile outweighs the profile.
@@ -154,6 +156,8 @@ def self_composed(one: Losses, count: int) -> Losses | None:
     dp_accounting's own never ends for sparse masses, and takes gigabytes for dense ones, when T is 1e7.
     """
     total = float(one.masses.sum())
+    if not math.isfinite(total):
+        return None
     # What rounding has lost of the total mass counts as an infinite loss.
     infinite = max(one.infinite, 1.0 - total, 0.0)
     if not infinite < 1.0 or count * math.log(max(total, 1.0)) > math.log(_MOST_MASS):

@@ -14,7 +14,7 @@ from lethe.calculus.composition import compose_gdp, compose_zcdp
 from lethe.calculus.dominating_losses import dominating_factor
 from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, NotPrivate, Tightest
 from lethe.calculus.loss_distributions import Factor, LossProfile, compose_losses
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.calculus.sampled_gaussian import SampledGaussian
 from lethe.calculus.sampled_loss import round_levels_down, sampled_factors
 

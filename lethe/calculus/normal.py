@@ -28,18 +28,6 @@ _SERIES_FROM = 20.0
 _SERIES = tuple(float((-1) ** (k + 1) * math.prod(range(1, 2 * k, 2))) for k in range(1, 12))
 
 
-def round_up(value: float, relative: float = 0.0) -> float:
-    """The next float above `value` (1 + `relative`), for an upper bound; 0 and infinity, being exact, stay."""
-    if value == 0.0 or math.isinf(value):
-        return value
-    return math.nextafter(value + abs(value) * relative, math.inf)
-
-
-def round_down(value: float, relative: float = 0.0) -> float:
-    """The next float below `value` (1 - `relative`), for a lower bound; 0 and infinity, being exact, stay."""
-    return -round_up(-value, relative)
-
-
 def log_add(a: ArrayLike, b: ArrayLike) -> FloatArray:
     r"""$\log(e^a + e^b)$, elementwise, without overflow."""
     return np.logaddexp(np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64))

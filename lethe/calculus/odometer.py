@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from lethe.calculus.domains import outside, require_delta, require_nonnegative, require_positive, require_vector
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.errors import InputError
 
 

@@ -37,7 +37,9 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from lethe.calculus.domains import FloatArray
+from lethe.calculus.loss_distributions import MOST_INTERVALS
 from lethe.calculus.normal import log_mixture
+from lethe.calculus.rounding import count_above
 from lethe.calculus.sampled_renyi import Relation
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -119,7 +121,7 @@ def fixed_size_masses(probability: float, noise: float, interval: float, relatio
         Masses at $-nh, \dots, nh$ and the mass at infinity.
     Reference: Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1; and the module docstring.
     """
-    points = max(2, math.ceil(largest_loss(probability, noise) / interval))
+    points = max(2, int(count_above(largest_loss(probability, noise) / interval, MOST_INTERVALS)))
     places = np.arange(points + 1, dtype=np.float64)
     deltas = fixed_size_delta(probability, noise, places * interval, relation)
     # Rounding may not make the profile rise.

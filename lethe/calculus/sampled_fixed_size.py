@@ -17,6 +17,7 @@ import math
 import numpy as np
 
 from lethe.calculus.domains import FloatArray
+from lethe.calculus.rounding import count_above
 from lethe.calculus.sampled_integer import log_binomials
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -80,7 +81,7 @@ def _log_terms(noise: FloatArray, highest: int) -> FloatArray:
 
 def _log_even_moments(noise: FloatArray, highest: int) -> FloatArray:
     r"""$\log E(r-1)^l$ for l = 0, 2, 4, ... up to what the largest level needs, shape (levels, l / 2); infinity where not computed."""
-    top = min(_HIGHEST_MOMENT, highest + 1, int(8.0 * float(noise.max()) ** 2)) // 2 * 2
+    top = int(min(float(_HIGHEST_MOMENT), highest + 1.0, 8.0 * float(noise.max()) ** 2)) // 2 * 2
     # Smaller levels have less use for high moments, whose integrands would not fit in floating point.
     usable = 2.0 * np.arange(top // 2 + 1) <= 8.0 * np.square(noise)[:, None]
     moments = np.where(usable, 0.0, np.inf)
@@ -91,7 +92,7 @@ def _log_even_moments(noise: FloatArray, highest: int) -> FloatArray:
     # log(phi (r-1)^l) falls as s - l / s at a distance s beyond [0, l / z]: 8 past the root of l, what is left is below e^-40 of the whole.
     reach = math.sqrt(top) + 8.0
     ends = np.minimum(float(top), 8.0 * np.square(z)) / z
-    nodes = math.ceil(float((ends + 2.0 * reach).max()) / step) + 1
+    nodes = int(count_above((ends + 2.0 * reach).max() / step, 2**40)) + 1
     normal = (ends + 2.0 * reach) / (nodes - 1) * np.arange(nodes) - reach
     weight = (ends + 2.0 * reach) / (nodes - 1) / math.sqrt(2.0 * math.pi)
     log_normal = np.log(weight) - 0.5 * np.square(normal)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from lethe.calculus.domains import FloatArray
+from lethe.calculus.rounding import count_above
 
 BoolArray = NDArray[np.bool_]
 _EPS = float(np.finfo(np.float64).eps)
@@ -73,7 +74,7 @@ def fractional_log_moments(probability: float, noise: FloatArray, orders: FloatA
     highest = int(wholes.max())
     steps = _step(noise)
     widths = (float(orders.max(initial=2.0)) + 1.0) / noise + 2.0 * _REACH
-    counts = np.ceil(widths / steps).astype(int) + 1
+    counts = count_above(widths / steps, 2**40) + 1
     result = np.empty((noise.size, orders.size))
     ranked = np.argsort(counts)
     first = 0

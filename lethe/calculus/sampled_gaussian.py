@@ -26,7 +26,7 @@ from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee, NotPrivate, RDPCurve, Tightest
 from lethe.calculus.loss_distributions import LossProfile
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import raised, round_up
 from lethe.calculus.sampled_loss import MOST_LEVELS, loss_profile, round_levels_down
 from lethe.calculus.sampled_renyi import ORDERS, WEAKEST_NOISE, Design, Relation, distance, renyi_values, require_design
 from lethe.calculus.shown import shown
@@ -131,7 +131,7 @@ class SampledGaussian(Guarantee):
             if self.gaussian_mu > 0.0:
                 values += np.array(ORDERS) * (0.5 * self.gaussian_mu * self.gaussian_mu) + 5e-324
         # A sum of n terms, all positive, is off by at most n roundings.
-        return RDPCurve(ORDERS, tuple((values * (1.0 + 1e-12 + 2.0 * _EPS * noise.size)).tolist()))
+        return RDPCurve(ORDERS, tuple(raised(values, 1e-12 + 2.0 * _EPS * noise.size).tolist()))
 
     def _built(self) -> tuple[Guarantee, LossProfile | None]:
         if not self._bounds:
@@ -166,8 +166,12 @@ def _unsampled(noise: tuple[float, ...], counts: tuple[int, ...], relation: Rela
 def merged_levels(noise: FloatArray, counts: Sequence[int]) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Levels that are used, each once: scaling can round two neighbouring levels to one number."""
     levels, which = np.unique(noise, return_inverse=True)
-    totals = np.bincount(which, weights=np.asarray(counts, dtype=np.float64)).astype(np.int64)
-    return tuple(levels[totals > 0].tolist()), tuple(totals[totals > 0].tolist())
+    # As Python's whole numbers: a composition may have more steps than 64 bits can count.
+    totals = [0] * levels.size
+    for place, count in zip(which.tolist(), counts, strict=True):
+        totals[place] += int(count)
+    used = [(level, total) for level, total in zip(levels.tolist(), totals, strict=True) if total > 0]
+    return tuple(level for level, _ in used), tuple(total for _, total in used)
 
 
 def sampled_gaussian(sampling_probability: float, noise_multipliers: ArrayLike, relation: Relation, design: Design) -> Guarantee:

@@ -77,7 +77,7 @@ def _chunk_log_sums(log_terms: FloatArray, probabilities: FloatArray, pairs: Flo
     # One k too many on either side: the comparisons below decide which sum a term belongs to, so that rounding here cannot lose one.
     small = int(np.searchsorted(pairs[1:], _LARGEST_EXPONENT / float(halves.min()), side="right")) + 2
     exponents = halves[:, None] * pairs[:small]
-    growth = np.where(exponents <= _LARGEST_EXPONENT, np.expm1(np.minimum(exponents, _LARGEST_EXPONENT)), 0.0)
+    growth = np.where(exponents > _LARGEST_EXPONENT, 0.0, np.expm1(np.minimum(exponents, _LARGEST_EXPONENT)))
     sums = np.log(growth @ probabilities[:, :small].T + _UNDERFLOW)
     large = max(2, int(np.searchsorted(pairs[1:], _LARGEST_EXPONENT / float(halves.max()), side="right")))
     if large >= pairs.size:
@@ -87,7 +87,7 @@ def _chunk_log_sums(log_terms: FloatArray, probabilities: FloatArray, pairs: Flo
         if kept.size:
             exponents = halves[:, None] * pairs[kept]
             # Above e^500 the 1 taken off does not matter; below, the matrix product has the term already.
-            logs = np.where(exponents > _LARGEST_EXPONENT, log_terms[row, kept] + exponents, -np.inf)
+            logs = np.where(exponents <= _LARGEST_EXPONENT, -np.inf, log_terms[row, kept] + exponents)
             top = np.maximum(logs.max(axis=1), -1e300)
             sums[:, row] = np.logaddexp(sums[:, row], top + np.log(np.exp(logs - top[:, None]).sum(axis=1)) + 1e-17)
     return sums

@@ -29,8 +29,9 @@ from scipy import special
 
 from lethe.calculus.connected_losses import connected_losses
 from lethe.calculus.domains import FloatArray
-from lethe.calculus.loss_distributions import Losses
+from lethe.calculus.loss_distributions import MOST_INTERVALS, Losses
 from lethe.calculus.normal import log_mixture
+from lethe.calculus.rounding import count_above
 from lethe.calculus.sampled_fixed_profile import fixed_size_delta
 from lethe.calculus.sampled_renyi import Relation
 
@@ -123,4 +124,4 @@ def _log_mixture_below(weight: float, exponent: float) -> float:
 
 
 def _levels(widest: float, interval: float) -> FloatArray:
-    return interval * np.arange(max(2, math.ceil(widest / interval)) + 1.0)
+    return interval * np.arange(max(2, int(count_above(widest / interval, MOST_INTERVALS))) + 1.0)

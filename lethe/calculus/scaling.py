@@ -8,7 +8,7 @@ from functools import singledispatch
 import numpy as np
 
 from lethe.calculus.base import Guarantee
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import FloatArray, require_positive
 from lethe.calculus.guarantees import GDP, GDPMixture, NotPrivate, Tightest, WithSlack
 from lethe.calculus.sampled_gaussian import SampledGaussian, merged_levels
 from lethe.calculus.windowed_gaussian import WindowedGaussian
@@ -34,12 +34,12 @@ def noise_scaled(guarantee: Guarantee, factor: float) -> Guarantee:
 
 @noise_scaled.register
 def _(guarantee: GDP, factor: float) -> Guarantee:
-    return GDP(guarantee.mu / require_positive("factor", factor))
+    return GDP(float(_over((guarantee.mu,), require_positive("factor", factor))[0]))
 
 
 @noise_scaled.register
 def _(guarantee: GDPMixture, factor: float) -> Guarantee:
-    mus = np.asarray(guarantee.mus) / require_positive("factor", factor)
+    mus = _over(guarantee.mus, require_positive("factor", factor))
     return GDPMixture(tuple(mus.tolist()), guarantee.weights)
 
 
@@ -62,11 +62,18 @@ def _(guarantee: WithSlack, factor: float) -> Guarantee:
 @noise_scaled.register
 def _(guarantee: SampledGaussian, factor: float) -> Guarantee:
     noise, counts = merged_levels(np.asarray(guarantee.noise) * require_positive("factor", factor), guarantee.counts)
-    return replace(guarantee, noise=noise, counts=counts, gaussian_mu=guarantee.gaussian_mu / factor)
+    return replace(guarantee, noise=noise, counts=counts, gaussian_mu=float(_over((guarantee.gaussian_mu,), factor)[0]))
 
 
 @noise_scaled.register
 def _(guarantee: WindowedGaussian, factor: float) -> Guarantee:
     scaled = np.asarray(guarantee.noise) * require_positive("factor", factor)
-    mus = np.asarray(guarantee.shift_mus) / factor
+    mus = _over(guarantee.shift_mus, factor)
     return replace(guarantee, noise=tuple(scaled.tolist()), shift_mus=tuple(mus.tolist()))
+
+
+def _over(mus: tuple[float, ...], factor: float) -> FloatArray:
+    """0 stays 0, and what underflows is not 0."""
+    given = np.asarray(mus)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.where(given == 0.0, 0.0, np.maximum(given / factor, 5e-324))

@@ -8,6 +8,7 @@ import numpy as np
 
 from lethe.calculus.base import Guarantee
 from lethe.calculus.composed_renyi import renyi_at
+from lethe.calculus.conversions import gdp_rho
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, RDPCurve, Tightest, WithSlack
 
@@ -80,5 +81,4 @@ def concentrated_rho(guarantee: Guarantee) -> float:
         return guarantee.rho
     if isinstance(guarantee, Tightest):
         return min(concentrated_rho(part) for part in guarantee.parts)
-    mu = gaussian_mu(guarantee)
-    return 0.5 * mu * mu * (1.0 + 2.0**-51)
+    return gdp_rho(gaussian_mu(guarantee))

@@ -15,6 +15,7 @@ import numpy as np
 from lethe.calculus.base import Guarantee, freeze
 from lethe.calculus.domains import FloatArray, outside, require_nonnegative, require_probability, require_vector
 from lethe.calculus.guarantees import RDPCurve, Tightest
+from lethe.calculus.rounding import raised
 from lethe.calculus.sampled_gaussian import SampledGaussian, merged_levels
 from lethe.calculus.sampled_renyi import ORDERS, WEAKEST_NOISE, Design, Relation, renyi_values, require_design
 from lethe.calculus.shown import shown
@@ -107,10 +108,10 @@ class WindowedGaussian(Guarantee):
         shares, noise, counts = np.array(_SHARES), np.array(self.noise), np.array(self.counts, dtype=np.float64)
         levels = np.multiply.outer(np.sqrt(shares), noise).ravel()
         steps = renyi_values(self.sampling_probability, levels, self.relation, self.design).reshape(shares.size, noise.size, len(ORDERS))
-        endless = np.isinf(steps)
-        totals = counts @ np.where(endless, 0.0, steps)
-        totals[(counts @ endless) > 0] = np.inf
+        endless = ~np.isfinite(steps)
         with np.errstate(over="ignore"):
+            totals = counts @ np.where(endless, 0.0, steps)
+            totals[(counts @ endless) > 0] = np.inf
             return totals + 0.5 * np.multiply.outer(self._costs(), np.array(ORDERS))
 
     def _costs(self) -> FloatArray:
@@ -118,12 +119,11 @@ class WindowedGaussian(Guarantee):
         mus = np.array(self.shift_mus)
         with np.errstate(over="ignore", divide="ignore"):
             squares = np.maximum(mus * mus, 1e-300)  # a square that underflowed is not none
-            return np.where(mus > 0.0, squares / (1.0 - np.array(_SHARES)[:, None]), 0.0)
+            return np.where(mus == 0.0, 0.0, squares / (1.0 - np.array(_SHARES)[:, None]))
 
     def _curve(self, totals: FloatArray) -> RDPCurve:
         # Sums of at most as many terms as there are noise levels.
-        rounding = 1.0 + 1e-15 * (len(self.noise) + 8)
-        return RDPCurve(ORDERS, tuple((totals.min(axis=(0, 1)) * rounding).tolist()))
+        return RDPCurve(ORDERS, tuple(raised(totals.min(axis=(0, 1)), 1e-15 * (len(self.noise) + 8)).tolist()))
 
     def _settled(self, totals: FloatArray) -> list[tuple[float, int]]:
         """(share, window) pairs worth a privacy loss distribution, which is tighter and slower; any pair is sound."""
@@ -148,9 +148,8 @@ class WindowedGaussian(Guarantee):
         with np.errstate(over="ignore", divide="ignore"):
             exponents = 1.0 / np.multiply.outer(np.array(_SHARES), np.square(np.array(self.noise)))
             if self.design == "without_replacement":
-                spreads = (
-                    np.expm1(4.0 * exponents) if replaced else np.exp(exponents) * (np.exp(3.0 * exponents) - 2.0 * np.exp(exponents) + 1.0)
-                )
+                growth = np.exp(exponents)  # q^2 u (u - 1)(u^2 + u - 1): infinities do not meet
+                spreads = np.expm1(4.0 * exponents) if replaced else growth * np.expm1(exponents) * (growth * growth + growth - 1.0)
             else:
                 spreads = 4.0 * np.sinh(exponents) if replaced else np.expm1(exponents)
             steps = np.minimum(self.sampling_probability**2 * spreads, 1e300) @ np.array(self.counts, dtype=np.float64).T

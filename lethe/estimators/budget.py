@@ -10,7 +10,7 @@ from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
 from lethe.calculus.large_delta import open_delta
-from lethe.calculus.normal import round_down
+from lethe.calculus.rounding import round_down
 from lethe.errors import CalibrationError
 from lethe.estimators.joining import joint_guarantee
 from lethe.mechanisms.base import Statement

@@ -7,7 +7,7 @@ from typing import Any
 
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.normal import round_down
+from lethe.calculus.rounding import round_down
 from lethe.certificate import Citation
 from lethe.estimators.budget import Budget
 from lethe.estimators.heavy_tailed_facts import Fact

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.normal import round_down
+from lethe.calculus.rounding import round_down
 from lethe.estimators.norms import released_norm
 from lethe.estimators.ranges import private_ranges
 from lethe.hypotheses import holds

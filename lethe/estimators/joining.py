@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from lethe.calculus.composition import compose_gdp
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.mixed_composition import together
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.mechanisms.base import Statement, joint
 from lethe.mechanisms.perturbed_minimiser import PerturbedMinimiser
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.normal import round_down
+from lethe.calculus.rounding import round_down
 from lethe.estimators.columns import listed
 from lethe.estimators.joining import joint_statement
 from lethe.estimators.range_ends import public_sizes, tells, warn_of_end

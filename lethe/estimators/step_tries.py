@@ -22,7 +22,7 @@ from lethe.calculus.composition import compose_gdp
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.guarantees import GDP, ApproxDP
-from lethe.calculus.normal import round_down, round_up
+from lethe.calculus.rounding import round_down, round_up
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators.tries import DOWN, Try
 

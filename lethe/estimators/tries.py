@@ -9,7 +9,7 @@ from scipy import optimize
 
 from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
-from lethe.calculus.normal import round_down
+from lethe.calculus.rounding import round_down
 from lethe.errors import CalibrationError
 from lethe.estimators.base import PrivateLinearModel
 from lethe.estimators.budget import Budget

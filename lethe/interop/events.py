@@ -11,6 +11,7 @@ from dp_accounting import dp_event  # pyright: ignore[reportMissingTypeStubs]
 from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ignore[reportMissingTypeStubs]
 
 from lethe.calculus.guarantees import GDP, ZCDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack
+from lethe.calculus.rounding import round_down
 from lethe.calculus.sampled_gaussian import SampledGaussian
 from lethe.certificate import Certificate
 from lethe.errors import InputError
@@ -130,7 +131,7 @@ def _noise(mu: float) -> float:
     noise = 1.0 / mu
     if noise > _STRONGEST:
         return _STRONGEST
-    return math.nextafter(noise, 0.0) if Fraction(noise) * Fraction(mu) > 1 else noise
+    return round_down(noise) if Fraction(noise) * Fraction(mu) > 1 else noise
 
 
 def _sampled(guarantee: SampledGaussian) -> Any:

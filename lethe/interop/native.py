@@ -13,7 +13,7 @@ from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ign
 from lethe.calculus.composition import compose_gdp
 from lethe.calculus.domains import require_nonnegative, require_probability
 from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, NotPrivate, RDPCurve
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.calculus.sampled_gaussian import SampledGaussian
 from lethe.errors import InputError
 from lethe.run import Neighbours

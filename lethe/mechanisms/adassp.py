@@ -33,7 +33,7 @@ from scipy import linalg
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.calculus.guarantees import Guarantee
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.certificate import Citation
 from lethe.hypotheses import holds
 from lethe.mechanisms.base import Array, PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
@@ -203,6 +203,6 @@ def predicted_excess_risk(
     sensitivity = moments_sensitivity(norm=norm, neighbours=neighbours, target_weight=target_weight, eigenvalue_weight=eigenvalue_weight)
     noise_std = gaussian_noise_std(sensitivity, target)
     curvature, reference = size * norm * norm / weights, bound / norm
-    ridge = max(0.0, noise_norm(noise_std, weights) - curvature)
+    ridge = max(noise_norm(noise_std, weights) - curvature, 0.0)
     errors = weights * (noise_std * bound / (target_weight * norm)) ** 2 + 0.5 * (weights + 1) * (noise_std * reference) ** 2
     return 0.5 * curvature / size * (errors + (ridge * reference) ** 2) / (curvature + ridge) ** 2

@@ -14,7 +14,7 @@ from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, RDPCurve
 from lethe.calculus.mixed_composition import together
-from lethe.calculus.normal import round_down, round_up
+from lethe.calculus.rounding import round_down, round_up
 from lethe.calculus.targets import require_target
 from lethe.certificate import Citation
 from lethe.errors import HypothesisError, InputError

@@ -20,7 +20,7 @@ from scipy import special
 
 from lethe.calculus.domains import FloatArray, require_nonnegative, require_vector
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, RDPCurve, Tightest
-from lethe.calculus.normal import round_down, round_up
+from lethe.calculus.rounding import above, round_down, round_up, square_above
 from lethe.calculus.targets import require_target
 from lethe.mechanisms.base import target_mu
 
@@ -50,14 +50,14 @@ def range_renyi(epsilon: float, orders: FloatArray | list[float]) -> FloatArray:
     alpha = require_vector("orders", orders, low=1.0, strict=True)
     simple = np.minimum(alpha * (level * level / 8.0), level)
     if level < 1e-3:  # the two agree to 1e-8 there, and the exact one cancels
-        return np.nextafter(simple, np.inf) if level > 0.0 else simple
+        return above(simple) if level > 0.0 else simple
     excess = alpha - 1.0
     log_rest = np.log(-np.expm1(-alpha * level))
     log_best = np.log(excess / alpha) + log_rest + level - np.log(-np.expm1(-excess * level))
     log_one = math.log(-math.expm1(-level))
     exact = (log_rest - np.log(alpha) - log_one) / excess + log_best
     magnitude = (np.abs(log_rest) + np.log(alpha) + abs(log_one)) / excess + np.abs(log_best) + 2.0 * level + 1.0
-    return np.minimum(exact + 16.0 * _EPS * magnitude, np.nextafter(simple, np.inf))
+    return np.minimum(exact + 16.0 * _EPS * magnitude, above(simple))
 
 
 def range_delta(epsilon: float, level: float) -> float:
@@ -162,7 +162,7 @@ def guarantee_for(epsilon: float, target: Guarantee) -> Guarantee:
     if isinstance(target, GDP):
         return GDP(range_mu(epsilon))
     if isinstance(target, ZCDP):
-        return ZCDP(round_up(epsilon * epsilon / 8.0, 4e-16))
+        return ZCDP(float(above(square_above(epsilon) / 8.0, 4e-16)) if epsilon > 0.0 else 0.0)
     everything = range_guarantee(epsilon)
     if isinstance(target, ApproxDP) and target.delta_bound > 0.0:
         return Tightest((ApproxDP(target.epsilon_bound, range_delta(epsilon, target.epsilon_bound)), *everything.parts))

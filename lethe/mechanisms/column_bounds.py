@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import GDP, Guarantee
-from lethe.calculus.normal import round_down
+from lethe.calculus.rounding import round_down
 from lethe.mechanisms.base import Array, Statement, joint, target_mu
 from lethe.mechanisms.quantile import private_quantile
 from lethe.mechanisms.tables import one_a_column, public_records, require_table

@@ -68,7 +68,8 @@ class SecondMoment:
 
 def moment_sensitivity(norm: float, columns: int, neighbours: object) -> float:
     r"""How far one record moves $\sum_i x_ix_i^\top$ in the Frobenius norm: $R^2$, or $\sqrt2R^2$ where it is replaced and d > 1."""
-    square = require_positive("norm", norm) ** 2
+    radius = require_positive("norm", norm)
+    square = radius * radius
     return square * (math.sqrt(2.0) if require_swap(neighbours) == 2.0 and columns > 1 else 1.0) * (1.0 + 1e-14)
 
 

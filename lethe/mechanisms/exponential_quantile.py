@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.calculus.domains import require_nonnegative
-from lethe.calculus.normal import round_down
+from lethe.calculus.rounding import round_down
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.ranks import Ranks
 

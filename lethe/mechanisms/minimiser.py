@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from lethe.calculus.rounding import MOST_COUNT, count_above
 from lethe.errors import LetheError
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.linear_objective import LinearObjective
@@ -43,7 +44,8 @@ def minimiser(objective: LinearObjective, tolerance: float) -> Array:
 
 def most_steps(condition: float, gradient: float, tolerance: float) -> int:
     """Of accelerated descent: the bound in `minimiser`, one added."""
-    return math.ceil(2.0 * math.sqrt(condition) * math.log(max(math.sqrt(2.0) * condition * gradient / tolerance, 1.0))) + 1
+    steps = 2.0 * math.sqrt(condition) * math.log(max(math.sqrt(2.0) * condition * gradient / tolerance, 1.0))
+    return int(count_above(steps, MOST_COUNT)) + 1
 
 
 def _accelerated(objective: LinearObjective, start: Array, gradient_length: float, tolerance: float) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 from lethe.calculus.calibration import smallest
 from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.calculus.targets import overshoot, require_target
 from lethe.certificate import Citation
 from lethe.errors import CalibrationError, InputError

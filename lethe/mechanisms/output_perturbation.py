@@ -22,7 +22,7 @@ import numpy as np
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.calculus.guarantees import Guarantee
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding, holds
 from lethe.mechanisms.base import PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap

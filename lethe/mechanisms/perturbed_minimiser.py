@@ -43,8 +43,9 @@ from typing import ClassVar
 import numpy as np
 
 from lethe.calculus.base import Profile, freeze
-from lethe.calculus.domains import outside, require_nonnegative, require_positive
-from lethe.calculus.normal import log_gaussian_delta, round_up
+from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
+from lethe.calculus.normal import log_gaussian_delta
+from lethe.calculus.rounding import exp_above, round_up
 from lethe.mechanisms.linear_losses import LinearLoss, Softmax
 from lethe.mechanisms.truncated_losses import TruncatedSoftmax
 from lethe.run import Neighbours
@@ -71,7 +72,10 @@ class PerturbedMinimiser(Profile):
         checked = tuple(
             (
                 require_nonnegative("log_determinant", determinant, allow_infinity=False),
-                tuple((require_nonnegative("mu", mu, allow_infinity=False), int(count)) for mu, count in vertices),
+                tuple(
+                    (require_nonnegative("mu", mu, allow_infinity=False), require_count("count", count, high=10**30))
+                    for mu, count in vertices
+                ),
             )
             for determinant, vertices in self.cases
         )
@@ -86,8 +90,7 @@ class PerturbedMinimiser(Profile):
         # Lowered by its rounding, which can only raise the result.
         shifted = [level - determinant - 4e-16 * (level + determinant) for determinant, _ in self.cases]
         levels = np.repeat(np.maximum(shifted, 0.0), [len(vertices) for _, vertices in self.cases])
-        logs = log_gaussian_delta(mus, levels)
-        deltas = np.where(np.isneginf(logs), 0.0, np.nextafter(np.exp(logs), np.inf)).tolist()
+        deltas = exp_above(log_gaussian_delta(mus, levels)).tolist()
         worst, place = 0.0, 0
         for below, (_, vertices) in zip(shifted, self.cases, strict=True):
             total = math.fsum(count * value for (_, count), value in zip(vertices, deltas[place:], strict=False))
@@ -110,13 +113,15 @@ def log_determinant(loss: LinearLoss, *, norm: float, ridge: float) -> float:
         norm: R, the bound on the rows' norms.
         ridge: $\Lambda > 0$, of the sum of the losses.
     """
-    rank, trace = loss.curvature_rank, require_positive("norm", norm) ** 2 * loss.curvature_trace
+    radius = require_positive("norm", norm)
+    rank, trace = loss.curvature_rank, radius * radius * loss.curvature_trace
     return round_up(rank * math.log1p(trace / (rank * require_positive("ridge", ridge))), 4e-15)
 
 
 def ridge_for(loss: LinearLoss, *, norm: float, determinant: float) -> float:
     r"""The $\Lambda$ at which `log_determinant` is `determinant` > 0, up to rounding: $T/(r(e^{c/r}-1))$."""
-    rank, trace = loss.curvature_rank, require_positive("norm", norm) ** 2 * loss.curvature_trace
+    radius = require_positive("norm", norm)
+    rank, trace = loss.curvature_rank, radius * radius * loss.curvature_trace
     return trace / (rank * math.expm1(require_positive("determinant", determinant) / rank))
 
 
@@ -135,7 +140,8 @@ def minimiser_profile(
     Raises:
         InputError: an argument is out of its range.
     """
-    largest = loss.gradient_bound(require_positive("norm", norm)) / require_positive("noise_std", noise_std)
+    # What underflows is not 0.
+    largest = max(loss.gradient_bound(require_positive("norm", norm)) / require_positive("noise_std", noise_std), 5e-324)
     extra = require_nonnegative("solver_mu", solver_mu, allow_infinity=False)
     determinant = log_determinant(loss, norm=norm, ridge=ridge)
     still = ((extra, 1),) if extra > 0.0 else ()

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import optimize
 
 from lethe.calculus.domains import as_number, outside, require_positive, require_probability
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 
 _MOST = 1e6
 

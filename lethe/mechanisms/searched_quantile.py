@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from lethe.calculus.domains import require_positive
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.ranks import Ranks
 

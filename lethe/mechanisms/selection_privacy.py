@@ -54,7 +54,7 @@ from lethe.calculus.composed_renyi import renyi_curve
 from lethe.calculus.crossing import crossing
 from lethe.calculus.domains import FloatArray, outside, require_delta
 from lethe.calculus.guarantees import ApproxDP, Guarantee, RDPCurve, Tightest, WithSlack
-from lethe.calculus.normal import round_down, round_up
+from lethe.calculus.rounding import round_down, round_up
 from lethe.errors import InputError
 from lethe.mechanisms.repetitions import PoissonRepetitions, Repetitions, TruncatedNegativeBinomial
 

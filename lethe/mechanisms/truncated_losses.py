@@ -68,7 +68,7 @@ class TruncatedLogistic(LinearLoss):
     def curvatures(self, scores: Array, targets: Array) -> Curvatures:
         """sigmoid(s) sigmoid(-s), or 0 where the slope is cut."""
         missing = special.expit((1.0 - 2.0 * targets) * scores[:, 0])
-        return Curvatures(np.where(missing < self.cut, missing * (1.0 - missing), 0.0)[:, None])
+        return Curvatures(np.where(missing >= self.cut, 0.0, missing * (1.0 - missing))[:, None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class TruncatedSoftmax(LinearLoss):
         cut = np.minimum(missing, self.cut)
         slopes = shares.copy()
         slopes[np.arange(len(scores)), targets.astype(np.intp)] = -1.0
-        outer = np.where(missing < self.cut, missing * (1.0 - missing), 0.0)
+        outer = np.where(missing >= self.cut, 0.0, missing * (1.0 - missing))
         return Curvatures(cut[:, None] * shares, ((-cut, shares), (outer, slopes)))
 
     def _others(self, scores: Array, targets: Array) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import as_number, outside, require_positive, require_vector
 from lethe.calculus.loss_distributions import MOST_STEPS
+from lethe.calculus.rounding import round_up
 from lethe.errors import InputError
 from lethe.schedules.base import Array
 
@@ -123,7 +124,7 @@ def uniform_schedule(steps: SupportsIndex, budget: float) -> Array:
     if not SMALLEST <= variance < math.inf:
         raise _unrepresentable("the variance of every step", variance)
     short = Fraction(variance) * Fraction(limit) < count
-    return np.full(count, math.nextafter(variance, math.inf) if short else variance)
+    return np.full(count, round_up(variance) if short else variance)
 
 
 def checked_steps(steps: SupportsIndex, name: str = "steps") -> int:

@@ -11,7 +11,7 @@ from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.large_delta import delta_for
-from lethe.calculus.normal import round_down, round_up
+from lethe.calculus.rounding import round_down, round_up
 from lethe.calculus.sampled_gaussian import SampledGaussian
 from lethe.noise_generators import noise_generator
 from lethe.solvers.blocks import started

@@ -14,7 +14,7 @@ import numpy as np
 from lethe.calculus.budget import gaussian_cost
 from lethe.calculus.composition import compose_gdp
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.errors import InputError, LetheError
 from lethe.run import Run
 from lethe.solvers.inputs import Array

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lethe.calculus.rounding import above
 from lethe.theorems import shift
 from lethe.theorems.inputs import Path, checked_diameter, checked_path
 from lethe.theorems.scaled import Floats, Scaled
@@ -90,4 +91,4 @@ def as_passes(
 def _product(one: Floats, other: Floats) -> Floats:
     """Exactly 0 where one of them is, even beside infinity; never 0 where neither is."""
     nothing = (one == 0.0) | (other == 0.0)
-    return np.where(nothing, 0.0, np.nextafter(one * other, np.inf))
+    return np.where(nothing, 0.0, above(one * other))

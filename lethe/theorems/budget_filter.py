@@ -76,7 +76,7 @@ def spent_budgets(run: Run) -> Array:
     r"""$\sum_t s_t^2/(2\tau_t^2)$ of each account of the run's filter, shape (accounts,); inf where a step has no noise."""
     with np.errstate(divide="ignore", over="ignore"):
         costs = 0.5 / np.square(run.relative_noise)
-    if run.batches.design not in ("cyclic", "shuffled_once"):
-        return np.array([costs.sum()])
-    slots = run.steps_per_pass
-    return np.array([costs[slot::slots].sum() for slot in range(min(slots, len(costs)))])
+        if run.batches.design not in ("cyclic", "shuffled_once"):
+            return np.array([costs.sum()])
+        slots = run.steps_per_pass
+        return np.array([costs[slot::slots].sum() for slot in range(min(slots, len(costs)))])

@@ -6,8 +6,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lethe.calculus.composition import compose_gdp
+from lethe.calculus.composition import compose_gdp, compose_gdp_columns
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee
+from lethe.calculus.rounding import above
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding
 from lethe.run import Run
@@ -52,19 +53,23 @@ class Composition(Theorem):
         return Bound(guarantee=_guarantee(run))
 
 
+def touch_mus(run: Run) -> Array:
+    r"""$s_t/\tau_t$ of every step as a Gaussian mechanism of its own, rounded up, shape (T,); infinity where a step has no noise."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return above(1.0 / run.relative_noise, 2.0**-51)
+
+
 def _guarantee(run: Run) -> Guarantee:
     if run.pass_weights is not None:
         return GDP(np.inf)  # what is averaged has no noise of its own
-    with np.errstate(divide="ignore", over="ignore"):
-        touches = 1.0 / run.relative_noise
+    touches = touch_mus(run)
     design, slots = run.batches.design, run.steps_per_pass
     if design in ("full", "poisson", "without_replacement"):
         return GDP(compose_gdp(touches))
     by_slot = _by_slot(touches, slots)
     if design == "shuffled":
         return GDP(compose_gdp(by_slot.max(axis=1)))
-    with np.errstate(over="ignore"):
-        mus = np.sqrt(np.sum(by_slot**2, axis=0)) * (1 + by_slot.shape[0] * 2.0**-52)  # outward by the rounding of a sum
+    mus = compose_gdp_columns(by_slot)
     if design == "cyclic" or (mus.size == slots and mus.min() == mus.max()):
         return GDP(float(mus.max()))
     weights = (1.0 / slots,) * mus.size

@@ -79,11 +79,13 @@ class _Path:
         last = slice(run.total_steps - steps, None)
         self._whole = steps == run.total_steps
         self._exponent = run.loss.exponent
-        self._growth = run.step_sizes[last] * run.loss.constant
-        self._flat = 2.0 * run.step_sizes[last] * run.record_bound
+        with np.errstate(over="ignore"):
+            self._growth = run.step_sizes[last] * run.loss.constant
+            self._flat = 2.0 * run.step_sizes[last] * run.record_bound
         contraction = np.asarray(ridge_contraction(run.step_sizes, run.strong_convexity))
         self._before = np.concatenate(([1.0], contraction))[:-1][last]
-        self._diameter = (run.diameter / contraction)[last]
+        with np.errstate(over="ignore"):
+            self._diameter = (run.diameter / contraction)[last]
         # How far apart the runs can be when the window begins, before the proximal step of the step before it.
         self._start = run.diameter / float(self._before[0])
         self._touch, self._noise = run.sensitivities[last], run.noise_stds[last]
@@ -91,6 +93,8 @@ class _Path:
     def best_mu(self) -> float:
         """The smallest mu of all tangents tried."""
         widest = float(self._diameter.max())
+        if not np.isfinite(widest):  # contracted by so much that what it was before is beyond the range of numbers
+            return np.inf
         first = np.geomspace(self._nearest, 1.0, _FIRST_TANGENTS) * widest if self._nearest < 1.0 else np.array([widest])
         first = np.concatenate((np.geomspace(1e-6, 1.0, _FIRST_TANGENTS) * widest, first, [np.inf]))
         tried = sorted((self._solve(np.full(self._touch.shape, at)) for at in first.tolist()), key=lambda solved: solved.mu)
@@ -113,7 +117,8 @@ class _Path:
         if self._exponent == 1.0 or not self._growth.max() > 0.0:
             return 1.0
         height = _AT_ONCE * float(self._touch.min()) / ((1.0 - self._exponent) * float(self._growth.max()))
-        with np.errstate(under="ignore"):
+        # It only says which tangents are tried.
+        with np.errstate(over="ignore", under="ignore"):
             return min(1.0, max(float(np.float64(height) ** (1.0 / self._exponent)) / float(self._diameter.max()), 1e-290))
 
     def _along(self, solved: shift.Shift) -> Array:

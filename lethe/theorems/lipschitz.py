@@ -12,6 +12,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lethe.calculus.rounding import above
 from lethe.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -94,20 +95,22 @@ def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Ar
     Reference: proved in docs/theory.md; it replaces the constant $\sqrt2 L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237.
     """
     low, high, a, h = _ends(step_size, weak_convexity, smoothness)
-    g, total = h - a, a + h
-    # For g outside (0, 4) no angle strictly between the ends beats them.
+    with np.errstate(over="ignore"):
+        g, total, size = h - a, a + h, np.abs(a) + h
+    # For g outside (0, 4) no angle strictly between the ends beats them. Inside, a and h are small enough to be squared.
     inside = (g > 0.0) & (g < 4.0)
-    curve = np.where(inside, g * (4.0 - g), 1.0)
+    flat_total, g, total = total, np.where(inside, g, 2.0), np.where(inside, total, 0.0)
+    curve = g * (4.0 - g)
     turned = inside & (np.abs((2.0 - g) * total) < curve)
     # The only cancellations are in g, which costs an eps of |a| + h, and in 4 - g, which costs an eps of 4 more.
-    size = np.abs(a) + h
+    size = np.where(inside, size, 0.0)
     spread = size / np.where(turned, g, 1.0) + (size + 4.0) / np.where(turned, 4.0 - g, 1.0)
     excess = total * total / curve * (1.0 + 8.0 * _EPS * (1.0 + spread))
     block = np.where(turned, np.sqrt(1.0 + excess) * (1.0 + 2.0 * _EPS), 1.0)
     # Without curvature the step is the identity plus a constant; curvature whose product underflowed is not none.
     underflowed = (h == 0.0) & (np.asarray(smoothness) > 0.0) & (np.asarray(step_size) > 0.0)
-    flat = np.where(underflowed, np.nextafter(1.0, 2.0), 1.0)
-    return _result(np.maximum(np.maximum(low, high), np.where(total == 0.0, flat, np.maximum(block, 1.0))))
+    flat = np.where(underflowed, above(1.0), 1.0)
+    return _result(np.maximum(np.maximum(low, high), np.where(flat_total == 0.0, flat, np.maximum(block, 1.0))))
 
 
 @overload
@@ -135,7 +138,8 @@ def ridge_contraction(step_size: ArrayLike, strength: ArrayLike) -> float | Floa
     """
     step, weight = _checked("step_size", step_size, 0.0), _checked("strength", strength, 0.0)
     with np.errstate(over="ignore"):
-        return _result(np.minimum(1.0, 1.0 / (1.0 + step * weight) * (1.0 + 2.0 * _EPS)))
+        # What underflows is not 0: no such step forgets everything.
+        return _result(np.minimum(1.0, above(1.0 / (1.0 + step * weight), 2.0 * _EPS)))
 
 
 def _ends(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> tuple[Floats, Floats, Floats, Floats]:
@@ -176,9 +180,8 @@ def _one_plus(x: Floats, y: Floats, product: Floats) -> Floats:
     lost = (1.0 - (total - part)) + (product - part) + _lost_by_product(x, y, product)
     # A product below the range of doubles still has a sign.
     lost = np.where((product == 0.0) & (x != 0.0) & (y != 0.0), np.sign(x) * np.sign(y) * 1e-300, lost)
-    raised = np.nextafter(np.abs(total + lost), np.inf)
-    unraised = (lost == 0.0) | (lost * total < 0.0)
-    return np.where(unraised, np.abs(total), raised)
+    unraised = (lost == 0.0) | (np.sign(lost) * np.sign(total) < 0.0)
+    return np.where(unraised, np.abs(total), above(np.abs(total + lost)))
 
 
 def _lost_by_product(x: Floats, y: Floats, product: Floats) -> Floats:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
+from lethe.calculus.rounding import above
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding, fails, holds
 from lethe.run import Run
@@ -115,7 +116,7 @@ def _one_step(run: Run) -> float:
     if run.pass_averages is not None:
         step_size = float(run.pass_averages @ run.step_sizes[-run.steps_per_pass :])
     apart = run.diameter + moves * step_size * run.record_bound
-    return apart / noise * (1 + (run.steps_per_pass + 4) * 2.0**-52)
+    return float(above(apart / noise, (run.steps_per_pass + 4) * 2.0**-52))
 
 
 def _steps(run: Run) -> list[Finding]:

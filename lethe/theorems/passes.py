@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lethe.calculus.rounding import above
 from lethe.theorems.inputs import Path
 from lethe.theorems.scaled import Floats, Scaled
 from lethe.theorems.segments import Segments, Stretch, exclusive_prefix, exclusive_suffix, single_steps
@@ -73,6 +74,6 @@ class Passes:
         r"""For each pass $\max_j s_j \prod_{j<k\le e} L_k$, rounded up: what a touch somewhere in it amounts to at its last step e."""
         size = self.sensitivity.shape[0]
         arriving: Floats = (self.after.product * Scaled.of(self.sensitivity)).to_float().max(axis=0)
-        # Half an eps for each factor of the product and for the sensitivity; nextafter for what is too small to carry an eps.
-        raised = np.nextafter(arriving * (1.0 + (size + 2) * float(np.finfo(np.float64).eps)), np.inf)
+        # Half an eps for each factor of the product and for the sensitivity; `above` for what is too small to carry an eps.
+        raised = above(arriving, (size + 2) * float(np.finfo(np.float64).eps))
         return np.where(self.sensitivity.any(axis=0), raised, 0.0)

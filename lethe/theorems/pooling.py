@@ -13,6 +13,7 @@ from math import frexp, ldexp
 import numpy as np
 from numpy.typing import NDArray
 
+from lethe.calculus.rounding import root_above
 from lethe.theorems.scaled import NEGLIGIBLE_BITS, Floats, Integers, Scaled
 from lethe.theorems.segments import Segments
 
@@ -81,10 +82,8 @@ def energy(segments: Segments) -> Floats:
 
 
 def outward(squared: NDArray[np.float64], steps: int) -> Floats:
-    """The square root, raised by what rounding may have taken from a path of that many steps: exact 0 and inf stay."""
-    allowance = 1.0 + _ROUNDINGS_PER_STEP * float(np.finfo(np.float64).eps) * (steps + 8)
-    with np.errstate(over="ignore"):
-        return np.where(squared > 0.0, np.nextafter(np.sqrt(squared) * allowance, np.inf), 0.0)
+    """The square root, raised by what rounding may have taken from a path of that many steps: exact 0 and inf stay; nan is inf."""
+    return root_above(squared, _ROUNDINGS_PER_STEP * float(np.finfo(np.float64).eps) * (steps + 8))
 
 
 # One segment in plain Python numbers, for the loops that numpy cannot do: mantissa and exponent of the product, the rise and the run.

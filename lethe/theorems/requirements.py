@@ -8,10 +8,12 @@ from fractions import Fraction
 
 import numpy as np
 
+from lethe.calculus.rounding import round_down
 from lethe.hypotheses import Finding, fails, holds
 from lethe.losses import HolderLoss
 from lethe.regularisers import Box
 from lethe.run import Run
+from lethe.theorems.steps import largest_curvature
 
 # Two gigabytes, and less than a minute.
 _MOST_SHIFTED_STEPS = 5_000_000
@@ -192,6 +194,13 @@ def smooth(run: Run) -> Finding:
             remedy="state the loss's smoothness.",
         )
     weak_convexity, smoothness = run.loss.curvature
+    if not np.isfinite(largest_curvature(run)):
+        return fails(
+            "smoothness",
+            "it needs a step size times curvature that is a number; they multiply to infinity",
+            source=f"step_size up to {run.step_sizes.max():g}, curvature up to {max(abs(weak_convexity), smoothness):g}",
+            remedy="check the units of step_size and of the loss's smoothness.",
+        )
     norm = getattr(run.loss, "feature_norm", None)
     intercept = " and a constant feature 1" if getattr(run.loss, "intercept", False) else ""
     because = f"features of norm <= {norm:g}{intercept}: " if norm is not None else ""
@@ -243,7 +252,7 @@ def two_over_smoothness(run: Run) -> float:
     if not smoothness > 0:
         return np.inf
     limit = min(2.0 / smoothness, sys.float_info.max)
-    return limit if Fraction(limit) * Fraction(smoothness) <= 2 else float(np.nextafter(limit, 0.0))
+    return limit if Fraction(limit) * Fraction(smoothness) <= 2 else round_down(limit)
 
 
 def step_at_most(run: Run, limit: float, name: str, *, strictly: bool = False) -> Finding:

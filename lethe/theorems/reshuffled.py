@@ -13,6 +13,7 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lethe.calculus.rounding import square_above
 from lethe.theorems.inputs import checked_batches, checked_diameter, checked_path
 from lethe.theorems.last_touch import LastTouch
 from lethe.theorems.passes import Passes
@@ -77,10 +78,10 @@ def reshuffled(
         return _sorted(mus, weights)
     rounded = costs.first.size < size
     limit = _CLEARLY if rounded else 1.0 + _STANDARD_ERRORS / np.sqrt(costs.full)
-    if not costs.full * costs.mean(_square(mus.max())) < limit * float(weights @ mus**2):
+    if not costs.full * costs.mean(square_above(mus).max()) < limit * float(weights @ square_above(mus)):
         return _sorted(mus, weights)
     if grid_share(costs.full + 1, costs.weights.size) > _TOO_COARSE and costs.payable:
-        values, weights = tail_law(costs, _square(mus.max()))
+        values, weights = tail_law(costs, float(square_above(mus).max()))
         return _sorted(outward(values, path.steps), weights)
     return _law(path.steps, costs, last)
 
@@ -107,7 +108,7 @@ def _law(steps: int, costs: TouchCosts, last: LastTouch) -> tuple[Floats, Floats
     moves = costs.full + 1
     # A position beyond the last step of a partial pass has probability 0 there.
     partial = np.append(last.in_partial_pass, np.zeros(last.in_full_pass.size - last.in_partial_pass.size))
-    caps, partial_caps = costs.worst_of_bucket(last.in_full_pass**2), costs.worst_of_bucket(partial**2)
+    caps, partial_caps = costs.worst_of_bucket(square_above(last.in_full_pass)), costs.worst_of_bucket(square_above(partial))
     ceiling = float(max(caps.max(), partial_caps.max()))
     step = grid_step(costs.mean(ceiling), moves, costs.weights.size)
 
@@ -137,16 +138,13 @@ def _law(steps: int, costs: TouchCosts, last: LastTouch) -> tuple[Floats, Floats
     return _sorted(outward(squared, steps), weights * (1.0 + moves * (costs.weights.size + 4) * float(np.finfo(np.float64).eps)))
 
 
-def _square(number: float) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.square(np.float64(number)))
-
-
 def _sorted(mus: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Ascending mus, each once. What rounding left above 1 in all the smallest lose; what it left missing the largest get."""
+    if not (np.isfinite(weights).all() and (mus >= 0.0).all()):
+        return np.array([np.inf]), np.ones(1)
     distinct, which = np.unique(mus, return_inverse=True)
     together = np.bincount(which, weights)
-    together[-1] += max(0.0, 1.0 - float(together.sum()))
+    together[-1] += max(1.0 - float(together.sum()), 0.0)
     above = np.minimum(np.cumsum(together[::-1])[::-1], 1.0)
     kept = above - np.append(above[1:], 0.0)
     return distinct[kept > 0.0], kept[kept > 0.0]

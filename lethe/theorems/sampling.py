@@ -50,6 +50,5 @@ class SampledGaussianMechanism(Theorem):
         return (drawn_afresh(run), secrecy(run), gradient_bound_when_drawn(run))
 
     def _bound(self, run: Run) -> Bound:
-        relative = run.noise_multipliers * (run.clip_bound / run.record_bound)
         design = "poisson" if isinstance(run.batches, Poisson) else "without_replacement"
-        return Bound(guarantee=sampled_gaussian(run.batch_size / run.records, relative, run.neighbours, design))
+        return Bound(guarantee=sampled_gaussian(run.batch_size / run.records, run.record_noise, run.neighbours, design))

@@ -196,4 +196,4 @@ def _shifts(part: Path, payments: Floats, start: float) -> Floats:
         else:
             backward.append(((value + paid - added) / factor, (error + value + paid + added) / factor))
     pairs = zip(forward[1:], reversed(backward), strict=True)
-    return np.array([max(0.0, ahead[0] if ahead[1] <= back[1] else back[0]) for ahead, back in pairs])
+    return np.array([max(ahead[0] if ahead[1] <= back[1] else back[0], 0.0) for ahead, back in pairs])

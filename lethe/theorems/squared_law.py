@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from lethe.calculus.rounding import Counts, count_above
 from lethe.theorems.scaled import Floats
 
 # In all, over a run: moved up to `beyond`, and moved up to the lowest cell, where it weighs least.
@@ -19,6 +19,9 @@ _RAISED_BELOW = 1e-10
 
 # mu = 1000 hides nothing: what costs more is beyond, whatever the ceiling.
 _HUGE = 1e6
+
+# No value is more cells than this, which fits in 64 bits with room for sums; a step that would need more is made coarser.
+_MOST_CELL = 2**60
 
 # Cells of the window; where more are needed, two neighbours become one, at the upper end of both.
 _MOST_CELLS = 2**16
@@ -44,7 +47,7 @@ def grid_step(mean_cost: float, moves: int, buckets: int) -> float:
         return 1.0
     share = grid_share(moves, buckets)
     # A hair above a whole fraction, so that a constant cost is a whole number of steps.
-    return mean_cost * share * (1.0 + 1e-6)
+    return min(mean_cost, _HUGE) * share * (1.0 + 1e-6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,10 @@ class SquaredLaw:
 
     @classmethod
     def start(cls, weights: Floats, *, step: float, ceiling: float, moves: int) -> SquaredLaw:
-        """Sum zero, buckets by their weights."""
+        """Sum zero, buckets by their weights; the step is made so coarse that the ceiling is no more than 2^60 of them."""
+        step = max(step, min(ceiling, _HUGE) / _MOST_CELL)
+        if not 0.0 < step < np.inf:  # a ceiling so low that a step does not show: all that costs anything reaches it
+            step = 1.0
         return cls(mass=weights[:, np.newaxis].copy(), lowest=0, step=step, ceiling=ceiling, beyond=np.zeros(weights.size), moves=moves)
 
     def moved(self, costs: Floats, weights: Floats) -> SquaredLaw:
@@ -81,7 +87,7 @@ class SquaredLaw:
             row = mass[to]
             lost = 0.0
             for origin, shift in enumerate((cells[:, to] - least).tolist()):
-                kept = min(width, max(0, wide - shift))
+                kept = min(width, max(wide - shift, 0))
                 row[shift : shift + kept] += law.mass[origin, :kept]
                 lost += float(tail[origin, kept])
             row *= weight
@@ -93,22 +99,25 @@ class SquaredLaw:
         law = self._fitting(costs)
         cells = law._cells(costs)
         least, width, wide = int(cells.min()), law.mass.shape[1], law._reach(cells)
-        values = np.arange(law.lowest + least, law.lowest + least + wide, dtype=np.float64) * law.step
+        values = (float(law.lowest + least) + np.arange(wide, dtype=np.float64)) * law.step
         together, capped = np.zeros(wide), law.beyond.copy()
         for bucket, shift in enumerate((cells - least).tolist()):
-            kept = max(0, min(int(np.count_nonzero(values < caps[bucket])) - shift, width))
+            kept = max(min(int(np.count_nonzero(values < caps[bucket])) - shift, width), 0)
             together[shift : shift + kept] += law.mass[bucket, :kept]
             capped[bucket] += law.mass[bucket, kept:].sum()
         return np.concatenate((values, caps)), np.concatenate((together, capped))
 
-    def _cells(self, costs: Floats) -> NDArray[np.int64]:
-        most = self._ceiling_cell()
-        return np.ceil(np.minimum(costs / self.step, most)).astype(np.int64)
+    def _cells(self, costs: Floats) -> Counts:
+        """Each cost in steps, upward; one that no path can have, or that is no number, reaches the ceiling."""
+        with np.errstate(over="ignore", under="ignore"):
+            quotients = costs / self.step
+        # A quotient that underflowed is not 0.
+        return count_above(np.maximum(quotients, np.minimum(costs, 1.0)), self._ceiling_cell())
 
     def _ceiling_cell(self) -> int:
-        return int(np.ceil(min(self.ceiling, _HUGE) / self.step))
+        return int(count_above(min(self.ceiling, _HUGE) / self.step, 2 * _MOST_CELL))
 
-    def _reach(self, cells: NDArray[np.int64]) -> int:
+    def _reach(self, cells: Counts) -> int:
         """The width of the window after a move by so many cells, without what reaches the ceiling; 0 if all does."""
         room = self._ceiling_cell() - self.lowest
         below = cells[cells < room]

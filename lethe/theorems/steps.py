@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from lethe.calculus.rounding import raised
 from lethe.certificate import StepConstant
 from lethe.run import Run
 from lethe.schedules import Array
@@ -34,7 +35,7 @@ class Steps:
 
 
 def step_constants(run: Run) -> Steps | None:
-    r"""The Lipschitz constants of a run's steps, or None when no smoothness is known.
+    r"""The Lipschitz constants of a run's steps, or None when no smoothness is known, or so much that its product with a step overflows.
 
     The noise of step $t$ comes before its proximal step, so the contraction $1/(1+\lambda_t\kappa)$ of that proximal step counts in
     the *next* step's constant, and a domain of diameter $D$ bounds the shift, measured before the proximal step, by
@@ -45,7 +46,7 @@ def step_constants(run: Run) -> Steps | None:
 
     Reference: docs/theory.md, "The Lipschitz constant of one step".
     """
-    if run.loss.curvature is None:
+    if run.loss.curvature is None or not np.isfinite(largest_curvature(run)):
         return None
     weak_convexity, smoothness = run.loss.curvature
     largest, slack = largest_batch(run)
@@ -61,17 +62,26 @@ def step_constants(run: Run) -> Steps | None:
         raw = np.maximum(raw, 1.0)  # an empty batch moves nothing: no contraction can be counted on
     contraction = ridge_contraction(run.step_sizes, run.strong_convexity)
     lipschitz = np.array(raw, dtype=np.float64)
-    lipschitz[1:] *= contraction[:-1]
+    # A product that underflows is not 0: the step does not forget everything.
+    lipschitz[1:] = np.where(contraction[:-1] == 1.0, lipschitz[1:], raised(lipschitz[1:] * contraction[:-1]))
     if run.strong_convexity > 0:
         why += f", proximal ridge {run.strong_convexity:g}"
+    with np.errstate(over="ignore"):
+        diameter = None if np.isinf(run.diameter) else run.diameter / contraction
     return Steps(
         lipschitz=lipschitz,
-        diameter=None if np.isinf(run.diameter) else run.diameter / contraction,
+        diameter=diameter,
         constant=StepConstant(
             constant=float(lipschitz[1:].max() if len(lipschitz) > 1 else lipschitz[0]), certificate=f"{run.loss.summary}, {why}"
         ),
         slack=slack,
     )
+
+
+def largest_curvature(run: Run) -> float:
+    r"""$\lambda K/b \cdot \max(|m|, M)$ of the largest step and batch: how far from the identity a step may be; inf where it overflows."""
+    assert run.loss.curvature is not None
+    return float(run.step_sizes.max()) * (largest_batch(run)[0] / run.batch_size) * max(abs(bound) for bound in run.loss.curvature)
 
 
 def largest_batch(run: Run) -> tuple[int, float]:

@@ -18,6 +18,8 @@ from lethe.theorems.touch_costs import TouchCosts
 
 # Values of t, of x, and how far x goes, in standard deviations of the sum as if touches were independent.
 _TILTS, _VALUES, _REACH = 64, 400, 16.0
+# Costs that are all but equal: the tilts are bounded anyway.
+_LEAST_SPREAD = 1e-9
 # What the rounding of thousands of matrix products may have taken from M(t), many times over.
 _ROUNDING = 1e-9
 
@@ -69,10 +71,11 @@ def tail_law(costs: TouchCosts, ceiling: float) -> tuple[Floats, Floats]:
     mean, spread, most, largest = _moments(costs)
     if largest == 0.0:
         return np.zeros(1), np.ones(1)
+    if not np.isfinite(largest):
+        return np.array([np.inf]), np.ones(1)
     # In units of the largest cost, so that no cost is too small or too large to be squared. Beyond t = 150 in these units the products
     # of kernel entries could underflow, and the largest cost decides alone.
-    mean, spread, most = mean / largest, spread / largest, most / largest
-    tilts = np.minimum(np.geomspace(0.05, 50.0, _TILTS) / spread, 150.0)
+    tilts = np.minimum(np.geomspace(0.05, 50.0, _TILTS) / max(spread, _LEAST_SPREAD), 150.0)
     law = _Generating.start(tilts, costs.weights)
     for matrix, times in _grouped(costs):
         law = law.moved(matrix / largest, costs.weights, times)
@@ -109,15 +112,15 @@ def _grouped(costs: TouchCosts) -> Iterator[tuple[Floats, int]]:
 
 
 def _moments(costs: TouchCosts) -> tuple[float, float, float, float]:
-    """Of the sum its mean, its standard deviation as if touches were independent (it only places the grid), its largest value; and the
-    largest single cost."""
+    """Of the sum its mean, its standard deviation as if touches were independent (it only places the grid) and its largest value, in units
+    of the largest single cost; and that cost."""
     weights, last = costs.weights, costs.full - 1
     tails = (
         [costs.to_the_end(last)] if costs.partial_size == 0 else [costs.between(last, costs.first).max(axis=1), costs.to_the_end(last + 1)]
     )
     largest = max([float(matrix.max()) for matrix, _ in _grouped(costs)] + [float(tail.max()) for tail in tails])
-    if largest == 0.0:
-        return 0.0, 0.0, 0.0, 0.0
+    if largest == 0.0 or not np.isfinite(largest):
+        return 0.0, 0.0, 0.0, largest
     mean = variance = most = 0.0
     for matrix, times in _grouped(costs):
         shares = matrix / largest
@@ -130,4 +133,4 @@ def _moments(costs: TouchCosts) -> tuple[float, float, float, float]:
         mean += float(weights @ shares)
         variance += float(weights @ np.square(shares))
         most += float(shares.max())
-    return mean * largest, float(np.sqrt(variance)) * largest, most * largest, largest
+    return mean, float(np.sqrt(variance)), most, largest

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lethe.calculus.rounding import exp_above
 from lethe.theorems.passes import Passes
 from lethe.theorems.scaled import Floats
 
@@ -42,6 +43,8 @@ class TouchCosts:
     """Steps of the pass after them; 0 if there is none."""
     partial: Floats
     """The probability that the pass after them touches the record in each bucket."""
+    largest: float
+    """The largest logarithm of all, in size: each is off by an eps of it at most, a few times over."""
 
     @classmethod
     def of(cls, passes: Passes) -> TouchCosts:
@@ -53,6 +56,7 @@ class TouchCosts:
         touched = passes.touches().then(passes.after)
         rise, noise = touched.rise.log(), touched.run.log()
         product, run = passes.before.product.log(), passes.before.run.log()
+        logs = [np.abs(values[np.isfinite(values)]) for values in (rise, noise, product, run)]
         with np.errstate(invalid="ignore"):
             # A touch that is too weak to arrive owes nothing: its cost is 0, the exponential of minus inf.
             owed = np.where(np.isneginf(rise), np.inf, noise - 2.0 * rise)
@@ -66,6 +70,7 @@ class TouchCosts:
             full=count if partial_size == 0 else count - 1,
             partial_size=partial_size,
             partial=np.maximum(np.minimum(ends, partial_size) - first, 0) / size,
+            largest=max(float(values.max(initial=0.0)) for values in logs),
         )
 
     def matrices(self) -> Iterator[Floats]:
@@ -81,11 +86,12 @@ class TouchCosts:
         with np.errstate(invalid="ignore"):
             later = self.arriving[following, e + 1][np.newaxis, :] - 2.0 * self.rise[:, e][:, np.newaxis]
         # Not a number only where no rise meets no noise; `owed` is inf there, and so is the sum.
-        return self.worst_of_bucket(_cost(np.logaddexp(self.owed[:, e][:, np.newaxis], np.where(np.isnan(later), np.inf, later))))
+        owed = np.logaddexp(self.owed[:, e][:, np.newaxis], np.where(np.isnan(later), np.inf, later))
+        return self.worst_of_bucket(self._cost(owed))
 
     def to_the_end(self, e: int) -> Floats:
         """From each bucket of pass e to the end of that pass, if it is the last."""
-        return self.worst_of_bucket(_cost(self.owed[:, e]))
+        return self.worst_of_bucket(self._cost(self.owed[:, e]))
 
     @property
     def payable(self) -> bool:
@@ -103,11 +109,16 @@ class TouchCosts:
         def payable(costs: Floats) -> Floats:
             return np.where(np.isfinite(costs), np.minimum(costs, ceiling), 0.0)
 
-        means = [float(self.weights @ payable(costs) @ self.weights) for costs in self.matrices()]
-        means.append(float(self.weights @ payable(self.to_the_end(self.rise.shape[1] - 1))))
-        if self.full > 0 and self.partial_size > 0:
-            means.append(float((self.weights @ payable(self.between(self.full - 1, self.first))).mean()))
-        return float(np.mean(means))
+        with np.errstate(over="ignore"):
+            means = [float(self.weights @ payable(costs) @ self.weights) for costs in self.matrices()]
+            means.append(float(self.weights @ payable(self.to_the_end(self.rise.shape[1] - 1))))
+            if self.full > 0 and self.partial_size > 0:
+                means.append(float((self.weights @ payable(self.between(self.full - 1, self.first))).mean()))
+            return float(np.mean(means))
+
+    def _cost(self, owed: Floats) -> Floats:
+        """exp(-owed), raised by what the logarithms, of size at most m, may have lost: a few eps of m."""
+        return exp_above(-owed, 1e-9 + 32.0 * float(np.finfo(np.float64).eps) * self.largest)
 
     def worst_of_bucket(self, by_position: Floats) -> Floats:
         """The largest value of each bucket, along the first axis."""
@@ -119,14 +130,6 @@ class TouchCosts:
             and np.array_equal(self.owed[:, e], self.owed[:, e - 1])
             and np.array_equal(self.arriving[:, e + 1], self.arriving[:, e])
         )
-
-
-def _cost(owed: Floats) -> Floats:
-    """exp(-owed), raised by what the logarithms, of size at most m, may have lost: a few eps of m."""
-    finite = owed[np.isfinite(owed)]
-    largest = float(np.abs(finite).max()) if finite.size else 0.0
-    with np.errstate(over="ignore"):
-        return np.exp(-owed) * (1.0 + 1e-9 + 16.0 * float(np.finfo(np.float64).eps) * largest)
 
 
 def bucket_starts(size: int) -> NDArray[np.intp]:

@@ -92,7 +92,7 @@ def _common_starts(run: Path, touches: Touches, ends: list[int], bound: Floats) 
     """For each path the starts, ascending, at T - R with R on a geometric grid from 1; none where touches alone are complete."""
     paths = len(ends) - 1
     starts: list[list[Start]] = [[] for _ in range(paths)]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # 0 times infinity: that step forgets, and does not expand
         expands = run.lipschitz[1:] * bound[:-1] > bound[1:] * (1.0 + 1e-12)
     if not bool(expands.any()):
         return starts

@@ -6,7 +6,7 @@ import math
 
 from scipy import special
 
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.calculus.shown import shown
 from lethe.errors import InputError
 from lethe.hypotheses import Finding, fails, holds

@@ -8,6 +8,7 @@ import numpy as np
 
 from lethe.batches import Poisson
 from lethe.calculus.guarantees import Guarantee, WithSlack
+from lethe.calculus.rounding import exp_above, raised
 from lethe.calculus.windowed_gaussian import WindowedGaussian
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding, fails, holds
@@ -95,8 +96,8 @@ def _guarantee(run: Run, steps: Steps) -> Guarantee:
     lengths = _lengths(run)
     path = checked_path(steps.lipschitz, run.sensitivities, run.noise_stds)
     distances = np.array(tracked_distances(path, checked_diameter(steps.diameter, path.steps)))[path.steps - lengths]
-    distances = distances * (1.0 + 4.0 * 2.0**-52 * (path.steps + 8))  # tracking rounds twice a step
-    levels, which = _levels((run.noise_multipliers * (run.clip_bound / run.record_bound))[path.steps - int(lengths[-1]) :])
+    distances = raised(distances, 4.0 * 2.0**-52 * (path.steps + 8))  # tracking rounds twice a step
+    levels, which = _levels(run.record_noise[path.steps - int(lengths[-1]) :])
     counts = np.zeros((lengths.size, levels.size), dtype=np.int64)
     for row, length in enumerate(lengths.tolist()):
         counts[row] = np.bincount(which[which.size - length :], minlength=levels.size)
@@ -136,9 +137,7 @@ def shift_mus(lipschitz: Array, noise_std: Array, distances: Array, lengths: Len
     size = np.maximum.accumulate(np.where(np.isfinite(products), np.abs(products), 0.0)) + np.maximum.accumulate(np.abs(noise)) + 8.0
     rounding = 4.0 * 2.0**-52 * np.arange(8, longest + 8) * size
     chosen = lengths - 1
-    with np.errstate(over="ignore"):
-        logs = np.where(np.isneginf(products[chosen]), -np.inf, starts + products[chosen] - 0.5 * runs[chosen] + rounding[chosen])
-        return np.exp(logs)
+    return exp_above(np.where(np.isneginf(products[chosen]), -np.inf, starts + products[chosen] - 0.5 * runs[chosen] + rounding[chosen]))
 
 
 def _lengths(run: Run) -> Lengths:

@@ -7,7 +7,7 @@ import math
 import torch
 
 from lethe.calculus.budget import BudgetFilter
-from lethe.calculus.normal import round_down, round_up
+from lethe.calculus.rounding import round_down, round_up
 from lethe.train.adaptive_descent import AdaptiveDescent
 from lethe.train.linear_models import LinearModel
 from lethe.train.noisy_min import noisy_min

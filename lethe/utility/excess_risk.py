@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lethe.calculus.domains import require_count, require_positive
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.calculus.shown import shown
 from lethe.errors import HypothesisError
 from lethe.hypotheses import Finding, first_failure, holds

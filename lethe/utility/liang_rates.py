@@ -159,7 +159,7 @@ def _noise(noise_std: float) -> float:
 
 
 def _price(order_alpha: float, epsilon: float) -> float:
-    alpha = require_between("order_alpha", order_alpha, low=math.nextafter(1.0, 2.0), needed="a finite number > 1")
+    alpha = require_between("order_alpha", order_alpha, low=1.0 + 2.0**-52, needed="a finite number > 1")
     return alpha / require_positive("epsilon", epsilon)
 
 

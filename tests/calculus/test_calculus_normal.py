@@ -63,11 +63,3 @@ def test_log_mixture_against_fifty_digits(weight: float, x: float) -> None:
     with mpmath.workdps(50):
         exact = float(mpmath.log(1 - mpmath.mpf(weight) + mpmath.mpf(weight) * mpmath.exp(x)))
     assert float(normal.log_mixture(weight, x)) == pytest.approx(exact, rel=1e-14, abs=1e-300)  # a few ulp
-
-
-def test_rounding_moves_outward_and_keeps_what_is_exact() -> None:
-    assert normal.round_up(1.0) > 1.0 > normal.round_down(1.0)
-    assert normal.round_up(-1.0) > -1.0
-    assert normal.round_up(0.0) == normal.round_down(0.0) == 0.0
-    assert normal.round_up(math.inf) == math.inf
-    assert normal.round_up(1.0, 1e-3) >= 1.001

@@ -10,7 +10,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.guarantees import GDP, Guarantee
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.estimators.budget import Budget
 from lethe.estimators.inputs import FEWEST_RECORDS
 from lethe.estimators.private_estimator import PrivateEstimator

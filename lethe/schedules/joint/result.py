@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lethe.calculus.rounding import root_above
 from lethe.schedules.base import Array
 from lethe.schedules.joint.inputs import JointProblem
 
@@ -38,7 +39,7 @@ class Found:
 def finished(problem: JointProblem, found: Found, window: int, iterations: int) -> CyclicJoint:
     """The result in the units of `problem`."""
     # The square root may round down.
-    noise = np.where(found.variances > 0.0, np.nextafter(np.sqrt(found.variances * problem.variance_unit), np.inf), 0.0)
+    noise = np.where(found.variances <= 0.0, 0.0, root_above(found.variances * problem.variance_unit))
     value = float(np.sum(problem.weights * noise**2))
     bound = found.bound * float(np.max(problem.weights)) * problem.variance_unit
     return CyclicJoint(noise_stds=noise, value=value, lower_bound=min(bound, value), window=window, iterations=iterations)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lethe.calculus.domains import outside, require_count, require_positive
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.errors import InputError
 from lethe.noise_generators import noise_generator
 from lethe.solvers.inputs import Array

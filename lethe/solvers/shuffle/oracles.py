@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from lethe.calculus.domains import outside, require_count, require_positive, require_vector
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.large_delta import delta_for, open_delta
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.errors import InputError
 from lethe.solvers.inputs import Array
 from lethe.solvers.oracles.base import MeanOracle, finite_rows, require_rows

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.large_delta import open_delta
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.errors import CalibrationError, InputError
 from lethe.noise_generators import noise_generator
 from lethe.solvers.inputs import Array

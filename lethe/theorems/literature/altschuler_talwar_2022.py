@@ -10,6 +10,7 @@ import numpy as np
 
 from lethe.batches import Poisson
 from lethe.calculus.guarantees import RDPCurve
+from lethe.calculus.rounding import square_above
 from lethe.calculus.sampled_renyi import ORDERS, renyi_values
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding
@@ -126,8 +127,7 @@ class _Windowed(Theorem, ABC):
         """$S_\\alpha$ of one step at each share of its noise, shape (shares, len(ORDERS))."""
 
     def _bound(self, run: Run) -> Bound:
-        with np.errstate(over="ignore"):
-            squared_shift = float(np.square(run.diameter / run.noise_stds[0]))
+        squared_shift = float(square_above(run.diameter / float(run.noise_stds[0])))
         curve = best_windows(self._one_step(run, SHARES), SHARES, squared_shift, _contraction(run), run.total_steps)
         # A window over the whole run has no shift to hide, and all the noise for the draws.
         composed = run.total_steps * self._one_step(run, np.ones(1))[0] * (1.0 + 1e-15)
@@ -169,7 +169,7 @@ class AltschulerTalwar2022(_Windowed):
 
     def _one_step(self, run: Run, shares: Array) -> Array:
         apart = run.touch_factor if isinstance(run.batches, Poisson) else 2.0
-        noise = float(run.noise_multipliers[0]) * (run.clip_bound / (apart * run.record_bound))
+        noise = float(run.record_noise[0]) / apart
         return renyi_values(run.batch_size / run.records, np.sqrt(shares) * noise, "add_or_remove", "poisson")
 
 
@@ -196,7 +196,7 @@ class AltschulerTalwar2022Corrected(_Windowed):
         return gradient_bound_when_drawn(run)
 
     def _one_step(self, run: Run, shares: Array) -> Array:
-        noise = float(run.noise_multipliers[0]) * (run.clip_bound / run.record_bound)
+        noise = float(run.record_noise[0])
         drawn = "poisson" if isinstance(run.batches, Poisson) else "without_replacement"
         return renyi_values(run.batch_size / run.records, np.sqrt(shares) * noise, run.neighbours, drawn)
 

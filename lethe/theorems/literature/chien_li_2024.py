@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import ZCDP
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import above, square_above
 from lethe.certificate import Citation, StepConstant
 from lethe.hypotheses import Finding
 from lethe.losses import HolderLoss
@@ -67,7 +67,7 @@ def smooth_cost(lipschitz: float, steps: int, diameter: float = math.inf) -> flo
         budget = tracked * (np.exp(window * log_c) if lipschitz < 1.0 else lipschitz)
         paying = _paying(-abs(log_c), window, budget)
         cost = window - paying + np.square(budget + _powers(-abs(log_c), paying)) / _powers(-2.0 * abs(log_c), paying)
-    return float(np.nanmin(cost))
+    return float(np.min(np.where(np.isnan(cost), np.inf, cost)))
 
 
 def holder_cost(growth: float, exponent: float, steps: int, diameter: float = math.inf) -> float:
@@ -97,7 +97,7 @@ def holder_cost(growth: float, exponent: float, steps: int, diameter: float = ma
     if not 4.0 * diameter < steps or not math.isfinite(growth):
         return float(steps)
     # Nothing tried depends on the number of steps, so the bound cannot fall as they grow.
-    best = (1.0 + diameter + growth * diameter**exponent) ** 2
+    best = float(square_above(1.0 + diameter + growth * diameter**exponent))
     if 2.0 * diameter > _LONGEST:
         best = min(best, *(_tangent_cost(growth, exponent, steps, diameter, at) for at in np.geomspace(1.0, diameter, 16).tolist()))
         return min(float(steps), best)
@@ -115,7 +115,7 @@ def holder_cost(growth: float, exponent: float, steps: int, diameter: float = ma
 def _tangent_cost(growth: float, exponent: float, steps: int, diameter: float, at: float) -> float:
     """The concave h replaced by its tangent at a distance."""
     touch = 1.0 + (1.0 - exponent) * growth * at**exponent
-    return touch**2 * smooth_cost(1.0 + growth * exponent * at ** (exponent - 1.0), steps, diameter / touch)
+    return float(square_above(touch)) * smooth_cost(1.0 + growth * exponent * at ** (exponent - 1.0), steps, diameter / touch)
 
 
 def _powers(log_ratio: float, count: Array) -> Array:
@@ -249,7 +249,7 @@ class ChienLi2024Holder(Theorem):
 
 def _zcdp(run: Run, cost: float) -> ZCDP:
     ratio = float(run.relative_noise[0])
-    return ZCDP(round_up(0.5 * cost / ratio / ratio, 1e-11))
+    return ZCDP(float(above(0.5 * cost / ratio / ratio, 1e-11)))
 
 
 def _shared(run: Run) -> tuple[Finding, ...]:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from scipy import special
 
 from lethe.calculus.guarantees import ZCDP
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import above, square_above
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding, holds
 from lethe.run import Run
@@ -41,7 +41,7 @@ def full_batch_rho(relative_noise: float, contraction: float, steps: int) -> flo
     """
     # (1 - e^-x) / x without cancellation.
     share = float(special.exprel(-0.5 * contraction * steps))
-    return round_up(steps * share * (1.0 / relative_noise) ** 2, 1e-14)
+    return float(above(steps * share * square_above(1.0 / relative_noise), 1e-14))
 
 
 class Chourasia2021(Theorem):

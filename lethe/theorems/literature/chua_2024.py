@@ -11,7 +11,7 @@ from scipy import special
 
 from lethe.calculus.domains import FloatArray, require_nonnegative
 from lethe.calculus.guarantees import GDP, Profile
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.calculus.shown import shown
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding, fails, holds

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import ZCDP
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import above
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding
 from lethe.run import Run
@@ -36,7 +36,7 @@ def position_rhos(run: Run) -> Array:
     """
     slots, passes = run.steps_per_pass, run.total_steps // run.steps_per_pass
     touch = 1.0 / float(run.relative_noise[0])
-    return 0.5 * touch**2 * ((passes - 1) / slots + 1.0 / np.arange(slots, 0, -1))
+    return 0.5 * touch * touch * ((passes - 1) / slots + 1.0 / np.arange(slots, 0, -1))
 
 
 class Feldman2018(Theorem):
@@ -75,4 +75,4 @@ class Feldman2018(Theorem):
         )
 
     def _bound(self, run: Run) -> Bound:
-        return Bound(guarantee=ZCDP(round_up(float(position_rhos(run).max()), 1e-14)))
+        return Bound(guarantee=ZCDP(float(above(position_rhos(run).max(), 1e-14))))

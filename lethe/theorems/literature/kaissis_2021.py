@@ -8,14 +8,15 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy import special
 
-from lethe.calculus.composition import compose_gdp
+from lethe.calculus.composition import compose_gdp, compose_gdp_columns
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding
 from lethe.run import Run
 from lethe.schedules import Array
 from lethe.theorems.base import Bound, Standing, Theorem
+from lethe.theorems.composition import touch_mus
 from lethe.theorems.requirements import gradient_bound
 
 
@@ -30,8 +31,7 @@ def sensitivity_index(run: Run) -> Array:
         $\psi_t$, shape (T,), dimensionless; infinite where a step has no noise. It is what the step reveals of a record that it touches.
     Reference: Kaissis et al. 2021, arXiv:2109.10528: sensitivity over standard deviation.
     """
-    with np.errstate(divide="ignore", over="ignore"):
-        return 1.0 / run.relative_noise
+    return touch_mus(run)
 
 
 def composed_index(run: Run) -> float:
@@ -54,8 +54,7 @@ def composed_index(run: Run) -> float:
     by_slot = padded.reshape(-1, slots)
     if run.batches.design == "shuffled":
         return compose_gdp(by_slot.max(axis=1))
-    with np.errstate(over="ignore"):
-        return round_up(math.sqrt(float(np.sum(by_slot**2, axis=0).max())), (1 + by_slot.shape[0]) * 2.0**-52)
+    return float(compose_gdp_columns(by_slot).max())
 
 
 def roc_auc(index: float) -> float:

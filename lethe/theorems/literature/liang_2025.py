@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from lethe.batches import WithoutReplacement
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import ZCDP, Guarantee, RDPCurve, WithSlack
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.calculus.sampled_order import LARGEST_PROBABILITY, SMALLEST_NOISE, largest_order, smallest_noise
 from lethe.calculus.sampled_renyi import ORDERS, renyi_values
 from lethe.certificate import Citation
@@ -51,7 +51,7 @@ def relative_noise(run: Run) -> float:
     Args:
         run: a run with one noise level.
     """
-    return 0.5 * float(run.noise_multipliers[0]) * (run.clip_bound / run.record_bound)
+    return 0.5 * float(run.record_noise[0])
 
 
 def shift_cost(run: Run, records: int | None = None) -> float:
@@ -270,7 +270,7 @@ class Liang2025Corrected(Theorem):
     def _bound(self, run: Run) -> Bound:
         largest, slack = largest_batch(run)
         sampler = "without_replacement" if isinstance(run.batches, WithoutReplacement) else "poisson"
-        noise = float(run.noise_multipliers[0]) * (run.clip_bound / run.record_bound)
+        noise = float(run.record_noise[0])
         steps = renyi_values(run.batch_size / run.records, noise * np.sqrt(_SHARES), run.neighbours, sampler)
         shifts = shift_cost(run, largest) / (1.0 - _SHARES)
         values = (steps + shifts[:, None] * np.array(ORDERS)).min(axis=0) * (1.0 + _ROUNDING)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import RDPCurve
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import above, square_above
 from lethe.calculus.sampled_order import LARGEST_PROBABILITY, SMALLEST_NOISE, largest_order
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding, fails, holds
@@ -72,11 +72,11 @@ class Mironov2019(Theorem):
     def _bound(self, run: Run) -> Bound:
         probability = run.batch_size / run.records
         noise = run.relative_noise
-        rho = float(np.sum(closed_form_rho(probability, 1.0) / np.square(noise)))
+        rho = float(np.sum(closed_form_rho(probability, 1.0) * square_above(1.0 / noise)))
         largest = largest_order(probability, min(float(noise.min()), _MOST_NOISE))
         orders = np.unique(np.append(_ORDERS, largest))
         # Pairwise sums of T terms.
-        values = [round_up(rho * order, 1e-13) if order <= largest else np.inf for order in orders.tolist()]
+        values = [float(above(rho * order, 1e-13)) if order <= largest else np.inf for order in orders.tolist()]
         return Bound(guarantee=RDPCurve(tuple(orders.tolist()), tuple(values)))
 
 

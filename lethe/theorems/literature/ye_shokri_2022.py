@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.guarantees import ZCDP, RDPCurve
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import above, square_above
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding, fails, holds
 from lethe.run import Run
@@ -121,7 +121,7 @@ class YeShokri2022(Theorem):
         steps, weights = _groups(batches)
         touches = single_touch(contraction, steps)
         values = [unit * order * earlier + _log_mean_exp(order - 1.0, unit * order * touches, weights) for order in _ORDERS.tolist()]
-        return Bound(guarantee=RDPCurve(tuple(_ORDERS.tolist()), tuple(round_up(value, 1e-12) for value in values)))
+        return Bound(guarantee=RDPCurve(tuple(_ORDERS.tolist()), tuple(above(values, 1e-12).tolist())))
 
 
 class YeShokri2022FixedOrder(Theorem):
@@ -148,7 +148,7 @@ class YeShokri2022FixedOrder(Theorem):
     def _bound(self, run: Run) -> Bound:
         batches = run.steps_per_pass
         earlier = earlier_passes(_contraction(run), batches, run.total_steps // batches)
-        return Bound(guarantee=ZCDP(round_up(_unit(run) * (earlier + 1.0), 1e-12)))
+        return Bound(guarantee=ZCDP(float(above(_unit(run) * (earlier + 1.0), 1e-12))))
 
 
 def _contracting(run: Run) -> tuple[Finding, ...]:
@@ -183,7 +183,7 @@ def _contraction(run: Run) -> float:
 
 def _unit(run: Run) -> float:
     """s^2 / (2 tau^2)."""
-    return 0.5 * (1.0 / float(run.relative_noise[0])) ** 2
+    return 0.5 * float(square_above(1.0 / float(run.relative_noise[0])))
 
 
 def _rate(contraction: float) -> float:

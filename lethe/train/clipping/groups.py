@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor
 
+from lethe.calculus.rounding import round_up
 from lethe.errors import InputError, require_finite
 
 # How much a computed squared norm may lie below the square of what is added, in eps: 44 where it is a product of two sums of squares
@@ -108,7 +109,7 @@ def total_bound(groups: Sequence[Group]) -> float:
     r"""$\sqrt{\sum_k C_k^2}$, rounded up: the largest norm of a record's whole contribution."""
     if len(groups) == 1:
         return groups[0].clip_norm
-    return math.nextafter(math.hypot(*(group.clip_norm for group in groups)) * (1 + 4e-16), math.inf)
+    return round_up(math.hypot(*(group.clip_norm for group in groups)), 4e-16)
 
 
 def clip_weights(squared: Tensor, group: Group, method: Method, *, numbers: int, dtype: torch.dtype, slack: Tensor | None = None) -> Tensor:

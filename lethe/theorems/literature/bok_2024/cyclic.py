@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal
 
+import numpy as np
+
+from lethe.calculus.rounding import MOST_COUNT, count_above
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding
 from lethe.run import Run
@@ -56,7 +59,7 @@ def cgd_domain_printed_mu(diameter: float, batches_per_pass: int, touch: float) 
         $\mu^*$, not rounded outward.
     Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, closed form as in the authors' code.
     """
-    return touch * math.sqrt(1.0 + (3.0 * diameter + math.ceil(diameter)) / batches_per_pass)
+    return touch * math.sqrt(1.0 + (3.0 * diameter + float(np.ceil(diameter))) / batches_per_pass)
 
 
 def cgd_domain_passes(diameter: float, batches_per_pass: int) -> int:
@@ -67,7 +70,7 @@ def cgd_domain_passes(diameter: float, batches_per_pass: int) -> int:
     Args, Reference: those of `cgd_domain_printed_mu`.
     """
     # The square itself, not that of a rounded root: a whole number must stay one.
-    return math.ceil(1.0 + (3.0 * diameter + math.ceil(diameter)) / batches_per_pass)
+    return int(count_above(1.0 + (3.0 * diameter + float(np.ceil(diameter))) / batches_per_pass, MOST_COUNT))
 
 
 class Bok2024CGD(Theorem):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding
 from lethe.run import Run
@@ -51,7 +53,7 @@ def gd_domain_mu(diameter: float, steps: int, touch: float) -> float:
     Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, Lemma C.3, with equal payments.
     """
     # D / sqrt(R) + sqrt(R) falls up to R = D and rises from there.
-    middle = math.floor(min(diameter, float(steps)))
+    middle = int(np.floor(min(diameter, float(steps))))
     windows = {max(1, middle), min(steps, middle + 1)}
     return touch * min(math.sqrt(steps), *((diameter + window) / math.sqrt(window) for window in windows))
 
@@ -69,7 +71,7 @@ def gd_domain_printed_mu(diameter: float, touch: float) -> float:
         $\mu$, not rounded outward.
     Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, closed form as in the authors' code.
     """
-    return touch * math.sqrt(3.0 * diameter + math.ceil(diameter))
+    return touch * math.sqrt(3.0 * diameter + float(np.ceil(diameter)))
 
 
 def _half_rate(contraction: float) -> float:

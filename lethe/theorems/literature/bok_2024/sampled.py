@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from lethe.calculus.guarantees import Guarantee, NotPrivate, Tightest
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.calculus.sampled_gaussian import SampledGaussian
 from lethe.calculus.sampled_renyi import ORDERS, renyi_values
 from lethe.certificate import Citation
@@ -28,6 +28,8 @@ _GROWTH = 1.08
 _SETTLED_AT = (1e-5, 1e-9)
 # Less relative noise than this is none.
 _MOST_TOUCH = 1e50
+# And more noise than this counts as this.
+_LEAST_TOUCH = 1e-90
 
 
 def batch_touch(run: Run) -> float:
@@ -38,7 +40,8 @@ def batch_touch(run: Run) -> float:
     Args:
         run: a run with a constant schedule.
     """
-    return 2.0 * run.record_bound / (run.clip_bound * float(run.noise_multipliers[0]))
+    noise = float(run.record_noise[0])
+    return max(2.0 / noise, _LEAST_TOUCH) if noise > 0.0 else math.inf
 
 
 def sgd_composition(probability: float, steps: int, touch: float) -> Guarantee:
@@ -205,7 +208,7 @@ class Bok2024SGD(Theorem):
             whole, split = _renyi(probability, np.array([2.0 * touch])), _renyi(probability, 2.0 * touch / np.sqrt(shares))
             with np.errstate(over="ignore"):
                 hidden = np.multiply.outer(0.5 * np.square(shifts)[:, None] / (1.0 - shares), np.array(ORDERS))
-            repeated = np.where(windows[:, None] > 1.0, whole * np.maximum(windows - 1.0, 1.0)[:, None], 0.0)
+            repeated = np.where(windows[:, None] <= 1.0, 0.0, whole * np.maximum(windows - 1.0, 1.0)[:, None])
             curves = repeated[:, None] + split + hidden
             limits = (windows[:, None] - 1.0) * _limit(probability, np.array([2.0 * touch]))
             limits = limits + _limit(probability, 2.0 * touch / np.sqrt(shares)) + np.square(shifts)[:, None] / (1.0 - shares)

@@ -7,7 +7,7 @@ sensitivity $s = \lambda L/b$ and the noise $\tau = \lambda\sigma$ of a run, in 
 from __future__ import annotations
 
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.certificate import Citation, StepConstant
 from lethe.hypotheses import Finding
 from lethe.run import Run

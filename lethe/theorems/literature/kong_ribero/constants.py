@@ -91,23 +91,25 @@ def theta(squared: ArrayLike, steps: ArrayLike) -> FloatArray:
 
 def step_limit(weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:
     r"""$1/(2(m+M))$, the largest step size of most of the theorems; infinity for linear losses. Args: those of `lipschitz_constant`."""
-    total = checked("smoothness", smoothness, low=0.0) + _weak(weak_convexity)
     with np.errstate(divide="ignore", over="ignore"):
+        total = checked("smoothness", smoothness, low=0.0) + _weak(weak_convexity)
         return np.asarray(0.5 / total, dtype=np.float64)
 
 
 def touch(step_size: ArrayLike, clip_norm: ArrayLike, batch_size: ArrayLike, noise_std: ArrayLike) -> FloatArray:
     r"""$s/\sigma = 2\lambda C/(b\sigma)$: what one touch of the record moves, in units of the noise of one step."""
-    moved = 2.0 * checked("step_size", step_size, above=0.0)
-    moved = moved * (checked("clip_norm", clip_norm, above=0.0) / checked("batch_size", batch_size, low=1.0))
     with np.errstate(over="ignore"):
+        moved = 2.0 * checked("step_size", step_size, above=0.0)
+        moved = moved * (checked("clip_norm", clip_norm, above=0.0) / checked("batch_size", batch_size, low=1.0))
         return np.asarray(moved / checked("noise_std", noise_std, above=0.0), dtype=np.float64)
 
 
 def one_step_rho(apart: ArrayLike, moved: ArrayLike, noise_std: ArrayLike) -> FloatArray:
     r"""$\frac12(\text{apart}/\sigma + \text{moved})^2$: two runs `apart` (parameter units), then one touch `moved` (in noises)."""
+    distance = np.asarray(apart, dtype=np.float64)
+    checked("apart", np.where(np.isposinf(distance), 0.0, distance), low=0.0)
     with np.errstate(over="ignore"):
-        far = checked("apart", apart, low=0.0) / checked("noise_std", noise_std, above=0.0)
+        far = distance / checked("noise_std", noise_std, above=0.0)
         return 0.5 * np.square(far + np.asarray(moved, dtype=np.float64))
 
 
@@ -135,7 +137,7 @@ def _weak(weak_convexity: ArrayLike) -> FloatArray:
 
 def _excess(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike, factor: float) -> FloatArray:
     weak, smooth = _weak(weak_convexity), checked("smoothness", smoothness, low=0.0)
-    total = weak + smooth
-    share = weak / np.where(total > 0.0, total, 1.0)
+    half = 0.5 * weak + 0.5 * smooth
+    share = 0.5 * weak / np.where(half > 0.0, half, 1.0)
     with np.errstate(over="ignore"):
         return 2.0 * checked("step_size", step_size, above=0.0) * weak * (1.0 + factor * share)

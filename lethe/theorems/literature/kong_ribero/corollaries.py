@@ -56,8 +56,8 @@ def corollary_step_size(weak_convexity: ArrayLike, smoothness: ArrayLike) -> Flo
 def corollary_steps_per_pass(weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:
     r"""$\bar\ell = \frac{\log 2}{\log(1 + m\bar\lambda)}$ of Corollary C.2, infinity for $m \le 0$."""
     weak, smooth = np.maximum(checked("weak_convexity", weak_convexity), 0.0), checked("smoothness", smoothness, low=0.0)
-    total = np.where(weak > 0.0, weak + smooth, 1.0)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
+        total = np.where(weak > 0.0, weak + smooth, 1.0)
         return np.asarray(math.log(2.0) / np.log1p(0.5 * weak / total), dtype=np.float64)
 
 

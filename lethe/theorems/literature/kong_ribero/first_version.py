@@ -97,7 +97,8 @@ def bounded_domain_rho(
 
     Reference: Kong & Ribero 2024, arXiv:2407.05237, first version, equation (20).
     """
-    apart = first_lipschitz_constant(step_size, weak_convexity, smoothness) * checked("diameter", diameter, low=0.0)
+    with np.errstate(over="ignore"):
+        apart = first_lipschitz_constant(step_size, weak_convexity, smoothness) * checked("diameter", diameter, low=0.0)
     rho = one_step_rho(apart, touch(step_size, clip_norm, batch_size, noise_std), noise_std)
     return where_allowed(step_size, step_limit(weak_convexity, smoothness), rho)
 

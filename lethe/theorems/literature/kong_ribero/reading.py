@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.guarantees import ZCDP
-from lethe.calculus.normal import round_up
+from lethe.calculus.rounding import round_up
 from lethe.certificate import Citation, StepConstant
 from lethe.hypotheses import Finding, fails, holds
 from lethe.run import Run

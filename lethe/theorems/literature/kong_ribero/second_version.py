@@ -73,7 +73,8 @@ def bounded_domain_rho(
 
     Reference: Kong & Ribero, arXiv:2407.05237, revised version, equation (16).
     """
-    apart = lipschitz_constant(step_size, weak_convexity, smoothness) * checked("diameter", diameter, low=0.0)
+    with np.errstate(over="ignore"):
+        apart = lipschitz_constant(step_size, weak_convexity, smoothness) * checked("diameter", diameter, low=0.0)
     rho = one_step_rho(apart, touch(step_size, clip_norm, batch_size, noise_std), noise_std)
     return where_allowed(step_size, step_limit(weak_convexity, smoothness), rho)
 

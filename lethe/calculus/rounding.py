@@ -1,0 +1,84 @@
+r"""Outward rounding: the one place that moves a number to the next float, takes a root of a bound, or turns a quotient into a count.
+
+What is not a number, or negative where it cannot be, comes out as infinity: a bound that says nothing is a bound, and 0 would be a lie.
+`tests/test_outward_rounding.py` keeps such operations out of all other files.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lethe.calculus.domains import FloatArray, outside
+
+Counts = NDArray[np.int64]
+
+# Every whole number up to here, and a sum of two of them, fits in 64 bits; as a float it is exact.
+MOST_COUNT = 2**61
+
+
+def round_up(value: float, relative: float = 0.0) -> float:
+    """The next float above `value` (1 + `relative`), for an upper bound; 0 and infinity, being exact, stay; nan becomes infinity."""
+    if math.isnan(value):
+        return math.inf
+    if value == 0.0 or math.isinf(value):
+        return value
+    return math.nextafter(value + abs(value) * relative, math.inf)
+
+
+def round_down(value: float, relative: float = 0.0) -> float:
+    """The next float below `value` (1 - `relative`), for a lower bound; 0 and infinity, being exact, stay; nan becomes minus infinity."""
+    return -round_up(-value, relative)
+
+
+def as_bound(value: float) -> float:
+    """`value` itself if it can bound something from above; infinity if it is no number, or negative."""
+    return value if value >= 0.0 else math.inf
+
+
+def above(values: ArrayLike, relative: float = 0.0) -> FloatArray:
+    """The next floats above `values` (1 + `relative`), for what is never exactly 0; nan and what is negative become infinity."""
+    given = np.asarray(values, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        raised = np.nextafter(given * (1.0 + relative), np.inf)
+    return np.where(given >= 0.0, raised, np.inf)
+
+
+def raised(values: ArrayLike, relative: float = 0.0) -> FloatArray:
+    """As `above`, but an exact 0 stays 0."""
+    given = np.asarray(values, dtype=np.float64)
+    return np.where(given == 0.0, 0.0, above(given, relative))
+
+
+def square_above(values: ArrayLike, relative: float = 0.0) -> FloatArray:
+    """The squares, raised as by `raised`: exact 0 and infinity stay; one that underflows is not 0."""
+    given = np.asarray(values, dtype=np.float64)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return np.where(given == 0.0, 0.0, above(np.square(np.where(given >= 0.0, given, np.nan)), relative))
+
+
+def root_above(squares: ArrayLike, relative: float = 0.0) -> FloatArray:
+    """The square roots, raised as by `raised`: exact 0 and infinity stay; the root of what is negative or no number is infinity."""
+    given = np.asarray(squares, dtype=np.float64)
+    return raised(np.sqrt(np.where(given >= 0.0, given, np.inf)), relative)
+
+
+def exp_above(logarithms: ArrayLike, relative: float = 0.0) -> FloatArray:
+    """The exponentials, raised: 0 only at minus infinity, for what underflows is not 0; infinity where the logarithm is no number."""
+    given = np.asarray(logarithms, dtype=np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.where(np.isneginf(given), 0.0, above(np.exp(given), relative))
+
+
+def count_above(values: ArrayLike, most: int) -> Counts:
+    """The smallest whole numbers not below `values`, at most `most`; what is larger, negative, or no number, counts as `most`.
+
+    Raises:
+        InputError: `most` is outside 0..`MOST_COUNT`.
+    """
+    if not 0 <= most <= MOST_COUNT:
+        raise outside("most", most, "a whole number from 0 to 2^61")
+    given = np.asarray(values, dtype=np.float64)
+    return np.ceil(np.where((given >= 0.0) & (given < most), given, float(most))).astype(np.int64)

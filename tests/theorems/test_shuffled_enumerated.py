@@ -1,0 +1,141 @@
+"""Shuffled runs with noise that is missing, tiny or huge, against the mean over every sequence of positions, in rational arithmetic."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from math import inf
+from typing import Any
+
+import pytest
+from shuffled_paths import least_delta
+
+import lethe
+from lethe.theorems.steps import step_constants
+
+DELTA = 1e-5
+NOISES = (0.0, 1e-6, 1.0, 3e5, 1e17, 1e140)
+LOSSES: tuple[dict[str, Any], ...] = (
+    {"kind": "convex", "smoothness": 1.0},
+    {"kind": "smooth", "smoothness": 1.0},
+    {"kind": "convex", "smoothness": 1e-250},
+)
+
+
+def shuffled(slots: int, passes: int, noise: tuple[float, ...], **changes: Any) -> lethe.Run:
+    """Four records a batch."""
+    fields: dict[str, Any] = {
+        "records": 4 * slots,
+        "batches": {"design": "shuffled", "size": 4},
+        "passes": passes,
+        "step_size": 1.0,
+        "clip_norm": 1.0,
+        "noise_at": "pass_ends",
+        "noise_multiplier": list(noise),
+        "loss": LOSSES[0],
+        "release": "last",
+        "neighbours": "replace_one",
+    }
+    if "steps" in changes:
+        fields.pop("passes")
+    return lethe.Run(**{**fields, **changes})
+
+
+def assert_not_below_the_truth(run: lethe.Run) -> None:
+    steps = step_constants(run)
+    assert steps is not None
+
+    def least(epsilon: float) -> float:
+        return least_delta(steps.lipschitz, run.sensitivities, run.noise_stds, run.steps_per_pass, epsilon)
+
+    certificate = lethe.certify(run, DELTA)
+    assert certificate.epsilon == inf or least(certificate.epsilon) <= DELTA * (1 + 1e-9), run.to_document()
+    for epsilon in (0.0, 1.0, 20.0):
+        assert certificate.guarantee.delta(epsilon) >= min(least(epsilon), 1.0) * (1 - 1e-9) - 1e-15, run.to_document()
+
+
+def enumerated() -> list[lethe.Run]:
+    runs = [
+        shuffled(slots, passes, noise, neighbours=relation, loss=loss)
+        for slots, passes in ((1, 2), (2, 2), (2, 3), (3, 2), (4, 2), (5, 2), (3, 3))
+        for noise in product(NOISES, repeat=passes)
+        for relation in ("replace_one", "zero_out")
+        for loss in LOSSES
+    ]
+    runs += [
+        shuffled(slots, 0, noise, steps=steps, noise_at="every_step")
+        for slots, steps in ((2, 3), (2, 4), (3, 4))
+        for noise in product((0.0, 1e-6, 1.0, 3e5, 1e140), repeat=steps)
+    ]
+    return runs
+
+
+RUNS = enumerated()
+
+
+def test_runs_of_every_kind() -> None:
+    for run in random.Random(16).sample(RUNS, 120):
+        assert_not_below_the_truth(run)
+
+
+@pytest.mark.slow
+def test_every_run() -> None:
+    for run in RUNS:
+        assert_not_below_the_truth(run)
+
+
+@pytest.mark.parametrize("scale", [1.0, 3e5, 1e12, 1e140])
+def test_without_noise_at_the_end_shuffled_batches_are_not_private(scale: float) -> None:
+    for slots in (1, 4):
+        run = shuffled(slots, 4, (scale, scale, scale, 0.0))
+        assert lethe.certify(run, DELTA).epsilon == inf
+        assert lethe.certify(run.replace(batches={"design": "cyclic", "size": 4}), DELTA).epsilon == inf
+
+
+def test_never_clip_is_no_way_to_hide_a_missing_noise() -> None:
+    run = shuffled(4, 4, (1.0, 1.0, 1.0, 0.0), clip_norm=1e6, loss={"kind": "convex", "smoothness": 1.0, "gradient_bound": 1.0})
+    certificate = lethe.certify(run, DELTA)
+    assert certificate.epsilon == inf
+    assert certificate.guarantee.delta(1e3) >= 1 / 4
+
+
+# 200 batches of 1, in two passes of which the first has no noise. Steps expand by 1.1, so a touch may have grown by 1.1^399.
+EXPANDING: dict[str, Any] = {
+    "records": 200,
+    "batches": {"design": "shuffled", "size": 1},
+    "step_size": 0.1,
+    "loss": {"kind": "smooth", "smoothness": 1.0},
+}
+
+
+def test_a_fresh_order_of_expanding_steps_is_no_better_than_a_kept_one() -> None:
+    """A touch in the last pass alone is the same in both designs; what the first pass adds can only cost more."""
+    run = shuffled(1, 2, (0.0, 1e17), **EXPANDING)
+    last_pass = [0.1 * 2 * 1.1 ** (200 - j) / (0.1 * 1e17) for j in range(1, 201)]
+    truth = lethe.GDPMixture(tuple(last_pass), (1 / 200,) * 200)
+    kept = lethe.certify(run.replace(batches={"design": "shuffled_once", "size": 1}), DELTA).epsilon
+    assert kept == pytest.approx(1.8104724, abs=1e-6)
+    certificate = lethe.certify(run, DELTA)
+    assert certificate.epsilon >= truth.epsilon(DELTA)
+    assert certificate.epsilon >= 0.9 * kept
+    # Both touches pay at the end, and the first is the larger one by far: the law of its position is that of one order.
+    first = [0.1 * 2 * 1.1 ** (400 - j) / (0.1 * 1e17) for j in range(1, 201)]
+    assert certificate.guarantee.delta(1.0) >= lethe.GDPMixture(tuple(first), (1 / 200,) * 200).delta(1.0) * (1 - 1e-9)
+
+
+def test_planned_noise_of_expanding_steps_meets_its_target_in_truth() -> None:
+    planned = lethe.plan(shuffled(1, 2, (0.0, 1e17), **EXPANDING), 1.0, DELTA)
+    end = float(planned.noise_stds[-1])
+    first = [0.1 * 2 * 1.1 ** (400 - j) / end for j in range(1, 201)]
+    assert lethe.GDPMixture(tuple(first), (1 / 200,) * 200).epsilon(DELTA) <= 1.0
+    assert 0.0 < lethe.certify(planned, DELTA).epsilon <= 1.0
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e-100, 1e-20, 1e20, 1e100, 1e140])
+def test_no_unit_makes_the_grid_of_the_law_overflow(scale: float) -> None:
+    """Parameter units do not matter to privacy, and costs of any size have a law."""
+    run = shuffled(3, 3, (1.0, 1.0, 1.0), step_size=scale, loss={"kind": "convex", "smoothness": 0.0})
+    same = shuffled(3, 3, (1.0, 1.0, 1.0), loss={"kind": "convex", "smoothness": 0.0})
+    assert lethe.certify(run, DELTA).epsilon == pytest.approx(lethe.certify(same, DELTA).epsilon, rel=1e-9)
+    for noise in product((0.0, 1.0 / scale, scale), repeat=3):
+        assert_not_below_the_truth(shuffled(3, 3, noise))
