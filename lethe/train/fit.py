@@ -20,6 +20,7 @@ from lethe.train.checkpoint import Checkpoints
 from lethe.train.clipping import Clipper, Group
 from lethe.train.data import BatchStream, as_source
 from lethe.train.distributed import Workers, ending_together
+from lethe.train.held_parameters import HeldParameters
 from lethe.train.kept_training import keeping
 from lethe.train.loss_check import CheckedLoss, LossFunction
 from lethe.train.network.proximal import ProximalGroup
@@ -34,12 +35,17 @@ from lethe.train.shared_start import refuse_other_start
 from lethe.train.training_state import Training
 from lethe.train.untouched_state import UntouchedState
 
+_ALONE = "let the model's forward pass, the loss, the data set and `progress` read the parameters and never write them."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fitted:
     """A trained network.
 
-    Only the model is what a certificate of `run` covers; whatever is computed from private data besides (accuracy, mean loss) is not.
+    What a certificate of `run` covers is the model's state dict: release that. What is computed from private data besides (accuracy, mean
+    loss) is not covered. Nor is what the modules hold in plain attributes, their containers and hooks, which `torch.save(model)` writes
+    too: training refuses tensors, arrays, bytes and containers of numbers that are new or changed there, after the first step and at the
+    end; numbers by themselves, texts, and what lies in classes and globals are not looked at.
 
     Args:
         model: the model that was given, with the last iterate in it.
@@ -120,7 +126,8 @@ def fit(
         batch_generator, noise_generator: instead of a seed; the noise's on the model's device.
         secure: noise from the operating system's cryptographic source, exact on a grid, some six times slower (see `SecureNoise`); needs
             release = all. It is enlarged by what the grid costs, so that the run's certificate holds as it is.
-        progress: True: a bar on standard error if that is a terminal; or a function of (step, steps).
+        progress: True: a bar on standard error if that is a terminal; or a function of (step, steps), which must leave the parameters as
+            they are.
         verify: check the first batches, and some later ones, against plain autograd and single records, and the loss against itself.
         checkpoints: a folder, or more than that, to save the training to. If there is one in it already, training goes on from there,
             with fresh noise: call `fit` again as before. The folder is as private as the data.
@@ -130,7 +137,8 @@ def fit(
     Raises:
         BudgetExceededError: the first step alone costs more than run.noise_budget.
         InputError: anything that cannot be used; nothing is trained then, or, where the model itself is at fault, no step is taken.
-        HypothesisError: the run asks for more than such training can be certified for, or the model keeps what it saw in buffers.
+        HypothesisError: the run asks for more than such training can be certified for; the model keeps what it saw, in buffers or
+            attributes; or something else than the step (the forward pass, the loss, `progress`, a second optimiser) moved the parameters.
         LetheError: the parameters overflowed, or noise was too small to survive rounding.
     """
     if not callable(loss):
@@ -166,8 +174,11 @@ def fit(
         }
         refuse_other_start(workers, model, run, source, optimizer=optimizer, options=options)
         extras: dict[str, Any] = {"groups": proximal_groups or (), "budget": budget}
+        held = HeldParameters(model, named, step="fit's own step", remedy=_ALONE)
         update: Update = (
-            PlainDescent(named, run, noise, **extras) if optimizer is None else ByOptimizer(named, run, noise, optimizer, **extras)
+            PlainDescent(named, run, noise, **extras)
+            if optimizer is None
+            else ByOptimizer(named, run, noise, optimizer, held=held, **extras)
         )
         untouched = UntouchedState(model)
         losses = CheckedLoss(loss, clipper)
@@ -175,18 +186,25 @@ def fit(
         try:
             done = kept.begin(
                 Training(
-                    named=named, clipper=clipper, stream=stream, recorder=recorder, optimizer=optimizer, pass_weights=update.pass_weights
+                    named=named,
+                    clipper=clipper,
+                    stream=stream,
+                    recorder=recorder,
+                    held=held,
+                    optimizer=optimizer,
+                    pass_weights=update.pass_weights,
                 )
             )
+            held.keep()
             if budget is not None:
                 budget.pay_again(done)
             with reporting(progress if workers.root or progress is not True else False, run.total_steps) as finished:
-                for step, records, sums in steps_of(clipper, losses, stream, device, budget):
-                    if step == done + 1:
-                        untouched.refuse_changes()
+                for step, records, sums in steps_of(clipper, losses, stream, device, held, budget):
+                    untouched.refuse_changes_after(step - done)
                     workers.add_up(list(sums.values()), parameters=parameters)
                     kept.before_noise(step)
                     executed = update(step, sums)
+                    held.keep()
                     recorder.note(
                         step_size=executed.step_size,
                         noise_std=executed.noise_std,
@@ -199,6 +217,7 @@ def fit(
                     kept.after(step, last=budget is not None and budget.ends_after(step))
         finally:
             stream.close()
+        held.refuse_changes("after the last step")
         untouched.refuse_changes()
         workers.from_root(parameters)
         refuse_end(run, parameters)
@@ -222,15 +241,25 @@ class Summed(NamedTuple):
 
 
 def steps_of(
-    clipper: Clipper, loss: LossFunction, stream: BatchStream, device: torch.device, budget: NetworkBudget | None = None
+    clipper: Clipper,
+    loss: LossFunction,
+    stream: BatchStream,
+    device: torch.device,
+    held: HeldParameters,
+    budget: NetworkBudget | None = None,
 ) -> Iterator[Summed]:
-    """The clipped sums of each step of the stream, over all of its micro-batches; 0 for an empty batch. Ends where the budget does."""
+    """The clipped sums of each step of the stream, over all of its micro-batches; 0 for an empty batch. Ends where the budget does.
+
+    Raises:
+        HypothesisError: something else than a step moved the parameters.
+    """
     begun = 0
     for batch in stream:
         if batch.step != begun:
             begun = batch.step
             if budget is not None and not budget.pays(begun):
                 return
+            held.refuse_changes(f"before step {begun}")
         *inputs, targets = (tensor.to(device) for tensor in batch.tensors)
         if not inputs:
             raise InputError(
@@ -242,6 +271,7 @@ def steps_of(
                 outputs = _outputs(clipper.model, inputs)
             clipper.backward(loss(outputs, targets), None if batch.counted is None else batch.counted.to(device))
         if batch.last:
+            held.refuse_changes(f"in the forward pass or the loss of step {begun}")
             yield Summed(batch.step, batch.whole, clipper.take())
 
 

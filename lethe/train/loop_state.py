@@ -13,6 +13,7 @@ from lethe.run import Run
 from lethe.train.clipping import Clipper
 from lethe.train.data import BatchStream, LoadedBatch
 from lethe.train.distributed import Workers
+from lethe.train.held_parameters import HeldParameters
 from lethe.train.kept_training import Kept, NotKept
 from lethe.train.network_steps import Executed, NoisySums, refuse_end
 from lethe.train.recorder import Recorder
@@ -21,6 +22,13 @@ from lethe.train.training_state import Training
 from lethe.train.untouched_state import UntouchedState
 
 Tensors = tuple[Tensor, ...]
+
+_ALONE = {
+    "all": "leave them alone between two steps and in the model's forward pass; what is done to noisy iterates belongs into the "
+    "optimiser's step, or comes after recorded_run.",
+    "last": "leave them alone between two steps and in the model's forward pass. Another iterate, or an average of them, is not the last "
+    "one: to release it train with release: all, and load it after recorded_run.",
+}
 
 
 class LoopState:
@@ -54,14 +62,15 @@ class LoopState:
         self._untouched = UntouchedState(clipper.model)
         self._recorder = Recorder(run)
         self._kept = kept
-        training = Training(named=named, clipper=clipper, stream=stream, recorder=self._recorder, optimizer=optimizer)
-        # Before the guard, which takes a change of parameters from now on for the user's.
+        self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=_ALONE[run.release])
+        training = Training(named=named, clipper=clipper, stream=stream, recorder=self._recorder, held=self._held, optimizer=optimizer)
         self.steps = self.resumed = kept.begin(training)
-        self._guard = StepGuard(optimizer, named, run, self._note, done=self.resumed)
+        self._held.keep()  # from now on a change of parameters is the user's
+        self._guard = StepGuard(optimizer, named, run, self._held, self._note, done=self.resumed)
         self._batch: LoadedBatch | None = None
         self._counted: Tensor | None = None
         self._executed: Executed | None = None
-        self._used = self._broken = False
+        self._used = self._broken = self._ended = False
         self._shared = self.steps  # steps whose noisy sums all processes have
 
     @property
@@ -116,6 +125,7 @@ class LoopState:
         """The clipper's, for the rows of the present micro-batch."""
         with self._told():
             self._present("recording")
+            self._held.refuse_changes(f"before step {self.steps + 1}")
             with self._clipper.recording(records=len(self.counted)):
                 yield
 
@@ -135,6 +145,15 @@ class LoopState:
             self._broken = True
             raise
         self._used = True
+        try:
+            self._complete(batch)
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _complete(self, batch: LoadedBatch) -> None:
+        """The micro-batch is in the sums; where it is the last of its step, they become the step's noisy gradient."""
+        self._held.refuse_changes(f"in the forward pass of step {batch.step}")
         if not batch.last:
             self._guard.wait()
             return
@@ -145,8 +164,7 @@ class LoopState:
                 source="requires_grad, or parameters added since",
                 remedy="freeze and unfreeze before make_private.",
             )
-        if batch.step == self.resumed + 1:
-            self._untouched.refuse_changes()
+        self._untouched.refuse_changes_after(batch.step - self.resumed)
         self._workers.refuse_another_group()
         self._workers.add_up(list(sums.values()), parameters=self._parameters)
         self._kept.before_noise(batch.step)
@@ -162,6 +180,7 @@ class LoopState:
             raise InputError(
                 f"recorded_run: the gradient of step {self.steps + 1} was written and not used.", remedy="call optimizer.step() first."
             )
+        self._held.refuse_changes(f"after step {self.steps}")
         early = self.steps < self._run.total_steps
         if not early or steps_fixed_in_advance:
             recorded = self._recorder.run(self._run, enforced=False)
@@ -174,6 +193,7 @@ class LoopState:
             self._kept.finish()
         elif self._run.release == "last":
             self._kept.finish_early()
+            self._ended = True
         return recorded
 
     def _refuse_early_last(self) -> None:
@@ -256,6 +276,13 @@ class LoopState:
             raise InputError(f"loader: step {self.steps + 1} was not taken.", remedy="call optimizer.step() after engine.backward(losses).")
 
     def _refuse_broken(self) -> None:
+        if self._ended:
+            raise InputError(
+                f"the last iterate was recorded after step {self.steps}, and may be released: another step would make another last iterate "
+                "of the same records, and the two certificates would add up.",
+                source="recorded_run(steps_fixed_in_advance=True) before the last step of a run with release: last",
+                remedy="call it once, at the end; or train with release: all, which covers every iterate.",
+            )
         if self._broken:
             raise InputError(
                 f"the loop was interrupted within step {self.steps + 1}: some of its records may have been counted.",

@@ -18,6 +18,7 @@ from lethe.errors import InputError, LetheError
 from lethe.run import Run
 from lethe.train.budgeted_noise import Chosen
 from lethe.train.drowned_noise import refuse_drowned
+from lethe.train.held_parameters import HeldParameters
 from lethe.train.network.proximal import NetworkProximal, ProximalGroup
 from lethe.train.network.secure_noise import grid_noise_std
 from lethe.train.network.step_sizes import refuse_other_step_size
@@ -149,6 +150,7 @@ class ByOptimizer:
         run: gives noise and step sizes; where the last iterate is to be certified, the optimiser is held to them at every step.
         noise: of the sums.
         optimizer: checked already.
+        held: the same parameters; where the last iterate is to be certified, they must move by exactly the certified step.
         groups: with regularisers of their own; every iterate is released then.
         budget: of the run, if it has one.
     """
@@ -162,11 +164,12 @@ class ByOptimizer:
         noise: Noise,
         optimizer: torch.optim.Optimizer,
         *,
+        held: HeldParameters,
         groups: Sequence[ProximalGroup] = (),
         budget: NetworkBudget | None = None,
     ) -> None:
         self._parameters = list(named.values())
-        self._run, self._optimizer = run, optimizer
+        self._run, self._optimizer, self._held = run, optimizer, held
         self._noisy = NoisySums(run, noise, budget)
         self._proximal = NetworkProximal(named, groups)
         # What lies there already is no noisy gradient, on frozen parameters neither.
@@ -180,9 +183,15 @@ class ByOptimizer:
             refuse_other_step_size(self._optimizer, float(self._run.step_sizes[step - 1]), step)
         gradients = [sums[parameter] for parameter in self._parameters]
         executed = self._noisy(step, gradients)
+        last, before = self._run.release == "last", dict[nn.Parameter, Tensor]()
+        if last:
+            before = {parameter: gradient.clone() for parameter, gradient in zip(self._parameters, gradients, strict=True)}
+            self._held.expect(before, executed.step_size)
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
         self._optimizer.step()
+        if last:
+            self._held.refuse_other_step(before, executed.step_size, step)
         self._optimizer.zero_grad(set_to_none=True)
         self._proximal.step(executed.step_size)
         return executed

@@ -47,13 +47,17 @@ class PrivacyEngine:
     noisy step like any other.
 
     Refused, with the reason: a step without `backward`, or after `losses.backward()`; a batch that is left out or used twice; gradients
-    that were changed or lost in between; a step beyond the run; where the last iterate is to be certified, another learning rate, momentum,
-    weight decay, or parameters that something else changed.
+    that were changed or lost in between; a step beyond the run; trained parameters that anything but `optimizer.step()` moved, by however
+    little and through whatever door (`.data`, NumPy, a second optimiser, the forward pass, a checkpoint loaded before `recorded_run`);
+    where the last iterate is to be certified, another learning rate, momentum, weight decay, or a step that is not plain SGD's. Gradients
+    and parameters are compared by value at every step, with copies that take their memory once each. What an optimiser's step, its own
+    hooks included, makes of noisy gradients is its own affair where all is released.
 
     In a process group of `torch.distributed`, all processes run the same loop: each is given its share of every batch, and `backward`
     on the last micro-batch adds up, noises and shares, as `fit` does. What the engine refuses in one process ends the loop in all.
 
-    Not seen from here: a loss or inputs that mix records other than through the model, and whatever else a loop computes from the data
+    Not seen from here: an optimiser that looks at private data other than the gradients it is given, or whose state somebody writes to;
+    a loss or inputs that mix records other than through the model, and whatever else a loop computes from the data
     and tells (a printed training loss is not covered by any certificate). Nor where training begins: the model's weights and the
     optimiser's state must not depend on the private data, but by a training that is certified as well; the two then add up.
 
@@ -199,10 +203,15 @@ class PrivacyEngine:
         Args:
             steps_fixed_in_advance: True declares that the number of steps taken was settled before training, and by nothing of the private
                 data: no released iterate, no accuracy, no time it took. Then the shorter run that was executed is returned.
+        What the run is about is the state dict of the model as it is at this moment. Call it before another iterate or an average is
+        loaded: where all is released these are functions of released iterates, and where only the last one is, they must not be released.
+        A last iterate that was recorded before the last step ends the loop: a later one would be a second release.
+
         Raises:
             InputError: a gradient was written and no step taken with it, or the argument is neither True nor False.
             HypothesisError: no step was taken, no Run describes what was, it is not the beginning of the plan, or release is last, steps
-                are missing, and their number was not fixed in advance.
+                are missing, and their number was not fixed in advance; or the parameters are not those that the last step left, or the
+                model keeps what it saw.
             LetheError: the parameters overflowed, or noise was too small to survive rounding.
             StoppedElsewhere: another process had an error, or is gone.
 

@@ -11,33 +11,44 @@ from torch.utils.hooks import RemovableHandle
 
 from lethe.errors import HypothesisError, InputError
 from lethe.run import Run
+from lethe.train.held_parameters import HeldParameters
 from lethe.train.network.step_sizes import refuse_other_step_size
+from lethe.train.network.tensors import same_bits
 from lethe.train.network_plan import refuse_other_recursion
 
 _INSTEAD = "call engine.backward(losses) once for every micro-batch, and losses.backward() never."
 
 
 class StepGuard:
-    """Hooks on an optimiser that let a step pass only with the gradients that were handed over for it, as they were.
+    """Hooks on an optimiser that let a step pass only with the gradients that were handed over for it, and at the parameters that the step
+    before left, both as they were, compared by value. Where the last iterate is to be certified, the step must be plain SGD's as well.
 
     Args:
         optimizer: the user's.
         named: the parameters that it trains privately.
         run: what it must agree with, where the last iterate is to be certified.
+        held: the same parameters, as they are between steps.
         taken: called when a step is about to be taken.
         done: steps that were taken before, where training is taken up again.
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Parameter], run: Run, taken: Callable[[], None], *, done: int = 0
+        self,
+        optimizer: torch.optim.Optimizer,
+        named: Mapping[str, nn.Parameter],
+        run: Run,
+        held: HeldParameters,
+        taken: Callable[[], None],
+        *,
+        done: int = 0,
     ) -> None:
-        self._optimizer, self._named, self._run, self._taken = optimizer, dict(named), run, taken
-        # Of the last step handed over: its number, its gradients with their versions, and how the optimiser was set.
+        self._optimizer, self._named, self._run, self._held, self._taken = optimizer, dict(named), run, held, taken
+        # Of the last step handed over: its number, its gradients with their versions, copies of them, and how the optimiser was set.
         self._step = done
         self._handed: list[tuple[Tensor, int]] = []
+        self._copies: dict[nn.Parameter, Tensor] = {}
         self._settings: list[dict[str, Any]] = []
-        self._places = self._now()
-        self._partial = False
+        self._partial = self._moving = False
         self.pending = False
         self._handles: list[RemovableHandle] = []
         optimizer.zero_grad(set_to_none=True)
@@ -67,24 +78,19 @@ class StepGuard:
         """Hand over the noisy mean gradients of step number `step`.
 
         Raises:
-            HypothesisError: the optimiser, or the parameters since the last step, are not those of the certified recursion.
+            HypothesisError: the optimiser is not that of the certified recursion.
         """
-        if self._run.release == "last":
-            if self._now() != self._places:
-                raise HypothesisError(
-                    f"the parameters were changed by something else than optimizer.step() before step {step}; release is last.",
-                    source="the model's trained parameters",
-                    remedy="leave them alone between steps, or certify with release: all.",
-                )
-            # The guard's own hooks would count as a departure from the certified recursion.
-            self.close()
-            try:
+        # Anew each time: after hooks of the user's own, which are part of the step; and the guard's are no departure from the recursion.
+        self.close()
+        try:
+            if self._run.release == "last":
                 refuse_other_recursion(self._optimizer, self._run)
-            finally:
-                self._attach()
+        finally:
+            self._attach()
         for parameter in self._named.values():
             parameter.grad = gradients[parameter]
         self._handed = [(gradient, gradient._version) for gradient in gradients.values()]
+        self._copies = {parameter: gradient.clone() for parameter, gradient in gradients.items()}
         self._settings = _settings(self._optimizer)
         self._step, self.pending = step, True
 
@@ -101,6 +107,7 @@ class StepGuard:
         ]
 
     def _before(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._moving = False
         if any(given is not None and given is not optimizer for given in (*args, *kwargs.values())):
             raise InputError(
                 "step: got a closure; what it computes again is not the noisy gradient.", remedy="call step() without arguments."
@@ -108,6 +115,7 @@ class StepGuard:
         if not self.pending:
             self._refuse_nothing_handed()
             return
+        self._held.refuse_changes(f"before step {self._step}")
         known = {id(gradient): version for gradient, version in self._handed}
         for name, parameter in self._watched():
             gradient = parameter.grad
@@ -119,19 +127,38 @@ class StepGuard:
                     source="zero_grad() between engine.backward and optimizer.step",
                     remedy="call optimizer.zero_grad() after optimizer.step().",
                 )
+        own = list(self._copies)
+        for parameter, alike in zip(own, same_bits([_gradient_of(one) for one in own], list(self._copies.values())), strict=True):
+            if not alike:
+                raise _foreign(next(name for name, one in self._named.items() if one is parameter))
         if self._run.release == "last":
-            refuse_other_step_size(self._optimizer, float(self._run.step_sizes[self._step - 1]), self._step)
-            if _settings(self._optimizer) != self._settings or len(self._optimizer._optimizer_step_pre_hooks) > 1:
+            refuse_other_step_size(self._optimizer, self._step_size, self._step)
+            hooks = len(self._optimizer._optimizer_step_pre_hooks) + len(self._optimizer._optimizer_step_post_hooks)
+            if _settings(self._optimizer) != self._settings or hooks > len(self._handles):
                 raise HypothesisError(
                     f"step {self._step}: the optimiser's settings or hooks were changed after engine.backward; release is last.",
                     source="optimizer.param_groups",
                     remedy="leave momentum, weight decay and hooks alone, or certify with release: all.",
                 )
-        self.pending = False
+            self._held.expect(self._copies, self._step_size)
+        else:
+            self._copies.clear()
+        self.pending, self._moving = False, True
         self._taken()
 
     def _after(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._places = self._now()
+        if not self._moving:
+            return
+        self._moving = False
+        if self._run.release == "last":
+            copies, self._copies = self._copies, {}
+            self._held.refuse_other_step(copies, self._step_size, self._step)
+        else:
+            self._held.keep()
+
+    @property
+    def _step_size(self) -> float:
+        return float(self._run.step_sizes[self._step - 1])
 
     def _refuse_nothing_handed(self) -> None:
         """A step without private gradients: refused, unless it moves nothing because the batch is not complete."""
@@ -154,9 +181,10 @@ class StepGuard:
         for group in self._optimizer.param_groups:
             yield from (("another parameter of the optimiser", parameter) for parameter in group["params"] if id(parameter) not in trained)
 
-    def _now(self) -> list[tuple[int, int]]:
-        """Where each trained parameter lies, and how often it was written to."""
-        return [(parameter.data_ptr(), parameter._version) for parameter in self._named.values()]
+
+def _gradient_of(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
 
 
 def _settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:

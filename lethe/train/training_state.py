@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lethe.errors import InputError
 from lethe.train.clipping import METHODS, Clipper
 from lethe.train.data import BatchStream
+from lethe.train.held_parameters import HeldParameters
 from lethe.train.network.tensors import contents
 from lethe.train.recorder import Recorder
 
@@ -31,6 +32,7 @@ class Training:
         clipper: of the model.
         stream: of the batches.
         recorder: of the steps.
+        held: the trained parameters, as the last step left them: others are not saved.
         optimizer: None: the plain recursion.
         pass_weights: that passes end at; None: at their last iterate.
     """
@@ -39,6 +41,7 @@ class Training:
     clipper: Clipper
     stream: BatchStream
     recorder: Recorder
+    held: HeldParameters
     optimizer: torch.optim.Optimizer | None = None
     pass_weights: tuple[float, ...] | None = None
 
@@ -48,7 +51,9 @@ def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         InputError: a step is only half done.
+        HypothesisError: something else than a step moved the parameters; a training that goes on from there would not know of it.
     """
+    training.held.refuse_changes("before they were saved")
     return {
         "trained": {name: parameter.detach().cpu().clone() for name, parameter in training.named.items()},
         "untrained": _untrained(training.clipper.model),

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
+from lethe.train.network.tensors import WHOLE_NUMBERS
 
 _COLUMNS = 1024
-_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class UntouchedState:
@@ -32,6 +32,15 @@ class UntouchedState:
         # By value: buffers are small, and a self-check that restores them counts as a change of version.
         self._buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
         self._parameters = self._fingerprints()
+
+    def refuse_changes_after(self, steps: int) -> None:
+        """The same after 1, 2, 4, 8 and so on steps: early enough to save a long training, and rare enough to cost nothing.
+
+        Raises:
+            HypothesisError: see `refuse_changes`.
+        """
+        if steps & (steps - 1) == 0:
+            self.refuse_changes()
 
     def refuse_changes(self) -> None:
         """Refuse a model whose buffers or frozen parameters are not what they were.
@@ -68,7 +77,7 @@ def _fingerprint(parameter: Tensor) -> tuple[Any, ...]:
         return (*described, id(parameter), 0 if parameter.is_inference() else parameter._version)
     values = parameter.detach().contiguous()
     flat = (torch.view_as_real(values) if values.is_complex() else values).reshape(-1)
-    bits = flat.view(_WHOLE[flat.element_size()])
+    bits = flat.view(WHOLE_NUMBERS[flat.element_size()])
     even = len(bits) - len(bits) % _COLUMNS
     table = bits[:even].view(-1, _COLUMNS)
     sums = torch.cat([table.sum(0, dtype=torch.int64), table.sum(1, dtype=torch.int64), bits[even:].to(torch.int64)])

@@ -16,6 +16,8 @@ from lethe.train import PrivacyEngine
 class Loop:
     """An engine with a model, an optimiser and a loader, and one step after another."""
 
+    model: Any
+
     def __init__(self, run: Run | None = None, *, optimizer: Callable[..., Any] | None = None, model: Any = None, **options: Any) -> None:
         self.run = make_network_run(noise_multiplier=1.0) if run is None else run
         self.given = make_network() if model is None else model
