@@ -180,7 +180,7 @@ def fit(
             if optimizer is None
             else ByOptimizer(named, run, noise, optimizer, held=held, **extras)
         )
-        untouched = UntouchedState(model)
+        untouched = UntouchedState(model, attributes=True)
         losses = CheckedLoss(loss, clipper)
         recorder = Recorder(run)
         try:

@@ -61,7 +61,7 @@ def features_of(backbone: nn.Module, data: Any, *, records: int, columns: int, p
             remedy="certify and train the same number of records.",
         )
     backbone.eval()
-    untouched = UntouchedState(backbone)
+    untouched = UntouchedState(backbone, attributes=True)
     twin = _copied(backbone)
     features: Tensor | None = None
     targets: list[Tensor] = []

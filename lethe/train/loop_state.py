@@ -59,7 +59,7 @@ class LoopState:
         self._run, self._clipper, self._stream, self._noisy, self._workers = run, clipper, stream, noisy, workers
         self._parameters = list(named.values())
         self._device = self._parameters[0].device
-        self._untouched = UntouchedState(clipper.model)
+        self._untouched = UntouchedState(clipper.model, attributes=True)
         self._recorder = Recorder(run)
         self._kept = kept
         self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=_ALONE[run.release])

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
-from lethe.train.network.tensors import WHOLE_NUMBERS
-
-_COLUMNS = 1024
+from lethe.train.module_attributes import kept_values
+from lethe.train.tensor_fingerprint import fingerprint
 
 
 class UntouchedState:
@@ -20,15 +19,19 @@ class UntouchedState:
 
     Parameters are compared by a fingerprint of their values: a write through `.data` leaves no other trace.
 
+    So do plain attributes of its modules, which are in no state dict, and in every file that `torch.save(model)` writes.
+
     Args:
         model: as it is before training.
         trained: watch the trained parameters as well, as during one forward pass, which may set none of them by what it saw.
+        attributes: watch the attributes as well, as in a whole training (see `kept_values`); what is no longer there tells nothing.
     """
 
-    __slots__ = ("_buffers", "_model", "_parameters", "_trained")
+    __slots__ = ("_attributes", "_buffers", "_model", "_parameters", "_trained")
 
-    def __init__(self, model: nn.Module, *, trained: bool = False) -> None:
+    def __init__(self, model: nn.Module, *, trained: bool = False, attributes: bool = False) -> None:
         self._model, self._trained = model, trained
+        self._attributes = kept_values(model) if attributes else None
         # By value: buffers are small, and a self-check that restores them counts as a change of version.
         self._buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
         self._parameters = self._fingerprints()
@@ -43,7 +46,7 @@ class UntouchedState:
             self.refuse_changes()
 
     def refuse_changes(self) -> None:
-        """Refuse a model whose buffers or frozen parameters are not what they were.
+        """Refuse a model whose buffers, frozen parameters or, if they are watched, attributes are not what they were.
 
         Raises:
             HypothesisError: some are not.
@@ -61,27 +64,25 @@ class UntouchedState:
                 remedy="put the layer that writes them in eval mode, or train without it; where the first batch is to set a parameter, let "
                 "public data set it before; the model as it is now must not be released.",
             )
+        self._refuse_kept()
+
+    def _refuse_kept(self) -> None:
+        before = self._attributes
+        if before is None:
+            return
+        changed = [name for name, found in kept_values(self._model).items() if name not in before or found != before[name]]
+        if changed:
+            raise HypothesisError(
+                f"{', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''}: a module kept something of what passed through it "
+                "in an attribute; it is in no state dict, but in every file that torch.save(model) writes, and no certificate covers it.",
+                source="attributes of the model's modules, their containers and hooks, compared by value with what they were before",
+                remedy="take out what keeps it, or delete the attribute or remove the hook if it was put there after training only; where "
+                "it is a table that follows from shapes, call the model once on zeros of the records' shape before training.",
+            )
 
     def _fingerprints(self) -> dict[str, tuple[Any, ...]]:
         named = self._model.named_parameters()
-        return {name: _fingerprint(parameter) for name, parameter in named if self._trained or not parameter.requires_grad}
-
-
-def _fingerprint(parameter: Tensor) -> tuple[Any, ...]:
-    """Of a tensor's shape, type and bits: sums over the rows and the columns of its bits as a table of whole numbers.
-
-    One number that is another always shows. Nothing of the tensor's size is kept.
-    """
-    described = (tuple(parameter.shape), parameter.dtype, parameter.device)
-    if parameter.is_meta or parameter.layout != torch.strided or parameter.is_quantized:
-        return (*described, id(parameter), 0 if parameter.is_inference() else parameter._version)
-    values = parameter.detach().contiguous()
-    flat = (torch.view_as_real(values) if values.is_complex() else values).reshape(-1)
-    bits = flat.view(WHOLE_NUMBERS[flat.element_size()])
-    even = len(bits) - len(bits) % _COLUMNS
-    table = bits[:even].view(-1, _COLUMNS)
-    sums = torch.cat([table.sum(0, dtype=torch.int64), table.sum(1, dtype=torch.int64), bits[even:].to(torch.int64)])
-    return (*described, sums.cpu().numpy().tobytes())
+        return {name: fingerprint(parameter) for name, parameter in named if self._trained or not parameter.requires_grad}
 
 
 def _same(now: Tensor, before: Tensor) -> bool:

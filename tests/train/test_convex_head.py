@@ -280,7 +280,7 @@ def test_one_that_keeps_a_later_batch_is_refused_too() -> None:
 
 
 def test_what_could_not_be_looked_at_is_declared() -> None:
-    backbone = Fitting(lambda inputs: torch.zeros(()), copied=False)
+    backbone = Fitting(lambda inputs: 0.0, copied=False)
     assert "could not be copied: whether its first batch stays in it was not looked at" in fitted(backbone).declared
 
 
