@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from lethe.errors import InputError
 from lethe.train.clipping.contributions import backward
 from lethe.train.clipping.decisions import Decisions
+from lethe.train.clipping.graphs import nodes_of
 from lethe.train.clipping.groups import METHODS, Group, as_groups, clip_weights, group_of, total_bound
 from lethe.train.clipping.parts import Part
 from lethe.train.clipping.rounding import full_precision
 from lethe.train.clipping.rule import wide
 from lethe.train.clipping.schedule import Depth
 from lethe.train.clipping.self_check import SelfCheck
+from lethe.train.clipping.steadiness import unsteady_records
 from lethe.train.clipping.surroundings import surroundings
 from lethe.train.clipping.survey import survey
 from lethe.train.clipping.taps import Recording
@@ -34,7 +36,8 @@ class Clipper:
         clipper.backward(loss_function(outputs, targets, reduction="none"))
         sums = clipper.take()
 
-    A record whose gradient is not finite contributes 0, so that every contribution is a function of its record alone.
+    A record whose gradient is not finite, or left to rounding by attention to huge numbers (`unsteady`), contributes 0, so that every
+    contribution is a function of its record alone.
 
     Args:
         model: any module whose layers keep the records along the first dimension (or along the second, where a layer says
@@ -151,11 +154,12 @@ class Clipper:
         device = losses.device.type
         with torch.autocast(device, enabled=False), self._workspace.open():
             self._check.losses(losses, counted, recording)
+            unsteady = unsteady_records(nodes_of(losses), len(losses))
             parts = backward(recording, total, keep=checking)
             if checking:
                 self._check.gradients(parts, losses, counted, recording)
             with torch.no_grad():
-                self._add(parts, counted, losses.detach(), recording)
+                self._add(parts, _measurable(counted, unsteady), losses.detach(), recording)
 
     def take(self) -> dict[nn.Parameter, Tensor]:
         """The sums since the last `take`, float32 or better, for every trained parameter, 0 where nothing came; starts anew."""
@@ -237,6 +241,13 @@ def _squared(parts: list[Part], losses: Tensor) -> Tensor:
 def _slack(parts: list[Part]) -> Tensor | None:
     known = [slack for part in parts if (slack := part.slack()) is not None]
     return torch.stack(known).square().sum(0).sqrt() if known else None
+
+
+def _measurable(counted: Tensor | None, unsteady: Tensor | None) -> Tensor | None:
+    """The counted records of which attention does not leave the gradient to rounding."""
+    if unsteady is None:
+        return counted
+    return ~unsteady if counted is None else counted & ~unsteady
 
 
 def _counted(counted: Tensor | None, losses: Tensor) -> Tensor | None:
