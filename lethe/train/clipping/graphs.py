@@ -24,10 +24,10 @@ def kind_of(node: Node) -> str:
     return node.name().rpartition("::")[2].split("Backward")[0]
 
 
-def nodes_of(losses: Tensor) -> Iterator[Node]:
-    """Every node of the graph, each once."""
+def nodes_of(losses: Tensor, stops: Iterable[Node] = ()) -> Iterator[Node]:
+    """Every node of the graph, each once; of those before `stops` only, if there are any."""
     waiting: list[Node] = [] if losses.grad_fn is None else [losses.grad_fn]
-    seen = set(waiting)
+    seen = {*waiting, *stops}
     while waiting:
         node = waiting.pop()
         yield node

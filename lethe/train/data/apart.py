@@ -17,7 +17,7 @@ Made = Callable[[list[Any]], Tensors]
 _FIRST = 3  # batches that are all looked at
 _ODDS = 128  # one batch in so many is looked at, besides powers of two and new shapes
 _SHAPES = 16  # of so many shapes the first batch is looked at
-_ALONE = 3  # records that are made alone
+_ALONE = 3  # records that are made alone; in the first batches all are
 
 
 class KeptApart:
@@ -70,10 +70,10 @@ class KeptApart:
             company = self._asked(made, [copied if place in gone else record for place, record in enumerate(records)])
             self._require_same(company, kept, batch, kept, "the record in its batch against the record where others are copies of one")
         alone: dict[int, Tensors] = {}
-        for record in sample(range(len(records)), _ALONE):
+        for record in sample(range(len(records)), len(records) if self._batches <= _FIRST else _ALONE):
             single = self._asked(made, [records[record]])
             self._require_same(single, [0], batch, [record], "the record in its batch against the record alone")
-            if any(one.shape[1:] != other.shape[1:] for one, other in zip(single, batch, strict=True)):
+            if len(alone) < _ALONE and any(one.shape[1:] != other.shape[1:] for one, other in zip(single, batch, strict=True)):
                 alone[record] = single
         return alone
 
@@ -92,14 +92,14 @@ class KeptApart:
                     raise InputError(
                         f"data: {self._what} makes the row of record {record} of a batch, in part {part}, of more than that record.",
                         source=f"the check of the data: {comparison}",
-                        remedy="mix, centre, sort and repeat nothing there (a mixture of records is no record: its sum moves by more than C "
-                        "when one of them does); pad with one number; what must look at a whole batch cannot be certified.",
+                        remedy="mix, centre, sort and repeat nothing there (a mixture of records is no record: the sum moves by more "
+                        "than C when one of them does); pad with one number; what must look at a whole batch cannot be certified.",
                     )
 
     def _undetermined(self, why: str) -> InputError:
         return InputError(
             f"data: whether {self._what} makes each row of its own record alone cannot be found out: {why}.",
             source="the check of the data: a batch made again, of the same records, of others in their place, and of one",
-            remedy="draw what is random in dataset[i], which sees one record; or, if each row is made of its own record and of random numbers "
-            "that are its own, declare so: MapStyleSource(..., declared_apart=True). The certificate then rests on it.",
+            remedy="draw what is random in dataset[i], which sees one record; or, if each row is made of its own record and of random "
+            "numbers that are its own, declare so: MapStyleSource(..., declared_apart=True). The certificate then rests on it.",
         )

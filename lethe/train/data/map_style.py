@@ -91,10 +91,10 @@ class MapStyleSource:
             yield from map(self.fetch, batches)
             return
         loader: DataLoader[Any] = DataLoader(
-            _Whole(self._reader, self._records),
+            _Whole(self._reader, self._records),  # pyright: ignore[reportArgumentType]
             batch_sampler=_Fed(batches, self),  # pyright: ignore[reportArgumentType]
             num_workers=self.workers,
-            collate_fn=_as_it_is,
+            collate_fn=_as_it_is,  # pyright: ignore[reportArgumentType]
             multiprocessing_context=self._context,
             # Its own, so that PyTorch's global generator is where it was.
             generator=fresh_generator(torch.device("cpu")),
