@@ -39,6 +39,7 @@ class LoopAlone:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._check = AloneCheck(model)
+        self._depth = 0
         self._calls: list[tuple[tuple[Any, ...], dict[str, Any], Any]] = []
         self.missing: str | None = None
 
@@ -46,15 +47,25 @@ class LoopAlone:
     def watched(self, wanted: bool) -> Generator[None]:
         """Within: calls of the model are remembered, if they are wanted."""
         self._calls.clear()
-        handle = self._model.register_forward_hook(self._note, with_kwargs=True) if wanted else None
+        self._depth = 0
+        if not wanted:
+            yield
+            return
+        before = self._model.register_forward_pre_hook(self._enter)
+        after = self._model.register_forward_hook(self._note, with_kwargs=True, always_call=True)
         try:
             yield
         finally:
-            if handle is not None:
-                handle.remove()
+            before.remove()
+            after.remove()
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._depth += 1
 
     def _note(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        self._calls.append((args, kwargs, output))
+        self._depth -= 1
+        if self._depth == 0:  # the self-check calls the model within the loop's call
+            self._calls.append((args, kwargs, output))
 
     def require(self, delivered: Sequence[Tensor], alone: Mapping[int, Sequence[Tensor]], asked: Asked | None) -> None:
         """Refuse records whose gradients depend on how far their batch is padded.

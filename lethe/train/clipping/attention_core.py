@@ -96,9 +96,9 @@ def unsteady(query: Tensor, key: Tensor, value: Tensor, heads: int, scale: float
     r"""Which records' gradients are made of rounding, shape (B,), bool; True where their numbers are not finite.
 
     A score $q_t \cdot k_s/\sqrt{E/H}$ is right to some eps times $\|q_t\|\|k_s\|/\sqrt{E/H}$, and softmax takes the error as it is: where
-    that is not small, the largest score of a query is chosen by rounding. In the gradients $v_s$ stands in the place of $q_t$ or $k_s$:
-    they are differences of $v_s \cdot \partial o_t$ that cancel where softmax is saturated. How it rounds depends on the size of the batch, so
-    that such a record's gradient, though clipped, would change by up to 2 C when another record comes or goes.
+    that is not small, the largest score of a query is chosen by rounding. In the gradients $v_s$ stands where $q_t$ or $k_s$ did: they
+    are differences of $v_s \cdot \partial o_t$, which cancel where softmax is saturated. How it rounds depends on the batch's size: such
+    a record's gradient, though clipped, would change by up to 2 C when another record comes or goes.
 
     Args:
         query, key, value: projected, shape (B, L, E) and (B, S, E).

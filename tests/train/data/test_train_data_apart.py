@@ -19,6 +19,7 @@ from lethe.train.data.apart import KeptApart
 from lethe.train.data.padding import Padding
 
 Records = list[tuple[Tensor, Tensor]]
+FOUND = r"of more than that record|cannot be found out"
 
 
 class Sequences:
@@ -120,7 +121,7 @@ MIXING: dict[str, Callable[[Records], Any]] = {
 
 
 def refused(source: MapStyleSource, rows: int = 8) -> bool:
-    with pytest.raises(InputError, match="of more than that record|cannot be found out"):
+    with pytest.raises(InputError, match=FOUND):
         source.fetch(slice(0, rows))
     return True
 
@@ -227,12 +228,15 @@ def test_random_augmentation_of_one_record_passes() -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_it_is_found_while_a_run_reads_and_in_worker_processes(workers: int) -> None:
-    run = lethe.Run(
-        records=24, batches=lethe.Cyclic(size=8), passes=1, step_size=0.1, clip_norm=1.0, noise_multiplier=1.0, release="all"
-    )
+    run = lethe.Run(records=24, batches=lethe.Cyclic(size=8), passes=1, step_size=0.1, clip_norm=1.0, noise_multiplier=1.0, release="all")
     stream = BatchStream(run, MapStyleSource(Sequences(), collate=centred, workers=workers))
     with pytest.raises(InputError, match="of more than that record"):
         list(stream)
+
+
+def often(source: MapStyleSource) -> None:
+    for _ in range(100):
+        source.fetch(slice(0, 8))
 
 
 class Late:
@@ -249,9 +253,8 @@ class Late:
 def test_what_begins_late_is_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lethe.train.data.apart._ODDS", 2)
     source = MapStyleSource(Sequences(), collate=Late(40))
-    with pytest.raises(InputError, match="of more than that record|cannot be found out"):
-        for _ in range(100):
-            source.fetch(slice(0, 8))
+    with pytest.raises(InputError, match=FOUND):
+        often(source)
 
 
 def test_which_batches_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
