@@ -108,7 +108,8 @@ def unsteady(query: Tensor, key: Tensor, value: Tensor, heads: int, scale: float
     parts = (_split(tensor.detach(), heads) for tensor in (query, key, value))
     q, k, v = (torch.linalg.vector_norm(part, dim=-1, dtype=torch.float64).amax(2) for part in parts)
     size = torch.maximum(torch.maximum(q * k, v * k), v * q).amax(1) * (math.sqrt(heads / query.shape[-1]) if scale is None else scale)
-    return ~(_ROUNDINGS * torch.finfo(query.dtype).eps * size <= _STEADY)
+    # Half precision rounds ordinary records as coarsely as this asks of huge ones: they are held to what float32 is.
+    return ~(_ROUNDINGS * min(torch.finfo(query.dtype).eps, torch.finfo(torch.float32).eps) * size <= _STEADY)
 
 
 def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
