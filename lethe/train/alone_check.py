@@ -43,7 +43,7 @@ class AloneCheck:
         Raises:
             InputError: they have other gradients.
         """
-        trained = {parameter: name for name, parameter in self._model.named_parameters() if parameter.requires_grad}
+        trained: dict[Tensor, str] = {parameter: name for name, parameter in self._model.named_parameters() if parameter.requires_grad}
         with torch.enable_grad(), undisturbed(self._model) as rewind, without_dropout(self._model), unaccumulated(trained):
             try:
                 numbers = list(in_batch())
@@ -68,7 +68,7 @@ class AloneCheck:
 
 
 def _gap(
-    told: Sequence[Tensor | None], expected: Sequence[Tensor | None], trained: Mapping[nn.Parameter, str]
+    told: Sequence[Tensor | None], expected: Sequence[Tensor | None], trained: Mapping[Tensor, str]
 ) -> tuple[str, float, float] | None:
     """The first parameter whose gradients differ by more than rounding, by how much, and their size."""
     whole = sum(float(gradient.double().square().sum()) for gradient in expected if gradient is not None) ** 0.5

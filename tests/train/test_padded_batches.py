@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 import lethe
 from lethe.errors import InputError
-from lethe.train import PrivacyEngine, fit
+from lethe.train import Fitted, PrivacyEngine, fit
 from lethe.train.data import MapStyleSource
 
 RECORDS, WORDS = 24, 7
@@ -85,7 +85,7 @@ def source(**options: Any) -> MapStyleSource:
     return MapStyleSource(Sentences(), collate=collated, **options)
 
 
-def fitted(model: nn.Module, loss: Callable[[Any, Any], Tensor], **options: Any) -> lethe.train.Fitted:
+def fitted(model: nn.Module, loss: Callable[[Any, Any], Tensor], **options: Any) -> Fitted:
     return fit(model, loss, source(), run(), **options)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -23,8 +24,8 @@ class Attends(nn.Module):
     def __init__(self, choice: random.Random, width: int) -> None:
         super().__init__()
         first, cross = choice.random() < 0.7, choice.random() < 0.4
-        extra = {"add_bias_kv": choice.random() < 0.3, "add_zero_attn": choice.random() < 0.3}
-        kinds = {"kdim": width, "vdim": width} if cross else {}
+        extra: dict[str, Any] = {"add_bias_kv": choice.random() < 0.3, "add_zero_attn": choice.random() < 0.3}
+        kinds: dict[str, Any] = {"kdim": width, "vdim": width} if cross else {}
         self.layer, self.first = nn.MultiheadAttention(width, choice.choice([1, 2]), batch_first=first, **extra, **kinds), first
         self.keys = choice.choice([1, 100]) if cross else 100
         self.weights, self.mask = choice.random() < 0.5, choice.random() < 0.3
