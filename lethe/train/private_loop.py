@@ -18,12 +18,13 @@ from lethe.train.clipping import Group
 from lethe.train.data import BatchStream, as_source
 from lethe.train.distributed import Workers
 from lethe.train.kept_training import keeping
-from lethe.train.loop_state import LoopState, PrivateLoader
+from lethe.train.loop_state import LoopState
 from lethe.train.loss_check import LossFunction
 from lethe.train.network_noise_sources import shared_sources, sources_of
 from lethe.train.network_plan import as_clipped, clipper_of, refuse_optimizer, trained_parameters
 from lethe.train.network_report import NetworkReport
 from lethe.train.network_steps import NoisySums, refuse_start
+from lethe.train.private_loader import PrivateLoader
 from lethe.train.shared_start import refuse_other_start
 
 M = TypeVar("M", bound=nn.Module)
@@ -64,9 +65,9 @@ class PrivacyEngine:
     certificate rests on and nobody checked: where training begins, too (the model's weights and the optimiser's state must not depend on
     the private data, but by a training that is certified as well; the two then add up).
 
-    Not seen from here: inputs that are mixed before the model is given them; an optimiser that looks at private data other than the gradients
-    it is given, or whose state somebody writes to; and whatever else a loop computes from the data and tells (a printed training loss is not
-    covered by any certificate).
+    Not seen from here: inputs that are mixed before the model is given them; an optimiser that looks at private data other than the
+    gradients it is given, or whose state somebody writes to; and whatever else a loop computes from the data and tells (a printed training
+    loss is not covered by any certificate).
 
     Args:
         run: as for `fit`; without regulariser and pass_weights.
