@@ -24,7 +24,7 @@ def fit_by_engine(model: nn.Module, loss: Any, data: Any, run: Run, *, seed: int
     try:
         for *inputs, targets in loader:
             with engine.recording():
-                losses = loss(model(*inputs), targets)
+                losses = engine.losses(loss, model(*inputs), targets)
             engine.backward(losses)
             descent.step()
             descent.zero_grad()

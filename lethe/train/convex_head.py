@@ -14,6 +14,7 @@ from lethe.errors import InputError
 from lethe.losses import SoftmaxRegression
 from lethe.run import Run
 from lethe.train.budgeted_noise import NoisePolicy
+from lethe.train.data import as_source
 from lethe.train.frozen_features import features_of
 from lethe.train.links import LinearLoss, linear_loss
 from lethe.train.loop import fit_linear
@@ -60,7 +61,8 @@ class FittedHead:
         model: the backbone, the projection of its features, and the head, in eval mode.
         trained: the same head as a linear model of features, with the report of what happened to them.
         declared: what the certificate rests on besides, and no code can check: that the backbone is public, that it keeps records apart
-            in other batches than those looked at and nothing of them, and that training began at weights that are independent of the data.
+            in other batches than those looked at and nothing of them, that training began at weights that are independent of the data,
+            and what the source of the data says of itself.
     """
 
     model: nn.Sequential
@@ -123,8 +125,9 @@ def fit_head(
     loss = linear_loss(run.loss)
     _refuse_head(head, loss)
     _refuse_shared(backbone, head)
+    source = as_source(data)
     features, targets, compared = features_of(
-        backbone, data, records=run.records, columns=head.in_features, physical_size=physical_size, device=head.weight.device
+        backbone, source, records=run.records, columns=head.in_features, physical_size=physical_size, device=head.weight.device
     )
     trained = fit_linear(
         run,
@@ -146,7 +149,7 @@ def fit_head(
             head.bias.copy_(torch.from_numpy(trained.intercept))
     projection = FeatureProjection(loss.feature_norm, head.weight.dtype)
     kept = APART if compared else f"{APART} {NOT_COPIED}"
-    declared = "; ".join((PUBLIC_BACKBONE, kept, START))
+    declared = "; ".join((PUBLIC_BACKBONE, kept, START, *getattr(source, "declared", ())))
     return FittedHead(model=nn.Sequential(backbone, projection, head).eval(), trained=trained, declared=declared)
 
 

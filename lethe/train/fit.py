@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from lethe.calculus.odometer import Odometer
 from lethe.errors import InputError
 from lethe.run import Run
+from lethe.train.alone_check import AloneCheck
 from lethe.train.budgeted_noise import NoisePolicy
 from lethe.train.checkpoint import Checkpoints
 from lethe.train.clipping import Clipper, Group
 from lethe.train.data import BatchStream, as_source
+from lethe.train.declared import LOSS, declared_of
 from lethe.train.distributed import Workers, ending_together
 from lethe.train.generators import is_seeded
 from lethe.train.held_parameters import HeldParameters
@@ -28,6 +30,7 @@ from lethe.train.network.proximal import ProximalGroup
 from lethe.train.network_budget import NetworkBudget, network_budget
 from lethe.train.network_noise_sources import shared_sources, sources_of
 from lethe.train.network_plan import as_clipped, clipper_of, refuse_groups, refuse_optimizer, trained_parameters
+from lethe.train.network_report import NetworkReport, reported
 from lethe.train.network_steps import ByOptimizer, PlainDescent, Sums, Update, refuse_end, refuse_start
 from lethe.train.progress import Callback, reporting
 from lethe.train.recorder import Recorder
@@ -52,6 +55,8 @@ class Fitted:
         model: the model that was given, with the last iterate in it.
         run: the run that was executed, as recorded: what to certify.
         checked: what the clipping engine's self-check could say of the model; of several processes, each from its own records.
+        declared: what the certificate rests on besides, and nobody checked, statement by statement; of several processes, each its own.
+        report: what happened to the data; private.
         spent, odometer: under a noise_budget, as in the report of `fit_linear`: the most that a record has spent, and what it is good for;
             of a seeded run for nothing, and the odometer is None.
     """
@@ -59,6 +64,8 @@ class Fitted:
     model: nn.Module
     run: Run
     checked: str
+    declared: tuple[str, ...]
+    report: NetworkReport
     spent: float | None = None
     odometer: Odometer | None = None
 
@@ -187,7 +194,7 @@ def fit(
             else ByOptimizer(named, run, noise, optimizer, held=held, **extras)
         )
         untouched = UntouchedState(model, attributes=True)
-        losses = CheckedLoss(loss, clipper)
+        losses, alone = CheckedLoss(loss, clipper), AloneCheck(model)
         recorder = Recorder(run, seeded=seeded)
         try:
             done = kept.begin(
@@ -205,7 +212,7 @@ def fit(
             if budget is not None:
                 budget.pay_again(done)
             with reporting(progress if workers.root or progress is not True else False, run.total_steps) as finished:
-                for step, records, sums in steps_of(clipper, losses, stream, device, held, budget):
+                for step, records, sums in steps_of(clipper, losses, stream, device, held, budget, alone if verify else None):
                     untouched.refuse_changes_after(step - done)
                     workers.add_up(list(sums.values()), parameters=parameters)
                     kept.before_noise(step)
@@ -233,6 +240,10 @@ def fit(
             model=model,
             run=recorded,
             checked=losses.said(clipper.verified) or "no batch had two records with gradients",
+            declared=declared_of(
+                data=source, verify=verify, checked=clipper.verified, loss=(LOSS,), missing=(losses.missing, alone.missing)
+            ),
+            report=reported(clipper),
             spent=None if budget is None else budget.spent,
             odometer=None if budget is None or recorded.seeded else budget.odometer,
         )
@@ -253,8 +264,11 @@ def steps_of(
     device: torch.device,
     held: HeldParameters,
     budget: NetworkBudget | None = None,
+    alone: AloneCheck | None = None,
 ) -> Iterator[Summed]:
     """The clipped sums of each step of the stream, over all of its micro-batches; 0 for an empty batch. Ends where the budget does.
+
+    Records of padded batches are compared with the same records alone, where `alone` is given.
 
     Raises:
         HypothesisError: something else than a step moved the parameters.
@@ -276,9 +290,28 @@ def steps_of(
             with clipper.recording():
                 outputs = _outputs(clipper.model, inputs)
             clipper.backward(loss(outputs, targets), None if batch.counted is None else batch.counted.to(device))
+            del outputs
+            if alone is not None and batch.alone:
+                _require_alone(alone, clipper.model, loss, [*inputs, targets], batch.alone, device)
         if batch.last:
             held.refuse_changes(f"in the forward pass or the loss of step {begun}")
             yield Summed(batch.step, batch.whole, clipper.take())
+
+
+def _require_alone(
+    check: AloneCheck,
+    model: nn.Module,
+    loss: LossFunction,
+    batch: list[Tensor],
+    alone: Mapping[int, Sequence[Tensor]],
+    device: torch.device,
+) -> None:
+    def losses(tensors: Sequence[Tensor]) -> Tensor:
+        *inputs, targets = (tensor.to(device) for tensor in tensors)
+        return loss(_outputs(model, inputs), targets)
+
+    singles = {record: lambda own=own: losses(own) for record, own in alone.items()}
+    check.require(lambda: losses(batch)[list(alone)], singles)
 
 
 def _outputs(model: nn.Module, inputs: Sequence[Tensor]) -> Any:

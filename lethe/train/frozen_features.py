@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
+from lethe.train.clipping.comparison import ALLOWED, close
 from lethe.train.data import as_source
+from lethe.train.data.reader import Padded
 from lethe.train.data.sources import Source, fetched, require_whole
 from lethe.train.untouched_state import UntouchedState
 
@@ -81,6 +84,8 @@ def features_of(backbone: nn.Module, data: Any, *, records: int, columns: int, p
                 _refuse_memory(twin, source, inputs, expected)
             _refuse_meeting(backbone, inputs, expected)
         rows = _features(backbone, inputs, columns)
+        if isinstance(tensors, Padded):
+            _refuse_padding(backbone, rows, {record: own[0].to(device) for record, own in tensors.alone.items()})
         if features is None:
             features = rows.new_empty((records, columns), device="cpu")
         features[first : first + len(rows)] = rows
@@ -156,6 +161,19 @@ def _twice(backbone: nn.Module, inputs: Tensor, columns: int) -> Tensor:
     if not _same(_features(backbone, inputs.clone(), columns), expected):
         raise _random()
     return expected
+
+
+def _refuse_padding(backbone: nn.Module, rows: Tensor, alone: Mapping[int, Tensor]) -> None:
+    """Refuse features that depend on how far a batch is padded."""
+    for record, single in alone.items():
+        expected = _features(backbone, single, rows.shape[1])
+        if not bool(close(rows[[record]], expected, expected, ALLOWED).all()):
+            raise HypothesisError(
+                "backbone: gives a record of a padded batch other features than the record alone: they depend on how far its batch is "
+                "padded, and so on the others' lengths.",
+                source="the check of padded batches: the record in its batch against the record collated alone",
+                remedy="mask the padding in the backbone, pad every record to one length that is fixed before, or set physical_size to 1.",
+            )
 
 
 def _random() -> HypothesisError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +13,16 @@ from lethe.errors import HypothesisError, InputError
 from lethe.run import Run
 from lethe.train.clipping import Clipper
 from lethe.train.data import BatchStream, LoadedBatch
+from lethe.train.declared import BARE_LOSS, LOOP, LOSS, declared_of
 from lethe.train.distributed import Workers
 from lethe.train.held_parameters import HeldParameters
 from lethe.train.kept_training import Kept, NotKept
+from lethe.train.loop_alone import Asked, LoopAlone
+from lethe.train.loss_check import CheckedLoss, LossFunction
+from lethe.train.network_report import NetworkReport, reported
 from lethe.train.network_steps import Executed, NoisySums, refuse_end
 from lethe.train.recorder import Recorder
+from lethe.train.shared_factors import SharedFactors
 from lethe.train.step_guard import StepGuard
 from lethe.train.training_state import Training
 from lethe.train.untouched_state import UntouchedState
@@ -44,6 +50,7 @@ class LoopState:
         workers: all processes that train this model; what goes wrong in one ends the run in all.
         kept: its checkpoints; the training is taken up again from them, if there are any.
         seeded: whether somebody can make its noise or its secret batches again.
+        verify: look at the losses that are handed over, and at padded batches.
     """
 
     def __init__(
@@ -58,6 +65,7 @@ class LoopState:
         kept: Kept | NotKept,
         *,
         seeded: bool,
+        verify: bool = True,
     ) -> None:
         self._run, self._clipper, self._stream, self._noisy, self._workers = run, clipper, stream, noisy, workers
         self._parameters = list(named.values())
@@ -70,10 +78,17 @@ class LoopState:
         self.steps = self.resumed = kept.begin(training)
         self._held.keep()  # from now on a change of parameters is the user's
         self._guard = StepGuard(optimizer, named, run, self._held, self._note, done=self.resumed)
+        self._verify = verify
+        self._alone, self._factors = LoopAlone(clipper.model), SharedFactors()
+        self._loss: CheckedLoss | None = None
+        self._asked: Asked | None = None
+        self._delivered: Tensors = ()
+        self.bare = False  # losses were handed over that no checked function computed
         self._batch: LoadedBatch | None = None
         self._counted: Tensor | None = None
         self._executed: Executed | None = None
         self._used = self._broken = self._ended = False
+        self.report: NetworkReport | None = None
         self._shared = self.steps  # steps whose noisy sums all processes have
 
     @property
@@ -114,7 +129,8 @@ class LoopState:
             for batch in self._stream:
                 tensors, counted = _with_a_row(batch)
                 self._batch, self._used, self._counted = batch, False, counted.to(self._device)
-                yield tuple(tensor.to(self._device) for tensor in tensors)
+                self._delivered = tuple(tensor.to(self._device) for tensor in tensors)
+                yield self._delivered
                 self._refuse_unused()
                 if batch.last:
                     self._kept.after(batch.step)
@@ -127,10 +143,28 @@ class LoopState:
     def recording(self) -> Iterator[None]:
         """The clipper's, for the rows of the present micro-batch."""
         with self._told():
-            self._present("recording")
+            batch, self._asked = self._present("recording"), None
             self._held.refuse_changes(f"before step {self.steps + 1}")
-            with self._clipper.recording(records=len(self.counted)):
+            with self._clipper.recording(records=len(self.counted)), self._alone.watched(self._verify and bool(batch.alone)):
                 yield
+
+    def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
+        """The losses, of a function that is looked at where the model is."""
+        if self._loss is None or self._loss.function is not criterion:
+            self._loss = CheckedLoss(criterion, self._clipper)
+        with self._told():
+            losses = self._loss(outputs, targets)
+        if isinstance(losses, Tensor):  # else `backward` says what is wrong
+            self._asked = Asked(losses, losses._version, criterion, outputs, targets)
+        return losses
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What the certificate rests on besides."""
+        loss, missing = (BARE_LOSS if self.bare else LOSS, LOOP), None if self._loss is None else self._loss.missing
+        return declared_of(
+            data=self._stream.source, verify=self._verify, checked=self._clipper.verified, loss=loss, missing=(missing, self._alone.missing)
+        )
 
     def backward(self, losses: Tensor) -> None:
         """Clip and add; after the last micro-batch of a step add noise and hand the gradients over."""
@@ -140,6 +174,11 @@ class LoopState:
     def _backward(self, losses: Tensor) -> None:
         batch = self._present("backward")
         self._guard.clear()
+        asked, self._asked = self._asked, None
+        if asked is None or asked.losses is not losses or asked.version != losses._version:
+            self.bare, asked = True, None
+            if self._verify and isinstance(losses, Tensor):
+                self._factors.refuse_changes(self._clipper.before_layers(losses), len(self.counted))
         try:
             self._clipper.backward(losses, self.counted)
         except InputError:  # found before anything was added
@@ -149,6 +188,9 @@ class LoopState:
             raise
         self._used = True
         try:
+            if self._verify and batch.alone:
+                alone = {record: [tensor.to(self._device) for tensor in own] for record, own in batch.alone.items()}
+                self._alone.require(self._delivered, alone, asked)
             self._complete(batch)
         except BaseException:
             self._broken = True
@@ -191,6 +233,7 @@ class LoopState:
             recorded = self._recorder.beginning_of(self._run, enforced=False)
             self._refuse_early_last()
         self._untouched.refuse_changes()
+        self.report = reported(self._clipper)
         refuse_end(recorded, self._parameters)
         if not early:
             self._kept.finish()
@@ -291,27 +334,6 @@ class LoopState:
                 f"the loop was interrupted within step {self.steps + 1}: some of its records may have been counted.",
                 remedy="certify what was done before with recorded_run, or begin again with another engine.",
             )
-
-
-class PrivateLoader:
-    """The batches of a run, as tuples of tensors on the model's device.
-
-    Iterating once gives all batches that are left, in micro-batches if there is a physical size. How many those are depends on the secret
-    draw, so there is no length.
-    """
-
-    __slots__ = ("_state",)
-
-    def __init__(self, state: LoopState) -> None:
-        self._state = state
-
-    def __iter__(self) -> Iterator[Tensors]:
-        return self._state.deliver(self._state.left)
-
-    def passes(self) -> Iterator[Iterator[Tensors]]:
-        """The same in portions of a pass, for loops over epochs: `for epoch in loader.passes(): for inputs, targets in epoch: ...`."""
-        while self._state.left:
-            yield self._state.deliver(self._state.left_in_pass)
 
 
 def _with_a_row(batch: LoadedBatch) -> tuple[Tensors, Tensor]:

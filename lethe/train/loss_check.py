@@ -33,7 +33,8 @@ _ALONE = 3  # records whose loss is computed alone
 
 
 class CheckedLoss:
-    """A loss function that is compared with itself, so that no record's loss depends on the others even by detached values.
+    """A loss function that is compared with itself, so that no record's loss depends on the others even by detached values, nor on others
+    that it was asked of before.
 
     What the clipper asks of gradients and of the model it cannot ask of a loss, which it sees the values of only.
 
@@ -59,11 +60,21 @@ class CheckedLoss:
         losses = self._loss(outputs, targets)
         if _one_each(losses, len(targets)) and len(losses) > 1:
             module = self._loss if isinstance(self._loss, nn.Module) else nn.Identity()
+            detached = tree_map(lambda entry: entry.detach() if isinstance(entry, Tensor) else entry, outputs)
             with torch.no_grad(), torch.random.fork_rng(devices), undisturbed(module):
-                self._check(
-                    tree_map(lambda entry: entry.detach() if isinstance(entry, Tensor) else entry, outputs), targets, losses, rewind
-                )
+                self._check_memory(detached, targets, losses.detach(), rewind)
+                self._check(detached, targets, losses, rewind)
         return losses
+
+    @property
+    def function(self) -> LossFunction:
+        """The loss function."""
+        return self._loss
+
+    @property
+    def missing(self) -> str | None:
+        """What could not be said of the loss; None if nothing is missing."""
+        return self._missing
 
     def said(self, checked: str | None) -> str | None:
         """What the clipper could say, with what could not be said of the loss."""
@@ -71,12 +82,46 @@ class CheckedLoss:
             return checked
         return f"{'gradients and model checked' if checked == 'checked' else checked}; the loss was not: {self._missing}"
 
+    def _check_memory(self, outputs: Any, targets: Tensor, told: Tensor, rewind: Rewind) -> None:
+        """Ask again, with other records in between: neither values nor gradients may have changed."""
+        usable = torch.isfinite(told).nonzero()[:, 0].tolist()
+        other = next((company[0] for company in _companies(outputs, targets, told, usable)), None)
+        if other is None:
+            return
+        rewind()
+        try:
+            before = self._asked(outputs, targets)
+            random = rewind.drew()
+            self._asked(*other)
+            rewind()
+            after = self._asked(outputs, targets)
+        except FAILURES:
+            return  # it does not work on what was detached: `_check` says as much of a record alone
+        if random or [entry.shape for entry in before] != [entry.shape for entry in after]:
+            return
+        for one, expected in ((before[0], told), *zip(after, before, strict=True)):
+            if one.shape == expected.shape and not bool(close(one, expected, expected, ALLOWED_IN_SHAPE, _precision(outputs, told)).all()):
+                raise InputError(
+                    "loss: gives other losses, or gradients, of the same outputs when it was asked of other records in between: it keeps "
+                    "what it saw, of which nothing is clipped with the record that it came from.",
+                    source="the check of the loss: a batch before and after another one",
+                    remedy="compute each record's loss from its own output and target; set a weight that changes over training from "
+                    "outside, between the steps.",
+                )
+
+    def _asked(self, outputs: Any, targets: Tensor) -> list[Tensor]:
+        """Losses, and the gradients of their sum in each output."""
+        with torch.enable_grad():
+            leaves = tree_map(lambda entry: _as_leaf(entry) if isinstance(entry, Tensor) else entry, outputs)
+            losses = self._loss(leaves, targets)
+            wanted = [entry for entry in tree_flatten(leaves)[0] if isinstance(entry, Tensor) and entry.requires_grad]
+            found = torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted and losses.requires_grad else ()
+        return [losses.detach(), *(torch.zeros(1) if gradient is None else gradient[None] for gradient in found)]
+
     def _check(self, outputs: Any, targets: Tensor, losses: Tensor, rewind: Rewind) -> None:
         records, told = len(losses), losses.detach()
         usable = torch.isfinite(told).nonzero()[:, 0].tolist()
-        precision = arithmetic(told.device)
-        for entry in tree_flatten(outputs)[0]:
-            precision = coarser(precision, entry.dtype) if isinstance(entry, Tensor) and entry.is_floating_point() else precision
+        precision = _precision(outputs, told)
         reason: str | None = None
         for record in sample(usable, _ALONE):
             rewind()
@@ -108,6 +153,18 @@ class CheckedLoss:
             warnings.warn(f"fit could not check the loss: {reason}.", stacklevel=4)
 
 
+def _precision(outputs: Any, losses: Tensor) -> torch.dtype:
+    precision = arithmetic(losses.device)
+    for entry in tree_flatten(outputs)[0]:
+        precision = coarser(precision, entry.dtype) if isinstance(entry, Tensor) and entry.is_floating_point() else precision
+    return precision
+
+
+def _as_leaf(entry: Tensor) -> Tensor:
+    leaf = entry.detach().clone()
+    return leaf.requires_grad_() if leaf.is_floating_point() else leaf
+
+
 def _one_each(losses: Any, records: int) -> bool:
     return isinstance(losses, Tensor) and losses.shape == (records,) and losses.is_floating_point()
 
@@ -133,8 +190,8 @@ def _companies(outputs: Any, targets: Tensor, losses: Tensor, usable: list[int])
 
             yield _mapped(pair, records, copied), ~replaced, "where others are copies of itself or of another"
         if losses.device.type == "cpu":  # elsewhere a loss of probabilities may end the process at NaN
-            poisoned = _mapped((outputs, None), records, lambda entry, replaced=replaced: with_nothing(entry, replaced))  # pyright: ignore[reportArgumentType]
-            yield (poisoned[0], targets), ~replaced, "where others are NaN"
+            poisoned = tree_map(lambda entry, gone=replaced: with_nothing(entry, gone) if has_rows(entry, records) else entry, outputs)
+            yield (poisoned, targets), ~replaced, "where others are NaN"
 
 
 def _depends(record: int, comparison: str) -> InputError:

@@ -19,10 +19,13 @@ from lethe.train.data import BatchStream, as_source
 from lethe.train.distributed import Workers
 from lethe.train.generators import is_seeded
 from lethe.train.kept_training import keeping
-from lethe.train.loop_state import LoopState, PrivateLoader
+from lethe.train.loop_state import LoopState
+from lethe.train.loss_check import LossFunction
 from lethe.train.network_noise_sources import shared_sources, sources_of
 from lethe.train.network_plan import as_clipped, clipper_of, refuse_optimizer, trained_parameters
+from lethe.train.network_report import NetworkReport
 from lethe.train.network_steps import NoisySums, refuse_start
+from lethe.train.private_loader import PrivateLoader
 from lethe.train.shared_start import refuse_other_start
 
 M = TypeVar("M", bound=nn.Module)
@@ -36,7 +39,7 @@ class PrivacyEngine:
         model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=dataset)
         for inputs, targets in loader:
             with engine.recording():
-                losses = criterion(model(inputs), targets)  # one loss a record
+                losses = engine.losses(criterion, model(inputs), targets)  # one loss a record
             engine.backward(losses)
             optimizer.step()
             optimizer.zero_grad()
@@ -57,10 +60,15 @@ class PrivacyEngine:
     In a process group of `torch.distributed`, all processes run the same loop: each is given its share of every batch, and `backward`
     on the last micro-batch adds up, noises and shares, as `fit` does. What the engine refuses in one process ends the loop in all.
 
-    Not seen from here: an optimiser that looks at private data other than the gradients it is given, or whose state somebody writes to;
-    a loss or inputs that mix records other than through the model, and whatever else a loop computes from the data
-    and tells (a printed training loss is not covered by any certificate). Nor where training begins: the model's weights and the
-    optimiser's state must not depend on the private data, but by a training that is certified as well; the two then add up.
+    `losses` asks the loss function for records alone and in other company, as `fit` does. Losses that are computed beside it are handed
+    over as they are: what enters them without a gradient, such as a mean or a count of the batch, is then declared, not checked, but for a
+    number that all records share and that changes from batch to batch, which is refused. `declared` says, statement by statement, what the
+    certificate rests on and nobody checked: where training begins, too (the model's weights and the optimiser's state must not depend on
+    the private data, but by a training that is certified as well; the two then add up).
+
+    Not seen from here: inputs that are mixed before the model is given them; an optimiser that looks at private data other than the
+    gradients it is given, or whose state somebody writes to; and whatever else a loop computes from the data and tells (a printed training
+    loss is not covered by any certificate).
 
     Args:
         run: as for `fit`; without regulariser and pass_weights.
@@ -154,7 +162,8 @@ class PrivacyEngine:
                 "seeded": seeded,
             }
             refuse_other_start(workers, module, self.run, source, optimizer=optimizer, options=options)
-            return LoopState(self.run, clipper, named, stream, NoisySums(self.run, noise), optimizer, workers, kept, seeded=seeded)
+            noisy = NoisySums(self.run, noise)
+            return LoopState(self.run, clipper, named, stream, noisy, optimizer, workers, kept, seeded=seeded, verify=self._verify)
         except BaseException:
             kept.close()
             raise
@@ -182,13 +191,36 @@ class PrivacyEngine:
         """
         return self._begun.recording()
 
+    def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
+        """`criterion(outputs, targets)`, looked at in the batches that the model is looked at in; for `backward`, as they are.
+
+        Args:
+            criterion: the loss function, to one loss a record, shape (rows,).
+            outputs, targets: of the present micro-batch, padding included.
+        Raises:
+            InputError: a record's loss depends on the other records of its batch, or on earlier ones.
+        """
+        return self._begun.losses(criterion, outputs, targets)
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What the certificate rests on besides, and nobody checked, statement by statement: of the training so far."""
+        return self._begun.declared
+
+    @property
+    def report(self) -> NetworkReport | None:
+        """What happened to the data, private; None before `recorded_run`."""
+        return self._begun.report
+
     def backward(self, losses: Tensor) -> None:
         """Clip and add up; when the logical batch is complete, noise, and write the gradients.
 
         Args:
-            losses: one for each row of the micro-batch, padding included, each of its own record alone.
+            losses: one for each row of the micro-batch, padding included, each of its own record alone: what `losses` gave, untouched, or
+                others, of which it is declared.
         Raises:
-            InputError: there was no recording, the losses have another shape, or other gradients lie in the parameters.
+            InputError: there was no recording, the losses have another shape or a factor that changes from batch to batch, or other
+                gradients lie in the parameters.
             HypothesisError: the model keeps what it saw, or is no longer what the last iterate's certificate supposes.
             LetheError: noise too small to survive rounding.
         """

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from lethe.errors import InputError
 from lethe.train.clipping.arguments import argument, output_gradients
-from lethe.train.clipping.attention_core import attend, options_of
+from lethe.train.clipping.attention_core import attend, options_of, unsteady
 from lethe.train.clipping.outer_products import Applied, shift_part, weight_part
 from lethe.train.clipping.parts import Part, PartedGradients, Rows, Stacked
 from lethe.train.clipping.replay import replaying
@@ -35,6 +35,8 @@ class AttentionGradients(PartedGradients):
 
     The layer reads the weights of `out_proj` without calling it, so this rule speaks for the submodule too. The middle of the layer is
     computed again, in float32 or better. The second output, the attention weights, may have a gradient of its own.
+
+    A record of which rounding alone decides where it attends has no gradient that could be measured: it counts as not finite (`unsteady`).
 
     Raises:
         InputError: an input without a dimension of records, a nested tensor, or dropout whose masks cannot be drawn again.
@@ -79,6 +81,9 @@ def _call(use: Use, module: nn.MultiheadAttention) -> _Call:
         if weights is not None and weights_gradient is not None:
             sources, cotangents = [*sources, weights], [*cotangents, wide(weights_gradient)]
         query, key, value = torch.autograd.grad(sources, projected, cotangents)
+    lost = unsteady(projected[0], projected[1], projected[2], options.heads)
+    if bool(lost.any()):  # NaN is what no norm is measured of, and so adds nothing
+        query, key, value, out = (tensor.masked_fill(lost.view(-1, 1, 1), torch.nan) for tensor in (query, key, value, out))
     source = inputs[1].shape[1]
     learned = module.bias_k is not None
     return _Call(

@@ -12,6 +12,12 @@ from torch.nn import functional
 from lethe.train.clipping.arguments import argument
 from lethe.train.clipping.rule import Use
 
+# Rounding of a score, in units of eps times the lengths of query and key: sums of some hundred products, with room.
+_ROUNDINGS = 16
+
+# A record of whose scores, or of whose gradients in them, rounding may be more than this is not measured.
+_STEADY = 1e-2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AttentionOptions:
@@ -84,6 +90,26 @@ def attend(query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions)
     if options.dropout > 0:
         weights = functional.dropout(weights, options.dropout)
     return _joined(weights @ v), weights.mean(1) if options.averaged else weights
+
+
+def unsteady(query: Tensor, key: Tensor, value: Tensor, heads: int, scale: float | None = None) -> Tensor:
+    r"""Which records' gradients are made of rounding, shape (B,), bool; True where their numbers are not finite.
+
+    A score $q_t \cdot k_s/\sqrt{E/H}$ is right to some eps times $\|q_t\|\|k_s\|/\sqrt{E/H}$, and softmax takes the error as it is: where
+    that is not small, the largest score of a query is chosen by rounding. In the gradients $v_s$ stands where $q_t$ or $k_s$ did: they
+    are differences of $v_s \cdot \partial o_t$, which cancel where softmax is saturated. How it rounds depends on the batch's size: such
+    a record's gradient, though clipped, would change by up to 2 C when another record comes or goes.
+
+    Args:
+        query, key, value: projected, shape (B, L, E) and (B, S, E).
+        heads: H.
+        scale: what scores are multiplied by, at most; None: $1/\sqrt{E/H}$.
+    """
+    parts = (_split(tensor.detach(), heads) for tensor in (query, key, value))
+    q, k, v = (torch.linalg.vector_norm(part, dim=-1, dtype=torch.float64).amax(2) for part in parts)
+    size = torch.maximum(torch.maximum(q * k, v * k), v * q).amax(1) * (math.sqrt(heads / query.shape[-1]) if scale is None else scale)
+    # Half precision rounds ordinary records as coarsely as this asks of huge ones: they are held to what float32 is.
+    return ~(_ROUNDINGS * min(torch.finfo(query.dtype).eps, torch.finfo(torch.float32).eps) * size <= _STEADY)
 
 
 def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:

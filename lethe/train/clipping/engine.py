@@ -11,12 +11,15 @@ from torch import Tensor, nn
 from lethe.errors import InputError
 from lethe.train.clipping.contributions import backward
 from lethe.train.clipping.decisions import Decisions
+from lethe.train.clipping.graphs import Node, nodes_of
 from lethe.train.clipping.groups import METHODS, Group, as_groups, clip_weights, group_of, total_bound
+from lethe.train.clipping.leaves import refuse_other_leaves
 from lethe.train.clipping.parts import Part
 from lethe.train.clipping.rounding import full_precision
 from lethe.train.clipping.rule import wide
 from lethe.train.clipping.schedule import Depth
 from lethe.train.clipping.self_check import SelfCheck
+from lethe.train.clipping.steadiness import unsteady_records
 from lethe.train.clipping.surroundings import surroundings
 from lethe.train.clipping.survey import survey
 from lethe.train.clipping.taps import Recording
@@ -34,7 +37,8 @@ class Clipper:
         clipper.backward(loss_function(outputs, targets, reduction="none"))
         sums = clipper.take()
 
-    A record whose gradient is not finite contributes 0, so that every contribution is a function of its record alone.
+    A record whose gradient is not finite, or left to rounding by attention to huge numbers (`unsteady`), contributes 0, so that every
+    contribution is a function of its record alone.
 
     Args:
         model: any module whose layers keep the records along the first dimension (or along the second, where a layer says
@@ -69,6 +73,7 @@ class Clipper:
         self.groups = as_groups(clip_norm)
         self.method = METHODS[method]
         self.last_norms: Tensor | None = None
+        self._contributed: Tensor | None = None
         self._sums: dict[nn.Parameter, Tensor] = {}
         self._decisions = Decisions()
         self._check = SelfCheck(model, self._decisions, verify=verify)
@@ -87,6 +92,11 @@ class Clipper:
     def verified(self) -> str | None:
         """See the class."""
         return self._check.verdict
+
+    @property
+    def contributed(self) -> bool | None:
+        """Whether any record had a gradient that could be measured; None before there were records. Private, as `last_norms` is."""
+        return None if self._contributed is None else bool(self._contributed)
 
     @property
     def checking(self) -> bool:
@@ -129,6 +139,11 @@ class Clipper:
             recording.close()
             self._open = False
 
+    def before_layers(self, losses: Tensor) -> list[Node]:
+        """The nodes of the graph between losses and the layers that were recorded last, before `backward` lets go of it."""
+        calls = [] if self._recording is None else [call for made in self._recording.calls.values() for call in made]
+        return list(nodes_of(losses, (edge.node for call in calls for edge in call.edges if edge is not None)))
+
     def backward(self, losses: Tensor, counted: Tensor | None = None) -> None:
         """Add the clipped gradients of the recorded records to the sums.
 
@@ -151,11 +166,15 @@ class Clipper:
         device = losses.device.type
         with torch.autocast(device, enabled=False), self._workspace.open():
             self._check.losses(losses, counted, recording)
+            nodes = list(nodes_of(losses))
+            refuse_other_leaves(nodes, recording)
+            unsteady = unsteady_records(nodes, len(losses))
+            del nodes
             parts = backward(recording, total, keep=checking)
             if checking:
                 self._check.gradients(parts, losses, counted, recording)
             with torch.no_grad():
-                self._add(parts, counted, losses.detach(), recording)
+                self._add(parts, counted, unsteady, losses.detach(), recording)
 
     def take(self) -> dict[nn.Parameter, Tensor]:
         """The sums since the last `take`, float32 or better, for every trained parameter, 0 where nothing came; starts anew."""
@@ -194,27 +213,31 @@ class Clipper:
             raise InputError("losses: they do not require grad.", remedy="compute them from the outputs, with gradients enabled.")
         return recording
 
-    def _add(self, parts: dict[nn.Parameter, Part], counted: Tensor | None, losses: Tensor, recording: Recording) -> None:
+    def _add(
+        self, parts: dict[nn.Parameter, Part], counted: Tensor | None, unsteady: Tensor | None, losses: Tensor, recording: Recording
+    ) -> None:
         names = recording.found.names
         members: list[list[nn.Parameter]] = [[] for _ in self.groups]
         for parameter in parts:
             members[group_of(names[parameter], self.groups)].append(parameter)
         with full_precision():
             squares = [_squared([parts[parameter] for parameter in group], losses) for group in members]
-            added = self._weighed(parts, members, squares, counted)
+            kept = torch.stack(squares).sum(0).isfinite()
+            kept = kept if unsteady is None else kept & ~unsteady
+            kept = kept if counted is None else kept & counted
+            added = self._weighed(parts, members, squares, kept)
         # All at once: a step that failed half-way and is tried again must not count a record twice.
         self._sums = {**self._sums, **added}
+        if counted is None or bool(counted.any()):
+            self._contributed = kept.any() if self._contributed is None else self._contributed | kept.any()
         norms = torch.stack(squares, dim=1).sqrt()
         self.last_norms = norms[:, 0] if len(self.groups) == 1 else norms
 
     def _weighed(
-        self, parts: dict[nn.Parameter, Part], members: list[list[nn.Parameter]], squares: list[Tensor], counted: Tensor | None
+        self, parts: dict[nn.Parameter, Part], members: list[list[nn.Parameter]], squares: list[Tensor], kept: Tensor
     ) -> dict[nn.Parameter, Tensor]:
-        """The sums with this batch added, of its parameters."""
+        """The sums with the kept records of this batch added, of its parameters."""
         sums: dict[nn.Parameter, Tensor] = {}
-        kept = torch.stack(squares).sum(0).isfinite()
-        if counted is not None:
-            kept &= counted
         for group, chosen, squared in zip(self.groups, members, squares, strict=True):
             if not chosen:
                 continue

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clipping.company import Given
-from lethe.train.clipping.comparison import chance
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.first_batch import FirstBatch
 from lethe.train.clipping.forward_checks import ALIKE, ForwardChecks
@@ -25,7 +24,6 @@ from lethe.train.clipping.taps import Recording
 from lethe.train.untouched_state import UntouchedState
 
 _PATIENCE = 8  # checked batches in which a parameter's gradient may be 0, or records all alike, before that is said
-_BACKWARD = 4  # one glance in so many is at the gradients as well
 _PARTS = "only parts of the model were called"
 
 
@@ -101,7 +99,7 @@ class SelfCheck:
         state, self._state = self._state, None
         if state is not None:
             state.refuse_changes()
-        if self.depth is Depth.GLANCE and chance.randrange(_BACKWARD) == 0:
+        if self.depth is Depth.GLANCE:
             with self._doubted():
                 check_half(losses, counted, recording)
 

@@ -149,6 +149,10 @@ class Recording:
         """Trained parameters and their stand-ins, with their names: what no backward pass may write gradients to."""
         return {**self.found.names, **{alias: self.found.names[parameter] for parameter, alias in self.tape.aliases.items()}}
 
+    def leaves(self) -> list[Tensor]:
+        """What this recording itself put at the ends of the graph."""
+        return [self._anchor, *self.tape.aliases.values(), *(copies for copies in self.tape.wanted() if isinstance(copies, Tensor))]
+
     def close(self) -> None:
         """Take the hooks off, and undo what an interrupted forward pass left."""
         for handle in self._handles:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import GEN_CLOSED, getgeneratorstate
 from itertools import islice
 from typing import Any
@@ -20,8 +20,9 @@ from lethe.train.data.fingerprint import Fingerprint
 from lethe.train.data.map_style import MapStyleSource
 from lethe.train.data.micro_batches import part, pieces, shard
 from lethe.train.data.prefetch import prefetched
+from lethe.train.data.reader import Padded
 from lethe.train.data.recognise import as_source
-from lethe.train.data.sources import Layout, Tensors, length, require_rows, require_whole
+from lethe.train.data.sources import Layout, Source, Tensors, length, require_rows, require_whole
 from lethe.train.data.stream_state import read_state, write_state
 from lethe.train.generators import fresh_generator
 from lethe.train.samplers import Batch
@@ -40,6 +41,7 @@ class LoadedBatch:
         step: the step of the run, from 1.
         last: whether the step's gradient sum is complete after this one.
         whole: all records of the step, over all micro-batches and processes.
+        alone: of a batch that was looked at, some records that were padded, as they are alone, by their row.
     """
 
     tensors: Tensors
@@ -48,6 +50,7 @@ class LoadedBatch:
     step: int
     last: bool
     whole: Batch
+    alone: Mapping[int, Tensors] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,6 +120,11 @@ class BatchStream:
         self._steps_done = 0
         self._delivered = 0
         self._running: weakref.ref[Generator[LoadedBatch]] | None = None
+
+    @property
+    def source(self) -> Source:
+        """What the batches are read from."""
+        return self._source
 
     @property
     def steps_done(self) -> int:
@@ -236,12 +244,19 @@ class BatchStream:
 
     def _padded(self, planned: _Planned, tensors: Tensors) -> tuple[_Planned, LoadedBatch]:
         counted = None
+        alone = tensors.alone if isinstance(tensors, Padded) else {}
         if self._physical_size is not None:
             rows = len(tensors[0])
             tensors = tuple(_with_zeros(tensor, self._physical_size) for tensor in tensors)
             counted = torch.arange(self._physical_size, device=tensors[0].device) < rows
         loaded = LoadedBatch(
-            tensors=tensors, counted=counted, indices=planned.indices, step=planned.step, last=planned.last, whole=planned.whole
+            tensors=tuple(tensors),
+            counted=counted,
+            indices=planned.indices,
+            step=planned.step,
+            last=planned.last,
+            whole=planned.whole,
+            alone=alone,
         )
         return planned, loaded
 

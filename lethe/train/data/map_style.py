@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader
 
 from lethe.errors import InputError
+from lethe.train.data.reader import Collate, Reader
 from lethe.train.data.sources import Tensors, require_batch, require_rows, require_whole
 from lethe.train.generators import fresh_generator
 from lethe.train.samplers import Batch
-
-Collate = Callable[[list[Any]], Any]
 
 
 class MapStyleSource:
     """A data set with `len(dataset)` and `dataset[i]`; its batches are collated to tensors.
 
     Random augmentation inside `dataset[i]` is allowed: it works on one record alone. A data set whose records look at one another is not,
-    and nobody but its author can see that.
+    and nobody but its author can see that: it is `declared`. What sees several records at once, a collate function or the data set's own
+    `__getitems__`, is asked for records again, alone and in other company, at the first batches and at some later ones (`KeptApart`).
 
     Args:
         dataset: map-style, with a length that stays the same.
         collate: from a list of records to a tensor or a tuple of tensors with a row for each; None: PyTorch's own.
         workers: processes that fetch ahead while a BatchStream reads; 0: none.
         context: how they start: "fork", "spawn" or "forkserver"; None: the platform's way.
+        declared_apart: True declares that each row of a batch is made of its own record, and of random numbers that are its own; nothing is
+            asked then. Needed where collate or `__getitems__` draw random numbers: nobody can tell these from a mixture.
+
+    Attributes:
+        declared: what a certificate rests on besides, of the data.
+
     Raises:
         InputError: no length, no records, or a first record that cannot be read or collated to tensors.
     """
 
-    __slots__ = ("_collate", "_context", "_dataset", "_records", "workers")
+    __slots__ = ("_context", "_dataset", "_reader", "_records", "declared", "workers")
 
-    def __init__(self, dataset: Any, *, collate: Collate | None = None, workers: int = 0, context: str | None = None) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        collate: Collate | None = None,
+        workers: int = 0,
+        context: str | None = None,
+        declared_apart: bool = False,
+    ) -> None:
         if collate is not None and not callable(collate):
             raise InputError(f"collate: got {type(collate).__name__}; it needs a function of a list of records, or None.")
+        if not isinstance(declared_apart, bool):
+            raise InputError(f"declared_apart: got {declared_apart!r}; it needs True or False.")
         if context not in (None, "fork", "spawn", "forkserver"):
             raise InputError(f"context: got {context!r}; it needs fork, spawn, forkserver or None.")
         self._dataset = dataset
-        self._collate = _Collated(default_collate if collate is None else collate)
+        self._reader = Reader(dataset, collate, asked=not declared_apart)
+        self.declared = (self._reader.declared,)
         self.workers = require_whole("workers", workers, 0)
         self._context = context
         self._records = _length(dataset)
@@ -66,9 +83,7 @@ class MapStyleSource:
         """
         self._refuse_change()
         wanted = _listed(batch, self._records)
-        several = getattr(self._dataset, "__getitems__", None)
-        records: Any = several(wanted) if callable(several) else [self._dataset[index] for index in wanted]
-        return require_rows(self._collate(records), len(wanted), type(self._dataset).__name__)
+        return require_rows(self._reader(wanted), len(wanted), type(self._dataset).__name__)
 
     def fetch_all(self, batches: Iterator[Batch]) -> Iterator[Tensors]:
         """The same for one batch after another, in order, read ahead by worker processes if there are any."""
@@ -76,10 +91,10 @@ class MapStyleSource:
             yield from map(self.fetch, batches)
             return
         loader: DataLoader[Any] = DataLoader(
-            self._dataset,
+            _Whole(self._reader, self._records),  # pyright: ignore[reportArgumentType]
             batch_sampler=_Fed(batches, self),  # pyright: ignore[reportArgumentType]
             num_workers=self.workers,
-            collate_fn=self._collate,
+            collate_fn=_as_it_is,  # pyright: ignore[reportArgumentType]
             multiprocessing_context=self._context,
             # Its own, so that PyTorch's global generator is where it was.
             generator=fresh_generator(torch.device("cpu")),
@@ -105,23 +120,24 @@ class MapStyleSource:
             )
 
 
-class _Collated:
-    """A collate function whose result is checked; a class, so that worker processes can be sent it."""
+class _Whole:
+    """What a DataLoader takes for a data set: asked for a list of indices it gives the batch; a class, so that processes can be sent it."""
 
-    def __init__(self, collate: Collate) -> None:
-        self._function = collate
+    def __init__(self, reader: Reader, records: int) -> None:
+        self._reader, self._records = reader, records
 
-    def __call__(self, records: list[Any]) -> Tensors:
-        if not records:
-            raise InputError("data: the data set returned no record where some were asked for.")
-        if isinstance(records[0], Mapping) and self._function is default_collate:
-            raise InputError(
-                f"data: a record is a mapping with the keys {', '.join(map(str, records[0]))}; a batch is a tuple of tensors.",
-                remedy="give a collate function that picks them in order.",
-            )
-        collated = self._function(records)
-        parts = tuple(collated) if isinstance(collated, tuple | list) else (collated,)
-        return require_rows(parts, len(records), "collate")
+    def __len__(self) -> int:
+        return self._records
+
+    def __getitem__(self, index: int) -> Tensors:
+        return self._reader([index])
+
+    def __getitems__(self, indices: list[int]) -> Tensors:
+        return self._reader(indices)
+
+
+def _as_it_is(batch: Tensors) -> Tensors:
+    return batch
 
 
 class _Fed:

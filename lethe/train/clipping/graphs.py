@@ -1,0 +1,61 @@
+"""Walking the graph that autograd recorded, from the losses to its leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from torch import Tensor
+
+Node = Any
+"""Of autograd: torch names no type for all of them."""
+
+# Operations that hand numbers on as they are, scale, shift or mask them.
+_PASSING = frozenset(
+    """
+    Add AddCmul Alias AsStrided Clone Div Expand MaskedFill MaskedScatter Mul Permute Repeat ReshapeAlias Reshape Slice Squeeze Sub T ToCopy
+    Transpose UnsafeView Unsqueeze View Where NativeDropout
+    """.split()  # noqa: SIM905
+)
+
+
+def kind_of(node: Node) -> str:
+    """The operation's name: "Bmm" of a BmmBackward0."""
+    return node.name().rpartition("::")[2].split("Backward")[0]
+
+
+def nodes_of(losses: Tensor, stops: Iterable[Node] = ()) -> Iterator[Node]:
+    """Every node of the graph, each once; of those before `stops` only, if there are any."""
+    waiting: list[Node] = [] if losses.grad_fn is None else [losses.grad_fn]
+    seen = {*waiting, *stops}
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+
+
+def nearest(starts: Iterable[Node], wanted: Callable[[str], bool], *, within: int = 24) -> Node | None:
+    """The first node of a wanted kind behind `starts`, through such that hand numbers on; None if there is none so near."""
+    waiting = [node for node in starts if node is not None]
+    for _ in range(within):
+        if not waiting:
+            return None
+        node = waiting.pop(0)
+        kind = kind_of(node)
+        if wanted(kind):
+            return node
+        if kind in _PASSING:
+            waiting += [following for following, _ in node.next_functions if following is not None]
+    return None
+
+
+def saved(node: Node, name: str) -> Tensor | None:
+    """A tensor that the node keeps for its backward pass; None if it keeps none of this name."""
+    try:
+        found = getattr(node, f"_saved_{name}", None)
+    except RuntimeError:  # it was freed, or changed in place since: the backward pass will say so
+        return None
+    return found if isinstance(found, Tensor) else None

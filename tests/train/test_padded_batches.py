@@ -1,0 +1,155 @@
+"""Batches that are padded to their longest: a record's gradient must be that of the record collated, and run, alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+
+import lethe
+from lethe.errors import InputError
+from lethe.train import Fitted, PrivacyEngine, fit
+from lethe.train.data import MapStyleSource
+
+RECORDS, WORDS = 24, 7
+
+
+class Sentences:
+    """Words 1..6, up to 9 of them, and a class."""
+
+    def __len__(self) -> int:
+        return RECORDS
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        random = np.random.default_rng(index)
+        return torch.from_numpy(random.integers(1, WORDS, size=1 + 2 * (index % 5))), torch.tensor(index % 3)
+
+
+def collated(records: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    return pad_sequence([words for words, _ in records], batch_first=True), torch.stack([kind for _, kind in records])
+
+
+class Mean(nn.Module):
+    """The mean of the words' vectors, of the padding's too unless it is masked; the head begins at 0, and outputs say nothing."""
+
+    def __init__(self, *, masked: bool) -> None:
+        super().__init__()
+        self.table, self.head, self.masked = nn.Embedding(WORDS, 5), nn.Linear(5, 3), masked
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, words: Tensor) -> Tensor:
+        mask = (words != 0).unsqueeze(2) if self.masked else torch.ones_like(words, dtype=torch.bool).unsqueeze(2)
+        return self.head((self.table(words) * mask).sum(1) / mask.sum(1))
+
+
+class Tagger(nn.Module):
+    """A vector for each word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(WORDS, 5), nn.Linear(5, 3)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.table(words))
+
+
+def entropies(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def of_words(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The mean over all places, padding included."""
+    return functional.cross_entropy(outputs.transpose(1, 2), targets[:, None].expand(outputs.shape[:2]), reduction="none").mean(1)
+
+
+def run(**changes: Any) -> lethe.Run:
+    fields: dict[str, Any] = {
+        "records": RECORDS,
+        "batches": lethe.Cyclic(size=8),
+        "passes": 1,
+        "step_size": 0.1,
+        "clip_norm": 1.0,
+        "noise_multiplier": 1.0,
+        "release": "all",
+    }
+    return lethe.Run(**{**fields, **changes})
+
+
+def source(**options: Any) -> MapStyleSource:
+    return MapStyleSource(Sentences(), collate=collated, **options)
+
+
+def fitted(model: nn.Module, loss: Callable[[Any, Any], Tensor], **options: Any) -> Fitted:
+    return fit(model, loss, source(), run(), **options)
+
+
+@pytest.mark.parametrize("physical_size", [None, 4])
+def test_fit_refuses_a_mean_over_the_padding(physical_size: int | None) -> None:
+    with pytest.raises(InputError, match=r"gradient of record \d in .* depends on how far its batch is padded"):
+        fitted(Mean(masked=False), entropies, physical_size=physical_size)
+    done = fitted(Mean(masked=True), entropies, physical_size=physical_size)
+    assert not [statement for statement in done.declared if "could not be compared" in statement]
+
+
+def test_fit_refuses_a_loss_that_counts_the_padding() -> None:
+    with pytest.raises(InputError, match="depends on how far its batch is padded"):
+        fitted(Tagger(), of_words)
+
+
+def test_it_is_looked_at_in_batches_that_worker_processes_read() -> None:
+    with pytest.raises(InputError, match="depends on how far its batch is padded"):
+        fit(Mean(masked=False), entropies, source(workers=1), run())
+
+
+def test_nothing_is_compared_without_verify_and_that_is_declared() -> None:
+    done = fitted(Mean(masked=False), entropies, verify=False)
+    assert any("verify=False" in statement for statement in done.declared)
+
+
+def test_what_cannot_be_compared_is_declared() -> None:
+    class Random(Mean):
+        def forward(self, words: Tensor) -> Tensor:
+            return super().forward(words) + 0 * torch.rand(1)
+
+    with pytest.warns(UserWarning, match="could not"):
+        done = fitted(Random(masked=True), entropies)
+    assert any("could not be compared keeps records apart: the model is random" in statement for statement in done.declared)
+
+
+def loop(
+    model: nn.Module, losses: Callable[[PrivacyEngine, Any, Tensor], Tensor], given: Callable[[Tensor], Tensor] = lambda words: words
+) -> PrivacyEngine:
+    engine = PrivacyEngine(run())
+    model, optimizer, loader = engine.make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), data=source())
+    for words, targets in loader:
+        with engine.recording():
+            told = losses(engine, model(given(words)), targets)
+        engine.backward(told)
+        optimizer.step()
+        optimizer.zero_grad()
+    return engine
+
+
+def test_a_loop_is_refused_a_mean_over_the_padding_with_losses_of_either_kind() -> None:
+    for losses in (lambda engine, outputs, targets: engine.losses(entropies, outputs, targets), lambda _, *pair: entropies(*pair)):
+        with pytest.raises(InputError, match="depends on how far its batch is padded"):
+            loop(Mean(masked=False), losses)
+        assert not [statement for statement in loop(Mean(masked=True), losses).declared if "could not be compared" in statement]
+
+
+def test_a_loop_is_refused_a_loss_that_counts_the_padding_where_it_can_be_asked() -> None:
+    with pytest.raises(InputError, match="depends on how far its batch is padded"):
+        loop(Tagger(), lambda engine, outputs, targets: engine.losses(of_words, outputs, targets))
+    engine = loop(Tagger(), lambda _, *pair: of_words(*pair))
+    assert any("as long as the batch is padded" in statement for statement in engine.declared)
+
+
+def test_inputs_that_the_loop_changed_are_declared() -> None:
+    engine = loop(Mean(masked=True), lambda _, *pair: entropies(*pair), lambda words: words.clone())
+    assert any("other tensors than the loader's own" in statement for statement in engine.declared)
