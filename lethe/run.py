@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
-from lethe.batches import MOST_RECORDS, Batches, parse_batches
+from lethe.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.clip_fields import ClipGroups, ClipMethod, refuse_clipping
 from lethe.documents import to_json
 from lethe.errors import InputError, require_finite
@@ -291,6 +291,11 @@ class Run(StoredNoun):
         if changes.get("steps") is not None:
             fields["passes"] = None
         return Run(**{**fields, **changes})
+
+    def in_full_batches(self) -> Run:
+        """The same mechanism said with full batches, where every batch holds every record; else the run itself."""
+        whole = self.batches.whole(self.records) and not isinstance(self.batches, Full)
+        return self.replace(batches=Full()) if whole else self
 
     def with_noise_scaled(self, factor: float) -> Run:
         """The same run with every noise multiplier times `factor`, a finite number >= 0.
