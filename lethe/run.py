@@ -170,12 +170,23 @@ class Run(StoredNoun):
         return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
 
     @property
+    def touch_bound(self) -> float:
+        """Half of how far apart two records' contributions to one step can be when one replaces the other; else `record_bound`.
+
+        A bound that a strongly convex loss exceeds somewhere is one on what differs between records. Clipping is a projection and brings
+        two gradients no further apart, so it remains one where the batches are of exact size and the other record takes the same place.
+        """
+        together = self.batches.exact_size and self.neighbours == "replace_one" and self.clip_method == "clip"
+        if not (together and self._impossible_bound):
+            return self.record_bound
+        return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
+
+    @property
     def clips(self) -> bool:
         """Whether clipping can act: a clip norm is set and the loss may exceed it, or that of a group, or short gradients are changed."""
         if self.clip_norm is None or self.clip_method != "clip":
             return self.clip_norm is not None
-        bound = None if self._impossible_bound else self.loss.known_gradient_bound
-        return bound is None or bound > min(self.clip_groups or (self.clip_norm,))
+        return self._impossible_bound or self.loss.exceeds(min(self.clip_groups or (self.clip_norm,)))
 
     @property
     def clips_in_groups(self) -> bool:
@@ -254,7 +265,7 @@ class Run(StoredNoun):
     @cached_property
     def sensitivities(self) -> Array:
         r"""$s_t = (2\text{ or }1)\,\lambda_t G / b$: how far one touch moves the iterate, in parameter units, shape (T,)."""
-        return _read_only(self.step_sizes * (self.touch_factor * self.record_bound / self.batch_size))
+        return _read_only(self.step_sizes * (self.touch_factor * self.touch_bound / self.batch_size))
 
     @cached_property
     def relative_noise(self) -> Array:
@@ -263,8 +274,8 @@ class Run(StoredNoun):
 
     @cached_property
     def record_noise(self) -> Array:
-        r"""$z_t C/G$: noise of the batch sum in units of one record's gradient bound, shape (T,)."""
-        return _read_only(self.noise_multipliers * (self.clip_bound / self.record_bound))
+        r"""$z_t C/G$: noise of the batch sum in units of `touch_bound`, shape (T,)."""
+        return _read_only(self.noise_multipliers * (self.clip_bound / self.touch_bound))
 
     @cached_property
     def pass_averages(self) -> Array | None:
