@@ -90,8 +90,8 @@ def test_where_the_bound_is_one_on_differences_clipping_does_not_make_them_large
         assert alone.sensitivities[0] == pytest.approx(alone.touch_factor * 3.0 * 0.5 / alone.batch_size)
 
 
-def test_two_ninety_four_is_point_six_three() -> None:
-    """Passes over strongly convex losses with a ridge: with the clip norm at 3 G the certificate counted gradients 3 G long."""
+def test_a_ridge_run_is_not_five_times_as_dear() -> None:
+    """Strongly convex losses and a ridge: with the clip norm at 3 G gradients counted as 3 G long, and epsilon was 2.23 for 0.43."""
     run = make_run(
         records=400, batches={"design": "shuffled_once", "size": 10}, loss=STRONG, regulariser={"kind": "ridge", "strength": 0.5}
     )
