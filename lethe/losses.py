@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -68,10 +67,6 @@ class Loss(Noun):
         known = [bound for bound in (self.gradient_bound, self.derived_gradient_bound) if bound is not None]
         return min(known, default=None)
 
-    def exceeds(self, norm: float) -> bool:
-        """Whether a gradient may be longer than `norm`; nothing known is as long as may be."""
-        return self.known_gradient_bound is None or self.known_gradient_bound > norm
-
     def to_document(self) -> dict[str, Any]:
         """{kind: name, ...} without the fields left at their defaults."""
         return {"kind": self.kind, **self.model_dump(exclude_defaults=True)}
@@ -98,10 +93,7 @@ class SmoothLoss(Loss):
 
 
 class HolderLoss(Loss):
-    r"""Any loss with a Hölder gradient: $\|\nabla f(x) - \nabla f(y)\| \le H\|x - y\|^p$; nothing else is known of its curvature.
-
-    With $p = 1$ it is a smooth loss, $m = M = H$.
-    """
+    r"""Any loss with a Hölder gradient: $\|\nabla f(x) - \nabla f(y)\| \le H\|x - y\|^p$; with p = 1 a smooth one, m = M = H."""
 
     summary: ClassVar[str] = "loss with a Hölder gradient"
     kind: ClassVar[str] = "holder"
@@ -207,18 +199,6 @@ class _Regression(Loss):
         """$R^2$, the intercept's constant feature included."""
         return (self.feature_norm**2 + (1.0 if self.intercept else 0.0)) * _UP
 
-    @property
-    def squared_slope(self) -> Fraction:
-        r"""$(G/R)^2$, exactly: how long a gradient can be beside its features."""
-        return Fraction(1)
-
-    def exceeds(self, norm: float) -> bool:
-        """Decided by exact squares: the derived bound is rounded up, and a clip norm that is the bound itself need not be."""
-        if not super().exceeds(norm):
-            return False
-        squared = Fraction(self.feature_norm) ** 2 + (1 if self.intercept else 0)
-        return not (math.isfinite(norm) and Fraction(norm) ** 2 >= squared * self.squared_slope)
-
 
 class LogisticRegression(_Regression):
     r"""$f(x) = \log(1 + e^{-y\langle u, x\rangle})$, y = +-1: $\|\nabla f\| \le R$, $M \le R^2/4$."""
@@ -254,11 +234,6 @@ class SoftmaxRegression(_Regression):
         """sqrt(2) R."""
         return math.sqrt(2 * self.squared_feature_norm) * _UP
 
-    @property
-    def squared_slope(self) -> Fraction:
-        """2."""
-        return Fraction(2)
-
 
 class LeastSquares(_Regression):
     r"""Squared error whose residual is truncated at $\pm B$ (Huber's loss): $\|\nabla f\| \le R B$, $M \le R^2$, convex."""
@@ -277,11 +252,6 @@ class LeastSquares(_Regression):
     def derived_gradient_bound(self) -> float:
         """R B."""
         return math.sqrt(self.squared_feature_norm) * self.residual_bound * _UP
-
-    @property
-    def squared_slope(self) -> Fraction:
-        """B^2."""
-        return Fraction(self.residual_bound) ** 2
 
 
 class TruncatedLogisticRegression(_Regression):
@@ -308,11 +278,6 @@ class TruncatedLogisticRegression(_Regression):
         """c R."""
         return math.sqrt(self.squared_feature_norm) * self.cut * _UP
 
-    @property
-    def squared_slope(self) -> Fraction:
-        """c^2."""
-        return Fraction(self.cut) ** 2
-
 
 class TruncatedSoftmaxRegression(_Regression):
     r"""$\varphi_c$ of the margin $s_y - \log\sum_{j\ne y}e^{s_j}$, $s = X^\top u$: softmax regression whose slope is cut.
@@ -336,11 +301,6 @@ class TruncatedSoftmaxRegression(_Regression):
     def derived_gradient_bound(self) -> float:
         """sqrt(2) c R."""
         return math.sqrt(2 * self.squared_feature_norm) * self.cut * _UP
-
-    @property
-    def squared_slope(self) -> Fraction:
-        """2 c^2."""
-        return 2 * Fraction(self.cut) ** 2
 
 
 class _Hinge(_Regression):
@@ -394,11 +354,6 @@ class OneVersusRestHinge(_Hinge):
     def derived_gradient_bound(self) -> float:
         """sqrt(K) R."""
         return math.sqrt(self.classes * self.squared_feature_norm) * _UP
-
-    @property
-    def squared_slope(self) -> Fraction:
-        """K."""
-        return Fraction(self.classes)
 
 
 def _require_in_range(name: str, value: float) -> None:

@@ -14,6 +14,7 @@ from lethe.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.clip_fields import ClipGroups, ClipMethod, refuse_clipping
 from lethe.documents import to_json
 from lethe.errors import InputError, require_finite
+from lethe.gradient_lengths import may_exceed
 from lethe.losses import Loss, UnknownLoss, parse_loss
 from lethe.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.noun import Missing, StoredNoun
@@ -186,7 +187,7 @@ class Run(StoredNoun):
         """Whether clipping can act: a clip norm is set and the loss may exceed it, or that of a group, or short gradients are changed."""
         if self.clip_norm is None or self.clip_method != "clip":
             return self.clip_norm is not None
-        return self._impossible_bound or self.loss.exceeds(min(self.clip_groups or (self.clip_norm,)))
+        return self._impossible_bound or may_exceed(self.loss, min(self.clip_groups or (self.clip_norm,)))
 
     @property
     def clips_in_groups(self) -> bool:

@@ -91,11 +91,11 @@ def test_where_the_bound_is_one_on_differences_clipping_does_not_make_them_large
 
 
 def test_a_ridge_run_is_not_five_times_as_dear() -> None:
-    """Strongly convex losses and a ridge: with the clip norm at 3 G gradients counted as 3 G long, and epsilon was 2.23 for 0.43."""
+    """Strongly convex losses and a ridge: with the clip norm at 3 G gradients counted as 3 G long, for several times the epsilon."""
     run = make_run(
         records=400, batches={"design": "shuffled_once", "size": 10}, loss=STRONG, regulariser={"kind": "ridge", "strength": 0.5}
     )
-    apart = [lethe.certify(one, 1e-3).epsilon for one in (run, run.replace(clip_norm=3.0, noise_multiplier=5.0 / 3.0))]
+    apart = [lethe.certify(one, 1e-4).epsilon for one in (run, run.replace(clip_norm=3.0, noise_multiplier=5.0 / 3.0))]
     assert apart[1] <= apart[0] * 1.15  # the clipped step contracts less
 
 

@@ -82,5 +82,8 @@ def _difference(probability: float, orders: FloatArray, distance: FloatArray, sp
     half = 0.5 * orders * (orders - 1.0) * probability * probability
     plain = (orders - 1.0) * probability * (special.ndtr(0.5 * distance) - special.ndtr(-0.5 * distance) + 8.0 * _EPS)
     other = np.expm1(pair_log_moments(probability, 1.0 / distance[:, 0], orders, "added")) - half * _below(distance) * (1.0 - 8.0 * _EPS)
-    bound = np.fmin(np.fmin(half * above, plain), other * (1.0 + 1e-12)) - half * spared * (1.0 - 8.0 * _EPS)
-    return np.maximum(bound, 0.0) * (1.0 + 16.0 * _EPS)
+    least = plain  # a number always; the others where they are one
+    for bound in (half * above, other * (1.0 + 1e-12)):
+        least = np.minimum(least, np.where(bound >= 0.0, bound, np.inf))
+    # What is spared is never more than V, but for rounding; V itself is never negative.
+    return np.maximum(least - half * spared * (1.0 - 8.0 * _EPS), 0.0) * (1.0 + 16.0 * _EPS)

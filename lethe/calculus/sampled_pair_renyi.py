@@ -32,6 +32,7 @@ from typing import Any, Literal
 import numpy as np
 
 from lethe.calculus.domains import FloatArray
+from lethe.calculus.rounding import count_above
 
 Pair = Literal["opposite", "in front", "added"]
 _MEANS: dict[Pair, tuple[float, float]] = {"opposite": (1.0, -1.0), "in front": (2.0, 1.0), "added": (0.0, -1.0)}
@@ -78,7 +79,7 @@ def _band(q: float, z: float, orders: FloatArray, first: float, second: float) -
     turn = highest * mu if second < 0.0 else (highest + 1.0) * mu + reach
     share = float(_shares(q, second * mu * turn - 0.5 * (second * mu) ** 2))
     right = highest * first * mu - (highest - 1.0) * second * mu * share + reach
-    count = math.ceil((right - left) / step) + 1 if right - left < _MOST_NODES * step else _MOST_NODES + 1
+    count = int(count_above((right - left) / step, _MOST_NODES)) + 1
     if count > _MOST_NODES or count * orders.size > _MOST_VALUES:
         return np.full(orders.size, np.inf)
     nodes: FloatArray = left + step * np.arange(count, dtype=np.float64)

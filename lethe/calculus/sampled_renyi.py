@@ -153,7 +153,7 @@ def _at_few_levels(bound: _Bound, probability: float, noise: FloatArray, orders:
     bins = np.minimum(np.floor(_MOST_QUADRATURES * (logs - logs[0]) / (logs[-1] - logs[0])), _MOST_QUADRATURES - 1)
     kept = levels[np.flatnonzero(np.diff(bins, prepend=-1.0) > 0.0)]
     lower = np.searchsorted(kept, noise, side="right") - 1
-    return _each_level(bound, probability, np.where(lower >= 0, kept[lower], 0.0), orders)
+    return _each_level(bound, probability, np.where(lower < 0, 0.0, kept[lower]), orders)
 
 
 def _opposite_logs(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:

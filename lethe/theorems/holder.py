@@ -15,6 +15,7 @@ from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.holder_paths import HolderPath
 from lethe.theorems.holder_search import every_step_mu, position_mus
 from lethe.theorems.requirements import bounded_domain, gradient_bound, holder_gradient, last_iterate, secrecy
+from lethe.theorems.steps import step_constants
 
 
 class HolderShift(Theorem):
@@ -54,7 +55,7 @@ class HolderShift(Theorem):
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
         """Hölder gradients, a bounded domain, batches of exact size."""
-        findings = [last_iterate(run), gradient_bound(run), holder_gradient(run), bounded_domain(run), _exact_size(run)]
+        findings = [last_iterate(run), gradient_bound(run), _growth(run), bounded_domain(run), _exact_size(run)]
         if run.batches.secret:
             findings.append(secrecy(run))
         return tuple(findings)
@@ -79,6 +80,21 @@ _TOUCHED = {
     "shuffled_once": "one touch a pass, average over places",
     "shuffled": "one touch a pass, anywhere",
 }
+
+
+def _growth(run: Run) -> Finding:
+    """A Hölder gradient; a smooth loss's is one with exponent 1, and tells something where a step expands."""
+    steps = step_constants(run)
+    if steps is None:
+        return holder_gradient(run)
+    if steps.constant.constant > 1.0:
+        return holds("Hölder gradient", f"smooth, exponent 1: {steps.constant.certificate}", evidence=run.loss.evidence)
+    return fails(
+        "Hölder gradient",
+        "it adds nothing where the gradient is Lipschitz and no step expands",
+        source=f"loss.kind = {run.loss.kind}",
+        remedy="use optimal-shift, which says all of such steps.",
+    )
 
 
 def _exact_size(run: Run) -> Finding:

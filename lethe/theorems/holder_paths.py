@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lethe.calculus.rounding import above
 from lethe.losses import HolderLoss
 from lethe.run import Run
 from lethe.schedules import Array
@@ -122,6 +123,9 @@ class HolderPath:
         else:  # a start at the diameter, as a touch before the first step
             lipschitz, noise = np.concatenate(([1.0], lipschitz)), np.concatenate(([0.0], noise))
             added, diameter = np.concatenate(([self._start], touch + height)), np.concatenate(([self._start], diameter))
+        if not (np.isfinite(added).all() and np.isfinite(lipschitz).all()):  # beyond the range of numbers: these tangents bound nothing
+            one = np.ones(1)
+            return shift.Shift(mu=np.inf, lipschitz=one, sensitivity=one, noise_std=one, diameter=None, window=0)
         return shift.solve(lipschitz, added, noise, diameter)
 
     def _tangents(self, at: Array) -> tuple[Array, Array]:
@@ -157,5 +161,5 @@ class HolderPath:
                 arrived = np.where(inside, np.maximum(carried, self._touch[step]), arrived)
             found = arrived > 0.0
             ends = np.minimum(turns * self.batches + stretch.last - self._first, self.steps - 1)[found]
-            touch[ends] = np.nextafter(arrived[found] * (1.0 + (stretch.last - stretch.first + 4) * _EPS), np.inf)
+            touch[ends] = above(arrived[found], (stretch.last - stretch.first + 4) * _EPS)
         return touch, begins

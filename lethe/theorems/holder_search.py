@@ -82,5 +82,5 @@ def position_mus(path: HolderPath, *, afresh: bool) -> tuple[Array, Array]:
 
 def _stretches(path: HolderPath) -> list[Stretch]:
     count = min(path.batches, _MOST_STRETCHES, max(4, _STEPS_IN_ALL // path.steps))
-    edges = np.linspace(0, path.batches, count + 1).round().astype(int).tolist()
+    edges = [path.batches * part // count for part in range(count + 1)]
     return [Stretch(low, high - 1) for low, high in pairwise(edges)]
