@@ -43,6 +43,10 @@ class Batches(Noun, ABC):
         """The most records a batch keeps of those that were drawn; None: all."""
         return None
 
+    def whole(self, records: int) -> bool:
+        """Whether every batch holds every record, so that nothing is drawn and nothing is cut, not even with one record more."""
+        return self.nominal_size(records) == records and (self.cap is None or self.cap > records)
+
     def per_pass(self, records: int) -> int:
         r"""Steps in one pass, $\ell = \lfloor n/b \rfloor$."""
         return records // self.nominal_size(records)

@@ -20,6 +20,7 @@ from lethe.run import Run
 OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided", "proof-gap", "lower-bound"]
 _RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
 _ALWAYS_NAMED = 3  # Lethe's own theorems come first
+_A_HAIR = 1.001
 _RELEASES = {"last": "last iterate only", "all": "every iterate"}
 
 
@@ -130,6 +131,11 @@ class Certificate:
         lines += _why_nots(self.others)
         if (note := large_delta_note(self.delta, run.records)) is not None:
             lines.append(note)
+        if self.lipschitz and _clips_for_want_of_a_bound(run):
+            lines.append(
+                f"note: clipping may act, and such a step may expand, because nothing bounds the gradients of this {run.loss.summary} by "
+                f"clip_norm = {run.clip_norm:.6g}. If none is longer, say so (loss.gradient_bound): the certificate can only get smaller."
+            )
         return "\n".join(lines)
 
     @property
@@ -258,6 +264,14 @@ def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None
     for other in loaded.others:
         if other.status not in get_args(OtherStatus):
             raise ValueError(f"the status of {other.theorem!r} is {other.status!r}")
+
+
+def _clips_for_want_of_a_bound(run: Run) -> bool:
+    """Whether a word on how long gradients get would spare the constant of a clipped step: none is known, or one a hair above the norm."""
+    if not run.clips or run.clip_norm is None or run.clip_method != "clip" or (run.loss.scalar and not run.clips_in_groups):
+        return False
+    bound = run.loss.known_gradient_bound
+    return bound is None or run.clip_norm < bound <= run.clip_norm * _A_HAIR
 
 
 def _text(value: object) -> Any:

@@ -51,6 +51,8 @@ class Verdict:
 def judge(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tuple[Verdict, ...]:
     """Every theorem's answer on `run`; the expensive half of `certify`, which no delta enters.
 
+    A run whose batches all hold every record is judged as what it is, full batches, whatever its design is called.
+
     Raises:
         InputError: the run's noise is still to be planned, or a theorem is unknown.
     """
@@ -58,6 +60,7 @@ def judge(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tuple[Verdict, 
         raise InputError("noise_multiplier: null; this run has no noise yet.", remedy="set it, or let `lethe plan` find it.")
     if run.seeded:
         return tuple(_without_release(verdict) for verdict in judge(run.replace(seeded=False), theorems))
+    run = run.in_full_batches()
     verdicts: list[Verdict] = []
     for theorem in _known(theorems):
         findings = theorem.examine(run)

@@ -93,12 +93,17 @@ class SmoothLoss(Loss):
 
 
 class HolderLoss(Loss):
-    r"""Any loss with a Hölder gradient: $\|\nabla f(x) - \nabla f(y)\| \le H\|x - y\|^p$; nothing else is known of its curvature."""
+    r"""Any loss with a Hölder gradient: $\|\nabla f(x) - \nabla f(y)\| \le H\|x - y\|^p$; with p = 1 a smooth one, m = M = H."""
 
     summary: ClassVar[str] = "loss with a Hölder gradient"
     kind: ClassVar[str] = "holder"
     constant: float = Field(ge=0)
     exponent: float = Field(gt=0, le=1)
+
+    @property
+    def curvature(self) -> tuple[float, float] | None:
+        """(H, H) where p = 1, else None."""
+        return (self.constant, self.constant) if self.exponent == 1.0 else None
 
 
 class WeaklyConvexLoss(Loss):

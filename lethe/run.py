@@ -10,10 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
-from lethe.batches import MOST_RECORDS, Batches, parse_batches
+from lethe.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.clip_fields import ClipGroups, ClipMethod, refuse_clipping
 from lethe.documents import to_json
 from lethe.errors import InputError, require_finite
+from lethe.gradient_lengths import may_exceed
 from lethe.losses import Loss, UnknownLoss, parse_loss
 from lethe.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.noun import Missing, StoredNoun
@@ -170,12 +171,23 @@ class Run(StoredNoun):
         return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
 
     @property
+    def touch_bound(self) -> float:
+        """Half of how far apart two records' contributions to one step can be when one replaces the other; else `record_bound`.
+
+        A bound that a strongly convex loss exceeds somewhere is one on what differs between records. Clipping is a projection and brings
+        two gradients no further apart, so it remains one where the batches are of exact size and the other record takes the same place.
+        """
+        together = self.batches.exact_size and self.neighbours == "replace_one" and self.clip_method == "clip"
+        if not (together and self._impossible_bound):
+            return self.record_bound
+        return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
+
+    @property
     def clips(self) -> bool:
         """Whether clipping can act: a clip norm is set and the loss may exceed it, or that of a group, or short gradients are changed."""
         if self.clip_norm is None or self.clip_method != "clip":
             return self.clip_norm is not None
-        bound = None if self._impossible_bound else self.loss.known_gradient_bound
-        return bound is None or bound > min(self.clip_groups or (self.clip_norm,))
+        return self._impossible_bound or may_exceed(self.loss, min(self.clip_groups or (self.clip_norm,)))
 
     @property
     def clips_in_groups(self) -> bool:
@@ -254,7 +266,7 @@ class Run(StoredNoun):
     @cached_property
     def sensitivities(self) -> Array:
         r"""$s_t = (2\text{ or }1)\,\lambda_t G / b$: how far one touch moves the iterate, in parameter units, shape (T,)."""
-        return _read_only(self.step_sizes * (self.touch_factor * self.record_bound / self.batch_size))
+        return _read_only(self.step_sizes * (self.touch_factor * self.touch_bound / self.batch_size))
 
     @cached_property
     def relative_noise(self) -> Array:
@@ -263,8 +275,8 @@ class Run(StoredNoun):
 
     @cached_property
     def record_noise(self) -> Array:
-        r"""$z_t C/G$: noise of the batch sum in units of one record's gradient bound, shape (T,)."""
-        return _read_only(self.noise_multipliers * (self.clip_bound / self.record_bound))
+        r"""$z_t C/G$: noise of the batch sum in units of `touch_bound`, shape (T,)."""
+        return _read_only(self.noise_multipliers * (self.clip_bound / self.touch_bound))
 
     @cached_property
     def pass_averages(self) -> Array | None:
@@ -291,6 +303,11 @@ class Run(StoredNoun):
         if changes.get("steps") is not None:
             fields["passes"] = None
         return Run(**{**fields, **changes})
+
+    def in_full_batches(self) -> Run:
+        """The same mechanism said with full batches, where every batch holds every record; else the run itself."""
+        whole = self.batches.whole(self.records) and not isinstance(self.batches, Full)
+        return self.replace(batches=Full()) if whole else self
 
     def with_noise_scaled(self, factor: float) -> Run:
         """The same run with every noise multiplier times `factor`, a finite number >= 0.

@@ -47,8 +47,8 @@ class SampledGaussian(Guarantee):
     One Poisson step is the pair $(1-q)N(0,z^2) + qN(1,z^2)$ against $N(0,z^2)$, both ways, for `zero_out` and `add_or_remove`, and against
     $(1-q)N(0,z^2) + qN(-1,z^2)$ for `replace_one`. Without replacement one step is $C_q(T(N(0,1), N(2/z,1)))$-DP (Dong, Roth and Su)
     for `replace_one` and no worse than $(1-q)N(-1,z^2) + qN(1,z^2)$ against $(1-q)N(-1,z^2) + qN(0,z^2)$, both ways, for `zero_out`: a
-    batch without the record holds another one in its place. The Rényi bound is that of Wang, Balle and Kasiviswanathan with noise $z/2$
-    for both.
+    batch without the record holds another one in its place. The Rényi bound follows from these pairs, or is that of Wang, Balle and
+    Kasiviswanathan with noise $z/2$ where that is less.
 
     Formal guarantee: the batches are drawn afresh each step and kept secret. Poisson: each record enters independently with
     probability q. Without replacement: every batch of its size is equally likely, q being its share of the records.

@@ -13,9 +13,11 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import FloatArray, outside, require_probability, require_vector
 from lethe.calculus.normal import log_mixture
+from lethe.calculus.sampled_dominated_renyi import replaced_excess, zeroed_excess
 from lethe.calculus.sampled_fixed_size import fixed_size_log_moments
 from lethe.calculus.sampled_fractional import fractional_log_moments, quadrature_levels, quadrature_orders
 from lethe.calculus.sampled_integer import integer_log_moments
+from lethe.calculus.sampled_pair_renyi import pair_log_moments
 from lethe.errors import InputError
 
 Design = Literal["poisson", "without_replacement"]
@@ -32,6 +34,8 @@ _Moments = Callable[[float, FloatArray, tuple[int, ...]], FloatArray]
 _EPS = float(np.finfo(np.float64).eps)
 WEAKEST_NOISE, _STRONGEST_NOISE = 1e-100, 1e100
 _HIGHEST_ORDER = 8192.0
+# A quadrature takes 1 to 30 milliseconds a level.
+_MOST_QUADRATURES = 256
 
 
 def require_design(design: object, relation: object) -> None:
@@ -56,9 +60,11 @@ def distance(relation: Relation) -> float:
 def renyi_values(probability: float, noise_multipliers: ArrayLike, relation: Relation, design: Design) -> FloatArray:
     r"""Rényi divergence of one step at `ORDERS`, the worse of both directions, rounded up.
 
-    Poisson, zero_out or add_or_remove: exact, `poisson_renyi`. Poisson, replace_one: joint convexity,
-    $\log(1 - q + q e^{2\alpha(\alpha-1)/z^2})/(\alpha-1)$. Without replacement, both relations: Theorem 27 with noise $z/2$, linear in
-    $\alpha$ between whole orders. Never above the step without sampling, $\alpha d^2/(2z^2)$ with $d = 2$ for replace_one and else 1.
+    Poisson, zero_out or add_or_remove: exact, `poisson_renyi`. Poisson, replace_one: exact, the pair of +1 and -1 (`sampled_pair_renyi`).
+    Without replacement: from the profiles that dominate a step (`sampled_dominated_renyi`). Where those would take too long (high orders
+    with little noise, more than 256 levels, which are rounded down), and where it is smaller: joint convexity,
+    $\log(1 - q + q e^{2\alpha(\alpha-1)/z^2})/(\alpha-1)$, and Theorem 27 with noise $z/2$, linear in $\alpha$ between whole orders. Never
+    above the step without sampling, $\alpha d^2/(2z^2)$ with $d = 2$ for replace_one and else 1.
 
     Args:
         probability: $q \in [0, 1]$: each record's chance to enter a batch, or the share of the records in one.
@@ -80,11 +86,13 @@ def renyi_values(probability: float, noise_multipliers: ArrayLike, relation: Rel
     if sampling == 1.0:
         return unsampled
     if design == "without_replacement":
-        bound = _each_level(_fixed_size_logs, sampling, 0.5 * noise, orders)
+        dominated = _zeroed_logs if relation == "zero_out" else _replaced_logs
+        bound = np.fmin(_each_level(_fixed_size_logs, sampling, 0.5 * noise, orders), _at_few_levels(dominated, sampling, noise, orders))
     elif relation == "replace_one":
         with np.errstate(over="ignore", divide="ignore"):
             exponents = 2.0 * orders * (orders - 1.0) / np.square(noise[:, None]) * (1.0 + 4.0 * _EPS)
             bound = log_mixture(sampling, exponents) / (orders - 1.0) * (1.0 + 8.0 * _EPS) + 5e-324
+        bound = np.fmin(bound, _at_few_levels(_opposite_logs, sampling, noise, orders))
     else:
         bound = poisson_renyi(sampling, noise, orders)
     # The divergence grows with its order, so a bound at a higher one holds at a lower one too.
@@ -134,6 +142,32 @@ def _each_level(bound: _Bound, probability: float, noise: FloatArray, orders: Fl
         with np.errstate(over="ignore", under="ignore"):
             values[held] = bound(probability, levels[held], orders) / (orders - 1.0) * (1.0 + 2.0 * _EPS) + 5e-324
     return values[where]
+
+
+def _at_few_levels(bound: _Bound, probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
+    """`_each_level` at no more than a few levels: of many, each is lowered to the smallest in its bin of the logarithm."""
+    levels = np.unique(noise[noise >= WEAKEST_NOISE])
+    if levels.size <= _MOST_QUADRATURES:
+        return _each_level(bound, probability, noise, orders)
+    logs = np.log(levels)
+    bins = np.minimum(np.floor(_MOST_QUADRATURES * (logs - logs[0]) / (logs[-1] - logs[0])), _MOST_QUADRATURES - 1)
+    kept = levels[np.flatnonzero(np.diff(bins, prepend=-1.0) > 0.0)]
+    lower = np.searchsorted(kept, noise, side="right") - 1
+    return _each_level(bound, probability, np.where(lower < 0, 0.0, kept[lower]), orders)
+
+
+def _opposite_logs(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
+    return pair_log_moments(probability, noise, orders, "opposite")
+
+
+def _replaced_logs(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
+    plain = _poisson_logs(probability, 0.5 * noise, orders)
+    return np.logaddexp(plain, np.log(replaced_excess(probability, noise, orders) + 5e-324)) * (1.0 + 4.0 * _EPS)
+
+
+def _zeroed_logs(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
+    plain = pair_log_moments(probability, noise, orders, "in front")
+    return np.logaddexp(plain, np.log(zeroed_excess(probability, noise, orders) + 5e-324)) * (1.0 + 4.0 * _EPS)
 
 
 def _poisson_logs(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:

@@ -33,7 +33,7 @@ def examine_clipping(run: Run, allowed: Clipping) -> tuple[Finding, ...]:
                 remedy="use composition, which needs the bound on the norm only, or clip_method: clip, in the training too.",
             )
         )
-    if run.clips_in_groups and allowed == "one norm":
+    if run.clips and run.clips_in_groups and allowed == "one norm":
         assert run.clip_groups is not None
         found.append(
             fails(

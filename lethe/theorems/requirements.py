@@ -20,12 +20,18 @@ _MOST_SHIFTED_STEPS = 5_000_000
 
 
 def gradient_bound(run: Run) -> Finding:
-    """Why one record's gradient has norm at most `run.record_bound`."""
+    """Why one record's gradient has norm at most `run.record_bound`, and two differ by at most twice `run.touch_bound`."""
+    if run.bounds_differences_only or run.touch_bound < run.record_bound:
+        what = f"two records' gradients differ by <= {2 * run.touch_bound:.6g} (a term common to all cancels"
+        kept = "" if run.clip_norm is None else f"; clipping to {run.clip_norm:g} brings them no further apart"
+        return holds("gradient bound", f"{run.loss.summary}: {what}{kept})", evidence=run.loss.evidence)
     if run.clip_norm is not None and run.record_bound == run.clip_norm:
-        return holds("gradient bound", f"clip_norm: every record's gradient is {_bounded(run)} norm {run.clip_norm:g}")
+        idle = "" if run.clips else ", which never acts: no gradient of the loss is longer"
+        return holds("gradient bound", f"clip_norm: every record's gradient is {_bounded(run)} norm {run.clip_norm:g}{idle}")
     what = f"{run.loss.summary}: every record's gradient has norm <= {run.record_bound:.6g}"
-    if run.bounds_differences_only:
-        what = f"{run.loss.summary}: two records' gradients differ by <= {2 * run.record_bound:.6g} (a term common to all cancels)"
+    if run.clip_norm is not None:
+        times = run.clip_bound / run.record_bound
+        what += f"; clip_norm = {run.clip_norm:.6g} never acts, and noise relative to it is {times:.6g} times as large for a gradient"
     return holds("gradient bound", what, evidence=run.loss.evidence)
 
 

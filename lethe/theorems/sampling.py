@@ -18,9 +18,10 @@ class SampledGaussianMechanism(Theorem):
     """The sampled Gaussian mechanism, composed over steps numerically.
 
     Poisson batches: the privacy loss of $(1-q)N(0, z^2) + qN(1, z^2)$ against $N(0, z^2)$, both directions; replace one: against
-    $(1-q)N(0, z^2) + qN(-1, z^2)$. Batches without replacement, where a batch without the record holds another one in its place:
-    the Rényi bound of Wang, Balle and Kasiviswanathan with noise z/2, and for replace_one the trade-off function $C_q(f)$ of Dong,
-    Roth and Su; for zero_out the pair $(1-q)N(-1, z^2) + qN(1, z^2)$ against $(1-q)N(-1, z^2) + qN(0, z^2)$ (docs/theory.md, Lemma 6).
+    $(1-q)N(0, z^2) + qN(-1, z^2)$. Batches without replacement, where a batch without the record holds another one in its place: for
+    replace_one the trade-off function $C_q(f)$ of Dong, Roth and Su; for zero_out the pair $(1-q)N(-1, z^2) + qN(1, z^2)$ against
+    $(1-q)N(-1, z^2) + qN(0, z^2)$ (docs/theory.md, Lemma 6). Beside each loss distribution stands the Rényi curve that follows from the
+    same pairs, or that of Wang, Balle and Kasiviswanathan where it is less: it reaches every delta.
     """
 
     name: ClassVar[str] = "sampled-gaussian"

@@ -49,8 +49,8 @@ def step_constants(run: Run) -> Steps | None:
     if run.loss.curvature is None or not np.isfinite(largest_curvature(run)):
         return None
     weak_convexity, smoothness = run.loss.curvature
-    largest, slack = largest_batch(run)
-    sizes = run.step_sizes * (largest / run.batch_size)
+    least, largest, slack = batch_sizes(run)
+    sizes = run.step_sizes * (np.array([[least], [largest]]) / run.batch_size)
     if not run.clips:
         raw, why = plain_step(sizes, weak_convexity, smoothness), "no clipping active"
     elif run.loss.scalar and not run.clips_in_groups:
@@ -58,8 +58,7 @@ def step_constants(run: Run) -> Steps | None:
     else:
         where = " in groups" if run.clips_in_groups else ""
         raw, why = clipped_step(sizes, weak_convexity, smoothness), f"clipped{where}, by projection"
-    if largest != run.batch_size or run.batches.cap is not None:
-        raw = np.maximum(raw, 1.0)  # an empty batch moves nothing: no contraction can be counted on
+    raw = raw.max(axis=0)  # convex in the size, so that the ends decide
     contraction = ridge_contraction(run.step_sizes, run.strong_convexity)
     lipschitz = np.array(raw, dtype=np.float64)
     # A product that underflows is not 0: the step does not forget everything.
@@ -86,9 +85,25 @@ def largest_curvature(run: Run) -> float:
 
 def largest_batch(run: Run) -> tuple[int, float]:
     """A size that all batches stay within, and the chance that one does not, which comes on top of what a cap costs."""
+    return batch_sizes(run)[1:]
+
+
+def batch_sizes(run: Run) -> tuple[int, int, float]:
+    """The least that a batch can hold, what all batches stay within, and the chance that one does not, beside what a cap costs.
+
+    A batch that is drawn may be empty: it moves nothing, and no contraction can be counted on.
+    """
     most, slack = _largest_drawn(run)
+    least = _least_drawn(run)
     cap = run.batches.cap
-    return (most, slack) if cap is None or cap > most else (cap, 0.0)
+    return (least, most, slack) if cap is None or cap > most else (min(least, cap), cap, 0.0)
+
+
+def _least_drawn(run: Run) -> int:
+    if run.batches.exact_size:
+        return run.batch_size
+    certain = run.steps_per_pass == 1 if run.batches.fixed else run.batch_size == run.records
+    return run.records - (1 if run.neighbours == "add_or_remove" else 0) if certain else 0
 
 
 def _largest_drawn(run: Run) -> tuple[int, float]:

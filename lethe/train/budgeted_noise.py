@@ -147,7 +147,7 @@ class BudgetedNoise:
             return True
         if step == 1:
             run = self._run
-            least = run.touch_factor * run.record_bound / run.clip_bound / (2 * self._filter.rho) ** 0.5
+            least = run.touch_factor * run.touch_bound / run.clip_bound / (2 * self._filter.rho) ** 0.5
             raise BudgetExceededError(
                 f"noise_budget: the first step costs rho = {cost:.6g} of a budget of {self._filter.rho:.6g}; nothing was trained.",
                 source="run.noise_budget, and run.noise_multiplier or noise_policy",

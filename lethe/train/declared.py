@@ -38,4 +38,6 @@ def declared_of(
     if verify and checked != "checked":
         unseen.append(f"what the self-check could not see keeps records apart: {checked or 'no batch had two records with gradients'}")
     unseen += [f"what could not be compared keeps records apart: {reason}" for reason in missing if reason is not None]
-    return (START, MODEL, *loss, *getattr(data, "declared", ()), *unseen)
+    own = not type(data).__module__.startswith("lethe.") and not hasattr(data, "declared")
+    apart = (f"{type(data).__name__}.fetch makes each row of a batch of its own record alone",) if own else ()
+    return (START, MODEL, *loss, *apart, *getattr(data, "declared", ()), *unseen)

@@ -97,9 +97,9 @@ def test_renyi_printed_values() -> None:
         assert curve.values[curve.orders.index(order)] == pytest.approx(value, rel=3e-6)
     # peers_accounting.md section 7: RDP alone gives 6.712757, at order 4.1, whose series dp_accounting sums in absolute values.
     assert 6.71273 <= steps(0.01, 1.0, 10_000).renyi_curve().epsilon(1e-5) <= 6.712757
-    # peers_accounting.md section 1e, fault 1: with the distance 2, not 1.
+    # peers_accounting.md section 1e, fault 1: with the distance 2, not 1, Theorem 27 alone gives 118.7; the profile of the step gives less.
     fixed = steps(0.01, 1.0, 10_000, "replace_one", "without_replacement")
-    assert fixed.renyi_curve().epsilon(1e-5) == pytest.approx(118.7, abs=0.05)
+    assert fixed.epsilon(1e-5) < fixed.renyi_curve().epsilon(1e-5) < 118.7
     assert fixed.epsilon(1e-5) < 60.0  # the loss distribution is half of that
 
 

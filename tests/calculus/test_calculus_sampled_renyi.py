@@ -106,11 +106,15 @@ def test_fixed_size_batches_are_theorem_27_as_dp_accounting_computes_it(q: float
     orders = (2, 3, 4, 8, 16)
     theirs = np.array([rdp_privacy_accountant._compute_rdp_sample_wor_gaussian_int(q, z, order) for order in orders])
     assert fixed_size_log_moments(q, np.array([z]), orders)[0] == pytest.approx(theirs, rel=1e-6)
-    # renyi_values stands at distance 2 for both relations: no factor is lost (peers_accounting.md section 1e, fault 1).
+    # Stands at distance 2 for both relations: no factor is lost (peers_accounting.md section 1e, fault 1). The profile of the step, which
+    # renyi_values looks at too, is never worse, and for a replaced record above the pair that the theorem is about.
+    exact = poisson_renyi(q, [z], orders)[0]
     for relation in ("replace_one", "zero_out"):
         bound = renyi_values(q, [2 * z], relation, "without_replacement")[0, [ORDERS.index(order) for order in orders]]
         unsampled = np.array(orders) * (2.0 if relation == "replace_one" else 0.5) / (2 * z) ** 2
-        assert bound == pytest.approx(np.minimum(theirs / (np.array(orders) - 1), unsampled), rel=1e-6)
+        assert np.all(bound <= np.minimum(theirs / (np.array(orders) - 1), unsampled) * (1 + 1e-6))
+        if relation == "replace_one":
+            assert np.all(bound >= exact * (1 - 1e-10))
 
 
 @pytest.mark.parametrize(("q", "z", "order"), [(0.9, 6.0, 256), (0.9, 20.0, 64), (0.5, 2.0, 33), (0.01, 50.0, 100)])
@@ -141,13 +145,18 @@ def test_full_batches_are_gaussians_at_the_distance_of_the_relation(relation: Re
     # Nearly full batches are nearly that, and never above it.
     nearly = renyi_values(1 - 1e-13, [1.7], relation, design)[0]
     assert np.all(nearly <= value)
-    assert nearly == pytest.approx(value, rel=1e-9)
+    low = np.array(ORDERS) <= (10.0 if (relation, design) == ("replace_one", "poisson") else np.inf)  # a ratio can be no larger than 1e13
+    assert nearly[low] == pytest.approx(value[low], rel=1e-9)
     assert np.all(renyi_values(0.0, [1.7], relation, design) == 0.0)
 
 
-def test_replace_one_poisson_is_joint_convexity() -> None:
+def test_replace_one_poisson_is_no_more_than_joint_convexity() -> None:
+    """The pair itself where it is computed; the joint convexity of the draw at orders that would take too many nodes."""
     value = renyi_values(0.1, [3.0], "replace_one", "poisson")[0, ORDERS.index(3.0)]
-    assert value == pytest.approx(math.log(0.9 + 0.1 * math.exp(3 * 2 / 2 * (2 / 3) ** 2)) / 2, rel=1e-12)
+    assert value < 0.06 * math.log(0.9 + 0.1 * math.exp(3 * 2 / 2 * (2 / 3) ** 2)) / 2
+    far = ORDERS.index(2048.0)
+    joint = (2 * 2048 * 2047 / 0.01**2 + math.log(0.1)) / 2047
+    assert renyi_values(0.1, [0.01], "replace_one", "poisson")[0, far] == pytest.approx(joint, rel=1e-12)
 
 
 def test_counts_multiply() -> None:

@@ -218,7 +218,8 @@ def test_without_noise_at_the_end_nothing_is_proved() -> None:
     ("changes", "hypothesis"),
     [
         ({"release": "all"}, "release"),
-        ({"loss": {"kind": "smooth", "smoothness": 0.1, "gradient_bound": 1.0}}, "Hölder gradient"),
+        ({"loss": {"kind": "unknown", "gradient_bound": 1.0}}, "Hölder gradient"),
+        ({"loss": {"kind": "convex", "smoothness": 0.1, "gradient_bound": 1.0}}, "Hölder gradient"),
         ({"regulariser": None}, "domain"),
         ({"batches": {"design": "poisson", "size": 10}}, "batches"),
     ],

@@ -174,7 +174,12 @@ def test_what_a_source_declares_is_declared() -> None:
     class Rows(TensorSource):
         declared = ("these rows are apart",)
 
+    class Unknown(TensorSource):
+        pass
+
     assert "these rows are apart" in fit(make_network(), CROSS_ENTROPY, Rows(*make_data()), RUN).declared
+    assert any("Unknown.fetch" in statement for statement in fit(make_network(), CROSS_ENTROPY, Unknown(*make_data()), RUN).declared)
+    assert not any(".fetch" in statement for statement in fit(make_network(), CROSS_ENTROPY, make_data(), RUN).declared)
 
 
 def test_losses_that_go_back_to_an_earlier_batch_are_refused() -> None:

@@ -177,7 +177,8 @@ class AltschulerTalwar2022Corrected(_Windowed):
     r"""The same with a one-step divergence that holds for the design and the relation asked about.
 
     Without replacement: Theorem 27 of Wang, Balle & Kasiviswanathan with the batch contents 2L apart, for which noise z relative to L
-    counts as z/2. Poisson batches and replace_one: joint convexity over the draw. Poisson batches and a record taken away: as printed.
+    counts as z/2, or the profiles that dominate such a step, whichever is less. Poisson batches and replace_one: the pair of the record
+    and one opposite to it. Poisson batches and a record taken away: as printed.
     """
 
     name: ClassVar[str] = "altschuler-talwar-2022-corrected"

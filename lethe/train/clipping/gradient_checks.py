@@ -74,7 +74,12 @@ def check_gradients(parts: Mapping[nn.Parameter, Part], losses: Tensor, counted:
 
 
 def _chosen(usable: Tensor, squares: Mapping[nn.Parameter, Tensor]) -> list[int]:
-    """One record at random, and others that the rules give a gradient, since nothing is learned of two zeros."""
+    """One record at random, and others that the rules give a gradient, since nothing is learned of two zeros.
+
+    Records that the rules cannot measure add nothing, and are left out.
+    """
+    for square in squares.values():
+        usable = usable & torch.isfinite(square).to(usable.device)
     first = sample(usable.nonzero()[:, 0].tolist(), 1)
     told = torch.stack([square.to(usable.device) > 0 for square in squares.values()]).any(0) if squares else torch.zeros_like(usable)
     telling = sample((usable & told).nonzero()[:, 0].tolist(), _TRACED)

@@ -223,6 +223,17 @@ def test_a_record_of_which_rounding_decides_where_it_attends_adds_nothing(own: b
     torch.testing.assert_close(shares[[0, 2, 3]], torch.ones(3, dtype=torch.float64), rtol=1e-4, atol=0)
 
 
+def test_a_record_that_cannot_be_measured_does_not_make_the_self_check_fail() -> None:
+    torch.manual_seed(1)
+    model, given = Attends(random.Random(4), 8), torch.randn(4, 5, 8)
+    given[HUGE] *= 1e5
+    for _ in range(12):
+        clipper = Clipper(model)
+        with clipper.recording():
+            outputs = model(given)
+        clipper.backward(outputs.square().sum((1, 2)))
+
+
 def test_records_of_ordinary_and_of_large_size_are_measured() -> None:
     torch.manual_seed(1)
     for own in (False, True):
