@@ -112,7 +112,8 @@ def exact_delta(run: lethe.Run, law: Law, epsilon: float) -> float:
     grid = _grid(np.concatenate((shifts, other)))
     one, two = _log_density(grid, shifts, weights), _log_density(grid, other, other_weights)
     both = [np.exp(first) * -np.expm1(np.minimum(epsilon + second - first, 0.0)) for first, second in ((one, two), (two, one))]
-    return max(float(np.sum(excess * np.gradient(grid))) for excess in both) * (1 - 2e-3)  # the quadrature's own error
+    # The smaller end of every cell: an excess that sets in within a cell counts from the next one on.
+    return max(float(np.minimum(excess[1:], excess[:-1]) @ np.diff(grid)) for excess in both)
 
 
 def _log_density(grid: np.ndarray, centres: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -120,9 +121,9 @@ def _log_density(grid: np.ndarray, centres: np.ndarray, weights: np.ndarray) -> 
 
 
 def _grid(centres: np.ndarray) -> np.ndarray:
-    """Points within nine deviations of some centre, a fiftieth of a deviation apart."""
-    places = np.unique(np.round(centres[:, None] / 0.02 + np.arange(-450, 451)).astype(np.int64))
-    return places * 0.02
+    """Points within nine deviations of some centre, a hundredth of a deviation apart, and nothing between."""
+    places = np.unique(np.round(centres[:, None] / 0.01) + np.arange(-900, 901))
+    return places * 0.01
 
 
 def fuzz(first: int, runs: int, *, seconds: float = math.inf) -> tuple[Counter[str], list[str]]:

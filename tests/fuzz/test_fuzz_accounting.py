@@ -18,7 +18,13 @@ def test_no_certificate_says_less_than_linear_losses_reveal() -> None:
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_an_epsilon_one_per_cent_too_small_is_noticed(design: dict[str, object], neighbours: str) -> None:
     """Linear losses exhaust full batches, and one pass of cyclic ones whose noise is at its end."""
-    run = make_run(batches=design, passes=1, loss={"kind": "convex", "smoothness": 1.0}, clip_norm=1.0, noise_at="pass_ends")
+    run = make_run(
+        batches=design,
+        passes=1,
+        loss={"kind": "generalised_linear", "weak_convexity": 0.0, "smoothness": 1.0},
+        clip_norm=1.0,
+        noise_at="pass_ends",
+    )
     run = run.replace(noise_multiplier=2.0, neighbours=neighbours)
     law = exact_law(run)
     assert law is not None
