@@ -85,7 +85,7 @@ def _loss(generator: np.random.Generator, smoothness: float, gradient_bound: flo
         {"kind": "holder", "constant": smoothness, "exponent": float(generator.choice([0.3, 0.5, 1.0])), **bounded},
         {"kind": "weakly_convex", "weak_convexity": smoothness / 10, "smoothness": smoothness, **bounded},
         {"kind": "convex", "smoothness": smoothness, **bounded},
-        {"kind": "generalised_linear", "smoothness": smoothness, **bounded},
+        {"kind": "generalised_linear", "weak_convexity": 0.0, "smoothness": smoothness, **bounded},
         {"kind": "softmax_regression", "feature_norm": 1.0},
         {"kind": "logistic_regression", "feature_norm": 1.0},
     ]
