@@ -24,8 +24,9 @@ import torch
 from random_models import Case, random_case
 from torch import Tensor, nn
 
+from lethe.batches import Full
 from lethe.errors import LetheError
-from lethe.run import Batches, Run
+from lethe.run import Run
 from lethe.train import fit
 from lethe.train.clipping import METHODS, Clipper
 from lethe.train.clipping.groups import group_of
@@ -157,7 +158,7 @@ def _examine_fit(case: Case, outcome: Outcome) -> None:
     records, bound = len(case.inputs), Clipper(case.model, clip_norm=case.clip_norm).bound
     run = Run(
         records=records,
-        batches=Batches(design="full"),
+        batches=Full(),
         steps=1,
         step_size=1.0,
         clip_norm=bound,
