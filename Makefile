@@ -41,6 +41,12 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/joint_schedule_speed.py
 	$(BIN)/python benchmarks/noise_schedules.py
 
+# The long search for holes; CI runs a short part of it as tests.
+.PHONY: fuzz
+fuzz: $(STAMP)
+	$(BIN)/python tests/fuzz/fuzz_accounting.py
+	$(BIN)/python tests/fuzz/fuzz_training.py
+
 # One set-up for all targets; the stamp is renewed when the project's needs change.
 $(STAMP): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)

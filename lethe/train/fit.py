@@ -20,7 +20,7 @@ from lethe.train.budgeted_noise import NoisePolicy
 from lethe.train.checkpoint import Checkpoints
 from lethe.train.clipping import Clipper, Group
 from lethe.train.data import BatchStream, as_source
-from lethe.train.declared import LOSS, declared_of
+from lethe.train.declared import LOSS, OPTIMISER, declared_of
 from lethe.train.distributed import Workers, ending_together
 from lethe.train.generators import is_seeded
 from lethe.train.held_parameters import HeldParameters
@@ -236,12 +236,18 @@ def fit(
         refuse_end(run, parameters)
         recorded = recorder.run(run, enforced=False)
         kept.finish()
+        model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         return Fitted(
             model=model,
             run=recorded,
             checked=losses.said(clipper.verified) or "no batch had two records with gradients",
             declared=declared_of(
-                data=source, verify=verify, checked=clipper.verified, loss=(LOSS,), missing=(losses.missing, alone.missing)
+                data=source,
+                verify=verify,
+                checked=clipper.verified,
+                loss=(LOSS,) if optimizer is None or run.release == "last" else (LOSS, OPTIMISER),
+                missing=(losses.missing, alone.missing),
+                attributes=untouched.declared,
             ),
             report=reported(clipper),
             spent=None if budget is None else budget.spent,

@@ -57,7 +57,7 @@ class _Walk:
         self._seen: dict[int, Any] = {id(module): module for module in model.modules()}
         self._left: list[tuple[str, Any]] = []
         for path, module in model.named_modules():
-            dot, computed = f"{path}." if path else "", set(_computed(module))
+            dot, computed = f"{path}." if path else "", set(computed_attributes(module))
             self._left += [(dot + name, value) for name, value in vars(module).items() if name not in _OWN and name not in computed]
             if type(module).get_extra_state is not nn.Module.get_extra_state:
                 self._left.append((f"{dot}get_extra_state()", [module.get_extra_state()]))
@@ -115,7 +115,7 @@ class _Walk:
         return place is not None and any(first <= place[1] and place[2] <= last for first, last in self._places.get(place[0], ()))
 
 
-def _computed(module: nn.Module) -> Iterator[str]:
+def computed_attributes(module: nn.Module) -> Iterator[str]:
     """Attributes that torch's own hooks compute of parameters and buffers before each call: weight norm, spectral norm, pruning."""
     for hook in module._forward_pre_hooks.values():
         if type(hook).__module__.startswith("torch.nn.utils."):

@@ -7,9 +7,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lethe.train.network.tensors import WHOLE_NUMBERS
+from lethe.train.network.tensors import WHOLE_NUMBERS, same_bits
 
 _COLUMNS = 1024
+
+_SPARSE_ROWS = (torch.sparse_csr, torch.sparse_bsr)
+_SPARSE_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
+
+
+def strided_parts(tensor: Tensor) -> list[Tensor] | None:
+    """The strided tensors that a tensor consists of: itself, or the indices and values of a sparse one; None of other kinds."""
+    tensor = tensor.detach()
+    if tensor.is_meta or tensor.is_quantized:
+        return None
+    if tensor.layout == torch.strided:
+        return [tensor]
+    if tensor.layout == torch.sparse_coo:
+        merged = tensor.coalesce()
+        return [merged.indices(), merged.values()]
+    if tensor.layout in _SPARSE_ROWS:
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in _SPARSE_COLUMNS:
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return None
+
+
+def same_numbers(now: Tensor, before: Tensor) -> bool:
+    """Whether two tensors of any layout have the same numbers, NaN included; False where that cannot be told."""
+    if (now.layout, now.shape, now.dtype) != (before.layout, before.shape, before.dtype):
+        return False
+    parts, others = strided_parts(now), strided_parts(before)
+    if parts is None or others is None:
+        return now is before or (not now.is_meta and now.is_quantized and torch.equal(now, before))
+    return all(same_bits(parts, others))
 
 
 def fingerprint(tensor: Tensor) -> tuple[Any, ...]:
@@ -18,6 +48,8 @@ def fingerprint(tensor: Tensor) -> tuple[Any, ...]:
     One number that is another always shows. Nothing of the tensor's size is kept.
     """
     described = (tuple(tensor.shape), tensor.dtype, tensor.device)
+    if tensor.layout != torch.strided and (parts := strided_parts(tensor)) is not None:
+        return (*described, *(fingerprint(part) for part in parts))
     if tensor.is_meta or tensor.layout != torch.strided or tensor.is_quantized:
         return (*described, id(tensor), 0 if tensor.is_inference() else tensor._version)
     values = tensor.detach().contiguous()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
+from lethe.train.changed_attributes import attribute_digests, changed_attributes
+from lethe.train.hidden_numbers import hidden_numbers
 from lethe.train.module_attributes import kept_values
-from lethe.train.tensor_fingerprint import fingerprint
+from lethe.train.tensor_fingerprint import fingerprint, same_numbers
 
 
 class UntouchedState:
@@ -27,11 +28,13 @@ class UntouchedState:
         attributes: watch the attributes as well, as in a whole training (see `kept_values`); what is no longer there tells nothing.
     """
 
-    __slots__ = ("_attributes", "_buffers", "_model", "_parameters", "_trained")
+    __slots__ = ("_attributes", "_buffers", "_digests", "_hidden", "_model", "_parameters", "_trained")
 
     def __init__(self, model: nn.Module, *, trained: bool = False, attributes: bool = False) -> None:
         self._model, self._trained = model, trained
         self._attributes = kept_values(model) if attributes else None
+        self._hidden = hidden_numbers(model) if attributes else {}
+        self._digests = attribute_digests(model) if attributes else {}
         # By value: buffers are small, and a self-check that restores them counts as a change of version.
         self._buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
         self._parameters = self._fingerprints()
@@ -70,6 +73,14 @@ class UntouchedState:
         before = self._attributes
         if before is None:
             return
+        hidden = [name for name, found in hidden_numbers(self._model).items() if self._hidden.get(name) != found]
+        if hidden:
+            raise HypothesisError(
+                f"{', '.join(hidden[:3])}{' and others' if len(hidden) > 3 else ''} came to lie in a longer tensor, whose other numbers "
+                "torch.save writes into the file of the state dict as well; no certificate covers them.",
+                source="the storages of the model's parameters and buffers, compared with what they were before",
+                remedy="give parameters and buffers memory of their own: tensor.clone(), not a part of a longer one.",
+            )
         changed = [name for name, found in kept_values(self._model).items() if name not in before or found != before[name]]
         if changed:
             raise HypothesisError(
@@ -80,10 +91,15 @@ class UntouchedState:
                 "it is a table that follows from shapes, call the model once on zeros of the records' shape before training.",
             )
 
+    @property
+    def declared(self) -> str | None:
+        """Which plain attributes changed, to be declared by name; None: none did, or they are not watched."""
+        return None if self._attributes is None else changed_attributes(self._digests, attribute_digests(self._model))
+
     def _fingerprints(self) -> dict[str, tuple[Any, ...]]:
         named = self._model.named_parameters()
         return {name: fingerprint(parameter) for name, parameter in named if self._trained or not parameter.requires_grad}
 
 
 def _same(now: Tensor, before: Tensor) -> bool:
-    return now.shape == before.shape and now.dtype == before.dtype and now.device == before.device and torch.equal(now, before)
+    return now.shape == before.shape and now.dtype == before.dtype and now.device == before.device and same_numbers(now, before)

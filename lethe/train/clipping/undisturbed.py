@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lethe.train.tensor_fingerprint import same_numbers
+
 # Subclasses are left alone: what they do in training mode is theirs.
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 _WITH_DROPOUT_INSIDE = (nn.MultiheadAttention, nn.LSTM, nn.GRU, nn.RNN)
@@ -46,7 +48,7 @@ def undisturbed(model: nn.Module) -> Generator[Rewind]:
         finally:
             for holder, name, tensor, before in kept:
                 holder[name] = tensor
-                if not torch.equal(tensor, before):  # writing what is there already would spoil it for the backward pass
+                if not same_numbers(tensor, before):  # writing what is there already would spoil it for the backward pass
                     tensor.copy_(before)
 
 

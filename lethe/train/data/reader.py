@@ -10,6 +10,7 @@ from torch.utils.data import default_collate
 
 from lethe.errors import InputError
 from lethe.train.data.apart import KeptApart
+from lethe.train.data.one_by_one import OneByOne
 from lethe.train.data.sources import Tensors, require_rows
 
 Collate = Callable[[list[Any]], Any]
@@ -35,14 +36,16 @@ class Reader:
 
     def __init__(self, dataset: Any, collate: Collate | None, *, asked: bool) -> None:
         self._dataset, self._collate = dataset, default_collate if collate is None else collate
+        self._one_by_one = OneByOne(dataset)
         several = callable(getattr(dataset, "__getitems__", None))
         self._collates = KeptApart("collate") if asked and collate is not None else None
         self._gets = KeptApart("the data set's __getitems__") if asked and several else None
         self._kind = kind = type(dataset).__name__
         self.declared = f"record i of {kind} is made of record i alone, and of random numbers that nothing else is made of"
-        if not asked and (several or collate is not None):
+        if several or collate is not None:
             whats = [*(["collate"] if collate is not None else []), *([f"{kind}.__getitems__"] if several else [])]
-            self.declared += f"; {' and '.join(whats)} make each row of its own record alone (declared_apart=True: not looked at)"
+            where = "in batches other than those that were checked" if asked else "(declared_apart=True: not looked at)"
+            self.declared += f"; {' and '.join(whats)} make each row of its own record alone {where}"
 
     def __call__(self, indices: list[int]) -> Tensors:
         """The batch.
@@ -66,7 +69,7 @@ class Reader:
 
     def _records(self, indices: list[int]) -> Any:
         several = getattr(self._dataset, "__getitems__", None)
-        records = several(indices) if callable(several) else [self._dataset[index] for index in indices]
+        records = several(indices) if callable(several) else self._one_by_one(indices)
         if not records:
             raise InputError("data: the data set returned no record where some were asked for.")
         return records

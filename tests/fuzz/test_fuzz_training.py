@@ -1,0 +1,41 @@
+"""A short part of `make fuzz`: random models on neighbouring data sets, and that the search would find what it searches for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fuzz_training import examine, outcomes
+from random_models import MIXING, random_case
+
+from lethe.train.clipping import engine
+
+
+@pytest.mark.slow
+def test_no_record_moves_a_random_model_by_more_than_its_bound() -> None:
+    trained = 0
+    for case, outcome in outcomes(range(60)):
+        assert not outcome.findings, (case.seed, case.description, outcome.findings)
+        trained += outcome.kind == "trained"
+    assert trained >= 40  # of 60: the others mix records, or are refused
+
+
+def test_cases_are_the_same_for_the_same_seed() -> None:
+    for seed in range(8):
+        one, other = random_case(seed), random_case(seed)
+        assert one.description == other.description
+        assert torch.equal(one.inputs.nan_to_num(), other.inputs.nan_to_num())
+        assert all(torch.equal(*pair) for pair in zip(one.model.parameters(), other.model.parameters(), strict=True))
+
+
+def test_models_that_mix_records_are_drawn_and_refused() -> None:
+    mixing = [case for case in map(random_case, range(60)) if case.mixing]
+    assert {case.mixing for case in mixing} <= set(MIXING)
+    assert len(mixing) >= 4
+    assert all(examine(case).kind.startswith("refused") for case in mixing[:3])
+
+
+def test_a_clipper_that_clips_to_twice_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = engine.clip_weights
+    monkeypatch.setattr(engine, "clip_weights", lambda *args, **options: 2 * weights(*args, **options))
+    found = [outcome.findings for _, outcome in outcomes(range(12))]
+    assert sum(map(bool, found)) >= 3
