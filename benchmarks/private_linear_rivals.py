@@ -79,7 +79,7 @@ def _ours(method: str, problem: Problem, epsilon: float, seed: int) -> tuple[Pre
         model.fit(problem.train, problem.train_targets)
     except (InputError, CalibrationError) as error:
         raise NotPossible(error.what) from None
-    assert model.epsilon_ <= epsilon
+    assert model.statement_.planned.epsilon(model.delta_) <= epsilon  # of the same fit with fresh noise
     return model.predict, model.mechanism_
 
 

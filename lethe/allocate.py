@@ -16,11 +16,11 @@ from lethe.calculus.large_delta import delta_for, is_large, usual_delta
 from lethe.calculus.shown import shown
 from lethe.calculus.targets import overshoot
 from lethe.certificate import Certificate
-from lethe.certify import Verdict, certificate_of, judge, require_run
+from lethe.certify import Verdict, certificate_of, judge
 from lethe.cumulative import Cumulative
 from lethe.errors import CalibrationError, InputError, require_finite
 from lethe.noise_shapes import SHAPES, Shape, influence_of_curvature, shaped
-from lethe.plan import as_target, planned
+from lethe.plan import as_target, planned, refuse_seeded
 from lethe.run import Run
 from lethe.schedules import Influence
 
@@ -172,7 +172,7 @@ def allocate(
         InputError: an argument out of range, or a shape that this run cannot have.
         CalibrationError: no amount of noise meets the target.
     """
-    records = require_run(run).records
+    records = refuse_seeded(run).records
     if schedule not in SCHEDULES:
         raise InputError(f"schedule: got {schedule!r}; it needs one of {', '.join(SCHEDULES)}.")
     goal = as_target(run, epsilon, delta if target is None else None, target, allow_large_delta=allow_large_delta)

@@ -14,7 +14,7 @@ from lethe.calculus.large_delta import delta_for, is_large, large_delta_note
 from lethe.calculus.shown import shown
 from lethe.documents import read_document, write_document
 from lethe.errors import InputError
-from lethe.hypotheses import ENFORCEABLE, ESTIMATORS, Evidence, Finding, Status, enforced
+from lethe.hypotheses import ENFORCEABLE, ESTIMATORS, FRESH_NOISE, Evidence, Finding, Status, enforced
 from lethe.run import Run
 
 OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided", "proof-gap", "lower-bound"]
@@ -121,11 +121,12 @@ class Certificate:
         run = self.run
         lines = [f"{self._claim + '.':<72}lethe {self.version}, run {run.run_id}, {run.total_steps} steps"]
         if self.epsilon == float("inf"):
-            lines.append("NOT PRIVATE: no theorem bounds what this run reveals; see the reasons below.")
+            lines.append(self.not_private)
         step = f"Lipschitz constant of a step {self.lipschitz.constant:.7g} ({self.lipschitz.certificate})" if self.lipschitz else ""
         lines.append("    ".join(part for part in (f"by  {self.theorem}", step, self.guarantee.describe()) if part))
-        width = max((len(finding.name) for finding in self.findings), default=0)
-        lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {_detail(finding)}" for finding in self.findings]
+        listed = [finding for finding in self.findings if finding is not self._seeded]  # that one has its line already
+        width = max((len(finding.name) for finding in listed), default=0)
+        lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {_detail(finding)}" for finding in listed]
         lines += _why_nots(self.others)
         if (note := large_delta_note(self.delta, run.records)) is not None:
             lines.append(note)
@@ -134,6 +135,19 @@ class Certificate:
     @property
     def _claim(self) -> str:
         return f"({shown(self.epsilon)}, {self.delta:g})-DP, {_RELATIONS[self.run.neighbours]}, {_RELEASES[self.run.release]}"
+
+    @property
+    def not_private(self) -> str:
+        """A line on why nothing is proved, of a seeded run with the epsilon that fresh noise would give; empty where epsilon is finite."""
+        if self.epsilon < float("inf"):
+            return ""
+        seeded = self._seeded
+        why = "no theorem bounds what this run reveals; see the reasons below" if seeded is None else seeded.detail
+        return f"NOT PRIVATE: {why}."
+
+    @property
+    def _seeded(self) -> Finding | None:
+        return next((finding for finding in self.findings if finding.name == FRESH_NOISE and finding.status == "fails"), None)
 
     def cite(self) -> str:
         """The sources of the theorem and of the conversions it used, one a line."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from lethe._version import __version__
+from lethe.calculus.guarantees import NotPrivate
 from lethe.calculus.large_delta import delta_for
 from lethe.calculus.rounding import as_bound
+from lethe.calculus.shown import shown
 from lethe.certificate import Certificate, Other, OtherStatus
 from lethe.errors import HypothesisError, InputError
-from lethe.hypotheses import Finding, as_declared, first_failure
+from lethe.hypotheses import FRESH_NOISE, Finding, as_declared, first_failure, not_fresh
 from lethe.run import Run
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
 from lethe.theorems.registry import ALL, OURS
@@ -26,13 +28,19 @@ _RECHECKED_DELTAS = tuple(10.0**-power for power in range(1, 15))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One theorem's answer on one run: its bound, or why it does not apply."""
+    """One theorem's answer on one run: its bound, or why it does not apply; of a seeded run also what it says of fresh noise."""
 
     theorem: Theorem
     findings: tuple[Finding, ...]
     bound: Bound | None
     standing: Standing
     reason: str
+    with_fresh_noise: Bound | None = None
+
+    @property
+    def fresh(self) -> Bound | None:
+        """What it says, or of a seeded run would say, of noise that is drawn fresh."""
+        return self.bound if self.with_fresh_noise is None else self.with_fresh_noise
 
     @property
     def usable(self) -> bool:
@@ -48,6 +56,8 @@ def judge(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tuple[Verdict, 
     """
     if require_run(run).noise_multiplier is None:
         raise InputError("noise_multiplier: null; this run has no noise yet.", remedy="set it, or let `lethe plan` find it.")
+    if run.seeded:
+        return tuple(_without_release(verdict) for verdict in judge(run.replace(seeded=False), theorems))
     verdicts: list[Verdict] = []
     for theorem in _known(theorems):
         findings = theorem.examine(run)
@@ -58,6 +68,13 @@ def judge(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tuple[Verdict, 
             Verdict(theorem=theorem, findings=findings, bound=bound, standing=standing, reason=failure.detail if failure else "")
         )
     return tuple(verdicts)
+
+
+def _without_release(fresh: Verdict) -> Verdict:
+    """What a theorem says of the same run where somebody chose the seed: nothing, if it applied at all."""
+    if fresh.bound is None:
+        return fresh
+    return replace(fresh, findings=(*fresh.findings, not_fresh()), bound=Bound(guarantee=NotPrivate()), with_fresh_noise=fresh.bound)
 
 
 def _known(theorems: Sequence[Theorem | str]) -> list[Theorem]:
@@ -104,7 +121,8 @@ def certify(run: Run, delta: float, theorems: Sequence[Theorem | str] = OURS, *,
         allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
     Returns:
         A certificate: the theorem with the smallest epsilon of all that apply, its hypotheses, and every other theorem with its epsilon
-        or the reason against it. An infinite epsilon is a possible answer: it says that the run is not private.
+        or the reason against it. An infinite epsilon is a possible answer: it says that the run is not private. So it is of every seeded
+        run, with the epsilon that fresh noise would have given in the finding "fresh noise".
     Raises:
         InputError: delta is out of range, or not above what a cap on batches costs, or the run has no noise yet.
         HypothesisError: none of `theorems` applies; composition always does.
@@ -123,6 +141,8 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
     require_room(run, delta)
     # A number that cannot be an epsilon, whoever computed it, proves nothing.
     epsilons = {verdict.theorem.name: as_bound(verdict.bound.guarantee.epsilon(delta)) for verdict in verdicts if verdict.bound is not None}
+    # Of a seeded run nothing is proved: the theorem that is named is the one that fresh noise would have been certified by.
+    ranks = {verdict.theorem.name: as_bound(verdict.fresh.guarantee.epsilon(delta)) for verdict in verdicts if verdict.fresh is not None}
     usable = [verdict for verdict in verdicts if verdict.usable]
     if not usable:
         raise HypothesisError(
@@ -131,9 +151,9 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
             remedy="try them all, composition among them, which applies to every run whose noise was fixed in advance.",
         )
     # The first of the smallest; one of Lethe's own where a published formula differs by its roundings only.
-    best = min(usable, key=lambda verdict: epsilons[verdict.theorem.name])
-    own = min((verdict for verdict in usable if verdict.theorem in OURS), key=lambda verdict: epsilons[verdict.theorem.name], default=best)
-    if epsilons[own.theorem.name] <= epsilons[best.theorem.name] * (1 + _TIE):
+    best = min(usable, key=lambda verdict: ranks[verdict.theorem.name])
+    own = min((verdict for verdict in usable if verdict.theorem in OURS), key=lambda verdict: ranks[verdict.theorem.name], default=best)
+    if ranks[own.theorem.name] <= ranks[best.theorem.name] * (1 + _TIE):
         best = own
     assert best.bound is not None
     others = tuple(
@@ -146,7 +166,7 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
         theorem=best.theorem.name,
         guarantee=best.bound.guarantee,
         lipschitz=best.bound.lipschitz,
-        findings=best.findings,
+        findings=_with_epsilon(best, ranks[best.theorem.name]),
         others=others,
         citations=best.theorem.citations,
     )
@@ -158,6 +178,14 @@ def reasons_of(verdicts: Sequence[Verdict]) -> str:
     for verdict in [verdict for verdict in verdicts if verdict.theorem in OURS] or verdicts:
         reasons.setdefault(verdict.reason or verdict.standing.why, []).append(verdict.theorem.name)
     return "; ".join(f"{reason} ({', '.join(names)})" for reason, names in reasons.items()) + "."
+
+
+def _with_epsilon(verdict: Verdict, epsilon: float) -> tuple[Finding, ...]:
+    """Its findings; of a seeded run with the epsilon that would hold had the noise been fresh."""
+    if verdict.with_fresh_noise is None:
+        return verdict.findings
+    said = not_fresh(f"with fresh noise: epsilon = {shown(epsilon)} by {verdict.theorem.name}")
+    return tuple(said if finding.name == FRESH_NOISE else finding for finding in verdict.findings)
 
 
 def _other(verdict: Verdict, epsilon: float | None, best: float) -> Other:

@@ -121,7 +121,7 @@ def _row(verdict: Verdict, other: Other | None, best: float) -> Row:
         status="used" if other is None else other.status,
         epsilon=best if other is None else other.epsilon,
         hypothesis=failing[0] if failing else None,
-        why=_why(other, best),
+        why=_why(other, best, seeded=verdict.with_fresh_noise is not None),
         also=tuple(dict.fromkeys(name for name in failing[1:] if name != failing[0])),
         covers=theorem.covers,
         citations=tuple(citation.key for citation in theorem.citations),
@@ -129,7 +129,9 @@ def _row(verdict: Verdict, other: Other | None, best: float) -> Row:
     )
 
 
-def _why(other: Other | None, best: float) -> str:
+def _why(other: Other | None, best: float, *, seeded: bool) -> str:
+    if seeded and (other is None or other.status in ("looser", "dominated")):
+        return "it is about noise that nobody can make again; this run's came from a chosen seed or generator"
     if other is None:
         return (
             "the smallest epsilon that is proved"

@@ -107,13 +107,20 @@ class Comparison:
         """The comparison as text, a line a theorem."""
         names = max(len(row.theorem) for row in self.rows)
         lines = [f"{row.theorem:<{names}}  {row.shown():>11}  {row.standing:<11}  {row.reason}" for row in self.rows]
-        return "\n".join([self.title, *([] if self.rows[0].proves else [NOT_PRIVATE]), *lines, *self.notes])
+        return "\n".join([self.title, *self.warnings, *lines, *self.notes])
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What has to be told beside its numbers."""
         note = large_delta_note(self.delta, self.run.records)
         return () if note is None else (note,)
+
+    @property
+    def warnings(self) -> list[str]:
+        """A line where nothing is proved, or none."""
+        if self.rows[0].proves:
+            return []
+        return [self.certificate.not_private if self.run.seeded else NOT_PRIVATE]
 
     def __str__(self) -> str:
         return self.explain()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lethe.calculus.guarantees import Guarantee
@@ -10,6 +11,7 @@ from lethe.calculus.large_delta import delta_for, large_delta_note
 from lethe.certificate import Certificate
 from lethe.certify import certify
 from lethe.errors import InputError
+from lethe.hypotheses import not_fresh
 from lethe.losses import Loss, UnknownLoss
 from lethe.solvers import Solution
 from lethe.solvers.solution import disjoint
@@ -30,6 +32,7 @@ class SolutionCertificate:
         certificate: of the last iterate; None where there is no recursion.
         beside: what the phases before the recursion cost at delta, on records of their own; 0 without any.
         records: how many the solution is of.
+        with_fresh_noise: of a seeded solution, whose epsilon is infinite, what would hold had its noise been drawn fresh; else None.
     """
 
     epsilon: float
@@ -40,9 +43,13 @@ class SolutionCertificate:
     certificate: Certificate | None
     beside: float
     records: int
+    with_fresh_noise: SolutionCertificate | None = None
 
     def explain(self) -> str:
         """Which of the two holds, the other one, and the certificate's own explanation where it is used."""
+        if self.with_fresh_noise is not None:
+            why = not_fresh(f"with fresh noise: {self.with_fresh_noise.explain()}").detail
+            return f"({self.epsilon:.6g}, {self.delta:g})-DP. NOT PRIVATE: {why}"
         by_phases = f"by phases: epsilon = {self.phases.epsilon(self.delta):.6g}, all iterates released"
         note = large_delta_note(self.delta, self.records)
         notes = [] if note is None else [note]
@@ -68,7 +75,7 @@ def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = No
     released from records of their own; else everything that was computed.
 
     Args:
-        solution: of any solver.
+        solution: of any solver. A seeded one has an infinite epsilon, whatever the theorems say of fresh noise.
         delta: in (0, 1), and below 1/records.
         loss: what is known of each record's loss; None: nothing.
         allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
@@ -78,6 +85,8 @@ def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = No
     """
     if not isinstance(solution, Solution):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"solution = {type(solution).__name__}; it needs a Solution of lethe.solvers.", source="the argument solution")
+    if solution.seeded:
+        return _without_release(solution, certify_solution(solution.fresh, delta, loss=loss, allow_large_delta=allow_large_delta))
     known = UnknownLoss() if loss is None else loss
     if not isinstance(known, Loss):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"loss = {loss!r}; it needs a loss of lethe.losses.", source="the argument loss")
@@ -103,4 +112,17 @@ def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = No
         certificate=certificate,
         beside=aside,
         records=records,
+    )
+
+
+def _without_release(solution: Solution, fresh: SolutionCertificate) -> SolutionCertificate:
+    """Of a seeded solution, whose certificate would be `fresh` had its noise been drawn fresh."""
+    run = None if fresh.certificate is None else fresh.certificate.run.replace(seeded=True)
+    return replace(
+        fresh,
+        epsilon=math.inf,
+        phases=solution.guarantee,
+        certificate=None if run is None else certify(run, fresh.delta, allow_large_delta=True),
+        beside=math.inf,
+        with_fresh_noise=fresh,
     )

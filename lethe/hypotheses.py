@@ -15,6 +15,9 @@ ESTIMATORS = "lethe.estimators"
 ENFORCEABLE = {ESTIMATORS: frozenset({"release", "secrecy", "gradient bound", "curvature"})}
 """Which declared hypotheses which code makes true; of no other may a certificate say more than its run does."""
 
+FRESH_NOISE = "fresh noise"
+"""The hypothesis of every guarantee that noise and secret batches are drawn anew, and known to nobody."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -51,6 +54,24 @@ def holds(name: str, detail: str, *, evidence: Evidence = "checked") -> Finding:
 def fails(name: str, detail: str, *, source: str, remedy: str) -> Finding:
     """A hypothesis that fails, which only a check can find."""
     return Finding(name=name, status="fails", evidence="checked", detail=detail, source=source, remedy=remedy)
+
+
+def not_fresh(otherwise: str = "") -> Finding:
+    """That noise or secret batches came from a seed or generator that somebody chose.
+
+    Args:
+        otherwise: what would hold with fresh noise, in a clause.
+    """
+    detail = (
+        "no release: noise or secret batches came from a seed or generator that somebody chose; whoever has it can make them again and "
+        "tell neighbours apart every time, and fits with the same seed share their noise"
+    )
+    return fails(
+        FRESH_NOISE,
+        f"{detail}; {otherwise}" if otherwise else detail,
+        source="seeded = true",
+        remedy="train again without seed or generator; a run that is still to be trained has seeded: false.",
+    )
 
 
 def first_failure(findings: Iterable[Finding]) -> Finding | None:

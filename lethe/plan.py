@@ -41,7 +41,7 @@ def plan(
     Returns:
         The run with its noise filled in. That some theorem's guarantee meets the target has been evaluated of this run, not assumed.
     Raises:
-        InputError: a target out of range, or two or none, or a noise schedule that is zero everywhere.
+        InputError: a target out of range, or two or none, a noise schedule that is zero everywhere, or a seeded run.
         CalibrationError: no amount of noise of this shape meets the target.
     """
     return planned(run, as_target(run, epsilon, delta, target, allow_large_delta=allow_large_delta))[0]
@@ -82,7 +82,7 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
     Raises:
         InputError, CalibrationError: as `plan`.
     """
-    require_run(run)
+    refuse_seeded(run)
     if run.noise_budget is not None:
         raise InputError(
             f"noise_budget: got {run.noise_budget:g}; noise that is chosen along the way cannot be planned, only its budget.",
@@ -112,6 +112,21 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
         found = shape.with_noise_scaled(factor)
         verdicts = judge(found)
     return found, verdicts
+
+
+def refuse_seeded(run: Run) -> Run:
+    """`run` itself if its noise is still to be drawn by nobody's choice.
+
+    Raises:
+        InputError: it is no Run, or a seeded one, which no amount of noise makes private.
+    """
+    if require_run(run).seeded:
+        raise InputError(
+            "seeded: true; whoever has the seed knows the noise, so that no amount of it meets a target.",
+            source="seeded",
+            remedy="set seeded to false (run.replace(seeded=False)), and train without seed or generator.",
+        )
+    return run
 
 
 def _refuse_cap(run: Run, target: Guarantee) -> None:

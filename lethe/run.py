@@ -62,6 +62,8 @@ class Run(StoredNoun):
             checkpoint kept for its score, or an optimiser's state leaves the training. "all": every iterate may be seen.
         neighbours: "replace_one" and "zero_out" change one record (into another, into one without gradient) with n public;
             "add_or_remove" needs a design in which a removed record moves no other.
+        seeded: True: noise or secret batches came from a seed or generator that somebody chose, so that whoever has it can make them
+            again: no release. False claims that all was drawn fresh and is known to nobody.
     Raises:
         InputError: an unknown key, no `release`, a wrong type, a number out of range, or fields that contradict one another.
     """
@@ -84,6 +86,7 @@ class Run(StoredNoun):
     regulariser: Annotated[InstanceOf[Regulariser] | tuple[InstanceOf[Regulariser], ...] | None, BeforeValidator(parse_regulariser)] = None
     release: Release
     neighbours: Neighbours = "replace_one"
+    seeded: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Run:
@@ -333,6 +336,8 @@ class Run(StoredNoun):
             extras["pass_weights"] = schedule_document(self.pass_weights)
         if self.noise_budget is not None:
             extras["noise_budget"] = self.noise_budget
+        if self.seeded:
+            extras["seeded"] = True
         return extras
 
     def _in_range(self) -> None:

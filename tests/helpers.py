@@ -71,3 +71,9 @@ def make_run(**changes: Any) -> lethe.Run:
     if "steps" in changes:
         fields.pop("passes")
     return lethe.Run(**{**fields, **changes})
+
+
+def with_fresh_noise(run: lethe.Run) -> lethe.Run:
+    """What a test recorded under a seed, as it would be recorded without: only the seed keeps it from the certificate that is tested."""
+    assert run.seeded
+    return run.replace(seeded=False)

@@ -1,13 +1,15 @@
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import make_run
+from helpers import make_run, with_fresh_noise
 from typer.testing import CliRunner
 
 import lethe
+from lethe.certify import recheck
 from lethe.cli.app import app
 from lethe.datasets import centred_digits
 from lethe.documents import write_document
@@ -29,7 +31,7 @@ def _config(**changes: Any) -> dict[str, Any]:
 
 def test_train_writes_weights_run_certificate_and_report(tmp_path: Path) -> None:
     config, folder = tmp_path / "config.yaml", tmp_path / "out"
-    write_document(config, _config())
+    write_document(config, _config(seed=None))
     result = CliRunner().invoke(app, ["train", str(config), "-o", str(folder), "--json"])
     content = json.loads(result.stdout)
     assert {entry.name for entry in folder.iterdir()} == {"weights.npz", "run.json", "certificate.json", "report.json"}
@@ -70,7 +72,8 @@ def test_own_data_of_measurements(tmp_path: Path) -> None:
         tmp_path / "out"
     )
     assert outcome.test_score is not None
-    assert outcome.certificate.epsilon <= 50
+    assert outcome.certificate.epsilon == math.inf
+    assert lethe.certify(with_fresh_noise(outcome.trained.run), 1e-5).epsilon <= 50
 
 
 def test_classes_are_public_or_said_to_be(tmp_path: Path) -> None:
@@ -94,8 +97,13 @@ def test_classes_are_public_or_said_to_be(tmp_path: Path) -> None:
 
 def test_a_seeded_certificate_says_that_it_is_no_release(tmp_path: Path) -> None:
     seeded = Job(**_config()).execute(tmp_path / "seeded")
-    assert "NOT FOR RELEASE" in lethe.Certificate.load(tmp_path / "seeded" / "certificate.json").explain()
-    assert "FAILS" in seeded.certificate.explain()
+    loaded = lethe.Certificate.load(tmp_path / "seeded" / "certificate.json")
+    assert loaded.epsilon == seeded.certificate.epsilon == math.inf
+    assert "\nNOT PRIVATE: no release: noise or secret batches came from a seed" in loaded.explain()
+    assert "with fresh noise: epsilon = 1 by optimal-shift.\n" in loaded.explain()
+    recheck(loaded)
+    assert lethe.Run.load(tmp_path / "seeded" / "run.json").seeded
+    assert "NO RELEASE: the noise was seeded" in seeded.summary()
     fresh = Job(**_config(seed=None)).execute(tmp_path / "fresh")
     assert [finding.evidence for finding in fresh.certificate.findings if finding.name == "randomness"] == ["enforced"]
 

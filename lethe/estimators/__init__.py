@@ -24,7 +24,7 @@ from lethe.estimators.pipelines import privacy_of, privacy_report_of
 from lethe.estimators.preprocessing import PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateTransformer, PublicScaler
 from lethe.estimators.regressors import LinearRegression, PrivateRegressor, Ridge
 from lethe.estimators.selection import PrivateSearch
-from lethe.estimators.shares import split_epsilon
+from lethe.estimators.shares import split_budget
 from lethe.estimators.sparse_regressors import ElasticNet, Lasso
 from lethe.estimators.svc import LinearSVC
 
@@ -52,5 +52,5 @@ __all__ = [
     "SoftmaxRegression",
     "privacy_of",
     "privacy_report_of",
-    "split_epsilon",
+    "split_budget",
 ]

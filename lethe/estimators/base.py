@@ -165,7 +165,7 @@ class PrivateLinearModel(PrivateEstimator):
         self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
         self.run_, self.n_iter_ = outcome.run, outcome.passes
         if outcome.certificate is not None and not budget.spent:
-            self.certificate_ = self._marked(outcome.certificate)
+            self.certificate_ = outcome.certificate
         scaled: Array = outcome.weights / radius
         return scaled[:columns], CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
 

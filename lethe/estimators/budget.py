@@ -49,7 +49,7 @@ class Budget:
     def mu(self) -> float:
         r"""What is left of it in $\mu$, as if all that was spent were Gaussian: for predictions, never for a guarantee."""
         gone = sum(
-            (gdp_mu(one.epsilon(self.delta), self.delta) if not isinstance(one.guarantee, GDP) else one.guarantee.mu) ** 2
+            (gdp_mu(one.planned.epsilon(self.delta), self.delta) if not isinstance(one.planned, GDP) else one.planned.mu) ** 2
             for one in self.spent
         )
         return math.sqrt(max(self.total_mu**2 - gone, 0.0))
@@ -68,7 +68,7 @@ class Budget:
 
     def joint_epsilon(self, guarantee: Guarantee) -> float:
         r"""The $\epsilon$ at delta of `guarantee` together with all that was spent."""
-        return joint_guarantee([*(one.guarantee for one in self.spent), guarantee]).epsilon(self.delta)
+        return joint_guarantee([*(one.planned for one in self.spent), guarantee]).epsilon(self.delta)
 
     def settle(self, guarantee_at: Callable[[ApproxDP], Guarantee]) -> ApproxDP:
         r"""A target for one more mechanism with which everything together meets the total.

@@ -46,7 +46,7 @@ def carry_out(run: Run, records: Records, draws: Draws) -> tuple[Array, Run]:
     """
     shape = (records.columns + (1 if records.intercept else 0), records.loss.outputs)
     start = torch.zeros(shape, dtype=torch.float64)
-    recorder = Recorder(run)
+    recorder = Recorder(run, seeded=draws.seeded)
     last = descend(
         start,
         _Gradients(records),  # pyright: ignore[reportArgumentType]

@@ -21,12 +21,14 @@ from sklearn.utils import get_tags
 from lethe.errors import InputError
 from lethe.estimators.data_free import learns_nothing
 from lethe.estimators.dense_results import require_public_density
-from lethe.estimators.fitted_refusals import Path, named, not_fitted, refused
+from lethe.estimators.fitted_refusals import Path, named, not_fitted, refused, searched
 from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.estimators.surrounding import others_around, search_around
 from lethe.mechanisms.base import Statement
 
 _ONE_RECORD = "taken to look at one record at a time, with constants that were not read off these records"
 _FROZEN = "taken to have been fitted before, on records that are not these, and to look at one record at a time"
+_WITHIN = "fitted within {name}: all that it fitted on these records is taken to be listed, and to be all that it learned of them"
 _COLUMNS = "its columns were chosen by a function, taken to look at their names and types alone"
 
 
@@ -76,6 +78,11 @@ def _private(fitted: PrivateEstimator, path: Path) -> Iterator[Part]:
     own = getattr(fitted, "statement_", None)
     if not isinstance(own, Statement):
         raise not_fitted(fitted, path)
+    search = search_around(fitted)
+    if search is not None:
+        raise searched(fitted, search, path)
+    for name in others_around(fitted):
+        yield Part(where=_step(fitted, path), declared=_WITHIN.format(name=name))
     found = getattr(fitted, "best_estimator_", None)
     inner = () if found is None else parts_of(found, (*path, "best_estimator_"))
     yield from _with_own(own, inner, named(fitted, path), getattr(fitted, "n_samples_seen_", None))

@@ -29,6 +29,13 @@ def not_fitted(part: object, path: Path) -> InputError:
     return _refusal(part, path, "it is not fitted; a clone is not either", "call fit first")
 
 
+def searched(part: object, search: str, path: Path) -> InputError:
+    """Of what a search by cross-validation fitted, on the records that it chose by."""
+    why = f"{search} fitted it, and others on the same records, and chose this one by scores that have no noise"
+    remedy = "take PrivateSearch of lethe.estimators, which pays for the choice; or choose on public records, and fit once on these"
+    return _refusal(part, path, why, remedy)
+
+
 def refused(part: Any, path: Path) -> InputError:
     """Of what is no fitted private estimator, and is not known to learn nothing."""
     if not isinstance(part, BaseEstimator):

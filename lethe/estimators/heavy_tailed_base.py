@@ -126,7 +126,8 @@ def statement_of(solution: Solution, neighbours: Neighbours) -> Statement:
     """
     return Statement(
         name=solution.method,
-        guarantee=solution.guarantee,
+        guarantee=solution.fresh.guarantee,
+        seeded=solution.seeded,
         neighbours=neighbours,
         findings=(
             holds("gradients", "each of its own record and of what was released before", evidence="enforced"),
@@ -159,7 +160,8 @@ def beside(aside: Statement, solved: Statement, *, first: int, records: int) -> 
     """
     return Statement(
         name=f"{aside.name}; {solved.name}",
-        guarantee=worst_of([aside.guarantee, solved.guarantee]),
+        guarantee=worst_of([aside.planned, solved.planned]),
+        seeded=aside.seeded or solved.seeded,
         neighbours=solved.neighbours,
         findings=(
             holds("disjoint parts", f"{first} records for constants, {records - first} others for the solver", evidence="enforced"),

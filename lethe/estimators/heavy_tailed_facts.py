@@ -86,6 +86,7 @@ def released_curvature(features: Array, norms: Array, share: GDP, *, neighbours:
             holds("sensitivity", f"c^2/m = {sensitivity:.6g}; Gaussian noise of standard deviation {noise_std:.6g}", evidence="enforced"),
         ),
         citations=(),
+        seeded=generator is not None,
     )
     value = min(max(released + 2.0 * noise_std, noise_std), longest * longest)
     return Fact(

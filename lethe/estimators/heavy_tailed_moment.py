@@ -36,10 +36,11 @@ def released_moment(sizes: Array, order: float, share: GDP, *, neighbours: Neigh
     detail = f"one record is in one block and moves a count by 1; {COMPARISONS} counts with noise of standard deviation {noise_std:.6g}"
     statement = Statement(
         name=name,
-        guarantee=found.phase.guarantee,
+        guarantee=found.phase.with_fresh_noise,
         neighbours=neighbours,
         findings=(holds("sensitivity", detail, evidence="enforced"),),
         citations=(),
+        seeded=generator is not None,
     )
     end = {
         None: "",

@@ -41,14 +41,15 @@ def joint_statement(statements: Sequence[Statement], *, name: str = "") -> State
         InputError: none, or two relations.
     """
     parts = tuple(statements)
-    if not any(isinstance(part.guarantee, PerturbedMinimiser) for part in parts) or len({part.neighbours for part in parts}) > 1:
+    if not any(isinstance(part.planned, PerturbedMinimiser) for part in parts) or len({part.neighbours for part in parts}) > 1:
         return joint(parts, name=name)
     return Statement(
         name=name or "; ".join(part.name for part in parts),
-        guarantee=joint_guarantee([part.guarantee for part in parts]),
+        guarantee=joint_guarantee([part.planned for part in parts]),
         neighbours=parts[0].neighbours,
         findings=tuple(dict.fromkeys(finding for part in parts for finding in part.findings)),
         citations=tuple(dict.fromkeys(citation for part in parts for citation in part.citations)),
+        seeded=any(part.seeded for part in parts),
     )
 
 

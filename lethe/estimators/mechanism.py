@@ -25,11 +25,13 @@ class Draws:
         batches: secret draws: permutations, samples.
         noise: of a run.
         mechanism: noise of what is no run; None: fresh entropy.
+        seeded: whether all three came from a seed.
     """
 
     batches: torch.Generator
     noise: torch.Generator
     mechanism: np.random.Generator | None
+    seeded: bool
 
 
 class Penalties(NamedTuple):

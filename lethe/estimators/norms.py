@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from lethe.calculus.guarantees import GDP
@@ -64,10 +66,8 @@ def released_norm(
             if there:
                 warn_of_end(f"the {quantile:g} quantile of the norms", end, beyond=beyond)
     statement, public = found.statement, f"[{low:g}, {high:g}] for every data set of {count} records, fixed in the code"
-    return min(max(found.value, low), high), Statement(
+    return min(max(found.value, low), high), replace(
+        statement,
         name=f"feature norm ({statement.name} of the rows' norms)",
-        guarantee=statement.guarantee,
-        neighbours=statement.neighbours,
         findings=enforced(statement.findings, {"public range": public}),
-        citations=statement.citations,
     )

@@ -20,6 +20,12 @@ _PUBLIC = (
     "all parameters: among them the ranges, categories and values to fill in that were given",
     "what privacy_report_ of each private part lists",
 )
+_NO_OTHERS = holds(
+    "no other fits",
+    "nothing else that was fitted on these records is published, or was looked at to choose this: not another model, candidate or "
+    "fold, and no score of one",
+    evidence="declared",
+)
 
 
 def privacy_of(fitted: Any) -> Statement:
@@ -31,12 +37,15 @@ def privacy_of(fitted: Any) -> Statement:
     constants that were not read off them, and a FrozenEstimator to have been fitted on other records: the findings of the statement say
     so, as declared. All else is refused.
 
-    What is looked at are the objects as they are now. How often something else was fitted on the same records they do not know.
+    What is looked at are the objects as they are now. How often something else was fitted on the same records they do not know: the
+    statement says, as declared, that nothing else was looked at. What scikit-learn's searches by cross-validation fitted is refused, since
+    they chose it by looking at the records; what another estimator fitted in its own fit is named, as declared.
 
     Args:
         fitted: a pipeline, an estimator, or a list of them, all fitted on the same records.
     Raises:
-        InputError: no private step, a step that learned from the data without privacy or may have, or two relations.
+        InputError: no private step, a step that learned from the data without privacy or may have, one that a search fitted, or two
+            relations.
     """
     return _total(list(parts_of(fitted)), fitted)
 
@@ -74,5 +83,5 @@ def _total(parts: Sequence[Part], fitted: Any) -> Statement:
             f"privacy_of: nothing in {type(fitted).__name__} has a statement_.", remedy="give fitted private estimators of lethe.estimators"
         )
     total = statements[0] if len(statements) == 1 else joint_statement(statements)
-    taken = [holds(f"step '{part.where}'", part.declared, evidence="declared") for part in parts if part.declared]
-    return replace(total, findings=tuple(dict.fromkeys((*total.findings, *taken)))) if taken else total
+    taken = [_NO_OTHERS] + [holds(f"step '{part.where}'", part.declared, evidence="declared") for part in parts if part.declared]
+    return replace(total, findings=tuple(dict.fromkeys((*total.findings, *taken))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,12 +15,11 @@ from lethe.certificate import Certificate
 from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.joining import joint_statement
-from lethe.estimators.randomness import Randomness, randomness, repeatable
+from lethe.estimators.randomness import Randomness, randomness
 from lethe.estimators.report import privacy_report
+from lethe.estimators.surrounding import note_surrounding
 from lethe.mechanisms.base import Statement, require_swap
 from lethe.run import Neighbours
-
-_Proof = TypeVar("_Proof", Statement, Certificate)
 
 
 class PrivateEstimator(BaseEstimator):
@@ -35,8 +34,8 @@ class PrivateEstimator(BaseEstimator):
         allow_large_delta: whether a delta >= 1/n is meant; `privacy_report_` then says so.
         neighbours: "replace_one", or "zero_out": one record's contribution becomes zero.
         random_state: for public choices only, such as the order of the records; noise and secret draws come from fresh entropy.
-        seed_noise: True: noise and secret draws are repeatable from random_state too. Never where privacy matters; the certificate
-            then rests on nobody knowing random_state.
+        seed_noise: True: noise and secret draws are repeatable from random_state too, and two fits with one random_state share them. For
+            tests: whoever knows random_state knows the noise, so that the statement is no guarantee, and `epsilon_` is infinite.
     Attributes: `statement_` (a Statement, for `privacy_of`), `certificate_` (the same, but for a run a Certificate), `epsilon_` and
     `delta_` as certified, `privacy_report_`, `n_samples_seen_` (n, public), `n_features_in_`, `feature_names_in_`.
     """
@@ -88,10 +87,6 @@ class PrivateEstimator(BaseEstimator):
             raise InputError(f"{name} = {value!r}; it needs True or False.", source=f"the parameter {name}")
         return bool(value)
 
-    def _marked(self, proof: _Proof) -> _Proof:
-        """A proof that says so where noise is repeatable."""
-        return replace(proof, findings=repeatable(proof.findings)) if self.seed_noise else proof
-
     def _state(
         self,
         parts: Sequence[Statement],
@@ -114,7 +109,9 @@ class PrivateEstimator(BaseEstimator):
         """
         if total is None:
             total = parts[0] if len(parts) == 1 else joint_statement(parts)
-        total = self._marked(total)
+        note_surrounding(self)
+        if self.seed_noise:
+            total = replace(total, seeded=True)
         self.statement_ = self.certificate_ = total
         self.delta_, self.n_samples_seen_ = budget.delta, records
         self.epsilon_ = total.epsilon(budget.delta)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,7 @@ from sklearn.utils import check_random_state
 from lethe.errors import InputError
 from lethe.estimators.mechanism import Draws
 from lethe.estimators.records import Index
-from lethe.hypotheses import Finding, holds
 from lethe.train.generators import fresh_generator, seeded_generators
-
-_REPEATABLE = holds(
-    "randomness", "noise and secret draws were made from random_state: a trial; nobody knows or guesses it", evidence="declared"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,7 +33,8 @@ class Randomness:
 def randomness(random_state: Any, seed_noise: Any, records: int) -> Randomness:
     """Draw the public order from `random_state`, and noise and secret draws from fresh entropy unless `seed_noise` is True.
 
-    Permutations and samples that a certificate calls secret count as noise here: who knows a seed knows them.
+    Permutations and samples that a certificate calls secret count as noise here: who knows a seed knows them. So `random_state` alone
+    makes nothing `seeded`, be it a number or a generator: what comes from it is public. With `seed_noise` all is.
 
     Raises:
         InputError: seed_noise is no truth value, or True without a random_state.
@@ -56,18 +51,12 @@ def randomness(random_state: Any, seed_noise: Any, records: int) -> Randomness:
     order = public.permutation(records).astype(np.intp, copy=False)
     cpu = torch.device("cpu")
     if not seed_noise:
-        return Randomness(order=order, norm=None, draws=Draws(batches=fresh_generator(cpu), noise=fresh_generator(cpu), mechanism=None))
+        fresh = Draws(batches=fresh_generator(cpu), noise=fresh_generator(cpu), mechanism=None, seeded=False)
+        return Randomness(order=order, norm=None, draws=fresh)
     seeds = [int(seed) for seed in public.randint(2**31 - 1, size=3)]
     batches, noise = seeded_generators(seeds[0], (cpu, cpu))
     return Randomness(
         order=order,
         norm=np.random.default_rng(seeds[1]),
-        draws=Draws(batches=batches, noise=noise, mechanism=np.random.default_rng(seeds[2])),
+        draws=Draws(batches=batches, noise=noise, mechanism=np.random.default_rng(seeds[2]), seeded=True),
     )
-
-
-def repeatable(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings of a fit whose noise was seeded: what fresh entropy would enforce is declared, and a line says so."""
-    secret = "nobody learns what was drawn from random_state"
-    kept = (replace(one, evidence="declared", detail=secret) if one.name == "secrecy" else one for one in findings)
-    return (*kept, _REPEATABLE)

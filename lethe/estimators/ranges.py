@@ -9,7 +9,7 @@ own, which depends on its place alone, and the range is wider by as much. Each r
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -94,13 +94,7 @@ def private_ranges(
     return Ranges(
         low=_value(middle - half),
         high=_value(middle + half),
-        statement=Statement(
-            name=name,
-            guarantee=total.guarantee,
-            neighbours=total.neighbours,
-            findings=enforced(total.findings, {"public range": ends}),
-            citations=total.citations,
-        ),
+        statement=replace(total, findings=enforced(total.findings, {"public range": ends})),
     )
 
 

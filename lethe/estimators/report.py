@@ -43,6 +43,7 @@ def privacy_report(
         f"({shown(total.epsilon(delta))}, {delta:g})-DP for {_RELATIONS.get(total.neighbours, total.neighbours)}; "
         f"the number of records{'' if records is None else f', {records},'} is public.",
         *([] if note is None else [note]),
+        *(f"NOT PRIVATE: {finding.detail}." for finding in total.findings if finding.status == "fails"),
         "",
         "What was released:",
         *(f"    {part.name}: epsilon {shown(part.epsilon(delta))} alone; {part.guarantee.describe()}" for part in parts),
@@ -50,7 +51,7 @@ def privacy_report(
         *_section("What learned nothing from records", free),
         "",
         "What it rests on:",
-        *(f"    {finding.evidence:<8}  {finding.name}: {finding.detail}" for finding in total.findings),
+        *(f"    {finding.evidence:<8}  {finding.name}: {finding.detail}" for finding in total.findings if finding.status == "holds"),
         "",
         "Taken as public:",
         *(f"    {line}" for line in public),

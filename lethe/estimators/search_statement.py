@@ -31,7 +31,7 @@ def search_statement(stated: Statement, one: Try, chosen: Sequence[Candidate], *
             evidence="enforced",
         ),
         holds("number of tries", f"random and secret, {tries:.6g} on average, drawn apart from the data", evidence="enforced"),
-        holds("fresh noise", "every fit and every score draws its own", evidence="enforced"),
+        holds("noise of each try", "every fit and every score draws its own", evidence="enforced"),
     )
     return replace(stated, name=f"the best of a random number of tries among {len(chosen)} candidates, scored privately", findings=findings)
 

@@ -179,7 +179,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             score_guarantee="public",  # by parallel composition: see the top
             neighbours=self.neighbours,
             delta=budget.delta,
-            generator=generator,
+            generator=chance.norm,
         )
         assert choice.candidate is not None  # K is at least 1
         assert choice.result is not None
@@ -272,7 +272,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 def _refuse_more(model: Any, parts: Mapping[str, Try], candidate: Candidate) -> None:
     """A step that cost more than its part, by its own statement."""
     for prefix, step in private_steps(model).items():
-        guarantee, part = step.statement_.guarantee, parts[prefix]
+        guarantee, part = step.statement_.planned, parts[prefix]
         if not part.covers(guarantee):
             what = f"a fit of step {prefix.removesuffix('__')}" if prefix else "a fit"
             raise InputError(

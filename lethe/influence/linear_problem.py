@@ -115,7 +115,7 @@ class LinearProblem:
             run.batch_size,
             noise,
             prox,
-            Recorder(run),
+            Recorder(run, seeded=True),
             lambda step: None,
             as_planned,
             PassAverage(run.pass_averages),

@@ -109,7 +109,7 @@ def adassp(
         target_weight: $a > 0$.
         eigenvalue_weight: $\omega \ge 0$; with 0 the smallest eigenvalue of the noisy matrix stands in for it.
         least_ridge: $\ge 0$, on the sum of half the squares; it is used after the release, so it costs nothing.
-        generator: None where privacy matters.
+        generator: None where privacy matters; a given one makes the statement `seeded`, and void.
     Raises:
         InputError: an argument is out of its range.
     """
@@ -140,6 +140,7 @@ def adassp(
                 holds("bounded targets", f"truncated at plus and minus {bound:g} by the code", evidence="enforced"),
             ),
             citations=(CITATION,),
+            seeded=generator is not None,
         ),
         noise_std=noise_std,
     )

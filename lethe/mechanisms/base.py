@@ -18,7 +18,7 @@ from lethe.calculus.rounding import round_down, round_up
 from lethe.calculus.targets import require_target
 from lethe.certificate import Citation
 from lethe.errors import HypothesisError, InputError
-from lethe.hypotheses import Finding, first_failure
+from lethe.hypotheses import FRESH_NOISE, Finding, first_failure, not_fresh
 from lethe.run import Neighbours
 
 Array = NDArray[np.float64]
@@ -36,8 +36,11 @@ class Statement:
         name: what was released, in a few words.
         guarantee: what it costs, for the one relation `neighbours`.
         neighbours: "replace_one" or "zero_out", with the number of records public, or "add_or_remove".
-        findings: every hypothesis the guarantee rests on; all hold.
+        findings: every hypothesis the guarantee rests on; all hold, but for fresh noise of what is seeded.
         citations: where the theorem is published.
+        seeded: whether noise or secret draws came from a seed or generator that somebody chose: whoever has it knows them. What is given
+            as `guarantee` is then kept as `with_fresh_noise`, and the guarantee is none.
+        with_fresh_noise: what would hold had they been drawn fresh; None where they were.
     Raises:
         HypothesisError: a hypothesis fails.
         InputError: a field of the wrong type, or an unknown relation.
@@ -48,6 +51,8 @@ class Statement:
     neighbours: Neighbours
     findings: tuple[Finding, ...]
     citations: tuple[Citation, ...]
+    seeded: bool = False
+    with_fresh_noise: Guarantee | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.guarantee, Guarantee):
@@ -56,11 +61,28 @@ class Statement:
             raise outside("neighbours", self.neighbours, "one of " + ", ".join(get_args(Neighbours)))
         object.__setattr__(self, "findings", tuple(self.findings))
         object.__setattr__(self, "citations", tuple(self.citations))
-        failure = first_failure(self.findings)
+        if self.seeded:
+            self._take_back()
+        elif self.with_fresh_noise is not None:
+            raise outside("with_fresh_noise", self.with_fresh_noise, "None, where nothing is seeded")
+        failure = first_failure(finding for finding in self.findings if not (self.seeded and finding.name == FRESH_NOISE))
         if failure is not None:
             raise HypothesisError(
                 f"{self.name}: {failure.name}: {failure.detail}", source=failure.source or None, remedy=failure.remedy or None
             )
+
+    def _take_back(self) -> None:
+        """Of what is seeded: no guarantee, and the reason."""
+        if not isinstance(self.guarantee, NotPrivate):
+            object.__setattr__(self, "with_fresh_noise", self.guarantee)
+            object.__setattr__(self, "guarantee", NotPrivate())
+        kept = tuple(finding for finding in self.findings if finding.name != FRESH_NOISE)
+        object.__setattr__(self, "findings", (*kept, not_fresh(f"with fresh noise: {self.planned.describe()}")))
+
+    @property
+    def planned(self) -> Guarantee:
+        """What it costs where noise and secret draws are fresh: what a budget is divided by, and never what a seeded release may claim."""
+        return self.guarantee if self.with_fresh_noise is None else self.with_fresh_noise
 
     def epsilon(self, delta: float) -> float:
         r"""The smallest $\epsilon$ proved at $\delta \in [0, 1)$; InputError outside that range."""
@@ -78,6 +100,7 @@ class Statement:
             "neighbours": self.neighbours,
             "findings": [finding.to_dict() for finding in self.findings],
             "citations": [{"key": citation.key, "text": citation.text} for citation in self.citations],
+            **({"seeded": True, "with_fresh_noise": self.planned.to_dict()} if self.seeded else {}),
         }
 
 
@@ -126,10 +149,11 @@ def joint(statements: Sequence[Statement], *, name: str = "") -> Statement:
         )
     return Statement(
         name=name or "; ".join(part.name for part in parts),
-        guarantee=together([(part.guarantee, 1) for part in parts]),
+        guarantee=together([(part.planned, 1) for part in parts]),
         neighbours=parts[0].neighbours,
         findings=tuple(dict.fromkeys(finding for part in parts for finding in part.findings)),
         citations=tuple(dict.fromkeys(citation for part in parts for citation in part.citations)),
+        seeded=any(part.seeded for part in parts),
     )
 
 

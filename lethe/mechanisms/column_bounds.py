@@ -14,7 +14,6 @@ from lethe.calculus.rounding import round_down
 from lethe.mechanisms.base import Array, Statement, joint, target_mu
 from lethe.mechanisms.quantile import private_quantile
 from lethe.mechanisms.tables import one_a_column, public_records, require_table
-from lethe.noise_generators import noise_generator
 from lethe.run import Neighbours
 
 
@@ -57,7 +56,7 @@ def private_bounds(
         tail: in (0, 1/2).
         neighbours: "replace_one", or "zero_out": the record is absent from the table, n stays public.
         records: n; None: as many as there are rows, where one is replaced.
-        generator: for tests; None: fresh entropy.
+        generator: for tests, and the statement is then `seeded`; None: fresh entropy.
     Raises:
         InputError: an argument is outside its range.
     """
@@ -68,7 +67,6 @@ def private_bounds(
     if not 0.0 < as_number("tail", tail, "a number above 0 and below 1/2") < 0.5:
         raise outside("tail", tail, "a number above 0 and below 1/2")
     share = GDP(round_down(target_mu(target) / math.sqrt(2.0 * columns), 1e-14))
-    source = noise_generator(generator)
     found = [
         [
             private_quantile(
@@ -79,7 +77,7 @@ def private_bounds(
                 target=share,
                 neighbours=neighbours,
                 records=count,
-                generator=source,
+                generator=generator,
             )
             for level in (tail, 1.0 - tail)
         ]

@@ -96,7 +96,7 @@ def second_moment(
         target: the guarantee wanted.
         neighbours: "replace_one", or "zero_out": the record is absent, or a row of zeros; n stays public.
         records: n; None: as many as there are rows, where one is replaced.
-        generator: for tests; None: fresh entropy.
+        generator: for tests, and the statement is then `seeded`; None: fresh entropy.
     Raises:
         InputError: an argument is outside its range.
     Reference: Dwork, Talwar, Thakurta, Zhang 2014, Analyze Gauss, STOC; the sensitivities are proved above.
@@ -122,5 +122,6 @@ def second_moment(
                 holds("sensitivity", f"one record moves the matrix by at most {sensitivity:.6g} in Frobenius norm", evidence="enforced"),
             ),
             citations=_CITATIONS,
+            seeded=generator is not None,
         ),
     )

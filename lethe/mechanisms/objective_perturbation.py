@@ -174,7 +174,7 @@ def objective_perturbation(
         intercept: whether to append a constant feature.
         neighbours: replace_one or zero_out.
         records: n, public; needed for zero_out, where zeroed-out records count and are not among the rows.
-        generator: None where privacy matters.
+        generator: None where privacy matters; a given one makes the statement `seeded`, and void.
     Raises:
         InputError: an argument is out of its range, or not one of target and noise_std.
         CalibrationError: the regularisation is too small for the target.
@@ -226,6 +226,7 @@ def objective_perturbation(
                 holds("solver's error", f"gradient at most {tolerance:g}, hidden by noise of {std:g}", evidence="enforced"),
             ),
             citations=CITATIONS,
+            seeded=generator is not None,
         ),
         noise_std=noise_std,
     )

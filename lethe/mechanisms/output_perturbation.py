@@ -92,7 +92,7 @@ def output_perturbation(
         intercept: whether to append a constant feature.
         neighbours: replace_one or zero_out.
         records: n, public; needed for zero_out, where zeroed-out records count and are not among the rows.
-        generator: None where privacy matters.
+        generator: None where privacy matters; a given one makes the statement `seeded`, and void.
     Raises:
         InputError: an argument is out of its range.
         LetheError: the solver met its rounding before its tolerance; nothing is released then.
@@ -124,6 +124,7 @@ def output_perturbation(
             neighbours=neighbours,
             findings=(*shared_findings(model, norm, float(regularisation)), _solved(tolerance)),
             citations=(CITATION,),
+            seeded=generator is not None,
         ),
         noise_std=noise_std,
     )

@@ -94,7 +94,7 @@ def private_quantile(
         records: n, the public number of records; None: as many as there are values.
         spacing: "linear", or "logarithmic" for a range over several powers of ten.
         method: "exponential", "search", or "auto": see `quantile_method`.
-        generator: for tests; None: fresh entropy.
+        generator: for tests, and the statement is then `seeded`; None: fresh entropy.
     Returns:
         The value, the method, and a statement whose guarantee is of the target's kind where that loses nothing.
     Raises:
@@ -124,5 +124,6 @@ def private_quantile(
             holds("sensitivity", cost, evidence="enforced"),
         ),
         citations=_CITATIONS[used],
+        seeded=generator is not None,
     )
     return Quantile(value=ranks.value(coordinate), method=used, statement=statement)

@@ -75,14 +75,14 @@ def choose(
         score_guarantee: of one call of `score` where it looks at private data; "public" where it sees the result and public data only.
         neighbours: the relation that both guarantees are for.
         delta: where epsilon matters; None: the Rényi curve alone.
-        generator: draws K and the candidates; for tests; None: fresh entropy.
+        generator: draws K and the candidates; for tests, and the statement is then `seeded`; None: fresh entropy.
     Raises:
         InputError: an argument is outside its range, or a score is neither a number nor nan.
     Reference: Papernot & Steinke 2022, arXiv:2110.03620; Liu & Talwar 2019, arXiv:1811.07971.
     """
     if len(candidates) == 0:
         raise InputError("candidates: the list is empty; at least one is needed.", source="the argument candidates")
-    statement = _statement(repetitions, train_guarantee, score_guarantee, neighbours, delta, len(candidates))
+    statement = _statement(repetitions, train_guarantee, score_guarantee, neighbours, delta, len(candidates), seeded=generator is not None)
     source = noise_generator(generator)
     best: tuple[Candidate, Result, float] | None = None
     for _ in range(repetitions.draw(source)):
@@ -103,6 +103,8 @@ def _statement(
     neighbours: Neighbours,
     delta: float | None,
     count: int,
+    *,
+    seeded: bool,
 ) -> Statement:
     for name, part in (("train_guarantee", train_guarantee), ("score_guarantee", score_guarantee)):
         if not isinstance(part, Guarantee) and not (name == "score_guarantee" and part == "public"):
@@ -125,6 +127,7 @@ def _statement(
             ),
         ),
         citations=_CITATIONS,
+        seeded=seeded,
     )
 
 

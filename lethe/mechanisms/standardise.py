@@ -116,7 +116,7 @@ def standardise(
         neighbours: "replace_one", or "zero_out": the record is absent from the table, n stays public.
         records: n; None: as many as there are rows, where one is replaced.
         least_scale: floor on the standard deviation, in half widths of the bounds, in (0, 1].
-        generator: for tests; None: fresh entropy.
+        generator: for tests, and the statement is then `seeded`; None: fresh entropy.
     Raises:
         InputError: an argument is outside its range.
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Theorem 2.7 (Gaussian mechanism); the lemmas are proved above.
@@ -154,5 +154,6 @@ def standardise(
                 holds("sensitivity", f"one record moves the scaled moments by at most {sensitivity:.6g}", evidence="enforced"),
             ),
             citations=_CITATIONS,
+            seeded=generator is not None,
         ),
     )

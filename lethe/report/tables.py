@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lethe.calculus.shown import shown
-from lethe.comparison import NOT_PRIVATE, Comparison, Row, Sweep
+from lethe.comparison import Comparison, Row, Sweep
 
 _CLAIM_STYLES = {"refuted": "red", "one-sided": "red", "proof-gap": "yellow", "lower-bound": "yellow"}
 _CLAIMS = "in parentheses: a claim, not a guarantee"
@@ -26,7 +26,7 @@ def comparison_tables(comparison: Comparison, *, applicable: bool = False) -> li
         applicable: leave out those refused.
     """
     said = [row for row in comparison.rows if row.epsilon is not None]
-    notes = [] if said[0].proves else [NOT_PRIVATE]
+    notes = comparison.warnings
     notes += [_CLAIMS] if any(_claims(row) for row in said) else []
     refused: dict[str, list[str]] = {}
     for row in comparison.rows:

@@ -39,7 +39,7 @@ def accelerated(
         steps: T.
         step: $\eta \ge 2\beta$, an inverse step size.
         start: $w_0$, projected on the domain; None: 0.
-        generator: of the noise; None: fresh entropy, as privacy needs.
+        generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Returns:
         The solution with $w^{ag}_T$.
     Raises:
@@ -64,6 +64,7 @@ def accelerated(
     phase = phase_over(blocks, single, problem.dimension, touches=1)
     return Solution(
         parameters=problem.domain.project(averaged),  # a mean of points of W is in W but for rounding
+        seeded=generator is not None,
         phases=(phase,),
         guarantee=composed([phase]),
         method="one-pass accelerated clipped SGD",

@@ -49,7 +49,7 @@ def regularised_descent(
         strength: $\lambda \ge 0$.
         centre: $w_0$, projected on the domain; None: 0.
         radius: of the ball about $w_0$; None: no ball.
-        generator: of the noise; None: fresh entropy, as privacy needs.
+        generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:
         InputError: an argument is outside its range.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithm 3.
@@ -73,6 +73,7 @@ def regularised_descent(
     phase = phase_over([everything], single, problem.dimension, touches=rounds)
     return Solution(
         parameters=point,
+        seeded=generator is not None,
         phases=(phase,),
         guarantee=composed([phase]),
         method="regularised clipped subgradient descent",
@@ -101,13 +102,12 @@ def localised(
         rho: $\rho$ of the whole run; infinity: no noise, not private.
         start: $w_0$, projected on the domain; None: 0.
         most_gradients: it refuses to compute more per-record gradients: the theory's schedule needs about $n^{2+1/k}\ln n$.
-        generator: of the noise; None: fresh entropy, as privacy needs.
+        generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:
         InputError: an argument is outside its range, or the schedule needs more records or gradients than there may be.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithm 4.
     """
     point, count = started(problem, start, records)
-    source = noise_generator(generator)
     work = require_work(schedule, count, most_gradients, lambda phase: phase.records)
     first, phases = 0, list[Phase]()
     for local in schedule:
@@ -121,13 +121,14 @@ def localised(
             strength=local.strength,
             centre=point,
             radius=local.radius,
-            generator=source,
+            generator=generator,
         )
         point = done.parameters
         phases.append(done.phases[0].moved(first))
         first = block.stop
     return Solution(
         parameters=point,
+        seeded=generator is not None,
         phases=tuple(phases),
         guarantee=composed(phases),
         method="localised clipped subgradient descent",

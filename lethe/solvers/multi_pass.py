@@ -54,7 +54,7 @@ def multi_pass(
         batch_size: b; the last n mod b records are never used. None: all records at each step, which has the least noise.
         step_size: $\eta_t$, a number or one for each step; None: $1/\beta$.
         start: $w_0$, projected on the domain; None: 0.
-        generator: of the noise; None: fresh entropy, as privacy needs.
+        generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Returns:
         The solution, with one phase.
     Raises:
@@ -76,6 +76,7 @@ def multi_pass(
     phase = phase_over(blocks, single, problem.dimension, touches=rounds)
     return Solution(
         parameters=point,
+        seeded=generator is not None,
         phases=(phase,),
         guarantee=composed([phase]),
         method="multi-pass clipped gradient descent",

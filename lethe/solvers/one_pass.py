@@ -38,7 +38,7 @@ def one_pass(
         oracle: states the cost of the whole run.
         steps: T + 1, the number of rounds.
         start: $w_0$, projected on the domain; None: 0.
-        generator: of the noise; None: fresh entropy, as privacy needs.
+        generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:
         InputError: an argument is outside its range, or there are more rounds than records.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 6 and 7.
@@ -54,6 +54,7 @@ def one_pass(
     phase = phase_over(blocks, single, problem.dimension, touches=1)
     return Solution(
         parameters=problem.domain.project(total / weights.sum()),  # a mean of points of W is in W but for rounding
+        seeded=generator is not None,
         phases=(phase,),
         guarantee=composed([phase]),
         method="one-pass clipped SGD",

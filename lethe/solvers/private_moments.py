@@ -81,7 +81,7 @@ class MomentEstimate:
         """
         phases = (self.phase, *(phase.moved(self.phase.stop) for phase in solution.phases))
         facts = {"records_for_moments": self.phase.stop, "moment": self.bound, "moment_order": self.order, "moment_failure": self.failure}
-        guarantee = beside([self.phase.guarantee, solution.guarantee])
+        guarantee = beside([self.phase.with_fresh_noise, solution.fresh.guarantee])  # taken back where either is seeded
         return replace(solution, phases=phases, guarantee=guarantee, diagnostics={**solution.diagnostics, **facts})
 
 
@@ -115,7 +115,7 @@ def private_moment(
         rho: $\rho$.
         low, high: the public range of $r_k$, > 0, chosen without looking at the data.
         failure: wanted; it sets how many blocks there are.
-        generator: of the noise; None: fresh entropy, as privacy needs.
+        generator: of the noise; None: fresh entropy, as privacy needs: with another the phase is `seeded`.
     Raises:
         InputError: an argument is outside its range, or there are too few records for that failure probability.
     """
@@ -153,6 +153,7 @@ def private_moment(
             touches=COMPARISONS,
             release=gaussian_release(1.0, noise_std),
             clip_norm=None,
+            seeded=generator is not None,
         ),
     )
 

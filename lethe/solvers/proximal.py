@@ -46,7 +46,7 @@ def proximal(
         steps: T.
         regulariser: h; see `proximal_map` for the pairs of h and domain that are known.
         start: $w_0$, projected on the domain; None: 0.
-        generator: of the noise; None: fresh entropy, as privacy needs.
+        generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:
         InputError: an argument is outside its range, or there are more steps than records.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 8 and 9.
@@ -62,6 +62,7 @@ def proximal(
     phase = phase_over(blocks, single, problem.dimension, touches=1)
     return Solution(
         parameters=point,
+        seeded=generator is not None,
         phases=(phase,),
         guarantee=composed([phase]),
         method="one-pass proximal clipped SGD",

@@ -59,7 +59,7 @@ def sampled_localised(
         epsilon: $\epsilon > 0$, finite.
         delta: $\delta \in (0, 1)$, and below 1/records.
         allow_large_delta: whether a delta >= 1/records is meant.
-        generator: of the batches and of the noise; None: fresh entropy, as privacy needs.
+        generator: of the batches and of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:
         InputError: an argument is outside its range, or the schedule needs more records or gradients than there may be.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Remarks 13 and 42.
@@ -84,7 +84,7 @@ def sampled_localised(
                 strength=local.strength,
                 centre=point,
                 radius=local.radius,
-                generator=source,
+                generator=generator,
             )
             point, phase = done.parameters, done.phases[0]
         else:
@@ -93,6 +93,7 @@ def sampled_localised(
         first += local.records
     return Solution(
         parameters=point,
+        seeded=generator is not None,
         phases=tuple(phases),
         guarantee=composed(phases) if any(phase.whole for phase in phases) else ApproxDP(composed(phases).epsilon(slack), slack),
         method="localised clipped subgradient descent on secret batches",

@@ -53,6 +53,7 @@ class Phase:
         release: what one of them reveals.
         clip_norm: in the oracle's own sense; None without clipping.
         whole: of all its means together, where that is not what single ones compose to: batches drawn in secret.
+        seeded: whether its noise, or its secret batches, came from a generator that was given: whoever has it knows them.
     """
 
     first: int
@@ -63,10 +64,16 @@ class Phase:
     release: Release
     clip_norm: float | None
     whole: Guarantee | None = None
+    seeded: bool = False
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of all its means together: `whole`, or else Gaussian ones compose exactly and others add up."""
+        """Of all its means together; none of a seeded one."""
+        return NotPrivate() if self.seeded else self.with_fresh_noise
+
+    @property
+    def with_fresh_noise(self) -> Guarantee:
+        """The same if the noise was drawn fresh: `whole`, or else Gaussian ones compose exactly and others add up."""
         return composed([self]) if self.whole is None else self.whole
 
     def moved(self, by: int) -> Phase:
@@ -75,8 +82,10 @@ class Phase:
 
     @property
     def rho(self) -> float | None:
-        """Its zCDP cost, rounded up; None where there is none to be had, infinity without noise."""
+        """Its zCDP cost, rounded up; None where there is none to be had, infinity without noise, or with noise that somebody knows."""
         single = self.release
+        if self.seeded:
+            return math.inf
         if self.whole is not None:
             return None
         if isinstance(single.guarantee, ApproxDP) or single.sensitivity is None:
@@ -100,6 +109,9 @@ class Solution:
         diagnostics: public facts of the run: counts and settings, nothing measured on the records.
         run: the last phase as a `lethe.Run` that releases its last iterate, of a loss of which nothing is known; None where it is not one
             noisy recursion, or each record is touched once, so that a record of the last batch is hidden by its own noise alone.
+        seeded: whether the solver was given a generator, so that somebody knows its noise, or a phase was. What is given as `guarantee` is
+            then kept as `with_fresh_noise`, the guarantee is none, and phases and run are seeded as well.
+        with_fresh_noise: what would hold had the noise been drawn fresh; None where it was.
     """
 
     parameters: Array
@@ -108,6 +120,8 @@ class Solution:
     method: str
     diagnostics: Mapping[str, float]
     run: Run | None = None
+    seeded: bool = False
+    with_fresh_noise: Guarantee | None = None
     neighbours: ClassVar[str] = "replace_one"
 
     def __post_init__(self) -> None:
@@ -121,6 +135,30 @@ class Solution:
         parameters.flags.writeable = False
         object.__setattr__(self, "parameters", parameters)
         object.__setattr__(self, "diagnostics", MappingProxyType(dict(self.diagnostics)))
+        if self.seeded or any(phase.seeded for phase in self.phases):
+            self._take_back()
+
+    def _take_back(self) -> None:
+        if not isinstance(self.guarantee, NotPrivate):
+            object.__setattr__(self, "with_fresh_noise", self.guarantee)
+        object.__setattr__(self, "seeded", True)
+        object.__setattr__(self, "guarantee", NotPrivate())
+        object.__setattr__(self, "phases", tuple(replace(phase, seeded=True) for phase in self.phases))
+        object.__setattr__(self, "run", None if self.run is None else self.run.replace(seeded=True))
+
+    @property
+    def fresh(self) -> Solution:
+        """The same with noise that is drawn fresh: what was planned, and what a seeded solution must not claim."""
+        if not self.seeded:
+            return self
+        return replace(
+            self,
+            seeded=False,
+            guarantee=self.guarantee if self.with_fresh_noise is None else self.with_fresh_noise,
+            with_fresh_noise=None,
+            phases=tuple(replace(phase, seeded=False) for phase in self.phases),
+            run=None if self.run is None else self.run.replace(seeded=False),
+        )
 
     @property
     def zcdp(self) -> ZCDP | None:
@@ -141,14 +179,15 @@ def composed(phases: Iterable[Phase]) -> Guarantee:
     Gaussian means: $\mu = \max_i\sqrt{\sum_{j \ni i} m_j\mu_j^2}$, $m_j$ the touches. $(\epsilon, \delta)$ ones: sums of both. Each mean
     may depend on all that was released before it.
 
-    Where a phase says `whole`, all of them must be on disjoint records, and `beside` has the rule.
+    Where a phase says `whole`, all of them must be on disjoint records, and `beside` has the rule. All noise is taken to be fresh: a
+    `Solution` takes the guarantee back where it was not.
 
     Raises:
         InputError: there is no phase, or the kinds are mixed.
     """
     entries = list(phases)
     if any(phase.whole is not None for phase in entries):
-        return beside([phase.guarantee for phase in disjoint(entries)])
+        return beside([phase.with_fresh_noise for phase in disjoint(entries)])
     kinds = {type(phase.release.guarantee) for phase in entries}
     if NotPrivate in kinds:
         return NotPrivate()

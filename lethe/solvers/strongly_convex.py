@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_count, require_positive
-from lethe.noise_generators import noise_generator
 from lethe.solvers.blocks import started
 from lethe.solvers.localised import MOST_GRADIENTS, localised
 from lethe.solvers.localised_plans import LocalPhase, localised_theory
@@ -88,25 +87,26 @@ def strongly_convex(
         most_steps: of one phase; None: as many as the theory asks for, about $n^{2+2/k}$ gradients in all.
         start: $w_0$, projected on the domain; None: 0.
         most_gradients: of one round; it refuses to compute more.
-        generator: of the noise; None: fresh entropy, as privacy needs.
+        generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:
         InputError: an argument is outside its range, or a constant is missing.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 43 and Appendix G.3.
     """
     point, count = started(problem, start, records)
-    source, sizes = noise_generator(generator), round_sizes(count)
+    sizes = round_sizes(count)
     first, phases = 0, list[Phase]()
     for size, distance in zip(sizes, round_distances(problem, sizes, rho, factor=factor), strict=True):
         schedule = localised_theory(problem, size, rho, distance=distance, extra=1.0)
         part = some_records(records, slice(first, first + size))
         done = localised(
-            problem, part, schedule=_limited(schedule, most_steps), rho=rho, start=point, most_gradients=most_gradients, generator=source
+            problem, part, schedule=_limited(schedule, most_steps), rho=rho, start=point, most_gradients=most_gradients, generator=generator
         )
         point = done.parameters
         phases += [phase.moved(first) for phase in done.phases]
         first += size
     return Solution(
         parameters=point,
+        seeded=generator is not None,
         phases=tuple(phases),
         guarantee=composed(phases),
         method="localised clipped subgradient descent in rounds",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from lethe.calculus.guarantees import Guarantee, WithSlack
+from lethe.calculus.guarantees import Guarantee, NotPrivate, WithSlack
 from lethe.certificate import Citation, StepConstant
 from lethe.errors import HypothesisError
 from lethe.hypotheses import Finding, fails, first_failure
@@ -122,7 +122,8 @@ class Theorem(ABC):
     def bound(self, run: Run, findings: tuple[Finding, ...] | None = None) -> Bound:
         """What the theorem says of `run`; `findings` are what `examine` said of it, if it was asked already.
 
-        Where batches are cut, the guarantee carries what that costs in delta, so that none without a delta can be read off it.
+        Where batches are cut, the guarantee carries what that costs in delta, so that none without a delta can be read off it. Of a
+        seeded run there is none: every theorem is about noise that nobody can make again.
 
         Raises:
             HypothesisError: a hypothesis fails; the error names it.
@@ -132,5 +133,7 @@ class Theorem(ABC):
             raise HypothesisError(
                 f"{self.name} does not apply to run {run.run_id}: {failure.detail}", source=failure.source, remedy=failure.remedy
             )
+        if run.seeded:
+            return Bound(guarantee=NotPrivate())
         bound, slack = self._bound(run), truncation_slack(run)
         return replace(bound, guarantee=WithSlack(bound.guarantee, slack)) if slack > 0.0 else bound

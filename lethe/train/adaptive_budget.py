@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lethe.calculus.guarantees import ZCDP
+from lethe.calculus.guarantees import ZCDP, NotPrivate
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.losses import Loss
 from lethe.run import Neighbours
@@ -49,7 +49,9 @@ class AdaptivelyTrained:
         weights: shape (d, k).
         intercept: shape (k,); zeros if the model has none.
         classes: their number, None for least squares.
-        guarantee: the budget, rounded up: everything noisy that was seen on the way may be released, not the last iterate only.
+        guarantee: the budget, rounded up: everything noisy that was seen on the way may be released, not the last iterate only. Under a
+            seed there is none: whoever knows it knows the noise.
+        seeded: whether there was a seed.
         neighbours: the relation that the guarantee is about.
         history: the steps that were taken.
     """
@@ -57,7 +59,8 @@ class AdaptivelyTrained:
     weights: npt.NDArray[np.float64]
     intercept: npt.NDArray[np.float64]
     classes: int | None
-    guarantee: ZCDP
+    guarantee: ZCDP | NotPrivate
+    seeded: bool
     neighbours: Neighbours
     history: tuple[AdaptiveStep, ...]
 
@@ -83,7 +86,7 @@ def fit_adaptively(
         targets: shape (n,), as for fit_linear.
         loss: softmax_regression, logistic_regression or least_squares, without regulariser.
         classes: the public number of classes; needed for softmax regression.
-        seed: makes the noise repeatable, for tests and benchmarks; None: fresh entropy. Leave it None when privacy matters.
+        seed: makes the noise repeatable, for tests and benchmarks; the guarantee is then none at all. None: fresh entropy.
     Raises:
         InputError: anything about the data or options that cannot be used.
         LetheError: the parameters overflowed.
@@ -126,7 +129,8 @@ def fit_adaptively(
         weights=weights[: data.columns].copy(),
         intercept=weights[-1].copy() if len(weights) > data.columns else np.zeros(outputs),
         classes=count,
-        guarantee=queries.budget.guarantee(),
+        guarantee=queries.budget.guarantee() if seed is None else NotPrivate(),
+        seeded=seed is not None,
         neighbours=plan.neighbours,
         history=tuple(history),
     )

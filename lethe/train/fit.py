@@ -20,6 +20,7 @@ from lethe.train.checkpoint import Checkpoints
 from lethe.train.clipping import Clipper, Group
 from lethe.train.data import BatchStream, as_source
 from lethe.train.distributed import Workers, ending_together
+from lethe.train.generators import is_seeded
 from lethe.train.held_parameters import HeldParameters
 from lethe.train.kept_training import keeping
 from lethe.train.loss_check import CheckedLoss, LossFunction
@@ -51,7 +52,8 @@ class Fitted:
         model: the model that was given, with the last iterate in it.
         run: the run that was executed, as recorded: what to certify.
         checked: what the clipping engine's self-check could say of the model; of several processes, each from its own records.
-        spent, odometer: under a noise_budget, as in the report of `fit_linear`: the most that a record has spent, and what it is good for.
+        spent, odometer: under a noise_budget, as in the report of `fit_linear`: the most that a record has spent, and what it is good for;
+            of a seeded run for nothing, and the odometer is None.
     """
 
     model: nn.Module
@@ -122,8 +124,10 @@ def fit(
         method: None: run.clip_method. "clip" is a projection; "normalise" and "automatic" are none, and need release = all.
         physical_size: how many records are on the device at once; None: a whole batch. The result does not depend on it but for rounding.
         prefetch: batches read ahead.
-        seed: makes batches and noise repeatable, for tests. Leave it None when privacy matters: whoever knows the seed knows the noise.
-        batch_generator, noise_generator: instead of a seed; the noise's on the model's device.
+        seed: makes batches and noise repeatable, for tests: whoever knows the seed knows the noise, and two fits under one seed share it.
+            The recorded run is then `seeded`, and its certificate: no release.
+        batch_generator, noise_generator: instead of a seed, and as seeded: nobody can tell who could make their numbers again. The noise's
+            is on the model's device. One for the batches alone is no harm where the design keeps nothing secret.
         secure: noise from the operating system's cryptographic source, exact on a grid, some six times slower (see `SecureNoise`); needs
             release = all. It is enlarged by what the grid costs, so that the run's certificate holds as it is.
         progress: True: a bar on standard error if that is a terminal; or a function of (step, steps), which must leave the parameters as
@@ -132,8 +136,8 @@ def fit(
         checkpoints: a folder, or more than that, to save the training to. If there is one in it already, training goes on from there,
             with fresh noise: call `fit` again as before. The folder is as private as the data.
     Returns:
-        The model, the recorded run (equal to `run` if its loss's evidence is "declared" and it says method and clip groups itself) and
-        what the self-check said.
+        The model, the recorded run (equal to `run` if its loss's evidence is "declared", it says method and clip groups itself, and nothing
+        was seeded) and what the self-check said.
     Raises:
         BudgetExceededError: the first step alone costs more than run.noise_budget.
         InputError: anything that cannot be used; nothing is trained then, or, where the model itself is at fault, no step is taken.
@@ -156,7 +160,8 @@ def fit(
     device = parameters[0].device
     workers = Workers.current()
     workers.refuse_device(device)
-    with closing(keeping(checkpoints, run, noise_generator, workers, policed=noise_policy is not None)) as kept:
+    seeded = is_seeded(run, seed=seed, batch_generator=batch_generator, noise_generator=noise_generator)
+    with closing(keeping(checkpoints, run, noise_generator, workers, seeded=seeded, policed=noise_policy is not None)) as kept:
         own = sources_of(
             run, device, seed=seed, batch_generator=batch_generator, noise_generator=noise_generator, secure=secure, start=kept.starts
         )
@@ -171,6 +176,7 @@ def fit(
             "physical_size": physical_size,
             "secure": secure,
             "verify": verify,
+            "seeded": seeded,
         }
         refuse_other_start(workers, model, run, source, optimizer=optimizer, options=options)
         extras: dict[str, Any] = {"groups": proximal_groups or (), "budget": budget}
@@ -182,7 +188,7 @@ def fit(
         )
         untouched = UntouchedState(model, attributes=True)
         losses = CheckedLoss(loss, clipper)
-        recorder = Recorder(run)
+        recorder = Recorder(run, seeded=seeded)
         try:
             done = kept.begin(
                 Training(
@@ -228,7 +234,7 @@ def fit(
             run=recorded,
             checked=losses.said(clipper.verified) or "no batch had two records with gradients",
             spent=None if budget is None else budget.spent,
-            odometer=None if budget is None else budget.odometer,
+            odometer=None if budget is None or recorded.seeded else budget.odometer,
         )
 
 

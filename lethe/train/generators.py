@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from lethe.errors import InputError
+from lethe.run import Run
 
 # The state of PyTorch's Mersenne Twister: 624 words of 32 bits, each in 8 bytes, after the seed and two counters.
 _WORDS = 624
@@ -37,7 +38,7 @@ def seeded_generators(seed: int, devices: tuple[torch.device, ...], *, start: in
     """Repeatable generators with unrelated streams, one for each device.
 
     Args:
-        seed: an integer >= 0.
+        seed: an integer >= 0. Two trainings under one seed share their noise: the difference of what they release may have none left.
         devices: of the generators.
         start: how often training with this seed was started before; each start has streams of its own, so noise is not used twice.
     Raises:
@@ -49,6 +50,19 @@ def seeded_generators(seed: int, devices: tuple[torch.device, ...], *, start: in
     children = parent.spawn(len(devices))
     seeds = [int(child.generate_state(1, np.uint32)[0]) for child in children]
     return tuple(torch.Generator(device=device).manual_seed(number) for device, number in zip(devices, seeds, strict=True))
+
+
+def is_seeded(run: Run, *, seed: object, batch_generator: object, noise_generator: object) -> bool:
+    """Whether noise or secret batches can be made again by somebody: under a seed, or from a generator that was given.
+
+    Nobody can tell how a given generator was seeded, or who has a copy of it. One for the batches alone tells nothing where the design
+    keeps nothing secret: all is as certified, whoever knows the batches.
+
+    Args:
+        run: whose design says whether its batches are secret.
+        seed, batch_generator, noise_generator: as training was given them; None where it was not.
+    """
+    return seed is not None or noise_generator is not None or (batch_generator is not None and bool(run.batches.secret))
 
 
 def same_stream(first: object, second: object) -> bool:

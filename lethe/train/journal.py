@@ -20,16 +20,17 @@ _NAME_BYTES = 16
 class Journal:
     """An append-only text file, locked while it is open. Reading changes nothing; `start` is the first to write.
 
-    Its lines: `lethe-journal 1 NAME`; `start DIGEST` for every process that trained (`-`: noise from fresh entropy); `step T` before the
-    noise of step T is drawn; `finished`. A line counts once it is on disk with its newline. Each call that writes returns after that, so
-    a line that a kill or a power cut tore stands for noise that was not drawn, and is cut off by the next start.
+    Its lines: `lethe-journal 1 NAME`; `start DIGEST` for every process that trained (`-`: noise from fresh entropy; `seeded`: under a
+    seed, or with secret batches from a given generator); `step T` before the noise of step T is drawn; `finished`. A line counts once it
+    is on disk with its newline. Each call that writes returns after that, so a line that a kill or a power cut tore stands for noise that
+    was not drawn, and is cut off by the next start.
 
     Args:
         path: of the file; made if there is none.
     Attributes:
         name: random, the same in the checkpoint that belongs here; "" before the first start.
         starts: how many processes have trained.
-        noise_starts: digests of the states that given noise generators began in.
+        noise_starts: digests of the states that given noise generators began in, and "seeded" if there was a seed.
         step: the last step whose noise may have been drawn; 0: none.
         finished: whether the run came to its end.
     Raises:
@@ -51,7 +52,7 @@ class Journal:
             raise
 
     def start(self, noise_start: str | None) -> None:
-        """A process begins to train, with noise from a generator whose state has this digest, or from fresh entropy.
+        """A process begins to train, with noise from a generator whose state has this digest, "seeded", or from fresh entropy.
 
         Raises:
             LetheError: it cannot be written.
@@ -65,6 +66,11 @@ class Journal:
         to_disk(self.path.parent)
         self.starts += 1
         self.noise_starts |= set() if noise_start is None else {noise_start}
+
+    @property
+    def seeded(self) -> bool:
+        """Whether a process that trained drew noise or secret batches that somebody can make again."""
+        return bool(self.noise_starts)
 
     def release(self, step: int) -> None:
         """The noise of step number `step` is about to be drawn: from here on it counts as released.

@@ -89,12 +89,14 @@ class Kept:
         checkpoints: where and how often.
         run: that is carried out.
         noise_generator: the user's, if one was given.
+        seeded: whether somebody can make its noise or its secret batches again; what a process before this one drew counts as well.
         workers: the processes that train together.
     Raises:
         InputError: the folder is another run's, is in use, is finished, is damaged, or lacks its checkpoint; the noise was used already.
     """
 
-    def __init__(self, checkpoints: Checkpoints, run: Run, noise_generator: NoiseGenerator, workers: Workers) -> None:
+    def __init__(self, checkpoints: Checkpoints, run: Run, noise_generator: NoiseGenerator, workers: Workers, *, seeded: bool) -> None:
+        self._seeded = seeded
         self._checkpoints, self._run, self._noise_generator, self._workers = checkpoints, run, noise_generator, workers
         self._noisy = np.isin(np.arange(run.total_steps), run.noisy_steps)
         self._path = Path(checkpoints.folder) / "checkpoint.pt"
@@ -209,7 +211,7 @@ class Kept:
 
     def _start(self) -> None:
         if self._journal:
-            self._journal.start(self._noise_start)
+            self._journal.start(self._noise_start or ("seeded" if self._seeded else None))
 
     def _skip(self, training: Training, step: int) -> int:
         """The steps that were released after the checkpoint: recorded as planned, their batches drawn and dropped; returns how many."""
@@ -274,6 +276,8 @@ class Kept:
         given = self._noise_generator
         if isinstance(given, torch.Generator) and torch.equal(given.get_state(), found["stream"]["anchor_state"]):
             raise InputError("noise_generator: in the state of the generator that the batches go on with.", remedy="leave it out.")
+        if journal.seeded and isinstance(found["recorder"], dict):  # also by a process that never came to a checkpoint of its own
+            found["recorder"]["seeded"] = True
         return found
 
 
@@ -283,12 +287,13 @@ def keeping(
     noise_generator: NoiseGenerator,
     workers: Workers,
     *,
+    seeded: bool,
     policed: bool = False,
 ) -> Kept | NotKept:
     """What keeps a training in a folder, or does not.
 
     Args:
-        checkpoints, run, noise_generator, workers: see `Kept`; None: no folder.
+        checkpoints, run, noise_generator, workers, seeded: see `Kept`; None: no folder.
         policed: whether a policy chooses the noise along the way.
     Raises:
         InputError: see `Checkpoints` and `Kept`; or a folder for noise that a policy chooses.
@@ -299,7 +304,7 @@ def keeping(
             source="noise_policy",
             remedy="train without checkpoints, or plan the noise in advance: a noise_budget with the run's own noise may be kept.",
         )
-    return NotKept() if checkpoints is None else Kept(Checkpoints.of(checkpoints), run, noise_generator, workers)
+    return NotKept() if checkpoints is None else Kept(Checkpoints.of(checkpoints), run, noise_generator, workers, seeded=seeded)
 
 
 def _opened(folder: Path) -> Journal:

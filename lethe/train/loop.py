@@ -20,7 +20,7 @@ from lethe.train.budgeted_noise import (
 )
 from lethe.train.drowned_noise import refuse_drowned
 from lethe.train.features import Features, numbers, prepare_features, refuse_not_finite
-from lethe.train.generators import fresh_generator, same_stream, seeded_generators
+from lethe.train.generators import fresh_generator, is_seeded, same_stream, seeded_generators
 from lethe.train.linear_models import LinearModel, refuse_other_clipping
 from lethe.train.links import LinearLoss, linear_loss, link_of
 from lethe.train.noise import GaussianNoise
@@ -100,10 +100,10 @@ def fit_linear(
         features: shape (n, d) with n = run.records.
         targets: shape (n,): class numbers 0..classes-1, or real numbers for least squares.
         classes: the public number of classes; needed for softmax regression, never read off the data.
-        seed: makes batches and noise repeatable, for tests and benchmarks. Leave it None when privacy matters: whoever knows the seed
-            knows the noise. None: fresh entropy from the operating system.
-        batch_generator: instead of a seed: a CPU generator for the batches.
-        noise_generator: instead of a seed: another generator, on `device`, for the noise.
+        seed: makes batches and noise repeatable, for tests and benchmarks: whoever knows the seed knows the noise, and two fits under one
+            seed share it. The recorded run is then `seeded`, and its certificate: no release. None: fresh entropy.
+        batch_generator: instead of a seed, and as seeded where the design keeps its batches secret: a CPU generator for the batches.
+        noise_generator: instead of a seed, and as seeded: another generator, on `device`, for the noise.
         initial: $x_0$, shape (d, k), or (d + 1, k) with the intercept's row last; must not depend on the data. None: zeros.
         noise_policy: chooses each step's noise multiplier from what was released so far (see `Observed`); it may use public data besides,
             and must see nothing else of the private data. Needs run.noise_budget. None: the run's own noise.
@@ -112,7 +112,7 @@ def fit_linear(
         device: where the arithmetic is done, such as "cpu" or "cuda".
     Returns:
         The model after the last step, the recorded run (equal to `run` if its loss's evidence is "enforced" and all its steps were
-        taken with its own noise), and a report.
+        taken with its own noise, not seeded), and a report.
     Raises:
         BudgetExceededError: the first step alone costs more than run.noise_budget.
         InputError: anything about the run, the data or the options that cannot be used; nothing is trained then.
@@ -135,7 +135,7 @@ def fit_linear(
     if noise_policy is None:
         refuse_drowned(_smallest_noise(run), start)
     noise = GaussianNoise(start.shape, generators[1], chosen_dtype)
-    recorder = Recorder(run)
+    recorder = Recorder(run, seeded=is_seeded(run, seed=seed, batch_generator=batch_generator, noise_generator=noise_generator))
     batches = (batch if isinstance(batch, slice) else batch.to(chosen_device) for batch in draw_batches(run, generators[0]))
     with reporting(progress, run.total_steps) as finished:
         last = descend(
@@ -179,7 +179,7 @@ def _trained(
             steps=recorded.total_steps,
             left_over=run.records - used if run.batches.fixed and run.batches.design != "balls_in_bins" else 0,
             spent=None if budgeted is None else budgeted.spent,
-            odometer=None if budgeted is None else budgeted.odometer,
+            odometer=None if budgeted is None or recorded.seeded else budgeted.odometer,
         ),
     )
 

@@ -43,6 +43,7 @@ class LoopState:
         optimizer: is guarded from here on.
         workers: all processes that train this model; what goes wrong in one ends the run in all.
         kept: its checkpoints; the training is taken up again from them, if there are any.
+        seeded: whether somebody can make its noise or its secret batches again.
     """
 
     def __init__(
@@ -55,12 +56,14 @@ class LoopState:
         optimizer: torch.optim.Optimizer,
         workers: Workers,
         kept: Kept | NotKept,
+        *,
+        seeded: bool,
     ) -> None:
         self._run, self._clipper, self._stream, self._noisy, self._workers = run, clipper, stream, noisy, workers
         self._parameters = list(named.values())
         self._device = self._parameters[0].device
         self._untouched = UntouchedState(clipper.model, attributes=True)
-        self._recorder = Recorder(run)
+        self._recorder = Recorder(run, seeded=seeded)
         self._kept = kept
         self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=_ALONE[run.release])
         training = Training(named=named, clipper=clipper, stream=stream, recorder=self._recorder, held=self._held, optimizer=optimizer)

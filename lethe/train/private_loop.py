@@ -17,6 +17,7 @@ from lethe.train.checkpoint import Checkpoints
 from lethe.train.clipping import Group
 from lethe.train.data import BatchStream, as_source
 from lethe.train.distributed import Workers
+from lethe.train.generators import is_seeded
 from lethe.train.kept_training import keeping
 from lethe.train.loop_state import LoopState, PrivateLoader
 from lethe.train.network_noise_sources import shared_sources, sources_of
@@ -138,7 +139,9 @@ class PrivacyEngine:
         refuse_start(self.run, parameters)
         device, workers = parameters[0].device, self._workers
         workers.refuse_device(device)
-        kept = keeping(self._checkpoints, self.run, self._randomness["noise_generator"], workers)
+        given = {name: self._randomness[name] for name in ("seed", "batch_generator", "noise_generator")}
+        seeded = is_seeded(self.run, **given)
+        kept = keeping(self._checkpoints, self.run, self._randomness["noise_generator"], workers, seeded=seeded)
         try:
             batches, noise = shared_sources(sources_of(self.run, device, **self._randomness, start=kept.starts), workers)
             source = as_source(data)
@@ -148,9 +151,10 @@ class PrivacyEngine:
                 "physical_size": self._reading["physical_size"],
                 "secure": self._randomness["secure"],
                 "verify": self._verify,
+                "seeded": seeded,
             }
             refuse_other_start(workers, module, self.run, source, optimizer=optimizer, options=options)
-            return LoopState(self.run, clipper, named, stream, NoisySums(self.run, noise), optimizer, workers, kept)
+            return LoopState(self.run, clipper, named, stream, NoisySums(self.run, noise), optimizer, workers, kept, seeded=seeded)
         except BaseException:
             kept.close()
             raise

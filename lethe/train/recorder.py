@@ -19,6 +19,7 @@ class Recorder:
 
     Args:
         plan: the run that is about to be executed; only its records and batch design are used while recording.
+        seeded: whether somebody can make its noise or its secret batches again (`lethe.train.generators.is_seeded`).
     """
 
     __slots__ = (
@@ -31,13 +32,15 @@ class Recorder:
         "_noise_stds",
         "_records",
         "_repeats",
+        "_seeded",
         "_seen",
         "_slots",
         "_step_sizes",
     )
 
-    def __init__(self, plan: Run) -> None:
+    def __init__(self, plan: Run, *, seeded: bool) -> None:
         design = plan.batches.design
+        self._seeded = seeded
         self._records = plan.records
         self._step_sizes = array("d")
         self._noise_stds = array("d")
@@ -84,7 +87,8 @@ class Recorder:
     def run(self, plan: Run, *, enforced: bool) -> Run:
         """The executed run: the plan's own fields where every noted number equals the plan's bit for bit, explicit lists elsewhere.
 
-        Numbers that a list cannot hold exactly are rounded so that less noise is recorded than was added.
+        Numbers that a list cannot hold exactly are rounded so that less noise is recorded than was added. `seeded` says whether somebody
+        can make the noise again; a plan that says so already is taken at its word.
 
         Args:
             plan: the run that was to be executed.
@@ -96,7 +100,11 @@ class Recorder:
         """
         self._refuse(plan)
         steps = len(self._step_sizes)
-        changes: dict[str, Any] = {"loss": plan.loss.model_copy(update={"evidence": "enforced" if enforced else "declared"})}
+        said = {
+            "loss": plan.loss.model_copy(update={"evidence": "enforced" if enforced else "declared"}),
+            "seeded": self._seeded or plan.seeded,
+        }
+        changes: dict[str, Any] = {}
         clip_norm = self._loosest_clip_norm()
         if clip_norm != plan.clip_norm:
             changes["clip_norm"] = clip_norm
@@ -104,10 +112,10 @@ class Recorder:
             changes["steps"] = steps
         if not np.array_equal(self._step_sizes, plan.step_sizes):
             changes["step_size"] = list(self._step_sizes)
-        if len(changes) == 1 and plan.noise_multiplier is not None and np.array_equal(self._noise_stds, plan.noise_stds):
-            return plan.replace(**changes)
+        if not changes and plan.noise_multiplier is not None and np.array_equal(self._noise_stds, plan.noise_stds):
+            return plan.replace(**said)
         noise_at = "every_step" if plan.pass_weights is None else "pass_ends"
-        unplanned = plan.replace(**changes, noise_multiplier=None, noise_at=noise_at)
+        unplanned = plan.replace(**said, **changes, noise_multiplier=None, noise_at=noise_at)
         multipliers = _multipliers(np.asarray(self._noise_stds), unplanned)[unplanned.noisy_steps]
         return unplanned.replace(noise_multiplier=multipliers.tolist())
 
@@ -134,7 +142,7 @@ class Recorder:
                 f"the {steps} executed steps are not the first of the plan's {plan.total_steps}: a step size, noise or clip norm differs.",
                 remedy="take the steps of the plan, or fix their number in advance and certify the steps that were taken.",
             )
-        return plan.replace(loss=executed.loss)
+        return plan.replace(loss=executed.loss, seeded=executed.seeded)
 
     def state_dict(self) -> dict[str, Any]:
         """What was noted so far, as tensors and plain data. It holds the batches of a secret design: keep it as private as the data."""
@@ -147,21 +155,23 @@ class Recorder:
             "irregular": self._irregular,
             "slots": [[slot.start, slot.stop] if isinstance(slot, slice) else slot for slot in self._slots],
             "seen": self._seen.clone(),
+            "seeded": self._seeded,
         }
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on from what `state_dict` returned for the same plan.
+        """Go on from what `state_dict` returned for the same plan. What was seeded before stays so.
 
         Raises:
             InputError: it is the state of no recorder, or of another plan's; this one is then as it was.
         """
-        names = {"step_sizes", "noise_stds", "clip_norms", "divisors", "averages", "irregular", "slots", "seen"}
+        names = {"step_sizes", "noise_stds", "clip_norms", "divisors", "averages", "irregular", "slots", "seen", "seeded"}
         if (
             not isinstance(state, dict)
             or set(state) != names
             or len(state["step_sizes"]) != len(state["noise_stds"])
             or len(state["slots"]) != len(self._slots)
             or state["seen"].shape != self._seen.shape
+            or not isinstance(state["seeded"], bool)
         ):
             raise InputError("state: this is not what a recorder of this run noted.", remedy="give what state_dict returned.")
         self._step_sizes, self._noise_stds = array("d", state["step_sizes"].tolist()), array("d", state["noise_stds"].tolist())
@@ -170,6 +180,7 @@ class Recorder:
         self._irregular = state["irregular"]
         self._slots = [slice(*slot) if isinstance(slot, list) else slot for slot in state["slots"]]
         self._seen = state["seen"].clone()
+        self._seeded = self._seeded or state["seeded"]
 
     @property
     def steps(self) -> int:

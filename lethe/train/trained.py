@@ -29,7 +29,7 @@ class Report:
         spent: the most zCDP budget that any record has spent of the run's noise_budget; None without one. The guarantee of the run is
             the budget, not this number: where training stopped may itself depend on what was released.
         odometer: what this number is good for all the same: `odometer.epsilon(spent, delta)` bounds the privacy loss with probability
-            at least 1 - delta, for a delta fixed before training.
+            at least 1 - delta, for a delta fixed before training. None of a seeded run, of which nothing is bounded.
     """
 
     records: int

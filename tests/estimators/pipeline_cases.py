@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from private_cases import two_blobs
+from private_cases import stated, two_blobs
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -46,7 +46,7 @@ def mu_of(one: Any) -> float:
 
 
 def declared(one: Any) -> dict[str, str]:
-    return {finding.name: finding.detail for finding in privacy_of(one).findings if finding.evidence == "declared"}
+    return {finding.name: finding.detail for finding in stated(one).findings if finding.evidence == "declared"}
 
 
 def columns(*branches: tuple[str, Any, Any], **parameters: Any) -> ColumnTransformer:

@@ -22,7 +22,10 @@ def scores(plan, label: float, present: float, loss: SmoothedHinge, seed: int) -
     table, targets = np.array([[present], [0.0]]), np.array([label, 0.0])
     records = Records(table, targets, loss=loss, feature_norm=1.0, intercept=False, order=np.arange(2))
     draws = Draws(
-        batches=torch.Generator().manual_seed(seed), noise=torch.Generator().manual_seed(seed + 1), mechanism=np.random.default_rng(seed)
+        batches=torch.Generator().manual_seed(seed),
+        noise=torch.Generator().manual_seed(seed + 1),
+        mechanism=np.random.default_rng(seed),
+        seeded=True,
     )
     return np.array([plan.train(records, draws, PENALTIES).weights[0, 0] for _ in range(FITS)])
 
@@ -47,7 +50,7 @@ def test_no_threshold_tells_neighbours_apart_better_than_certified(name: str, sh
     low = scores(plan, 0.0, 1.0, loss, seed=20) if neighbours == "replace_one" else scores(plan, 0.0, 0.0, loss, seed=20)
     statement = plan.train(
         Records(np.zeros((2, 1)), np.zeros(2), loss=loss, feature_norm=1.0, intercept=False),
-        Draws(batches=torch.Generator(), noise=torch.Generator(), mechanism=None),
+        Draws(batches=torch.Generator(), noise=torch.Generator(), mechanism=None, seeded=False),
         PENALTIES,
     ).statement
     best = 0.0

@@ -67,12 +67,12 @@ def linear(monkeypatch: pytest.MonkeyPatch, name: str, loss: LinearLoss, neighbo
         # Last in the order: no later noise hides the record.
         records = Records(table, targets, loss=loss, feature_norm=1.0, intercept=False, order=np.array([1, 0]))
         torch_source = torch.Generator().manual_seed(seed)
-        draws = Draws(batches=torch.Generator().manual_seed(seed + 1), noise=torch_source, mechanism=Scaled(seed, factor))
+        draws = Draws(batches=torch.Generator().manual_seed(seed + 1), noise=torch_source, mechanism=Scaled(seed, factor), seeded=True)
         with monkeypatch.context() as patch:
             patch.setattr(ScaledTorch, "factor", factor)
             patch.setattr(lethe.estimators.descent, "GaussianNoise", ScaledTorch)
             outcome = plan.train(records, draws, Penalties(facts.ridge, facts.l1))
-        assert outcome.statement.epsilon(DELTA) <= EPSILON
+        assert outcome.statement.planned.epsilon(DELTA) <= EPSILON
         return float(outcome.weights[0, -1] - (outcome.weights[0, 0] if loss.outputs > 1 else 0.0))
 
     without = partial(world, 0.0, 1.0) if neighbours == "replace_one" else partial(world, 0.0, 0.0)
@@ -84,13 +84,13 @@ def heavy(monkeypatch: pytest.MonkeyPatch, model: Any, without: Any, present: An
 
     def world(data: tuple[Any, ...], factor: float, seed: int) -> float:
         def chance(self: Any, records: int) -> Randomness:
-            draws = Draws(batches=torch.Generator(), noise=torch.Generator(), mechanism=Scaled(seed, factor))
+            draws = Draws(batches=torch.Generator(), noise=torch.Generator(), mechanism=Scaled(seed, factor), seeded=True)
             return Randomness(order=np.arange(records), norm=Scaled(seed + 1, factor), draws=draws)
 
         with monkeypatch.context() as patch:
             patch.setattr(HeavyTailedEstimator, "_randomness", chance)
             model.fit(*data)
-        assert model.epsilon_ <= EPSILON
+        assert model.statement_.planned.epsilon(model.delta_) <= EPSILON
         return float(np.ravel(getattr(model, read))[0])
 
     return partial(world, without), partial(world, present)

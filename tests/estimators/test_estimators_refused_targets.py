@@ -118,12 +118,14 @@ def test_text_and_truth_values_are_no_budget(name: str, bad: dict[str, Any]) -> 
 @pytest.mark.parametrize("number", [np.float32(2.0), np.float64(2.0), np.int64(2), np.array(2.0), Fraction(2), Decimal(2)])
 def test_numbers_of_every_type_are_a_budget(number: Any) -> None:
     model = MADE["PrivateMean"]().set_params(epsilon=number, delta=number / 10**5).fit(X)
-    assert model.epsilon_ <= 2.0
+    assert model.statement_.planned.epsilon(model.delta_) <= 2.0
     assert model.delta_ == pytest.approx(2e-5)
-    assert private.split_epsilon(number, 1e-5, [0.5, 0.5]) == private.split_epsilon(2.0, 1e-5, [0.5, 0.5])
+    steps, shares = [private.PrivateStandardScaler(), private.PrivatePCA()], [0.5, 0.5]
+    pair = [[step.epsilon for step in private.split_budget(steps, one, 1e-5, shares=shares)] for one in (number, 2.0)]
+    assert pair[0] == pair[1]
 
 
 def test_a_split_takes_no_text_either() -> None:
     for epsilon, delta in (("1", 1e-5), (True, 1e-5), (1.0, "1e-5"), (1.0, True), (1.0, None)):
         with pytest.raises(InputError, match=r"epsilon|delta"):
-            private.split_epsilon(epsilon, delta, [0.5, 0.5])  # pyright: ignore[reportArgumentType]
+            private.split_budget([private.PrivatePCA()] * 2, epsilon, delta, shares=[0.5, 0.5])  # pyright: ignore[reportArgumentType]

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import with_fresh_noise
 from scipy import optimize, stats
 
 from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.certify import certify
 from lethe.errors import InputError
 from lethe.estimators import HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, PrivateLinearModel, Ridge, perturbed
 from lethe.estimators.budget import Budget
@@ -55,10 +57,10 @@ def test_the_guarantee_does_not_depend_on_what_was_released(make: type[PrivateLi
     models = [fitted(make, *scales, epsilon=epsilon, **parameters) for scales in ((1.0, 1.0), (0.03, 40.0), (17.0, 0.2))]
     assert len({model.feature_norm_ for model in models}) == (1 if "feature_norm" in parameters else 3)
     assert len({model.mechanism_ for model in models}) == 1
-    first, *others = (model.statement_.guarantee for model in models)
+    first, *others = (model.statement_.planned for model in models)
     for other in others:
         assert [other.delta(level) for level in EPSILONS] == [first.delta(level) for level in EPSILONS]
-    assert all(model.epsilon_ <= epsilon for model in models)
+    assert all(model.statement_.planned.epsilon(model.delta_) <= epsilon for model in models)
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Huber(residual_bound=1.0)], ids=["logistic", "huber"])
@@ -74,15 +76,18 @@ def test_what_was_planned_without_a_ridge_holds_with_one(name: str, loss: Linear
     budget = Budget(epsilon=2.0, delta=1e-3)
     rng = np.random.default_rng(0)
     records = Records(rng.uniform(-0.5, 0.5, (60, 2)), rng.integers(2, size=60).astype(float), loss=loss, feature_norm=1.0, intercept=True)
-    draws = Draws(batches=torch.Generator().manual_seed(0), noise=torch.Generator().manual_seed(1), mechanism=np.random.default_rng(2))
+    draws = Draws(
+        batches=torch.Generator().manual_seed(0), noise=torch.Generator().manual_seed(1), mechanism=np.random.default_rng(2), seeded=True
+    )
     outcome = mechanism.plan(facts, budget).train(records, draws, Penalties(ridge=ridge, l1=0.0))
-    planned = outcome.statement.guarantee
+    planned = outcome.statement.planned
     assert planned.epsilon(1e-3) == pytest.approx(2.0, rel=0.02)
     if outcome.certificate is not None:
         assert outcome.run is not None
+        certificate = certify(with_fresh_noise(outcome.run), 1e-3)
         assert sum(regulariser.strength for regulariser in outcome.run.regularisers) == ridge
         for epsilon in EPSILONS:
-            assert outcome.certificate.guarantee.delta(epsilon) <= planned.delta(epsilon) * (1.0 + 1e-9)
+            assert certificate.guarantee.delta(epsilon) <= planned.delta(epsilon) * (1.0 + 1e-9)
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
@@ -97,7 +102,7 @@ def test_a_perturbed_minimiser_states_no_less_than_it_cost(
 
     def watched(*arguments: Any, **settings: Any) -> Any:
         found = original(*arguments, **settings)
-        carried_out.append((settings["regularisation"], found.statement.guarantee))
+        carried_out.append((settings["regularisation"], found.statement.planned))
         return found
 
     monkeypatch.setattr(perturbed, name, watched)
@@ -105,18 +110,18 @@ def test_a_perturbed_minimiser_states_no_less_than_it_cost(
     mechanism = next(one for one in MECHANISMS if one.name == name)
     rng = np.random.default_rng(0)
     records = Records(rng.uniform(-0.5, 0.5, (60, 2)), rng.integers(2, size=60).astype(float), loss=loss, feature_norm=1.0, intercept=True)
-    draws = Draws(batches=torch.Generator(), noise=torch.Generator(), mechanism=np.random.default_rng(2))
+    draws = Draws(batches=torch.Generator(), noise=torch.Generator(), mechanism=np.random.default_rng(2), seeded=True)
     plan = mechanism.plan(facts, Budget(epsilon=2.0, delta=1e-3))
     alone = plan.train(records, draws, Penalties(ridge=0.0, l1=0.0)).statement
     ((planned, cost),) = carried_out
-    assert alone.guarantee == cost
-    assert 1.99 < alone.epsilon(1e-3) <= 2.0
+    assert alone.planned == cost
+    assert 1.99 < alone.planned.epsilon(1e-3) <= 2.0
     for factor in (1.0 + 1e-9, 1.5, 40.0):
         stated = plan.train(records, draws, Penalties(ridge=factor * planned, l1=0.0)).statement
         ridge, cost = carried_out[-1]
         assert ridge == factor * planned
-        assert [stated.delta(epsilon) for epsilon in EPSILONS] == [alone.delta(epsilon) for epsilon in EPSILONS]
-        assert all(cost.delta(epsilon) <= stated.delta(epsilon) * (1.0 + 1e-7) for epsilon in EPSILONS)
+        assert [stated.planned.delta(epsilon) for epsilon in EPSILONS] == [alone.planned.delta(epsilon) for epsilon in EPSILONS]
+        assert all(cost.delta(epsilon) <= stated.planned.delta(epsilon) * (1.0 + 1e-7) for epsilon in EPSILONS)
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Huber(residual_bound=0.7)], ids=["logistic", "huber"])

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from excused_checks import EXCUSED, SEEDED
-from private_cases import three_blobs, two_blobs
+from private_cases import stated, three_blobs, two_blobs
 from scipy.optimize import minimize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.certify import certify
 from lethe.errors import InputError
-from lethe.estimators import MECHANISMS, LinearSVC, privacy_of
+from lethe.estimators import MECHANISMS, LinearSVC
 from lethe.estimators.facts import CONSTANT
 from lethe.estimators.records import Records
 from lethe.mechanisms.linear_losses import SmoothedHinge
@@ -96,7 +96,7 @@ def test_a_large_epsilon_learns() -> None:
         model = LinearSVC(epsilon=50.0, delta=1e-4, feature_norm=6.0).fit(X, y)
         assert model.score(*data(600, seed=9)) > 0.9
         assert model.decision_function(X).shape == ((600,) if columns == 1 else (600, 3))
-        assert privacy_of(model) == model.statement_
+        assert stated(model) == model.statement_
     assert not hasattr(model, "predict_proba")
 
 

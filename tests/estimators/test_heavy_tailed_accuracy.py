@@ -100,7 +100,7 @@ def test_noise_and_a_record_s_pull_are_what_the_phase_says() -> None:
     spread = np.std(np.concatenate([first - first.mean(), second - second.mean()]))
     assert spread == pytest.approx(phase.release.noise_std, rel=0.15)  # four standard errors of 400 draws
     assert first.mean() - second.mean() == pytest.approx(2.0 / 50.0, abs=5.0 * spread * math.sqrt(2.0 / 200.0))
-    assert 2.0 / 50.0 / phase.release.noise_std == pytest.approx(fits[0][0].statement_.guarantee.mu, rel=1e-9)
+    assert 2.0 / 50.0 / phase.release.noise_std == pytest.approx(fits[0][0].statement_.planned.mu, rel=1e-9)
 
 
 def test_optimised_clipping_has_the_least_bound() -> None:

@@ -44,13 +44,13 @@ class Still(np.random.Generator):
 def test_the_statement_meets_the_target_and_is_the_larger_of_two_disjoint_parts(given: dict[str, float], neighbours: str) -> None:
     model = HeavyTailedLinearRegression(epsilon=1.0, delta=1e-6, neighbours=neighbours, seed_noise=True, random_state=0, **given)
     model.fit(ROWS, VALUES)
-    assert 0.999999 < model.epsilon_ <= 1.0
+    assert 0.999999 < model.statement_.planned.epsilon(model.delta_) <= 1.0
     assert model.statement_.neighbours == neighbours
     # The solver's own accounting, from sensitivity and noise alone: 30 Gaussian means of clipped gradients.
     (phase,) = model.phases_
     solver = math.sqrt(phase.touches) * (2.0 * phase.clip_norm / phase.batch_size) / phase.release.noise_std
-    assert isinstance(model.statement_.guarantee, GDP)
-    assert model.statement_.guarantee.mu >= solver * (1.0 - 1e-12)
+    assert isinstance(model.statement_.planned, GDP)
+    assert model.statement_.planned.mu >= solver * (1.0 - 1e-12)
     assert model.n_iter_ == model.run_.total_steps == 30
     assert model.run_.records == phase.stop
     assert phase.batch_size == (2000 if len(given) == 2 else 2000 - set_aside(2000, GDP(solver)))
@@ -64,16 +64,16 @@ def test_every_solver_states_its_own_phases(solver: str) -> None:
     costs = [math.sqrt(phase.touches) * 2.0 * phase.clip_norm / phase.batch_size / phase.release.noise_std for phase in model.phases_]
     ends = [(phase.first, phase.stop) for phase in model.phases_]
     assert all(stop <= first for (_, stop), (first, _) in pairwise(ends))  # disjoint, so the worst counts
-    assert model.statement_.guarantee.mu == pytest.approx(max(costs), rel=1e-9)
-    assert model.epsilon_ <= 1.0
+    assert model.statement_.planned.mu == pytest.approx(max(costs), rel=1e-9)
+    assert model.statement_.planned.epsilon(model.delta_) <= 1.0
     assert float(np.linalg.norm(np.append(model.coef_, model.intercept_))) <= 1.0 + 1e-9
 
 
 def test_a_mean_states_both_parts_too() -> None:
     model = PrivateMean(delta=1e-6, seed_noise=True, random_state=0).fit(ROWS)
     (phase,) = model.phases_
-    assert model.epsilon_ <= 1.0
-    assert model.statement_.guarantee.mu >= 2.0 * phase.clip_norm / phase.batch_size / phase.release.noise_std * (1.0 - 1e-12)
+    assert model.statement_.planned.epsilon(model.delta_) <= 1.0
+    assert model.statement_.planned.mu >= 2.0 * phase.clip_norm / phase.batch_size / phase.release.noise_std * (1.0 - 1e-12)
     assert any(finding.name == "disjoint parts" for finding in model.statement_.findings)
 
 
@@ -81,14 +81,14 @@ def test_the_larger_part_counts_not_the_smaller() -> None:
     model = PrivateMean(moment=1.0, centre=[0.0] * 4, seed_noise=True, random_state=0).fit(ROWS)
     solved, dear = model.statement_, 3.0
     fact = released_moment(np.ones(500), 2.0, GDP(dear), neighbours="replace_one", generator=np.random.default_rng(0))
-    assert beside(fact.statements[0], solved, first=1, records=2).guarantee.mu == fact.statements[0].guarantee.mu > solved.guarantee.mu
-    assert fact.statements[0].guarantee.mu <= dear * (1.0 + 1e-12)
+    assert beside(fact.statements[0], solved, first=1, records=2).planned.mu == fact.statements[0].planned.mu > solved.planned.mu
+    assert fact.statements[0].planned.mu <= dear * (1.0 + 1e-12)
 
 
 def test_what_it_costs_adds_up_with_another_step() -> None:
     scaler = PrivateStandardScaler(delta=1e-6).fit(ROWS)
     model = HeavyTailedLinearRegression(delta=1e-6).fit(ROWS, VALUES)
-    assert privacy_of([scaler, model]).epsilon(1e-6) > max(scaler.epsilon_, model.epsilon_) * 1.2
+    assert privacy_of([scaler, model]).epsilon(1e-6) > max(scaler.epsilon_, model.statement_.planned.epsilon(model.delta_)) * 1.2
 
 
 def test_noise_is_fresh_unless_asked_for() -> None:
@@ -96,7 +96,7 @@ def test_noise_is_fresh_unless_asked_for() -> None:
     assert not np.array_equal(*models)
     seeded = [HeavyTailedLogisticRegression(random_state=0, seed_noise=True).fit(ROWS, LABELS) for _ in range(2)]
     assert np.array_equal(seeded[0].coef_, seeded[1].coef_)
-    assert any(finding.name == "randomness" and finding.evidence == "declared" for finding in seeded[0].statement_.findings)
+    assert seeded[0].epsilon_ == math.inf > seeded[0].statement_.planned.epsilon(seeded[0].delta_)
 
 
 def test_records_set_aside_do_not_train() -> None:
@@ -163,7 +163,7 @@ def test_the_curvature_is_found_and_its_noise_is_that_of_the_sensitivity() -> No
     fact = released_curvature(features, norms, share, neighbours="replace_one", generator=np.random.default_rng(0))
     # Clipping at the 0.75 quantile of the norms takes some of the 9.
     assert 4.0 < fact.value < 10.0
-    costs = [statement.guarantee.mu for statement in fact.statements]
+    costs = [statement.planned.mu for statement in fact.statements]
     assert math.hypot(*costs) <= share.mu
     # The clip norm and the noise as stated: sigma mu = c^2/m.
     detail = fact.statements[1].findings[1].detail
@@ -189,7 +189,7 @@ def test_the_moment_is_an_estimate_from_above_that_outliers_do_not_move() -> Non
     sizes[:20] = 1e12
     fact = released_moment(sizes, 2.0, GDP(0.5), neighbours="replace_one", generator=rng)
     assert math.sqrt(1.5) <= fact.value <= 3.0 * math.sqrt(1.5)  # E t^2 = 6/4; as the solver's estimate promises, (3)^(1/2) and a cell
-    assert fact.statements[0].guarantee.mu <= 0.5 * (1.0 + 1e-12)
+    assert fact.statements[0].planned.mu <= 0.5 * (1.0 + 1e-12)
     wild = released_moment(np.full(5000, 1e30), 2.0, GDP(0.5), neighbours="replace_one", generator=rng)
     assert "AT THE TOP" in wild.why
 
@@ -199,7 +199,7 @@ def test_a_centre_is_in_the_middle_and_paid_for() -> None:
     table = np.array([5.0, -300.0]) + rng.standard_t(2, size=(5000, 2))
     fact = released_centre(table, GDP(0.5), neighbours="replace_one", generator=rng)
     assert fact.value == pytest.approx([5.0, -300.0], abs=1.0)
-    assert fact.statements[0].guarantee.mu <= 0.5
+    assert fact.statements[0].planned.mu <= 0.5
 
 
 @given(records=st.integers(2, 10**7), mu=st.floats(1e-3, 50.0))

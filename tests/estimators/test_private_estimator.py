@@ -1,6 +1,7 @@
 """What every estimator shares: who has it, where its parameters are described, and what a fit says of its privacy."""
 
 import inspect
+import math
 import re
 from typing import Any, Self
 
@@ -71,14 +72,14 @@ def test_parts_compose_unless_their_total_is_known() -> None:
     assert apart.delta_ == 1e-5
 
 
-def test_seeded_noise_is_declared_and_nothing_else_is() -> None:
+def test_seeded_noise_is_no_release() -> None:
     plain, seeded = (Releases(random_state=1, seed_noise=seed).fit([part("one", 0.3)]) for seed in (False, True))
     assert [finding.evidence for finding in plain.statement_.findings] == ["enforced"]
-    assert [(finding.name, finding.evidence) for finding in seeded.statement_.findings] == [
-        ("sensitivity", "enforced"),
-        ("randomness", "declared"),
+    assert [(finding.name, finding.status) for finding in seeded.statement_.findings] == [
+        ("sensitivity", "holds"),
+        ("fresh noise", "fails"),
     ]
-    assert seeded.epsilon_ == plain.epsilon_
+    assert seeded.epsilon_ == math.inf > seeded.statement_.planned.epsilon(seeded.delta_) == plain.epsilon_
     assert (plain.__sklearn_tags__().non_deterministic, seeded.__sklearn_tags__().non_deterministic) == (True, False)
 
 

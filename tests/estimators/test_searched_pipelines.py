@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from private_cases import two_blobs
+from private_cases import stated, two_blobs
 from sklearn.base import BaseEstimator, TransformerMixin, clone, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
@@ -28,7 +28,7 @@ from lethe.estimators import (
     Ridge,
     SoftmaxRegression,
     privacy_of,
-    split_epsilon,
+    split_budget,
 )
 from lethe.estimators.budget import Budget
 from lethe.estimators.step_tries import step_tries
@@ -72,7 +72,7 @@ def a_try(gaussian: bool, *, tries: float = 3.0) -> Try:
 
 def overspent(one: Try, fitted: list[Any]) -> bool:
     """Whether some pipeline cost more than a try may, by the sum over its steps that `privacy_of` makes."""
-    return not all(one.covers(privacy_of(pipeline).guarantee) for pipeline in fitted)
+    return not all(one.covers(privacy_of(pipeline).planned) for pipeline in fitted)
 
 
 def test_what_each_step_costs_is_as_calculated_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,19 +81,19 @@ def test_what_each_step_costs_is_as_calculated_by_hand(monkeypatch: pytest.Monke
     one = a_try(gaussian=True)
     assert isinstance(one.guarantee, GDP)
     for pipeline in fitted:
-        scaler, model = (step.statement_.guarantee for _, step in pipeline.steps)
+        scaler, model = (step.statement_.planned for _, step in pipeline.steps)
         assert scaler.mu == pytest.approx(one.guarantee.mu * math.sqrt(1 / 4), rel=1e-7)
         assert model.mu == pytest.approx(one.guarantee.mu * math.sqrt(3 / 4), rel=1e-7)
         assert math.hypot(scaler.mu, model.mu) <= one.guarantee.mu
     assert not overspent(one, fitted)
     # A total from the statements of the steps, by the theorem on the best of K tries.
-    assert found.epsilon_ >= max(
-        selection_guarantee(privacy_of(pipeline).guarantee, law_of_tries(3.0, 1.0), delta=DELTA).epsilon(DELTA) for pipeline in fitted
+    assert found.statement_.planned.epsilon(DELTA) >= max(
+        selection_guarantee(privacy_of(pipeline).planned, law_of_tries(3.0, 1.0), delta=DELTA).epsilon(DELTA) for pipeline in fitted
     )
-    assert found.epsilon_ == pytest.approx(
+    assert found.statement_.planned.epsilon(DELTA) == pytest.approx(
         selection_guarantee(one.guarantee, law_of_tries(3.0, 1.0), delta=DELTA).epsilon(DELTA), rel=1e-12
     )
-    assert 0.999 < found.epsilon_ <= 1.0
+    assert 0.999 < found.statement_.planned.epsilon(DELTA) <= 1.0
     # The score has what a whole fit has.
     assert found.score_noise_std_ == pytest.approx(1 / 80 / one.guarantee.mu, rel=1e-6)
 
@@ -157,11 +157,11 @@ def test_where_a_step_is_not_gaussian_epsilons_and_deltas_add_up(neighbours: str
         scaler, model = (step.statement_ for _, step in pipeline.steps)
         assert scaler.neighbours == model.neighbours == found.statement_.neighbours == neighbours
         whole, failing = one.guarantee.epsilon_bound, one.guarantee.delta_bound
-        if isinstance(model.guarantee, GDP):  # both Gaussian: together they have the point
-            assert GDP(math.hypot(scaler.guarantee.mu, model.guarantee.mu)).epsilon(failing) <= whole
+        if isinstance(model.planned, GDP):  # both Gaussian: together they have the point
+            assert GDP(math.hypot(scaler.planned.mu, model.planned.mu)).epsilon(failing) <= whole
         else:
-            assert scaler.epsilon(0.2 * failing) <= 0.2 * whole
-            assert model.epsilon(0.8 * failing) <= 0.8 * whole
+            assert scaler.planned.epsilon(0.2 * failing) <= 0.2 * whole
+            assert model.planned.epsilon(0.8 * failing) <= 0.8 * whole
     assert not overspent(one, fitted)
 
 
@@ -177,7 +177,7 @@ def test_the_winner_is_the_whole_pipeline_and_claims_no_less_than_the_search_cos
         assert one.statement_ is one.certificate_ is found.statement_
         assert (one.epsilon_, one.delta_, one.privacy_report_) == (found.epsilon_, DELTA, found.privacy_report_)
     assert best[-1].run_ is None
-    assert privacy_of(best) is privacy_of(make_pipeline(Normalizer(), found)) is found.statement_
+    assert stated(best) == stated(make_pipeline(Normalizer(), found)) == found.statement_
     # A part by itself says no less either.
     assert privacy_of(best[:-1]).epsilon(DELTA) >= found.epsilon_
     assert isinstance(found.statement_, Statement)
@@ -226,7 +226,7 @@ def test_a_good_pipeline_is_found() -> None:
     found = search(model, grid, epsilon=8.0, tries=12.0, **SEEDED).fit(X, y)
     assert found.best_params_ == {"logisticregression__C": 1.0}
     assert found.score(X, y) > 0.9
-    assert any(finding.evidence == "declared" for finding in found.statement_.findings)  # the seed
+    assert found.epsilon_ == math.inf  # the seed
     again = search(model, grid, epsilon=8.0, tries=12.0, **SEEDED).fit(X, y)
     assert again.best_score_ == found.best_score_
     assert (again.best_estimator_[0].mean_ == found.best_estimator_[0].mean_).all()
@@ -236,7 +236,7 @@ def test_a_step_left_out_leaves_its_share_to_the_others(monkeypatch: pytest.Monk
     _, fitted = watched(monkeypatch, candidates={"privatestandardscaler": ["passthrough"]})
     one = a_try(gaussian=True)
     assert isinstance(one.guarantee, GDP)
-    assert all(pipeline[-1].statement_.guarantee.mu == pytest.approx(one.guarantee.mu, rel=1e-7) for pipeline in fitted)
+    assert all(pipeline[-1].statement_.planned.mu == pytest.approx(one.guarantee.mu, rel=1e-7) for pipeline in fitted)
     assert not overspent(one, fitted)
 
 
@@ -368,8 +368,8 @@ def test_models_among_the_candidates_are_cloned() -> None:
 
 
 def test_shares_are_those_of_a_pipeline_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same split as `split_epsilon` makes of one try."""
+    """The same split as `split_budget` makes of one try."""
     one = a_try(gaussian=True)
     _, fitted = watched(monkeypatch, shares={"privatestandardscaler": 0.3, "logisticregression": 0.7})
-    parts = split_epsilon(one.target.epsilon_bound, DELTA, shares=[0.3, 0.7])
-    assert [step.epsilon for _, step in fitted[0].steps] == [pytest.approx(part, rel=1e-6) for part in parts]
+    parts = split_budget([step for _, step in fitted[0].steps], one.target.epsilon_bound, DELTA, shares=[0.3, 0.7])
+    assert [step.epsilon for _, step in fitted[0].steps] == [pytest.approx(part.epsilon, rel=1e-6) for part in parts]

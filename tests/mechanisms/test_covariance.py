@@ -65,8 +65,8 @@ def test_the_noise_is_the_sensitivity_over_mu(neighbours, sensitivity):
     made = second_moment(np.zeros((4, 2)), norm=3.0, target=GDP(0.5), neighbours=neighbours, records=4)
     assert made.noise_std == pytest.approx(sensitivity / 0.5, rel=1e-9)
     assert made.noise_std >= sensitivity / 0.5
-    assert made.statement.guarantee.mu <= 0.5
-    assert made.statement.guarantee.mu == pytest.approx(0.5)
+    assert made.statement.planned.mu <= 0.5
+    assert made.statement.planned.mu == pytest.approx(0.5)
     seeded = second_moment(
         np.zeros((4, 2)), norm=3.0, target=GDP(0.5), neighbours=neighbours, records=4, generator=np.random.default_rng(5)
     )

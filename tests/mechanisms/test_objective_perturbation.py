@@ -71,10 +71,10 @@ def test_what_is_released_is_the_tilted_minimiser_and_a_little_noise() -> None:
     accuracy = solver_tolerance(Logistic(), weights=1, **public) / regularisation
     assert std == pytest.approx(0.1 * released.noise_std / (5 * (regularisation + 0.25)))
     assert abs(released.weights[0, 0] - (exact + std * last)) <= accuracy
-    assert released.statement.epsilon(1e-5) == pytest.approx(1.0, rel=1e-5)
-    assert released.statement.guarantee == objective_guarantee(Logistic(), weights=1, **public)
+    assert released.statement.planned.epsilon(1e-5) == pytest.approx(1.0, rel=1e-5)
+    assert released.statement.planned == objective_guarantee(Logistic(), weights=1, **public)
     # Two points, each within the accuracy of its own minimiser, are at most twice that apart when the minimisers are equal.
-    assert released.statement.guarantee.cases[0][1][-1] == (pytest.approx(2.0 * accuracy / std), 1)
+    assert released.statement.planned.cases[0][1][-1] == (pytest.approx(2.0 * accuracy / std), 1)
     names = {finding.name: finding.evidence for finding in released.statement.findings}
     assert names["generalised linear"] == names["solver's error"] == "enforced"
 

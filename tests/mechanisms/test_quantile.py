@@ -203,8 +203,8 @@ def test_a_large_data_set_gives_the_quantile(method, spacing):
     )
     assert found.value == pytest.approx(np.quantile(values, 0.9), rel=0.05)
     assert found.method == method
-    assert found.statement.guarantee.mu <= 1.0
-    assert found.statement.guarantee.mu == pytest.approx(1.0)
+    assert found.statement.planned.mu <= 1.0
+    assert found.statement.planned.mu == pytest.approx(1.0)
 
 
 def test_the_method_depends_on_public_numbers_only():
@@ -218,7 +218,7 @@ def test_the_method_depends_on_public_numbers_only():
 
 def test_the_guarantee_is_in_the_targets_currency():
     options = {"quantile": 0.5, "low": 0.0, "high": 1.0, "method": "exponential"}
-    assert isinstance(private_quantile([0.5], target=ZCDP(0.1), **options).statement.guarantee, ZCDP)
+    assert isinstance(private_quantile([0.5], target=ZCDP(0.1), **options).statement.planned, ZCDP)
     pure = private_quantile([0.5], target=ApproxDP(0.4, 0.0), **options).statement
     assert pure.epsilon(0.0) == 0.4
     assert pure.epsilon(1e-5) < 0.4

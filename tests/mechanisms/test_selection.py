@@ -302,13 +302,14 @@ def pick(**changes):
 def test_the_best_candidate_is_kept():
     chosen = pick()
     assert (chosen.candidate, chosen.result, chosen.score) == ("b", "bb", 3.0)
-    assert chosen.statement.guarantee == selection_guarantee(GDP(0.3), TruncatedNegativeBinomial(eta=1.0, gamma=0.05))
+    assert chosen.statement.planned == selection_guarantee(GDP(0.3), TruncatedNegativeBinomial(eta=1.0, gamma=0.05))
 
 
 def test_a_private_score_is_part_of_every_try():
     chosen = pick(score_guarantee=GDP(0.4), delta=1e-5)
-    assert chosen.statement.epsilon(1e-5) == pytest.approx(pick(train_guarantee=GDP(0.5), delta=1e-5).statement.epsilon(1e-5), rel=1e-9)
-    assert chosen.statement.epsilon(1e-5) > pick(delta=1e-5).statement.epsilon(1e-5)
+    stated = chosen.statement.planned.epsilon(1e-5)
+    assert stated == pytest.approx(pick(train_guarantee=GDP(0.5), delta=1e-5).statement.planned.epsilon(1e-5), rel=1e-9)
+    assert stated > pick(delta=1e-5).statement.planned.epsilon(1e-5)
 
 
 def test_the_choice_follows_its_exact_law():
@@ -332,7 +333,7 @@ def test_a_score_that_is_no_number_counts_as_the_worst():
 def test_no_try_gives_no_result():
     empty = pick(repetitions=PoissonRepetitions(rate=1e-12))
     assert (empty.candidate, empty.result, empty.score) == (None, None, None)
-    assert empty.statement.guarantee.epsilon(1e-5) < math.inf
+    assert empty.statement.planned.epsilon(1e-5) < math.inf
 
 
 def test_how_often_it_tried_is_not_in_the_release():

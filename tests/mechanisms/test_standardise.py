@@ -87,8 +87,8 @@ def test_the_noise_is_the_sensitivity_over_mu(neighbours, sensitivity):
     options = {"low": -2.0, "high": 2.0, "target": GDP(0.5), "neighbours": neighbours, "records": 100}
     quiet, noisy = (standardise(rows, generator=Constant(value), **options) for value in (0.0, 1.0))
     assert noisy.mean - quiet.mean == pytest.approx(2.0 * sensitivity * math.sqrt(4.0) / 0.5 / 100.0, rel=1e-9)
-    assert noisy.statement.guarantee.mu == pytest.approx(0.5, rel=1e-12)
-    assert noisy.statement.guarantee.mu <= 0.5
+    assert noisy.statement.planned.mu == pytest.approx(0.5, rel=1e-12)
+    assert noisy.statement.planned.mu <= 0.5
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
@@ -168,8 +168,8 @@ def test_apply_refuses_other_columns():
 def test_private_bounds_cost_their_target_together():
     rows = np.random.default_rng(0).normal(0.0, [1.0, 4.0], size=(20_000, 2))
     bounds = private_bounds(rows, low=-100.0, high=100.0, target=ZCDP(0.125), generator=np.random.default_rng(1))
-    assert bounds.statement.guarantee.mu <= 0.5
-    assert bounds.statement.guarantee.mu == pytest.approx(0.5, rel=1e-6)
+    assert bounds.statement.planned.mu <= 0.5
+    assert bounds.statement.planned.mu == pytest.approx(0.5, rel=1e-6)
     assert bounds.low == pytest.approx(np.quantile(rows, 0.05, axis=0), rel=0.1)
     assert bounds.high == pytest.approx(np.quantile(rows, 0.95, axis=0), rel=0.1)
     assert standardise(rows, low=bounds.low, high=bounds.high, target=GDP(0.5)).scale == pytest.approx([0.87, 3.5], rel=0.1)

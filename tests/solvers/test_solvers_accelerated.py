@@ -142,8 +142,8 @@ def test_any_number_of_records_and_affine_losses(count: int, beta: float) -> Non
         (phase,) = done.phases
         # Privacy from the real batch size: (2 C / s)^2 / (2 sigma^2) <= rho.
         assert (2 * plan.clip_norm / (count // plan.steps)) ** 2 / (2 * phase.release.noise_std**2) <= 0.5
-        assert isinstance(done.guarantee, GDP)
-        assert done.guarantee.mu <= 1.0
+        assert isinstance(done.fresh.guarantee, GDP)
+        assert done.fresh.guarantee.mu <= 1.0
         assert np.linalg.norm(done.parameters) <= 1.0 + 1e-12
 
 

@@ -65,7 +65,7 @@ def from_oracle(oracle: MeanOracle) -> Release:
 def from_solver(solve: Callable[[Array, np.random.Generator], object]) -> Release:
     def release(table: Array, rng: np.random.Generator) -> tuple[Array, Guarantee]:
         done = solve(table, rng)
-        return done.parameters, done.guarantee  # pyright: ignore
+        return done.parameters, done.fresh.guarantee  # pyright: ignore
 
     return release
 
@@ -142,7 +142,7 @@ def test_a_released_moment(broken: bool) -> None:
         blocks = np.array([*half, *(high for _ in half), mine])
         cells = [searched_median(blocks, low, high, noise_std, generator)[0] for _ in range(RUNS)]
         scores.append(np.array([cell.bit_count() for cell in cells], dtype=np.float64))
-    found, stated = audited(scores[0], scores[1], 4.5), estimate.phase.guarantee.epsilon(DELTA)
+    found, stated = audited(scores[0], scores[1], 4.5), estimate.phase.with_fresh_noise.epsilon(DELTA)
     assert (found > stated) if broken else (LEAST < found <= stated)
 
 

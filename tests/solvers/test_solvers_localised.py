@@ -175,12 +175,12 @@ def test_the_price_of_every_phase() -> None:
     done = localised(problem, records, schedule=schedule, rho=0.3, generator=rng)
     assert [phase.batch_size for phase in done.phases] == [16, 8, 4, 2, 1]
     assert [(phase.first, phase.stop) for phase in done.phases] == [(0, 16), (16, 24), (24, 28), (28, 30), (30, 31)]
-    for phase, local in zip(done.phases, schedule, strict=True):
+    for phase, local in zip(done.fresh.phases, schedule, strict=True):
         spent = local.steps * (2 * local.clip_norm / local.records) ** 2 / (2 * phase.release.noise_std**2)
         assert spent == pytest.approx(0.3, rel=1e-12)
         assert phase.rho == pytest.approx(0.3, rel=1e-12)
-    assert isinstance(done.guarantee, GDP)
-    assert done.guarantee.mu == pytest.approx(math.sqrt(0.6), rel=1e-12)
+    assert isinstance(done.fresh.guarantee, GDP)
+    assert done.fresh.guarantee.mu == pytest.approx(math.sqrt(0.6), rel=1e-12)
     assert np.linalg.norm(done.parameters) <= 1.0 + 1e-9
     again = localised(problem, records, schedule=schedule, rho=0.3, generator=np.random.default_rng(5)).parameters
     assert np.array_equal(again, localised(problem, records, schedule=schedule, rho=0.3, generator=np.random.default_rng(5)).parameters)
@@ -212,7 +212,7 @@ def test_without_noise_it_is_the_plain_form() -> None:
     wide = regularised_descent(problem, records, oracle=ClippedMean(clip_norm=5.0, rho=math.inf), steps=6, step_size=0.1, strength=1.0)
     exact = regularised_descent(problem, records, oracle=ExactMean(), steps=6, step_size=0.1, strength=1.0)
     assert wide.parameters == pytest.approx(exact.parameters, abs=1e-14)
-    assert isinstance(wide.guarantee, NotPrivate)
+    assert isinstance(wide.fresh.guarantee, NotPrivate)
 
 
 def test_late_phases_resolve_moves_far_below_the_parameters() -> None:
@@ -273,8 +273,8 @@ def test_the_reduction_costs_what_one_round_does() -> None:
     rng = np.random.default_rng(4)
     problem = stated(dimension=2, strong_convexity=0.5)
     done = strongly_convex(problem, rng.standard_normal((70, 2)), rho=0.4, most_steps=5, generator=rng)
-    assert isinstance(done.guarantee, GDP)
-    assert done.guarantee.mu == pytest.approx(math.sqrt(0.8), rel=1e-12)
+    assert isinstance(done.fresh.guarantee, GDP)
+    assert done.fresh.guarantee.mu == pytest.approx(math.sqrt(0.8), rel=1e-12)
     touched = sorted((phase.first, phase.stop) for phase in done.phases)
     assert all(before[1] <= after[0] for before, after in pairwise(touched))
     assert touched[-1][1] <= 70

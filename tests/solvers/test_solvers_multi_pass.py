@@ -23,8 +23,8 @@ def test_without_noise_it_is_projected_gradient_descent() -> None:
         point /= max(1.0, np.linalg.norm(point))
     assert done.parameters == pytest.approx(point, abs=1e-14)
     assert wide.parameters == pytest.approx(point, abs=1e-14)
-    assert isinstance(done.guarantee, NotPrivate)
-    assert wide.guarantee.epsilon(1e-5) == math.inf
+    assert isinstance(done.fresh.guarantee, NotPrivate)
+    assert wide.fresh.guarantee.epsilon(1e-5) == math.inf
     assert done.zcdp is not None
     assert done.zcdp.rho == math.inf
 
@@ -49,8 +49,8 @@ def test_the_price_is_the_one_asked_for_whatever_the_batches(count: int, batch: 
     spent = 5 * (2 * 1.5 / size) ** 2 / (2 * phase.release.noise_std**2)
     assert spent == pytest.approx(0.4, rel=1e-12)
     assert spent <= 0.4 * (1 + 1e-15)
-    assert isinstance(done.guarantee, GDP)
-    assert done.guarantee.mu == pytest.approx(math.sqrt(0.8), rel=1e-12)
+    assert isinstance(done.fresh.guarantee, GDP)
+    assert done.fresh.guarantee.mu == pytest.approx(math.sqrt(0.8), rel=1e-12)
     assert done.zcdp is not None
     assert done.zcdp.rho == pytest.approx(0.4, rel=1e-12)
     assert done.neighbours == "replace_one"

@@ -102,14 +102,14 @@ def test_the_price_and_the_batches() -> None:
     assert (phase.batch_size, phase.touches, phase.stop, phase.steps) == (3, 1, 183, 61)
     assert phase.release.noise_std == pytest.approx(4.0 / 3.0)
     assert (2 * 2.0 / 3) ** 2 / (2 * phase.release.noise_std**2) <= 0.5
-    assert isinstance(done.guarantee, GDP)
-    assert done.guarantee.mu == pytest.approx(1.0)
+    assert isinstance(done.fresh.guarantee, GDP)
+    assert done.fresh.guarantee.mu == pytest.approx(1.0)
     assert done.gradient_evaluations == 183
     assert np.linalg.norm(done.parameters) <= 1.0 + 1e-12
     quiet = one_pass(QUADRATIC, np.zeros(200), oracle=ClippedMean(clip_norm=1e9, rho=math.inf), steps=61)
     assert quiet.parameters == pytest.approx(one_pass(QUADRATIC, np.zeros(200), oracle=ExactMean(), steps=61).parameters)
     mixed = one_pass(QUADRATIC, np.zeros(200), oracle=ShuffledClippedMean(clip_norm=1.0, epsilon=2.0, delta=1e-4), steps=4)
-    assert mixed.guarantee.epsilon(1e-4) == 2.0
+    assert mixed.fresh.guarantee.epsilon(1e-4) == 2.0
 
 
 def test_records_are_in_one_batch_each() -> None:
@@ -208,4 +208,4 @@ def test_large_batches_are_summed_in_pieces_to_the_same_mean(monkeypatch: pytest
     assert max(sizes) == 64
     assert sum(sizes) == 999
     assert np.allclose(parts.parameters, whole.parameters, rtol=0, atol=1e-13)
-    assert parts.guarantee == whole.guarantee
+    assert parts.guarantee == whole.fresh.guarantee

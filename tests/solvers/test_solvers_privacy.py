@@ -90,10 +90,10 @@ def test_no_record_is_revealed_more_than_stated(name: str, oracle: ClippedMean |
             done = SOLVERS[name](rows, watched)
             transcripts.append(watched.means)
         squares = [float(((a - b) ** 2).sum()) / noise**2 for (a, noise), (b, _) in zip(*transcripts, strict=True)]
-        assert isinstance(done.guarantee, GDP)
-        assert math.sqrt(math.fsum(squares)) <= done.guarantee.mu * (1 + 1e-9)
+        assert isinstance(done.fresh.guarantee, GDP)
+        assert math.sqrt(math.fsum(squares)) <= done.fresh.guarantee.mu * (1 + 1e-9)
         assert sum(square > 0 for square in squares) <= done.phases[0].touches
-        worst, stated = max(worst, math.fsum(squares)), done.guarantee.mu
+        worst, stated = max(worst, math.fsum(squares)), done.fresh.guarantee.mu
     assert 0.0 < stated <= math.sqrt(2 * RHO) * (1 + 1e-12)
     if isinstance(oracle, ClippedMean):
         assert worst == pytest.approx(2 * RHO, rel=1e-9)  # attained: not looser than it must be
@@ -124,9 +124,9 @@ def test_no_record_is_revealed_more_than_stated_by_phases(name: str, monkeypatch
                 done = strongly_convex(PROBLEM, rows, rho=RHO, most_steps=4)
             transcripts.append(list(caught))
         squares = [float(((a - b) ** 2).sum()) / noise**2 for (a, noise), (b, _) in zip(*transcripts, strict=True)]
-        assert isinstance(done.guarantee, GDP)
-        assert math.fsum(squares) <= done.guarantee.mu**2 * (1 + 1e-9)
-        assert done.guarantee.mu == pytest.approx(math.sqrt(2 * RHO), rel=1e-12)
+        assert isinstance(done.fresh.guarantee, GDP)
+        assert math.fsum(squares) <= done.fresh.guarantee.mu**2 * (1 + 1e-9)
+        assert done.fresh.guarantee.mu == pytest.approx(math.sqrt(2 * RHO), rel=1e-12)
         if place < done.phases[0].stop:
             assert math.fsum(squares) == pytest.approx(2 * RHO, rel=1e-9)
 

@@ -37,8 +37,8 @@ def test_the_noise_is_that_of_eight_gaussian_counts_and_composes_to_rho() -> Non
     estimate = private_moment(sizes(500), order=2, rho=RHO)
     assert estimate.phase.release.noise_std == pytest.approx(math.sqrt(8 / (2 * RHO)), rel=1e-12)
     assert estimate.phase.release.noise_std >= math.sqrt(8 / (2 * RHO))
-    assert isinstance(estimate.phase.guarantee, GDP)
-    assert math.sqrt(8) / estimate.phase.release.noise_std <= estimate.phase.guarantee.mu <= 1.0
+    assert isinstance(estimate.phase.with_fresh_noise, GDP)
+    assert math.sqrt(8) / estimate.phase.release.noise_std <= estimate.phase.with_fresh_noise.mu <= 1.0
     assert estimate.phase.rho == pytest.approx(RHO, rel=1e-12)
 
 
@@ -111,9 +111,9 @@ def test_the_solver_uses_the_other_records_and_the_larger_cost_is_the_whole() ->
     for rho, larger in ((RHO, RHO), (0.1, RHO), (2.0, 2.0)):
         solution = multi_pass(stated, others, oracle=practical_oracle(stated, rho=rho), generator=rng)
         whole = estimate.joined(solution)
-        assert isinstance(whole.guarantee, GDP)
-        assert whole.guarantee.mu == max(estimate.phase.guarantee.mu, solution.guarantee.mu)  # pyright: ignore[reportAttributeAccessIssue]
-        assert whole.guarantee.mu == pytest.approx(math.sqrt(2 * larger), rel=1e-12)
+        assert isinstance(whole.fresh.guarantee, GDP)
+        assert whole.fresh.guarantee.mu == max(estimate.phase.with_fresh_noise.mu, solution.fresh.guarantee.mu)  # pyright: ignore[reportAttributeAccessIssue]
+        assert whole.fresh.guarantee.mu == pytest.approx(math.sqrt(2 * larger), rel=1e-12)
         assert whole.phases[0].stop == whole.phases[1].first == 409
         assert whole.phases[1].stop == 4096
         assert np.array_equal(whole.parameters, solution.parameters)
@@ -134,7 +134,7 @@ def test_a_solver_on_the_same_records_would_pay_twice() -> None:
 
 def test_without_noise_nothing_is_private() -> None:
     estimate = private_moment(sizes(500), order=2, rho=math.inf)
-    assert isinstance(estimate.phase.guarantee, NotPrivate)
+    assert isinstance(estimate.phase.with_fresh_noise, NotPrivate)
     assert estimate.bound >= np.sqrt(9 / 7)
 
 
@@ -149,7 +149,7 @@ def test_joining_moves_every_phase() -> None:
     ):
         whole = estimate.joined(solution)
         assert [phase.first for phase in whole.phases[1:]] == [phase.first + 90 for phase in solution.phases]
-        assert whole.guarantee.mu == pytest.approx(1.0, rel=1e-12)  # pyright: ignore[reportAttributeAccessIssue]
+        assert whole.fresh.guarantee.mu == pytest.approx(1.0, rel=1e-12)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_what_is_refused() -> None:

@@ -100,8 +100,8 @@ def test_the_price_and_the_settings() -> None:
     size = 1000 // plan.steps
     assert phase.batch_size == size
     assert (2 * plan.clip_norm / size) ** 2 / (2 * phase.release.noise_std**2) <= 0.5
-    assert isinstance(done.guarantee, GDP)
-    assert done.guarantee.mu == pytest.approx(1.0)
+    assert isinstance(done.fresh.guarantee, GDP)
+    assert done.fresh.guarantee.mu == pytest.approx(1.0)
     assert np.linalg.norm(done.parameters) <= 1.0 + 1e-12
     assert proximal_theory(problem, 1000, 0.5, gap=1e-9).steps == 10  # a gap below the noise: the logarithm is kept at 1
 

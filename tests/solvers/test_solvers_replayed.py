@@ -213,7 +213,7 @@ def test_phases_on_smaller_and_smaller_parts() -> None:
     expected = by_hand_localised(SCHEDULE, rows(), START, RHO, np.random.default_rng(3))
     done = localised(FREE, rows(), schedule=SCHEDULE, rho=RHO, start=START, generator=np.random.default_rng(3))
     assert done.parameters == pytest.approx(expected, rel=1e-12, abs=1e-13)
-    assert done.guarantee.epsilon(1e-5) == max(phase.guarantee.epsilon(1e-5) for phase in done.phases)
+    assert done.fresh.guarantee.epsilon(1e-5) == max(phase.with_fresh_noise.epsilon(1e-5) for phase in done.phases)
 
 
 def test_rounds_of_phases() -> None:
@@ -277,7 +277,7 @@ def test_no_phase_of_secret_batches_is_free(costlier: int, monkeypatch: pytest.M
     steps = [5 if place == costlier else 3 for place in range(3)]
     schedule = tuple(LocalPhase(records=64, steps=t, step_size=0.1, strength=0.8, radius=0.3, clip_norm=SIZE) for t in steps)
     done = sampled_localised(FREE, rows(192), schedule=schedule, epsilon=1.0, delta=0.1, allow_large_delta=True)
-    assert done.guarantee == ApproxDP(0.5, 0.1)
+    assert done.fresh.guarantee == ApproxDP(0.5, 0.1)
 
 
 def test_a_short_phase_pays_what_the_target_allows() -> None:

@@ -35,12 +35,12 @@ def test_every_phase_meets_the_target_and_together_they_cost_the_worst() -> None
     schedule = localised_practical(PROBLEM, 2048, 0.5, most_steps=30)
     records = rng.standard_t(5, size=(2048, 2))
     done = sampled_localised(PROBLEM, records, schedule=schedule, epsilon=EPSILON, delta=DELTA, generator=rng)
-    assert isinstance(done.guarantee, ApproxDP)
-    assert done.guarantee.delta_bound == DELTA
-    assert 0.998 * EPSILON <= done.guarantee.epsilon_bound <= EPSILON
+    assert isinstance(done.fresh.guarantee, ApproxDP)
+    assert done.fresh.guarantee.delta_bound == DELTA
+    assert 0.998 * EPSILON <= done.fresh.guarantee.epsilon_bound <= EPSILON
     assert [phase.stop - phase.first for phase in done.phases] == [phase.records for phase in schedule]
-    for phase, local in zip(done.phases, schedule, strict=True):
-        assert phase.guarantee.epsilon(DELTA) <= EPSILON
+    for phase, local in zip(done.fresh.phases, schedule, strict=True):
+        assert phase.with_fresh_noise.epsilon(DELTA) <= EPSILON
         assert phase.batch_size == nominal_batch(local) == (local.records if local.records < 64 else math.ceil(math.sqrt(local.records)))
         if local.records >= 64:
             noise, spent = sampled_noise(phase.batch_size / local.records, local.steps, EPSILON, DELTA)
@@ -48,8 +48,8 @@ def test_every_phase_meets_the_target_and_together_they_cost_the_worst() -> None
             assert phase.whole == ApproxDP(spent, DELTA)
             assert phase.rho is None
         else:
-            assert isinstance(phase.guarantee, GDP)
-    assert done.zcdp is None
+            assert isinstance(phase.with_fresh_noise, GDP)
+    assert done.fresh.zcdp is None
     assert np.linalg.norm(done.parameters) <= 2.0 + 1e-9
 
 
@@ -92,8 +92,8 @@ def test_it_learns_as_well_as_full_batches_at_the_same_price() -> None:
 def test_small_schedules_take_all_records_and_stay_within_the_target() -> None:
     schedule = localised_practical(PROBLEM, 64, 0.5, most_steps=5)
     done = sampled_localised(PROBLEM, np.ones((64, 2)), schedule=schedule, epsilon=EPSILON, delta=DELTA)
-    assert isinstance(done.guarantee, ApproxDP)
-    assert 0.998 * EPSILON <= done.guarantee.epsilon_bound <= EPSILON
+    assert isinstance(done.fresh.guarantee, ApproxDP)
+    assert 0.998 * EPSILON <= done.fresh.guarantee.epsilon_bound <= EPSILON
 
 
 def test_a_released_moment_joins_at_the_target_s_delta() -> None:
@@ -101,8 +101,10 @@ def test_a_released_moment_joins_at_the_target_s_delta() -> None:
     estimate = private_moment(np.ones(200), order=2, rho=0.5)
     done = sampled_localised(PROBLEM, np.ones((128, 2)), schedule=schedule, epsilon=EPSILON, delta=DELTA)
     whole = estimate.joined(done)
-    assert isinstance(whole.guarantee, ApproxDP)
-    assert whole.guarantee == ApproxDP(max(estimate.phase.guarantee.epsilon(DELTA), done.guarantee.epsilon(DELTA)), DELTA)
+    assert isinstance(whole.fresh.guarantee, ApproxDP)
+    assert whole.fresh.guarantee == ApproxDP(
+        max(estimate.phase.with_fresh_noise.epsilon(DELTA), done.fresh.guarantee.epsilon(DELTA)), DELTA
+    )
     assert whole.phases[1].first == 200
 
 

@@ -264,9 +264,9 @@ def test_a_shuffled_oracle_is_for_one_pass() -> None:
     with pytest.raises(InputError, match="passes over the data once"):
         multi_pass(QUADRATIC, np.zeros(6), oracle=oracle, passes=2)
     done = multi_pass(QUADRATIC, np.zeros(6), oracle=oracle, passes=1, batch_size=3, generator=np.random.default_rng(0))
-    assert done.guarantee.epsilon(1e-3) == 1.0
-    assert done.zcdp is None
-    assert done.phases[0].rho is None
+    assert done.fresh.guarantee.epsilon(1e-3) == 1.0
+    assert done.fresh.zcdp is None
+    assert done.fresh.phases[0].rho is None
 
 
 def test_what_is_refused() -> None:

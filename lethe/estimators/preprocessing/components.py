@@ -145,6 +145,7 @@ def noisy_mean(
         neighbours=neighbours,
         findings=(projected(norm), holds("sensitivity", f"one record moves the sum by at most {sensitivity:.6g}", evidence="enforced")),
         citations=(_CITATION,),
+        seeded=generator is not None,
     )
     return mean * min(1.0, norm / max(float(np.linalg.norm(mean)), 1e-300)), statement
 

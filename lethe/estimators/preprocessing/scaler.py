@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -93,13 +94,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
             least_scale=_LEAST_RELEASED if parts else _LEAST,
             generator=start.generator,
         )
-        moments = Statement(
-            name=found.statement.name,
-            guarantee=found.statement.guarantee,
-            neighbours=found.statement.neighbours,
-            findings=enforced(found.statement.findings, why),
-            citations=found.statement.citations,
-        )
+        moments = replace(found.statement, findings=enforced(found.statement.findings, why))
         self.low_, self.high_, self.mean_, self.scale_ = found.low, found.high, found.mean, found.scale
         self.var_ = np.square(found.scale)
         how = "given bounds" if not parts else f"bounds released for {_BOUNDS_SHARE:g} of the squared mu"

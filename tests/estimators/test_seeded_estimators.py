@@ -1,0 +1,68 @@
+"""An estimator whose noise comes from random_state is no release: its statement, its certificate and its report say so."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from every_release import CASES, fitted
+from sklearn.pipeline import make_pipeline
+
+from lethe.calculus.guarantees import NotPrivate
+from lethe.certificate import Certificate
+from lethe.certify import certify
+from lethe.estimators import LinearRegression, PrivateStandardScaler, privacy_of, privacy_report_of
+from lethe.hypotheses import FRESH_NOISE
+
+QUICK = (
+    "classifier by cyclic",
+    "classifier by shuffled_once",
+    "classifier by objective_perturbation",
+    "PrivateMean",
+    "PrivateStandardScaler",
+    "PrivatePCA",
+    "PrivateSearch",
+)
+EVERY = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in CASES]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_no_fit_with_seeded_noise_has_a_guarantee(name: str) -> None:
+    model = fitted(name, seed_noise=True)
+    assert model.epsilon_ == model.statement_.epsilon(model.delta_) == math.inf
+    if isinstance(model.certificate_, Certificate):
+        assert model.certificate_.epsilon == model.certificate_.epsilon_at(model.delta_) == math.inf
+    assert model.statement_.guarantee == NotPrivate()
+    assert 0.0 < model.statement_.planned.epsilon(model.delta_) <= model.epsilon  # what fresh noise would have cost
+    for findings in (model.statement_.findings, model.certificate_.findings):
+        assert [finding.name for finding in findings if finding.status == "fails"] == [FRESH_NOISE]
+        assert not any(finding.name == "secrecy" and finding.evidence == "enforced" for finding in findings)
+    assert "\nNOT PRIVATE: no release: " in model.privacy_report_
+    assert model.privacy_report_.startswith("(infinity, ")
+    assert privacy_of(model).epsilon(model.delta_) == math.inf
+    run: Any = getattr(model, "run_", None)
+    if run is not None:
+        assert run.seeded
+        assert certify(run, model.delta_).epsilon == math.inf
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_random_state_alone_is_public_and_seeds_nothing(name: str) -> None:
+    model = fitted(name, random_state=np.random.RandomState(3))
+    assert not model.statement_.seeded
+    assert model.epsilon_ <= model.epsilon
+    assert all(finding.status == "holds" for finding in model.statement_.findings)
+    run: Any = getattr(model, "run_", None)
+    assert run is None or not run.seeded
+
+
+def test_one_seeded_step_voids_a_pipeline() -> None:
+    rows = np.random.default_rng(0).standard_normal((400, 3))
+    seeded = PrivateStandardScaler(seed_noise=True, random_state=0)
+    model = make_pipeline(seeded, LinearRegression(mechanism="cyclic", feature_norm=2.0, target_bound=3.0)).fit(rows, rows[:, 0])
+    whole = privacy_of(model)
+    assert whole.epsilon(1e-5) == math.inf
+    assert whole.planned.epsilon(1e-5) < 2.0
+    assert "NOT PRIVATE: no release" in privacy_report_of(model, 1e-5)

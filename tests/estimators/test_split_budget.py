@@ -1,0 +1,96 @@
+"""A total that is split among steps is never exceeded, whatever mechanism each of them comes to use."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from private_cases import two_blobs
+from sklearn.pipeline import make_pipeline
+
+from lethe.calculus.guarantees import GDP
+from lethe.errors import InputError
+from lethe.estimators import (
+    MECHANISMS,
+    LinearRegression,
+    LogisticRegression,
+    PrivateMean,
+    PrivateSearch,
+    PrivateStandardScaler,
+    privacy_of,
+    split_budget,
+)
+
+DELTA = 1e-5
+X, Y = two_blobs(records=2000, columns=4)
+
+
+def model(mechanism: str, **parameters: Any) -> Any:
+    if mechanism == "adassp":
+        return LinearRegression(mechanism=mechanism, **{"feature_norm": 2.0, "target_bound": 2.0, **parameters})
+    return LogisticRegression(mechanism=mechanism, classes=[0, 1], **{"feature_norm": 2.0, **parameters})
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(("total", "shares"), [(1.0, [0.2, 0.8]), (4.0, [0.5, 0.5])])
+def test_the_total_is_met_with_every_mechanism(mechanism: str, total: float, shares: list[float]) -> None:
+    """Split by squares of mu, objective perturbation, which "auto" takes here, came to 4.084 of 4."""
+    steps = split_budget([PrivateStandardScaler(), model(mechanism)], total, DELTA, shares=shares)
+    fitted: Any = make_pipeline(*steps).fit(X, Y)
+    cost = privacy_of(fitted).epsilon(DELTA)
+    assert 0.5 * total < cost <= total
+    if mechanism == "auto":
+        assert fitted[-1].mechanism_ == "objective_perturbation"
+
+
+@pytest.mark.parametrize("released", ["target_bound", "feature_norm"])
+def test_released_bounds_are_within_the_share_too(released: str) -> None:
+    steps = split_budget([PrivateStandardScaler(), model("adassp", **{released: "auto"})], 2.0, DELTA, shares=[0.3, 0.7])
+    assert privacy_of(make_pipeline(*steps).fit(X, Y)).epsilon(DELTA) <= 2.0
+
+
+@pytest.mark.slow
+def test_three_that_are_no_gaussians() -> None:
+    steps = [model("objective_perturbation"), model("poisson"), PrivateSearch(model("auto"), {"C": [1.0]})]
+    fitted = [step.fit(X, Y) for step in split_budget([*steps, PrivateMean()], 3.0, DELTA, shares=[0.25] * 4)]
+    assert privacy_of(fitted).epsilon(DELTA) <= 3.0
+
+
+def test_epsilons_and_deltas_add_up_where_steps_need_not_be_gaussian() -> None:
+    """Two mechanisms that keep what they were told, and nothing better: one shows all with probability delta, else tells by epsilon."""
+    one, other = split_budget([model("auto"), model("auto")], 1.0, 1e-3, shares=[0.4, 0.5])
+    assert (one.epsilon, other.epsilon) == (pytest.approx(0.4, rel=1e-8), pytest.approx(0.5, rel=1e-8))
+    assert (one.delta, other.delta) == (pytest.approx(4e-4, rel=1e-9), pytest.approx(5e-4, rel=1e-9))
+    # Loss eps_1 + eps_2 unless one of them fails: exactly what such a pair loses, and more than a split by mu would have left room for.
+    failing = 1.0 - (1.0 - one.delta) * (1.0 - other.delta)
+    assert one.epsilon + other.epsilon <= 0.9
+    assert failing <= 0.9e-3
+
+
+@pytest.mark.parametrize("part", [1.0, 0.25])
+def test_gaussian_steps_have_the_square_root_of_their_share(part: float) -> None:
+    scaler, linear = split_budget([PrivateStandardScaler(), model("cyclic")], 1.0, DELTA, shares=[0.4 * part, 0.6 * part])
+    mus = [step.fit(X, Y).statement_.guarantee.mu for step in (scaler, linear)]
+    assert GDP(math.hypot(*mus)).epsilon(DELTA) <= (1.0 if part == 1.0 else 0.52)
+    assert mus[0] / mus[1] == pytest.approx(math.sqrt(0.4 / 0.6), rel=1e-6)
+    assert scaler.delta == linear.delta == DELTA
+
+
+def test_one_step_may_have_it_all() -> None:
+    (alone,) = split_budget([model("auto")], 1.0, DELTA, shares=[1.0])
+    assert 1.0 - 1e-8 < alone.epsilon <= 1.0
+    assert DELTA * (1.0 - 1e-8) < alone.delta <= DELTA
+
+
+def test_the_steps_given_are_left_as_they_were() -> None:
+    given = [PrivateStandardScaler(epsilon=7.0), model("auto", epsilon=3.0)]
+    made = split_budget(given, 1.0, DELTA, shares=[0.5, 0.5])
+    assert [step.epsilon for step in given] == [7.0, 3.0]
+    assert not any(one is other for one, other in zip(given, made, strict=True))
+    assert made[1].get_params() | {"epsilon": 3.0, "delta": None} == given[1].get_params()
+    with pytest.raises(InputError, match="one for each step"):
+        split_budget(given, 1.0, DELTA, shares=[1.0])
+    with pytest.raises(InputError, match="steps"):
+        split_budget([np.zeros(3)], 1.0, DELTA, shares=[1.0])  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,168 @@
+"""Training under a seed, or with a generator that was given, says so in the recorded run, and its certificate is no release."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import make_run, with_fresh_noise
+from interrupted import Spy, make_kept_run, quick_disk, trained
+from networks import CLASSES, COLUMNS, CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
+from private_loops import Loop
+from torch import nn
+
+import lethe
+from lethe.calculus.guarantees import ZCDP, NotPrivate
+from lethe.calculus.shown import shown
+from lethe.losses import parse_loss
+from lethe.run import Run
+from lethe.train import AdaptiveDescent, fit, fit_adaptively, fit_head, fit_linear
+from lethe.train.journal import Journal
+
+SEEDS: dict[str, Callable[[], dict[str, Any]]] = {
+    "seed": lambda: {"seed": 0},
+    "noise": lambda: {"noise_generator": torch.Generator().manual_seed(0)},
+    "unknown noise": lambda: {"noise_generator": torch.Generator()},  # nobody can tell how it was seeded
+    "both": lambda: {"noise_generator": torch.Generator().manual_seed(0), "batch_generator": torch.Generator().manual_seed(1)},
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick() -> Iterator[None]:
+    with one_thread(), quick_disk():
+        yield
+
+
+def linear(run: Run, **randomness: Any) -> Run:
+    generator = np.random.default_rng(0)
+    features, targets = generator.normal(size=(run.records, 3)), generator.integers(3, size=run.records)
+    return fit_linear(run, features, targets, classes=3, **randomness).run
+
+
+def head(run: Run, **randomness: Any) -> Run:
+    loss = {"kind": "softmax_regression", "feature_norm": 1.0, "intercept": True}
+    run = run.replace(loss=loss, clip_norm=None)
+    return fit_head(nn.Flatten(), nn.Linear(COLUMNS, CLASSES, dtype=torch.float64), make_data(), run, **randomness).run
+
+
+def network(run: Run, **randomness: Any) -> Run:
+    return fit(make_network(), CROSS_ENTROPY, make_data(), run, **randomness).run
+
+
+def loop(run: Run, **randomness: Any) -> Run:
+    one = Loop(run, **{"batch_generator": None, "noise_generator": None, **randomness})
+    return one.whole()
+
+
+TRAINERS: dict[str, tuple[Callable[..., Run], Callable[[str], Run]]] = {
+    "fit_linear": (linear, lambda design: make_run(batches={"design": design, "size": 20}, passes=2, release="all")),
+    "fit_head": (head, lambda design: make_network_run(design, noise_multiplier=3.0)),
+    "fit": (network, lambda design: make_network_run(design, noise_multiplier=3.0)),
+    "PrivacyEngine": (loop, lambda design: make_network_run(design, noise_multiplier=3.0)),
+}
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("given", SEEDS)
+def test_a_seed_or_a_generator_is_recorded_and_nothing_is_released(trainer: str, given: str) -> None:
+    train, planned = TRAINERS[trainer]
+    plan = planned("cyclic")
+    recorded, fresh = train(plan, **SEEDS[given]()), train(plan)
+    assert recorded.seeded
+    assert not fresh.seeded
+    assert with_fresh_noise(recorded) == fresh
+    certificate = lethe.certify(recorded, 1e-5)
+    assert certificate.epsilon == certificate.delta_at(1.0) * math.inf == math.inf
+    assert f"with fresh noise: epsilon = {shown(lethe.certify(fresh, 1e-5).epsilon)}" in certificate.explain()
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_known_batches_are_no_harm_where_they_are_no_secret(trainer: str) -> None:
+    train, planned = TRAINERS[trainer]
+    for design, seeded in (("cyclic", False), ("poisson", True), ("shuffled_once", True), ("balls_in_bins", True)):
+        recorded = train(planned(design), batch_generator=torch.Generator().manual_seed(0))
+        assert recorded.seeded == seeded, design
+
+
+def test_the_same_seed_is_the_same_noise() -> None:
+    """What it is all about: two neighbours trained under one seed differ by the record alone, and two fits share their noise."""
+    run = make_network_run("cyclic", noise_multiplier=50.0)
+    features, targets = make_data()
+    models = [make_network() for _ in range(3)]
+    fit(models[0], CROSS_ENTROPY, (features, targets), run, seed=5)
+    fit(models[1], CROSS_ENTROPY, (features, targets), run, seed=5)
+    changed = features.clone()
+    changed[0] += 1.0
+    fit(models[2], CROSS_ENTROPY, (changed, targets), run, seed=5)
+    assert torch.equal(flat(models[0]), flat(models[1]))
+    moved = float((flat(models[2]) - flat(models[0])).norm())
+    assert 0.0 < moved < 0.01 * float(flat(models[0]).norm())  # the noise, fifty times the clip norm, is not between them
+
+
+def test_a_run_that_says_seeded_is_taken_at_its_word() -> None:
+    assert linear(make_run(batches={"design": "cyclic", "size": 20}, passes=2, seeded=True)).seeded
+
+
+def test_of_an_adaptive_descent_the_guarantee_is_none() -> None:
+    generator = np.random.default_rng(0)
+    features, targets = generator.normal(size=(50, 3)), generator.integers(2, size=50)
+    plan = AdaptiveDescent(rho=1.0, gradient_rho=0.02, selection_rho=0.03, gradient_clip=0.6, loss_clip=2.0, neighbours="zero_out")
+    loss = parse_loss({"kind": "logistic_regression", "feature_norm": 1.0})
+    found = {seed: fit_adaptively(plan, features, targets, loss=loss, seed=seed) for seed in (None, 3)}
+    assert (found[3].guarantee, found[3].seeded) == (NotPrivate(), True)
+    assert isinstance(found[None].guarantee, ZCDP)
+    assert not found[None].seeded
+
+
+def test_an_odometer_of_a_seeded_run_says_nothing() -> None:
+    budgeted = make_run(batches={"design": "full"}, passes=4, release="all", noise_budget=1.0)
+    generator = np.random.default_rng(0)
+    features, targets = generator.normal(size=(100, 3)), generator.integers(3, size=100)
+    assert fit_linear(budgeted, features, targets, classes=3, seed=0).report.odometer is None
+    assert fit_linear(budgeted, features, targets, classes=3).report.odometer is not None
+
+
+def kept(folder: Path, run: Run, randomness: dict[str, Any], *, kill: int = 0) -> Run | None:
+    """A training in a folder, killed after so many steps (0: never); what it recorded."""
+    spy = Spy()
+    if kill:
+        spy.kill(kill, before=False)
+    options: Any = {"batch_generator": None, "noise_generator": None, **randomness}
+    ended = trained(folder, run, spy, **options)
+    return None if ended is None else ended.run
+
+
+@pytest.mark.parametrize(("first", "second"), [("seed", "fresh"), ("fresh", "seed"), ("noise", "fresh")])
+@pytest.mark.parametrize("release", ["all", "last"])
+def test_what_was_drawn_before_an_interruption_counts(tmp_path: Path, first: str, second: str, release: str) -> None:
+    run, given = make_kept_run("cyclic", release=release), {**SEEDS, "fresh": dict}
+    assert kept(tmp_path, run, given[first](), kill=3) is None
+    ended = kept(tmp_path, run, given[second]())
+    assert ended is not None
+    assert ended.seeded
+    journal = Journal(tmp_path / "journal")
+    assert journal.seeded
+    journal.close()
+
+
+def test_three_starts_of_which_the_second_was_seeded_and_saved_nothing(tmp_path: Path) -> None:
+    run = make_kept_run("cyclic", release="all")
+    seeds: tuple[dict[str, Any], ...] = ({}, {"seed": 4})
+    for randomness in seeds:
+        assert kept(tmp_path, run, randomness, kill=1) is None
+    ended = kept(tmp_path, run, {})
+    assert ended is not None
+    assert ended.seeded
+
+
+def test_a_training_that_was_interrupted_and_never_seeded_is_not_seeded(tmp_path: Path) -> None:
+    run = make_kept_run("cyclic", release="all")
+    assert kept(tmp_path, run, {}, kill=3) is None
+    ended = kept(tmp_path, run, {})
+    assert ended is not None
+    assert not ended.seeded
