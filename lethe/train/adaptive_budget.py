@@ -51,7 +51,7 @@ class AdaptivelyTrained:
         classes: their number, None for least squares.
         guarantee: the budget, rounded up: everything noisy that was seen on the way may be released, not the last iterate only. Under a
             seed there is none: whoever knows it knows the noise.
-        seeded: whether there was a seed.
+        with_fresh_noise: under a seed, what would hold without one; else None.
         neighbours: the relation that the guarantee is about.
         history: the steps that were taken.
     """
@@ -60,7 +60,7 @@ class AdaptivelyTrained:
     intercept: npt.NDArray[np.float64]
     classes: int | None
     guarantee: ZCDP | NotPrivate
-    seeded: bool
+    with_fresh_noise: ZCDP | None
     neighbours: Neighbours
     history: tuple[AdaptiveStep, ...]
 
@@ -130,7 +130,7 @@ def fit_adaptively(
         intercept=weights[-1].copy() if len(weights) > data.columns else np.zeros(outputs),
         classes=count,
         guarantee=queries.budget.guarantee() if seed is None else NotPrivate(),
-        seeded=seed is not None,
+        with_fresh_noise=None if seed is None else queries.budget.guarantee(),
         neighbours=plan.neighbours,
         history=tuple(history),
     )

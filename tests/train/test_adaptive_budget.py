@@ -122,8 +122,8 @@ def test_it_never_overspends(rho: float, parts: tuple[float, float], growth: flo
     spent = np.cumsum(paid(plan, trained))
     assert [step.spent for step in trained.history] == pytest.approx(spent.tolist(), rel=1e-9)
     assert (spent <= rho * (1 + 1e-9)).all()
-    assert trained.guarantee == ZCDP(trained.guarantee.rho)
-    assert rho < trained.guarantee.rho <= rho * (1 + 1e-11)
+    assert isinstance(trained.with_fresh_noise, ZCDP)
+    assert rho < trained.with_fresh_noise.rho <= rho * (1 + 1e-11)
     assert all(0 < step.length <= step.longest <= plan.longest_step for step in trained.history)
 
 
@@ -218,8 +218,9 @@ def test_the_costs_of_a_target_are_lee_and_kifer_s() -> None:
     assert plan.selection_rho == pytest.approx((4 / 120) ** 2 / 2, rel=1e-12)
     assert conversions.gdp_delta(math.sqrt(2 * plan.gradient_rho), 4 / 120) == pytest.approx(1e-8, rel=1e-6)
     trained = fit(AdaptiveDescent.for_target(4.0, 1e-8, splits=5, gradient_clip=1.0, loss_clip=3.0))
-    assert conversions.zcdp_epsilon_simple(trained.guarantee.rho, 1e-8) <= 4.0 * (1 + 1e-11)
-    assert trained.guarantee.epsilon(1e-8) < 4.0
+    assert trained.with_fresh_noise is not None
+    assert conversions.zcdp_epsilon_simple(trained.with_fresh_noise.rho, 1e-8) <= 4.0 * (1 + 1e-11)
+    assert trained.with_fresh_noise.epsilon(1e-8) < 4.0
 
 
 def test_it_learns_what_can_be_learned() -> None:

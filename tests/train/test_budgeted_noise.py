@@ -48,8 +48,9 @@ def test_the_run_stops_before_the_first_step_that_would_overspend(design: str) -
     assert trained.run.noise_multipliers == pytest.approx(2.0, rel=5e-16)  # a list holds them up to two roundings
     assert trained.report.spent == pytest.approx(1.0)
     assert max(accounts(trained.run)) == pytest.approx(trained.report.spent)
-    certificate = certify(trained.run, 1e-5)
-    assert certificate.epsilon >= certify(trained.run.replace(noise_budget=None), 1e-5).epsilon * (1 - 1e-9)
+    recorded = with_fresh_noise(trained.run)
+    certificate = certify(recorded, 1e-5)
+    assert certificate.epsilon >= certify(recorded.replace(noise_budget=None), 1e-5).epsilon * (1 - 1e-9)
 
 
 def test_the_schedule_that_spends_exactly_runs_to_its_end_and_is_recorded_as_planned() -> None:
@@ -83,7 +84,7 @@ def test_a_silent_step_is_refused_and_ends_the_run() -> None:
 def test_the_report_says_what_was_spent_only_under_a_budget() -> None:
     report = fit(make_run()).report
     assert report.spent is report.odometer is None
-    report = fit(budgeted_run(4.0)).report
+    report = fit(budgeted_run(4.0), seed=None).report
     assert report.odometer == Odometer.up_to(4.0)
     assert report.spent is not None
     assert report.odometer.epsilon(report.spent, 1e-5) < report.odometer.epsilon(4.0, 1e-5)
@@ -168,7 +169,7 @@ def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget:
     if steps < 12:  # the refused step would have overspent
         slot = steps % len(paid)
         assert paid[slot] + 0.5 * (run.touch_factor / multipliers[steps]) ** 2 > budget
-    certify(trained.run, 1e-5)
+    certify(with_fresh_noise(trained.run), 1e-5)
 
 
 @pytest.mark.parametrize("answer", [0.0, -1.0, math.nan, math.inf, True, "2", None, 5e-324])

@@ -105,7 +105,7 @@ def test_it_is_post_processing_recorded_and_certified_as_composition() -> None:
     run = make_network_run("cyclic", noise_multiplier=2.0)
     recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, proximal_groups=[FIRST, LAST]).run
     assert with_fresh_noise(recorded) == run
-    certificate = certify(recorded, 1e-5)
+    certificate = certify(with_fresh_noise(recorded), 1e-5)
     assert certificate.theorem == "composition"
     assert certificate.epsilon == pytest.approx(GDP(math.sqrt(3) / 2.0).epsilon(1e-5))  # 9 steps in 4 slots: one is met thrice
 

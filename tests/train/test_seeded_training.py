@@ -114,9 +114,10 @@ def test_of_an_adaptive_descent_the_guarantee_is_none() -> None:
     plan = AdaptiveDescent(rho=1.0, gradient_rho=0.02, selection_rho=0.03, gradient_clip=0.6, loss_clip=2.0, neighbours="zero_out")
     loss = parse_loss({"kind": "logistic_regression", "feature_norm": 1.0})
     found = {seed: fit_adaptively(plan, features, targets, loss=loss, seed=seed) for seed in (None, 3)}
-    assert (found[3].guarantee, found[3].seeded) == (NotPrivate(), True)
+    assert found[3].guarantee == NotPrivate()
+    assert found[3].with_fresh_noise == found[None].guarantee
     assert isinstance(found[None].guarantee, ZCDP)
-    assert not found[None].seeded
+    assert found[None].with_fresh_noise is None
 
 
 def test_an_odometer_of_a_seeded_run_says_nothing() -> None:
