@@ -150,7 +150,7 @@ def test_no_certificate_is_below_it() -> None:
         )
         below = Chua2024Shuffled().bound(run).guarantee
         for delta in (1e-3, 1e-6):
-            assert lethe.certify(run, delta).epsilon >= below.epsilon(delta)
+            assert lethe.certify(run, delta, allow_large_delta=True).epsilon >= below.epsilon(delta)
 
 
 def test_it_is_no_guarantee() -> None:
