@@ -118,7 +118,7 @@ def _compare_with_plain(case: Case, told: Tensor, outcome: Outcome) -> None:
     """The sum of the ordinary records alone must be what autograd tells of one record at a time."""
     ordinary = ~case.odd
     exact = copy.deepcopy(case.model).double()
-    expected, sizes = torch.zeros_like(told), 0.0
+    expected, sizes, rounded = torch.zeros_like(told), 0.0, 0.0
     factor = METHODS[case.method].factor
     groups = Clipper(case.model, clip_norm=case.clip_norm).groups
     names = [name for name, parameter in exact.named_parameters() if parameter.requires_grad]
@@ -135,20 +135,24 @@ def _compare_with_plain(case: Case, told: Tensor, outcome: Outcome) -> None:
             weight = factor(group.clip_norm, length) if float(length) > 0 else torch.ones(())
             for place in members:
                 parts[place] = gradients[place] * weight
-        added = _flat(parts)
+        added, length = _flat(parts), float(_flat(gradients).norm())
         expected += added
         sizes += float(added.norm())
+        # Where plain autograd rounds as coarsely in the model's own arithmetic, it is the model that is ill-conditioned.
+        own = _flat(_plain(case.model, case, record))
+        rounded += float((own - _flat(gradients)).norm()) / max(length, 1e-300) * float(added.norm())
     allowed = AGREE[next(case.model.parameters()).dtype]
-    if not float((told - expected).norm()) <= allowed * sizes + 1e-30:
+    if not float((told - expected).norm()) <= allowed * sizes + 4 * rounded + 1e-30:
         gap = float((told - expected).norm())
         outcome.findings.append(f"ordinary records: the sum is off by {gap:.3g} of {sizes:.3g} from plain autograd in float64")
 
 
-def _plain(exact: nn.Module, case: Case, record: int) -> list[Tensor]:
+def _plain(model: nn.Module, case: Case, record: int) -> list[Tensor]:
+    """One record's gradients, in the model's arithmetic."""
     inputs = case.inputs[record : record + 1]
-    inputs = inputs.double() if inputs.is_floating_point() else inputs
-    parameters = [parameter for parameter in exact.parameters() if parameter.requires_grad]
-    loss = case.loss(exact(inputs), case.targets[record : record + 1])
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    inputs = inputs.to(parameters[0].dtype) if inputs.is_floating_point() else inputs
+    loss = case.loss(model(inputs), case.targets[record : record + 1])
     found = torch.autograd.grad(loss.sum(), parameters, allow_unused=True)
     return [torch.zeros_like(parameter) if told is None else told for parameter, told in zip(parameters, found, strict=True)]
 
