@@ -276,7 +276,8 @@ class Run(StoredNoun):
     @cached_property
     def record_noise(self) -> Array:
         r"""$z_t C/G$: noise of the batch sum in units of `touch_bound`, shape (T,)."""
-        return _read_only(self.noise_multipliers * (self.clip_bound / self.touch_bound))
+        largest = float(np.finfo(np.float64).max)  # an infinite quotient times no noise would be no number
+        return _read_only(self.noise_multipliers * min(self.clip_bound / self.touch_bound, largest))
 
     @cached_property
     def pass_averages(self) -> Array | None:

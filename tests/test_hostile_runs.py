@@ -103,3 +103,11 @@ def test_a_run_too_long_to_solve_is_composed() -> None:
     certificate = lethe.certify(run, 1e-9)
     assert certificate.theorem == "composition"
     assert "the shift is solved for up to 5000000 steps" in certificate.explain()
+
+
+def test_a_step_without_noise_has_none_whatever_the_clip_norm() -> None:
+    """0 times an infinite quotient of clip norm and gradient bound was no number."""
+    loss = {"kind": "convex", "smoothness": 1.0, "gradient_bound": 1e-200}
+    run = make_run(loss=loss, clip_norm=1e150, noise_multiplier=0.0)
+    assert run.record_noise.tolist() == [0.0] * run.total_steps
+    assert lethe.certify(run, 1e-5).epsilon == float("inf")
