@@ -238,13 +238,14 @@ class Clipper:
     ) -> dict[nn.Parameter, Tensor]:
         """The sums with the kept records of this batch added, of its parameters."""
         sums: dict[nn.Parameter, Tensor] = {}
+        whole = torch.stack(squares).sum(0)
         for group, chosen, squared in zip(self.groups, members, squares, strict=True):
             if not chosen:
                 continue
             coarse = torch.float64 if all(parameter.dtype == torch.float64 for parameter in chosen) else torch.float32
             numbers = sum(parameter.numel() for parameter in chosen)
             slack = _slack([parts[parameter] for parameter in chosen])
-            weights = clip_weights(squared, group, self.method, numbers=numbers, dtype=coarse, slack=slack)
+            weights = clip_weights(squared, group, self.method, numbers=numbers, dtype=coarse, slack=slack, whole=whole)
             weights = torch.where(kept, weights, 0.0)
             for parameter in chosen:
                 added = parts.pop(parameter).weighted_sum(weights).reshape(parameter.shape)

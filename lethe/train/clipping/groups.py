@@ -19,6 +19,8 @@ from lethe.errors import InputError, require_finite
 _ROUNDINGS = 64
 
 # What keeps "automatic" factors finite; Bu et al. use 0.01 throughout.
+# A gradient that is 0, such as of a bias before a normalisation, comes out as a few units of rounding of the others.
+_ROUNDED_SHARE = 1e3
 _STABILITY = 0.01
 
 
@@ -55,18 +57,21 @@ class Method:
     Args:
         factor: $w$, of $C$ and of an upper bound of $n > 0$.
         projection: whether the map is the projection on the ball, which is 1-Lipschitz. Theorems that need it refuse the others.
+        enlarges: whether w is unbounded as n goes to 0, so that what is nothing but rounding would be brought to norm C as well.
     """
 
     factor: Callable[[float, Tensor], Tensor]
     projection: bool
+    enlarges: bool = False
 
 
 METHODS: Mapping[str, Method] = {
     "clip": Method(factor=lambda norm, lengths: torch.where(lengths <= norm, 1.0, norm / lengths), projection=True),
-    "normalise": Method(factor=lambda norm, lengths: norm / lengths, projection=False),
+    "normalise": Method(factor=lambda norm, lengths: norm / lengths, projection=False, enlarges=True),
     "automatic": Method(factor=lambda norm, lengths: norm / (lengths + _STABILITY), projection=False),
 }
-r"""`clip` $v\min(1, C/\|v\|)$; `normalise` $vC/\|v\|$ (0 stays 0); `automatic` $vC/(\|v\|+0.01)$ (Bu et al. 2022, arXiv:2206.07136)."""
+r"""`clip` $v\min(1, C/\|v\|)$; `normalise` $vC/\|v\|$ (0 stays 0, and a group of rounding alone stays small);
+`automatic` $vC/(\|v\|+0.01)$ (Bu et al. 2022, arXiv:2206.07136)."""
 
 
 def checked_norm(name: str, value: object) -> float:
@@ -112,7 +117,16 @@ def total_bound(groups: Sequence[Group]) -> float:
     return round_up(math.hypot(*(group.clip_norm for group in groups)), 4e-16)
 
 
-def clip_weights(squared: Tensor, group: Group, method: Method, *, numbers: int, dtype: torch.dtype, slack: Tensor | None = None) -> Tensor:
+def clip_weights(
+    squared: Tensor,
+    group: Group,
+    method: Method,
+    *,
+    numbers: int,
+    dtype: torch.dtype,
+    slack: Tensor | None = None,
+    whole: Tensor | None = None,
+) -> Tensor:
     r"""$w_i$ such that $w_i v_i$ has norm at most $C_k$, rounding errors included.
 
     The norm enters as an upper bound of the true norm: enlarged by what rounding may have taken from it, and by what may have vanished
@@ -125,11 +139,15 @@ def clip_weights(squared: Tensor, group: Group, method: Method, *, numbers: int,
         numbers: how many numbers v has.
         dtype: of the arithmetic the gradients are summed in.
         slack: how far what is added may lie from $w_i v_i$, in units of $w_i$, see Part.slack.
+        whole: the squared norm of the record's gradient in all groups. Where a method enlarges, a group's share of it that rounding could
+            have made counts as longer than it is: rounding changes with the size of the batch, and so with other records.
     """
     limits = torch.finfo(dtype)
     lengths = (squared * (1 + _ROUNDINGS * limits.eps) + 4 * numbers * limits.tiny).sqrt()
     if slack is not None:
         lengths = lengths + slack
+    if method.enlarges and whole is not None:
+        lengths = torch.maximum(lengths, _ROUNDED_SHARE * limits.eps * whole.nan_to_num(nan=math.inf).sqrt())
     weights = method.factor(group.clip_norm, lengths)
     weights = torch.where(torch.isfinite(squared) & (squared > 0), weights, torch.where(squared == 0, 1.0, 0.0) * weights.clamp(max=1.0))
     # A weight below the normal numbers would be rounded to one or two digits.

@@ -137,3 +137,19 @@ def test_a_record_that_is_not_finite_adds_nothing_and_changes_no_other(poison: f
     expected = clean.take()
     for parameter, tensor in clipper.take().items():
         assert torch.allclose(tensor, expected[parameter], rtol=1e-12, atol=1e-14)
+
+
+def test_a_group_that_is_nothing_but_rounding_is_not_normalised() -> None:
+    """A bias before a normalisation has no gradient but rounding, which differs with the records beside it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(2, 4, 3), nn.GroupNorm(4, 4), nn.Flatten(), nn.Linear(4 * 6, 3)).double()
+    groups = (Group(parameters=("0.bias",), clip_norm=1.0), Group(parameters=("*",), clip_norm=1.0))
+    inputs, targets = torch.randn(9, 2, 8, dtype=torch.float64), torch.arange(9) % 3
+
+    clipper = Clipper(model, clip_norm=groups, method="normalise", verify=False)
+    with clipper.recording():
+        outputs = model(inputs)
+    clipper.backward(nn.functional.cross_entropy(outputs, targets, reduction="none"))
+    sums = clipper.take()
+    assert float(sums[model[0].bias].norm()) < 1e-2  # up to 9 C where rounding is brought to norm C
+    assert float(sums[model[0].weight].norm()) > 0.1
