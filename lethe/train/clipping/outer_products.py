@@ -77,13 +77,13 @@ class OuterProducts(Cancelling):
         if share > _FORMED_SHARE and len(self.inputs) * self.numbers <= _HELD:
             self._kept = borrowed((len(self.inputs), wide_out, wide_in), self.inputs)
             if self._kept is not None:
-                return squares_of(torch.bmm(self.gradients.mT, self.inputs, out=self._kept))
+                return squares_of(_formed(self.gradients, self.inputs, out=self._kept))
         if share > _GRAM_SHARE:
             self._formed_in_turn = True
             size = max(1, _FRESH // max(1, self.numbers))
             formed = scratch((min(size, len(self.inputs)), wide_out, wide_in), self.inputs)
             pairs = zip(self.inputs.split(size), self.gradients.split(size), strict=True)
-            return torch.cat([squares_of(torch.bmm(g.mT, x, out=formed[: len(x)])) for x, g in pairs])
+            return torch.cat([squares_of(_formed(g, x, out=formed[: len(x)])) for x, g in pairs])
         # Copies in float64 of a chunk count twice.
         pairs = self._chunks(4 * positions * positions + 2 * positions * (wide_in + wide_out))
         return torch.cat([_inner(x.double(), g.double()) for x, g in pairs])
@@ -116,7 +116,7 @@ class OuterProducts(Cancelling):
     def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
         inputs, gradients = self.inputs[rows].to(dtype), self.gradients[rows].to(dtype)
         memory = scratch((len(rows), gradients.shape[2], inputs.shape[2]), gradients) if brief else None
-        return torch.bmm(gradients.mT, inputs, out=memory)
+        return _formed(gradients, inputs, out=memory)
 
     def _chunks(self, held: int) -> Iterator[tuple[Tensor, Tensor]]:
         size = max(1, _HELD // max(1, held))
@@ -130,13 +130,23 @@ class OuterProducts(Cancelling):
         columns, rows = gradients.flatten(0, 1), inputs.flatten(0, 1)
         if not self._thin() or len(rows) <= _PIECE:
             return columns.mT @ rows
-        whole = len(rows) - len(rows) % _PIECE
-        pieces = torch.bmm(columns[:whole].unflatten(0, (-1, _PIECE)).mT, rows[:whole].unflatten(0, (-1, _PIECE)))
-        return (pieces.sum(0, dtype=torch.float64) + columns[whole:].mT @ rows[whole:]).to(self.dtype)
+        return _formed(columns[None], rows[None])[0]
 
     def per_record(self) -> Tensor:
         """See Part."""
-        return torch.bmm(self.gradients.mT, self.inputs)
+        return _formed(self.gradients, self.inputs)
+
+
+def _formed(gradients: Tensor, inputs: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """$G_i$ of every record, shape (B, p, d); where a factor is one number wide, in pieces whose sums are added in float64."""
+    positions = inputs.shape[1]
+    if min(inputs.shape[2], gradients.shape[2]) > 1 or positions <= _PIECE:
+        return torch.bmm(gradients.mT, inputs, out=out)
+    whole = positions - positions % _PIECE
+    columns, rows = (factor[:, :whole].unflatten(1, (-1, _PIECE)).flatten(0, 1) for factor in (gradients, inputs))
+    summed = torch.bmm(columns.mT, rows).unflatten(0, (len(inputs), -1)).sum(1, dtype=torch.float64)
+    summed += torch.bmm(gradients[:, whole:].mT, inputs[:, whole:])
+    return summed.to(gradients.dtype) if out is None else out.copy_(summed)
 
 
 def _inner(inputs: Tensor, gradients: Tensor) -> Tensor:
