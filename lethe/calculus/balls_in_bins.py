@@ -26,7 +26,7 @@ from lethe.calculus.base import Profile, freeze
 from lethe.calculus.composed_renyi import renyi_curve
 from lethe.calculus.crossing import crossing
 from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_vector
-from lethe.calculus.guarantees import GDPMixture, RDPCurve
+from lethe.calculus.guarantees import GDP, GDPMixture, RDPCurve
 from lethe.calculus.lognormal_grid import Term
 from lethe.calculus.lognormal_sums import log_mean_excess
 from lethe.calculus.shown import shown
@@ -69,7 +69,7 @@ class BallsInBinsGaussian(Profile):
     mus: tuple[float, ...]
     counts: tuple[int, ...]
     relation: Relation
-    _revealed: GDPMixture = field(init=False, repr=False, compare=False)
+    _revealed: GDP | GDPMixture = field(init=False, repr=False, compare=False)
     _kept: dict[tuple[str, float], float] = field(init=False, repr=False, compare=False, default_factory=dict[tuple[str, float], float])
     kind: ClassVar[str] = "balls_in_bins_gaussian"
 
@@ -85,9 +85,9 @@ class BallsInBinsGaussian(Profile):
         if self.relation not in get_args(Relation):
             raise outside("relation", self.relation, "one of " + ", ".join(get_args(Relation)))
         distance = 2.0 if self.relation == "replace_one" else 1.0
-        weights = counts / counts.sum()
-        freeze(self, mus=tuple(mus.tolist()), counts=tuple(int(count) for count in counts))
-        freeze(self, _revealed=GDPMixture(tuple((distance * mus).tolist()), tuple(weights.tolist())))
+        costs: tuple[float, ...] = tuple((distance * mus).tolist())
+        revealed = GDP(costs[0]) if len(costs) == 1 else GDPMixture(costs, tuple((counts / counts.sum()).tolist()))
+        freeze(self, mus=tuple(mus.tolist()), counts=tuple(int(count) for count in counts), _revealed=revealed)
 
     def delta(self, epsilon: float) -> float:
         r"""The larger of both directions at $\epsilon$, rounded up."""

@@ -32,7 +32,8 @@ from lethe.calculus.domains import FloatArray
 from lethe.calculus.lognormal_grid import Grid, Term, Terms, grid_for
 
 _EPS = float(np.finfo(np.float64).eps)
-# Normal tails at g are off by about g^2 units; a mean excess was off by less than half of this against 600 digits. Beyond 38 tails underflow.
+# Normal tails at g are off by about g^2 units; mean excesses were off by less than half of this, against 600 digits. Tails beyond 38
+# underflow.
 _UNITS, _UNITS_A_SQUARE, _LARGEST_SQUARE, _UNDERFLOW = 32.0, 2.0, 1500.0, 1e-310
 # A transform of n numbers is off by at most 4 log2(n) units in the 2-norm (Higham); twice that is allowed. A k-th power, taken by
 # logarithms, is off by at most 2 (pi + 1) k units and a few more.

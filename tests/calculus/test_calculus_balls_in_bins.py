@@ -13,7 +13,7 @@ import lethe
 from lethe.calculus.balls_in_bins import BallsInBinsGaussian
 from lethe.calculus.composed_renyi import renyi_curve
 from lethe.calculus.dominating_losses import dominating_losses
-from lethe.calculus.guarantees import GDPMixture, guarantee_from_dict
+from lethe.calculus.guarantees import guarantee_from_dict
 from lethe.calculus.scaling import noise_scaled
 
 RELATIONS: dict[str, Any] = {"P against Q": "zero_out", "Q against P": "zero_out", "replaced": "replace_one"}
@@ -40,8 +40,8 @@ def test_two_bins_are_exact(direction: Direction, mus: tuple[float, float], epsi
     exact = two_bins(direction, epsilon, mus)
     levels = {mu: mus.count(mu) for mu in mus}
     guarantee = BallsInBinsGaussian(mus=tuple(levels), counts=tuple(levels.values()), relation=RELATIONS[direction])
-    if exact > 1e-15:  # quadrature ends 9 standard deviations out, and is off by a few millionths
-        assert exact * (1 - 5e-6) <= one_way(direction, epsilon, guarantee) <= exact * (1 + 2e-4)
+    if exact > 1e-9:  # quadrature ends 9 standard deviations out, and is off by some millionths
+        assert exact * (1 - 2e-5) <= one_way(direction, epsilon, guarantee) <= exact * (1 + 2e-4)
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_no_adaptive_adversary_beats_the_pair(direction: Direction, seed: int) -
 
 def test_one_bin_is_the_gaussian_mechanism() -> None:
     for relation, mu in (("zero_out", 1.0), ("add_or_remove", 1.0), ("replace_one", 2.0)):
-        assert bins(1.0, 1, relation).epsilon(1e-5) == pytest.approx(lethe.GDP(mu).epsilon(1e-5), rel=1e-12)
+        assert bins(1.0, 1, relation).epsilon(1e-5) == lethe.GDP(mu).epsilon(1e-5)
 
 
 def test_bins_that_are_never_visited_reveal_nothing() -> None:
@@ -161,7 +161,7 @@ def test_extremes_are_bounds() -> None:
         for mu in (1e-300, 1e-7, 40.0, 1e5, 1e154):
             guarantee = bins(mu, 10, relation)
             for delta in (0.5, 1e-5, 1e-300):
-                assert 0.0 <= guarantee.epsilon(delta) <= GDPMixture((2 * mu,), (1.0,)).epsilon(delta)
+                assert 0.0 <= guarantee.epsilon(delta) <= lethe.GDP(2 * mu).epsilon(delta)
             assert guarantee.epsilon(0.0) == math.inf
             assert 0.0 < guarantee.delta(1.0) <= 1.0
             assert guarantee.delta(math.inf) == 0.0
@@ -209,4 +209,4 @@ def test_it_composes() -> None:
         assert guarantee.delta(epsilon) * (1 - 1e-9) <= delta <= guarantee.delta(epsilon) * 1.01
     curve = renyi_curve({guarantee: 1})
     assert curve is not None
-    assert guarantee.epsilon(1e-5) < curve.epsilon(1e-5) < lethe.ZCDP(0.5).epsilon(1e-5)
+    assert guarantee.epsilon(1e-5) < curve.epsilon(1e-5) == pytest.approx(lethe.ZCDP(0.5).epsilon(1e-5), rel=1e-4)
