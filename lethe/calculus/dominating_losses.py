@@ -123,4 +123,4 @@ def _knots(guarantee: Guarantee) -> int:
         return _knots(guarantee.guarantee)
     if isinstance(guarantee, Tightest):
         return min(_knots(part) for part in guarantee.parts)
-    return _MOST_SLOW_KNOTS
+    return _MOST_SLOW_KNOTS // 2 if isinstance(guarantee, BallsInBinsGaussian) else _MOST_SLOW_KNOTS  # both directions are computed

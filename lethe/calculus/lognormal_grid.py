@@ -15,14 +15,14 @@ from scipy import special
 
 from lethe.calculus.domains import FloatArray
 
-_NODES = np.linspace(-14.0, 37.0, 2551)
+_NODES = np.linspace(-14.0, 37.0, 1021)
 _WEIGHTS = np.exp(-0.5 * np.square(_NODES)) / np.exp(-0.5 * np.square(_NODES)).sum()
 # What happens once in a thousand sums is left out where their ordinary spread is wanted.
 _RARE = 1e-3
 _SPREADS = 7.0
 # exp(-40) of the answer may be left above the grid, where it is added; exp(-30) below it, where it wraps around.
 _ABOVE, _BELOW = 40.0, 30.0
-_BISECTIONS, _MOST_DOUBLINGS = 20, 8
+_BISECTIONS, _MOST_DOUBLINGS = 14, 8
 # A tilt may be exp(-12) times the one wanted, and may be raised for a factor of exp(3) in what is computed.
 _SMALLEST, _COST = 12.0, 3.0
 # Beyond these floating point is left alone.
