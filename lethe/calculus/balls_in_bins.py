@@ -29,6 +29,7 @@ from lethe.calculus.domains import FloatArray, outside, require_delta, require_n
 from lethe.calculus.guarantees import GDP, GDPMixture, RDPCurve
 from lethe.calculus.lognormal_grid import Term
 from lethe.calculus.lognormal_sums import log_mean_excess
+from lethe.calculus.rounding import count_above, exp_above
 from lethe.calculus.shown import shown
 from lethe.errors import InputError
 
@@ -41,7 +42,7 @@ _EPS = float(np.finfo(np.float64).eps)
 # Sums of lognormal terms are computed for these; a smaller mu is raised to the least, which is sound.
 _LEAST_MU, _LARGEST_MU, _LARGEST_EPSILON = 1e-4, 25.0, 600.0
 # The spread of a sum has so many intervals that their square costs some 1e-4 of epsilon.
-_INTERVALS_A_ROOT, _FEWEST, _MOST, _COARSER, _FEWEST_COARSE = 500.0, 13, 19, 8, 2**11
+_INTERVALS_A_ROOT, _FEWEST, _MOST, _COARSER, _FEWEST_COARSE = 500.0, 14, 19, 8, 2**11
 _MOST_KEPT, _SHRINKING, _MOST_SHRUNK = 1000, 0.8, 8
 _GROWTH = 0.05
 # How close to delta its logarithm is brought, and how close is enough.
@@ -134,7 +135,7 @@ class BallsInBinsGaussian(Profile):
     @property
     def _intervals(self) -> int:
         visited = sum(count for mu, count in zip(self.mus, self.counts, strict=True) if mu > 0.0)
-        return 2 ** min(max(math.ceil(math.log2(_INTERVALS_A_ROOT * math.sqrt(visited))), _FEWEST), _MOST)
+        return 2 ** max(int(count_above(math.log2(_INTERVALS_A_ROOT * math.sqrt(visited)), _MOST)), _FEWEST)
 
     def _computable(self, level: float) -> bool:
         return sum(self.counts) > 1 and max(self.mus) <= _LARGEST_MU and level <= _LARGEST_EPSILON
@@ -148,7 +149,7 @@ class BallsInBinsGaussian(Profile):
         while not logarithm < math.log(revealed) and tried < _MOST_SHRUNK:
             logarithm = max(logarithms(direction, level * _SHRINKING**tried) for direction in self._directions)
             tried += 1
-        return min(revealed, math.nextafter(math.exp(min(logarithm, 0.0)), math.inf))
+        return min(revealed, float(exp_above(logarithm)))
 
     def _fine(self, direction: _Direction, level: float) -> float:
         """`_log_delta` on the full grid, each level once."""

@@ -20,8 +20,9 @@ _WEIGHTS = np.exp(-0.5 * np.square(_NODES)) / np.exp(-0.5 * np.square(_NODES)).s
 # What happens once in a thousand sums is left out where their ordinary spread is wanted.
 _RARE = 1e-3
 _SPREADS = 7.0
-# exp(-40) of the answer may be left above the grid, where it is added; exp(-30) below it, where it wraps around.
-_ABOVE, _BELOW = 40.0, 30.0
+# exp(-40) of the answer may be left above the grid, where it is added; exp(-30) of the sum may wrap around from below, exp(-12) from above.
+_ABOVE, _BELOW, _FAR_ABOVE = 40.0, 30.0, 12.0
+_FACTORS = (1.0, 0.8, 0.6)
 _BISECTIONS, _MOST_DOUBLINGS = 14, 8
 # A tilt may be exp(-12) times the one wanted, and may be raised for a factor of exp(3) in what is computed.
 _SMALLEST, _COST = 12.0, 3.0
@@ -80,13 +81,19 @@ def grid_for(terms: Terms, threshold: float, intervals: int, share: float) -> Gr
         return None if math.isnan(room) else Grid(1.0 / scale, scale, 0.0, tuple(ceilings.tolist()), tuple(ceilings.tolist()))
     probe = _Probe(counts, np.minimum(values, ceilings[:, None]), ceilings)
     tilt = probe.tilt(threshold, 2.0 / scale)
+    # A little less tilt than the best of all may keep the sum from lying far above the threshold, where a single term brings it there.
+    grids = [_tilted(probe, threshold, intervals, room, factor * tilt) for factor in _FACTORS]
+    best = min(grids, key=lambda grid: grid.interval)
+    return best if 0.0 < best.interval < math.inf and best.tilt < math.inf else None
+
+
+def _tilted(probe: _Probe, threshold: float, intervals: int, room: float, tilt: float) -> Grid:
     reach = min(_ABOVE / tilt, room)
-    lowest = probe.lowest(tilt, math.exp(-_BELOW) / float(counts.sum()))
-    cut = _Probe(counts, np.maximum(probe.values, lowest[:, None]), ceilings)
-    interval = (reach + max(cut.depth(tilt, threshold), 0.0)) / (intervals - 4)
-    if not (0.0 < interval < math.inf and tilt < math.inf):
-        return None
-    return Grid(tilt, interval, reach, tuple(ceilings.tolist()), tuple(lowest.tolist()))
+    lowest = probe.lowest(tilt, math.exp(-_BELOW) / float(probe.counts.sum()))
+    cut = _Probe(probe.counts, np.maximum(probe.values, lowest[:, None]), probe.ceilings)
+    # What lies outside wraps around: from below to above the reach, from above to below the threshold, where nothing is counted.
+    length = max(reach + max(cut.depth(tilt, threshold), 0.0), cut.height(tilt, threshold))
+    return Grid(tilt, length / (intervals - 4), reach, tuple(probe.ceilings.tolist()), tuple(lowest.tolist()))
 
 
 class _Probe(NamedTuple):
@@ -133,6 +140,11 @@ class _Probe(NamedTuple):
         """How far below the threshold the tilted sum lies with a chance above exp(-30), by Chernoff's bound."""
         here, shares = self.log_mean(tilt), (tilt * _SHARES).tolist()
         return min((self.log_mean(tilt - share) - here + share * threshold + _BELOW) / share for share in shares)
+
+    def height(self, tilt: float, threshold: float) -> float:
+        """How far above with a chance above exp(-12)."""
+        here, shares = self.log_mean(tilt), (tilt * _SHARES).tolist()
+        return min((self.log_mean(tilt + share) - here - share * threshold + _FAR_ABOVE) / share for share in shares)
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float) -> float:

@@ -30,6 +30,7 @@ from scipy import fft, special
 
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.lognormal_grid import Grid, Term, Terms, grid_for
+from lethe.calculus.rounding import MOST_COUNT, count_above
 
 _EPS = float(np.finfo(np.float64).eps)
 # Normal tails at g are off by about g^2 units; mean excesses were off by less than half of this, against 600 digits. Tails beyond 38
@@ -66,10 +67,10 @@ def log_mean_excess(terms: Terms, threshold: float, intervals: int) -> float:
 
 
 def _on_grid(terms: Terms, threshold: float, intervals: int, share: float) -> float:
-    with np.errstate(all="ignore"):
+    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         grid = grid_for(terms, threshold, intervals, share)
         answer = math.inf if grid is None else _log_mean_excess(terms, threshold, intervals, grid)
-    return math.inf if math.isnan(answer) else answer
+    return math.inf if math.isnan(answer) else answer  # nan is no bound
 
 
 class _Law(NamedTuple):
@@ -106,11 +107,13 @@ def _log_mean_excess(terms: Terms, threshold: float, intervals: int, grid: Grid)
         beyond += term.copies * law.beyond
         rounding += 4.0 * _EPS * term.copies * (abs(law.log_total) + theta * step * law.cells)
     masses: FloatArray = fft.irfft(np.exp(modulus) * np.exp(1j * phase), intervals)
-    first, last = max(0, math.floor((above - grid.reach) / step)), math.floor((above + blur) / step)
+    # Places from where the sum is as far above the threshold as the grid reaches, or from its largest value, to the threshold.
+    first = max(int(count_above((above - grid.reach) / step, MOST_COUNT)) - 1, 0) if above > grid.reach else 0
+    last = int(count_above((above + blur) / step, MOST_COUNT)) if above > -blur else -1
     if last - first >= intervals:
         return math.inf
     places = np.arange(first, last + 1)
-    over = above + blur - step * places
+    over = np.maximum(above + blur - step * places, 0.0)
     weights = over * np.exp(-theta * over)
     norm = float(np.linalg.norm(masses))
     off = _EPS * (_TRANSFORM * math.log2(intervals) * (norms + norm) + _POWER * count * norm)
@@ -124,10 +127,9 @@ def _log_mean_excess(terms: Terms, threshold: float, intervals: int, grid: Grid)
 
 
 def _law(term: Term, ceiling: float, lowest: float, grid: Grid, intervals: int) -> _Law | None:
-    below = (ceiling - lowest) / grid.interval
-    if not below < _MOST_FOLDS * intervals:
+    cells = int(count_above((ceiling - lowest) / grid.interval, MOST_COUNT)) + 2
+    if cells > _MOST_FOLDS * intervals:
         return None
-    cells = math.ceil(below) + 2
     steps = np.arange(cells, dtype=np.float64)
     calls, errors = mean_excess(term, ceiling - grid.interval * steps, abs(ceiling))
     # The chance to be at most i intervals below the ceiling. It does not fall with i, as a chance does not.

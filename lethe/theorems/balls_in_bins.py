@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.balls_in_bins import BallsInBinsGaussian
-from lethe.calculus.composition import compose_gdp
 from lethe.calculus.guarantees import GDP
+from lethe.calculus.rounding import above
 from lethe.certificate import Citation
 from lethe.hypotheses import Finding
 from lethe.run import Run
@@ -57,18 +57,14 @@ class BallsInBins(Theorem):
 
     def _bound(self, run: Run) -> Bound:
         with np.errstate(over="ignore", divide="ignore"):
-            touches = run.record_bound / (run.noise_multipliers * run.clip_bound)
-            mus = slot_mus(touches, run.steps_per_pass)
-        if not np.all(np.isfinite(run.touch_factor * mus)):
-            return Bound(guarantee=GDP(np.inf))
-        if mus.size == 1:
-            return Bound(guarantee=GDP(compose_gdp(run.touch_factor * touches)))
+            touches = above(1.0 / run.record_noise, 2.0**-51)
+        bins, mus = run.steps_per_pass, slot_mus(touches, run.steps_per_pass)
+        if bins == 1 or not np.all(np.isfinite(run.touch_factor * mus)):
+            return Bound(guarantee=GDP(run.touch_factor * float(mus.max())))
         levels, counts = _levels(mus)
-        return Bound(
-            guarantee=BallsInBinsGaussian(
-                mus=tuple(levels.tolist()), counts=tuple(int(count) for count in counts.tolist()), relation=run.neighbours
-            )
-        )
+        if mus.size < bins:  # a pass that is longer than the run: these bins are never visited
+            levels, counts = np.append(0.0, levels), np.append(bins - mus.size, counts)
+        return Bound(guarantee=BallsInBinsGaussian(mus=tuple(levels.tolist()), counts=tuple(counts.tolist()), relation=run.neighbours))
 
 
 def _levels(mus: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
