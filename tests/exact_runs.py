@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from binned_oracles import Direction, two_bins
 from helpers import DESIGNS, batches, make_run
 from oracles import Floats, ProjectedChain, law_epsilon, linear_gaussian_mu_same_direction
-from scipy import stats
+from scipy import optimize, stats
 
 import lethe
 
@@ -139,4 +140,25 @@ def _drawn() -> list[Exact]:
     return [Exact("linear-poisson", run, epsilon)]
 
 
-EXACT = (*_linear(), *_quadratic(), *_averaged(), *_projected(), *_drawn())
+def _secret_bin() -> list[Exact]:
+    """Two bins, every iterate released, linear losses: the record pushes along one direction, its neighbour along none or the opposite."""
+    cases: list[Exact] = []
+    directions: dict[str, Direction] = {"zero_out": "P against Q", "add_or_remove": "P against Q", "replace_one": "replaced"}
+    for relation, direction in directions.items():
+        run = make_run(records=20, batches=batches("balls_in_bins", 10), passes=3, loss=LINEAR, neighbours=relation, release="all")
+        cases.append(Exact(f"secret-bin-{relation}", run, _two_bins(direction, math.sqrt(3) / 5.0)))
+    return cases
+
+
+def _two_bins(direction: Direction, mu: float) -> Callable[[], float]:
+    @cache
+    def epsilon() -> float:
+        def gap(level: float) -> float:
+            return math.log(two_bins(direction, level, (mu, mu)) / (1.001 * DELTA))  # the quadrature's own error is 1e-5
+
+        return float(optimize.brentq(gap, mu, 8.0 * mu, xtol=1e-6))
+
+    return epsilon
+
+
+EXACT = (*_secret_bin(), *_linear(), *_quadratic(), *_averaged(), *_projected(), *_drawn())

@@ -154,9 +154,8 @@ def test_an_empty_batch_contracts_nothing() -> None:
 def test_the_slack_of_overfull_batches_is_part_of_the_guarantee() -> None:
     ridge = {"kind": "ridge", "strength": 5.0}
     certificate = lethe.certify(
-        make_run(records=2000, batches=batches("balls_in_bins", 100), regulariser=ridge, noise_multiplier=50.0), 1e-5
+        make_run(records=2000, batches=batches("balls_in_bins", 100), regulariser=ridge, noise_multiplier=50.0), 1e-5, ["optimal-shift"]
     )
-    assert certificate.theorem == "optimal-shift"
     assert certificate.delta_at(1000.0) >= OVERFILL_SLACK
 
 
@@ -237,7 +236,8 @@ def test_labels_claim_no_more_than_was_seen() -> None:
     assert {finding.name: finding.evidence for finding in box.findings}["domain"] == "declared"
     with pytest.raises(lethe.InputError, match="nothing enforces"):
         make_run(loss={"kind": "convex", "smoothness": 0.0, "gradient_bound": 1.0, "evidence": "enforced"})
-    overfull = lethe.certify(make_run(records=2000, batches=batches("balls_in_bins", 100), step_size=3.0, noise_multiplier=20.0), 1e-5)
+    run = make_run(records=2000, batches=batches("balls_in_bins", 100), step_size=3.0, noise_multiplier=20.0)
+    overfull = lethe.certify(run, 1e-5, ["optimal-shift"])
     (step,) = [finding.detail for finding in overfull.findings if finding.name == "step size"]
     assert "such a step expands" in step  # 3 <= 4, but not for the batch sizes allowed for
     assert "divided by 100" in step
@@ -280,7 +280,8 @@ def test_the_step_constant_allows_for_overfull_random_batches() -> None:
 
 
 def test_balls_in_bins_is_the_average_over_bins() -> None:
-    bins = lethe.certify(make_run(records=2000, batches=batches("balls_in_bins", 100), step_size=0.5), 1e-5)
+    run = make_run(records=2000, batches=batches("balls_in_bins", 100), step_size=0.5)
+    bins = lethe.certify(run, 1e-5, ["optimal-shift"])
     once = lethe.certify(make_run(records=2000, batches=batches("shuffled_once", 100), step_size=0.5), 1e-5)
     # Same positions; only the slack for overfull bins separates them.
     assert once.epsilon <= bins.epsilon <= once.epsilon * (1 + 1e-9)
@@ -290,7 +291,7 @@ def test_composition_of_one_secret_order_is_the_average_over_slots() -> None:
     noises = [4.0, 8.0, 2.0, 16.0] * 3
     for design in ("shuffled_once", "balls_in_bins"):
         run = make_run(records=40, batches=batches(design, 10), passes=3, noise_multiplier=noises, release="all")
-        certificate = lethe.certify(run, 1e-5)
+        certificate = lethe.certify(run, 1e-5, ["composition"])
         for epsilon in (0.1, 1.0, 3.0):
             average = np.mean([lethe.GDP(math.sqrt(3) * 2 / noise).delta(epsilon) for noise in noises[:4]])
             assert certificate.delta_at(epsilon) == pytest.approx(average, rel=1e-9)

@@ -9,6 +9,7 @@ from dp_accounting.rdp import RdpAccountant
 from interop_cases import DELTAS, MIXTURE, RELATIONS, losses, run_of
 
 import lethe
+from lethe.calculus.balls_in_bins import BallsInBinsGaussian
 from lethe.calculus.guarantees import NotPrivate, Tightest, WithSlack
 from lethe.calculus.sampled_gaussian import SampledGaussian
 from lethe.interop import to_dp_event
@@ -87,6 +88,7 @@ def test_poisson_batches_export_as_the_same_mechanism(neighbours: str) -> None:
         Tightest((lethe.GDP(1.0), lethe.ZCDP(0.1))),
         lethe.RDPCurve((2.0, 3.0), (0.1, 0.2)),
         lethe.ApproxDP(1.0, 1e-6),
+        BallsInBinsGaussian(mus=(1.0,), counts=(10,), relation="zero_out"),
         SampledGaussian(sampling_probability=0.1, noise=(1.0,), counts=(3,), relation="zero_out", design="without_replacement"),
         SampledGaussian(sampling_probability=0.1, noise=(1.0,), counts=(3,), relation="zero_out", design="poisson", gaussian_mu=0.1),
     ],

@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 
+from lethe.calculus.balls_in_bins import BallsInBinsGaussian
 from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
@@ -107,6 +108,8 @@ def _deltas(guarantee: Guarantee, levels: FloatArray) -> FloatArray:
         return above(_deltas(guarantee.guarantee, levels) + guarantee.slack)
     if isinstance(guarantee, Tightest):
         return np.min([_deltas(part, levels) for part in guarantee.parts], axis=0)
+    if isinstance(guarantee, BallsInBinsGaussian):
+        return guarantee.deltas(levels)
     return np.array([guarantee.delta(level) for level in levels.tolist()])
 
 
@@ -120,4 +123,4 @@ def _knots(guarantee: Guarantee) -> int:
         return _knots(guarantee.guarantee)
     if isinstance(guarantee, Tightest):
         return min(_knots(part) for part in guarantee.parts)
-    return _MOST_SLOW_KNOTS
+    return _MOST_SLOW_KNOTS // 2 if isinstance(guarantee, BallsInBinsGaussian) else _MOST_SLOW_KNOTS  # both directions are computed

@@ -281,11 +281,12 @@ def guarantee_from_dict(data: Mapping[str, object]) -> Guarantee:
         InputError: the kind is unknown, a field is missing or unknown, or a value is outside its range.
     """
     # These are built on this module, and one function must know every kind.
+    from lethe.calculus.balls_in_bins import BallsInBinsGaussian
     from lethe.calculus.sampled_gaussian import SampledGaussian
     from lethe.calculus.windowed_gaussian import WindowedGaussian
 
     plain: tuple[type[Guarantee], ...] = (GDP, ZCDP, RDPCurve, ApproxDP, NotPrivate, GDPMixture, Tightest, WithSlack)
-    known = {kind.kind: kind for kind in (*plain, SampledGaussian, WindowedGaussian)}
+    known = {kind.kind: kind for kind in (*plain, SampledGaussian, WindowedGaussian, BallsInBinsGaussian)}
     if not isinstance(data, Mapping) or data.get("kind") not in known:  # pyright: ignore[reportUnnecessaryIsInstance]
         got = data.get("kind") if isinstance(data, Mapping) else data  # pyright: ignore[reportUnnecessaryIsInstance]
         raise outside("kind", got, "one of " + ", ".join(known))

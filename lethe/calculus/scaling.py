@@ -7,6 +7,7 @@ from functools import singledispatch
 
 import numpy as np
 
+from lethe.calculus.balls_in_bins import BallsInBinsGaussian
 from lethe.calculus.base import Guarantee
 from lethe.calculus.domains import FloatArray, require_positive
 from lethe.calculus.guarantees import GDP, GDPMixture, NotPrivate, Tightest, WithSlack
@@ -18,9 +19,8 @@ from lethe.calculus.windowed_gaussian import WindowedGaussian
 def noise_scaled(guarantee: Guarantee, factor: float) -> Guarantee:
     r"""The guarantee of the same Gaussian mechanism with every noise standard deviation multiplied by `factor`.
 
-    $\mu$ divides by the factor, for each component of a mixture; the noise levels of a sampled Gaussian multiply by it, and the
-    Gaussian beside them divides. True up to the
-    rounding of the last digit: certify the scaled run itself before relying on it.
+    $\mu$ divides by the factor, for each component of a mixture and each bin; the noise levels of a sampled Gaussian multiply by it, and
+    the Gaussian beside them divides. True up to the rounding of the last digit: certify the scaled run itself before relying on it.
 
     Args:
         guarantee: one made of Gaussian mechanisms.
@@ -70,6 +70,12 @@ def _(guarantee: WindowedGaussian, factor: float) -> Guarantee:
     scaled = np.asarray(guarantee.noise) * require_positive("factor", factor)
     mus = _over(guarantee.shift_mus, factor)
     return replace(guarantee, noise=tuple(scaled.tolist()), shift_mus=tuple(mus.tolist()))
+
+
+@noise_scaled.register
+def _(guarantee: BallsInBinsGaussian, factor: float) -> Guarantee:
+    mus, counts = merged_levels(_over(guarantee.mus, require_positive("factor", factor)), guarantee.counts)
+    return replace(guarantee, mus=mus, counts=counts)
 
 
 def _over(mus: tuple[float, ...], factor: float) -> FloatArray:

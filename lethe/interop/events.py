@@ -10,6 +10,7 @@ from typing import Any
 from dp_accounting import dp_event  # pyright: ignore[reportMissingTypeStubs]
 from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ignore[reportMissingTypeStubs]
 
+from lethe.calculus.balls_in_bins import BallsInBinsGaussian
 from lethe.calculus.guarantees import GDP, ZCDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack
 from lethe.calculus.rounding import round_down
 from lethe.calculus.sampled_gaussian import SampledGaussian
@@ -24,6 +25,10 @@ _WEAKEST, _STRONGEST = 1e-100, 1e100
 _WHY_NOT: dict[type[Guarantee], tuple[str, str]] = {
     GDPMixture: (
         "no event says that the order of the batches is secret; the worst component alone would be another guarantee",
+        "compose it in lethe.interop.LetheAccountant, which takes the run itself.",
+    ),
+    BallsInBinsGaussian: (
+        "no event says that the bin of a record is secret",
         "compose it in lethe.interop.LetheAccountant, which takes the run itself.",
     ),
     WithSlack: (

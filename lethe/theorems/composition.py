@@ -66,16 +66,27 @@ def _guarantee(run: Run) -> Guarantee:
     design, slots = run.batches.design, run.steps_per_pass
     if design in ("full", "poisson", "without_replacement"):
         return GDP(compose_gdp(touches))
-    by_slot = _by_slot(touches, slots)
     if design == "shuffled":
-        return GDP(compose_gdp(by_slot.max(axis=1)))
-    mus = compose_gdp_columns(by_slot)
+        return GDP(compose_gdp(_by_slot(touches, slots).max(axis=1)))
+    mus = slot_mus(touches, slots)
     if design == "cyclic" or (mus.size == slots and mus.min() == mus.max()):
         return GDP(float(mus.max()))
     weights = (1.0 / slots,) * mus.size
     if mus.size < slots:  # a pass that is longer than the run: the slots that no step reaches stand together
         return GDPMixture(mus=(*mus.tolist(), 0.0), weights=(*weights, (slots - mus.size) / slots))
     return GDPMixture(mus=tuple(mus.tolist()), weights=weights)
+
+
+def slot_mus(touches: Array, slots: int) -> Array:
+    r"""$\mu_j$ of a record whose batch is the j-th of every pass: the root of the sum of squares over its touches.
+
+    Args:
+        touches: $s_t/\tau_t$, shape (T,).
+        slots: $\ell$, batches in a pass.
+    Returns:
+        Rounded up, one for each slot that some step reaches, shape (min(l, T),).
+    """
+    return compose_gdp_columns(_by_slot(touches, slots))
 
 
 def _by_slot(touches: Array, slots: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lethe.theorems.balls_in_bins import BallsInBins
 from lethe.theorems.base import Theorem
 from lethe.theorems.budget_filter import BudgetFilter
 from lethe.theorems.composition import Composition
@@ -42,7 +43,15 @@ from lethe.theorems.optimal_shift import OptimalShift
 from lethe.theorems.sampling import SampledGaussianMechanism
 from lethe.theorems.windowed import Windowed
 
-OURS: tuple[Theorem, ...] = (OptimalShift(), HolderShift(), Windowed(), SampledGaussianMechanism(), Composition(), BudgetFilter())
+OURS: tuple[Theorem, ...] = (
+    OptimalShift(),
+    HolderShift(),
+    Windowed(),
+    SampledGaussianMechanism(),
+    BallsInBins(),
+    Composition(),
+    BudgetFilter(),
+)
 """What `certify` and `plan` try: together never looser than any sound published bound."""
 
 LITERATURE: tuple[Theorem, ...] = (

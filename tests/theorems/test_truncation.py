@@ -206,6 +206,7 @@ def test_published_theorems_refuse_cut_batches_and_ours_say_the_cost() -> None:
             "optimal-shift",
             "windowed",
             "sampled-gaussian",
+            "balls-in-bins",
             "composition",
         }
 

@@ -1,0 +1,79 @@
+"""Balls in bins, every iterate released: amplification by not knowing the record's bin."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from lethe.calculus.balls_in_bins import BallsInBinsGaussian
+from lethe.calculus.guarantees import GDP
+from lethe.calculus.rounding import above
+from lethe.certificate import Citation
+from lethe.hypotheses import Finding
+from lethe.run import Run
+from lethe.schedules import Array
+from lethe.theorems.base import Bound, Theorem
+from lethe.theorems.clip_methods import Clipping
+from lethe.theorems.composition import slot_mus
+from lethe.theorems.requirements import design, each_gradient_bounded, noise_at_every_step, secrecy
+
+# Distinct costs of a bin that are kept; more are rounded up, evenly.
+_MOST_LEVELS = 16
+
+
+class BallsInBins(Theorem):
+    r"""A record thrown into one of $\ell$ bins, which are visited in turn: the bin is kept for all passes, and nobody learns it.
+
+    $$P = \frac1\ell\sum_{j=1}^\ell N(\mu_je_j, I_\ell), \qquad \mu_j^2 = \sum_{t \in A_j} (G/\tau_t)^2,$$
+
+    $A_j$ the visits of bin j, against $Q = N(0, I_\ell)$ in both directions when the record is zeroed out, added or removed, and against
+    $Q = \frac1\ell\sum_j N(-\mu_je_j, I_\ell)$ when it is replaced. Gradients of full norm that no iterate changes attain these pairs.
+    Their divergences are bounded from above numerically, by convolving laws that are larger in the convex order.
+    """
+
+    name: ClassVar[str] = "balls-in-bins"
+    statement: ClassVar[str] = "Not knowing which bin holds the record hides it among the noise of all bins; holds whatever is released."
+    formula: ClassVar[str] = (
+        r"\delta(\epsilon) = \frac1\ell E\Big(\sum_j e^{\mu_jg_j - \mu_j^2/2} - \ell e^\epsilon\Big)_+ \text{ and the other direction;}\ "
+        r"\mu_j^2 = \sum_{t \in A_j} G^2/\tau_t^2"
+    )
+    needs: ClassVar[str] = "balls-in-bins batches, secret; noise at every step"
+    covers: ClassVar[Literal["last", "all"]] = "all"
+    given_the_others: ClassVar[bool] = True
+    clipping: ClassVar[Clipping] = "any"
+    citations: ClassVar[tuple[Citation, ...]] = (
+        Citation(key="lethe", text="Lethe, docs/theory.md: balls in bins, every iterate released (the pairs, and the bound on them)."),
+        Citation(
+            key="chua-2024-balls",
+            text="Chua et al. 2024, Balls-and-bins sampling for DP-SGD, arXiv:2412.16802 (the pair of zero out, one pass, by Monte Carlo).",
+        ),
+    )
+
+    def _examine(self, run: Run) -> tuple[Finding, ...]:
+        """The bin must be secret, each gradient bounded by itself, and every step noisy."""
+        detail = "one secret bin for each record, kept for all passes"
+        return (design(run, ("balls_in_bins",), detail), secrecy(run), each_gradient_bounded(run), noise_at_every_step(run))
+
+    def _bound(self, run: Run) -> Bound:
+        with np.errstate(over="ignore", divide="ignore"):
+            touches = above(1.0 / run.record_noise, 2.0**-51)
+        bins, mus = run.steps_per_pass, slot_mus(touches, run.steps_per_pass)
+        if bins == 1 or not np.all(np.isfinite(run.touch_factor * mus)):
+            return Bound(guarantee=GDP(run.touch_factor * float(mus.max())))
+        levels, counts = _levels(mus)
+        if mus.size < bins:  # a pass that is longer than the run: these bins are never visited
+            levels, counts = np.append(0.0, levels), np.append(bins - mus.size, counts)
+        return Bound(guarantee=BallsInBinsGaussian(mus=tuple(levels.tolist()), counts=tuple(counts.tolist()), relation=run.neighbours))
+
+
+def _levels(mus: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+    """The distinct costs of bins and how many have each; if they are too many, each is raised to the largest of its interval."""
+    levels, counts = np.unique(mus, return_counts=True)
+    if levels.size <= _MOST_LEVELS:
+        return levels, counts
+    # Not quite as many intervals as levels: then evenly spaced costs do not lie on their ends, where rounding would decide.
+    places = np.floor((_MOST_LEVELS - 1.3) * (levels - levels[0]) / (levels[-1] - levels[0]) + 0.15)
+    # Levels ascend, so the last of each interval is its largest.
+    lasts = np.flatnonzero(np.diff(places, append=np.inf))
+    return levels[lasts], np.diff(np.cumsum(counts)[lasts], prepend=0)
