@@ -13,7 +13,7 @@ from lethe.run import Run
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:lethe-dp:training-record:v1"
-_FRESH = "noise and batches were drawn from fresh entropy of the operating system, neither kept nor shown"
+_FRESH = "noise, and batches that are secret, came from fresh entropy of the operating system, neither kept nor shown"
 _PREDICATE = {"lethe", "by", "run", "enforced", "declared", "fresh_noise"}
 
 

@@ -38,6 +38,8 @@ from lethe.train.samplers import Batch
 from lethe.train.shared_start import refuse_other_start
 from lethe.train.training_state import Training
 from lethe.train.untouched_state import UntouchedState
+from lethe.train.vouching import network_record
+from lethe.training_record import TrainingRecord
 
 _ALONE = "let the model's forward pass, the loss, the data set and `progress` read the parameters and never write them."
 
@@ -54,6 +56,8 @@ class Fitted:
     Args:
         model: the model that was given, with the last iterate in it.
         run: the run that was executed, as recorded: what to certify.
+        record: what this training vouches for: `lethe.certify(fitted, delta)` certifies and seals it. It is of the parameters and buffers
+            as they were when training ended; the model that is sealed is the one whose state dict still has them.
         checked: what the clipping engine's self-check could say of the model; of several processes, each from its own records.
         declared: what the certificate rests on besides, and nobody checked, statement by statement; of several processes, each its own.
         report: what happened to the data; private.
@@ -63,6 +67,7 @@ class Fitted:
 
     model: nn.Module
     run: Run
+    record: TrainingRecord
     checked: str
     declared: tuple[str, ...]
     report: NetworkReport
@@ -240,6 +245,7 @@ def fit(
         return Fitted(
             model=model,
             run=recorded,
+            record=network_record(recorded, model),
             checked=losses.said(clipper.verified) or "no batch had two records with gradients",
             declared=declared_of(
                 data=source,

@@ -26,6 +26,8 @@ from lethe.train.shared_factors import SharedFactors
 from lethe.train.step_guard import StepGuard
 from lethe.train.training_state import Training
 from lethe.train.untouched_state import UntouchedState
+from lethe.train.vouching import network_record
+from lethe.training_record import TrainingRecord
 
 Tensors = tuple[Tensor, ...]
 
@@ -246,6 +248,10 @@ class LoopState:
             self._kept.finish_early()
             self._ended = True
         return recorded
+
+    def record(self, steps_fixed_in_advance: bool) -> TrainingRecord:
+        """The same run, with the weights that the model has now."""
+        return network_record(self.recorded_run(steps_fixed_in_advance), self._clipper.model)
 
     def _refuse_early_last(self) -> None:
         if self._run.release == "last":

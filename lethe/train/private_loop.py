@@ -27,6 +27,7 @@ from lethe.train.network_report import NetworkReport
 from lethe.train.network_steps import NoisySums, refuse_start
 from lethe.train.private_loader import PrivateLoader
 from lethe.train.shared_start import refuse_other_start
+from lethe.training_record import TrainingRecord
 
 M = TypeVar("M", bound=nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
@@ -43,7 +44,7 @@ class PrivacyEngine:
             engine.backward(losses)
             optimizer.step()
             optimizer.zero_grad()
-        certificate = lethe.certify(engine.recorded_run(), delta=1e-5)
+        certificate = lethe.certify(engine.record(), delta=1e-5)
 
     `backward` on the last micro-batch of a logical batch writes $\frac1b(\sum_i \mathrm{Clip}_C(\nabla f_i) + \zeta)$,
     $\zeta \sim N(0, z^2C^2I)$, into the parameters' `.grad`; on the others `.grad` stays None, so that `optimizer.step()` changes
@@ -256,6 +257,15 @@ class PrivacyEngine:
         returns before process 0 has written that down.
         """
         return self._begun.recorded_run(steps_fixed_in_advance)
+
+    def record(self, *, steps_fixed_in_advance: bool = False) -> TrainingRecord:
+        """What this training vouches for: the recorded run, and the parameters and buffers that the model has now.
+
+        `lethe.certify(engine.record(), delta)` certifies the run and seals it: it binds it to these weights.
+
+        Args, Raises: as `recorded_run`.
+        """
+        return self._begun.record(steps_fixed_in_advance)
 
     def save(self) -> None:
         """Save the training now, between two steps; it is saved by itself besides, every `Checkpoints.every` steps.
