@@ -15,8 +15,8 @@ ESTIMATORS, TRAIN = "lethe.estimators", "lethe.train"
 FRESH_NOISE = "fresh noise"
 """The hypothesis of every guarantee that noise and secret batches are drawn anew, and known to nobody."""
 
-_OF_LINEAR_MODELS = frozenset({"release", "secrecy", "gradient bound", "curvature", FRESH_NOISE})
-ENFORCEABLE = {ESTIMATORS: _OF_LINEAR_MODELS, TRAIN: _OF_LINEAR_MODELS | {"budget filter"}}
+_BY_BOTH = frozenset({"secrecy", "gradient bound", "curvature", FRESH_NOISE})
+ENFORCEABLE = {ESTIMATORS: _BY_BOTH | {"release"}, TRAIN: _BY_BOTH | {"budget filter"}}
 """Which declared hypotheses which code makes true; of no other may a certificate say more than its run does."""
 
 SAID_BY_RUN = "the run says: enforced by the code that trains"

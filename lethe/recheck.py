@@ -84,7 +84,7 @@ def _compare_numbers(certificate: Certificate, fresh: Certificate) -> None:
                 f"by {fresh.theorem}",
             )
     if not _same(certificate.guarantee.to_dict(), fresh.guarantee.to_dict()):
-        raise _refused(certificate, f"its guarantee is not that of {fresh.theorem} on its run")
+        raise _refused(certificate, f"the parts of its guarantee are not those of {fresh.theorem} on its run")
     old, new = certificate.lipschitz, fresh.lipschitz
     if (old is None) != (new is None) or (old is not None and new is not None and not _close(old.constant, new.constant)):
         said, needed = ("none" if one is None else f"{one.constant:.7g}" for one in (old, new))

@@ -105,7 +105,7 @@ def test_a_seeded_certificate_says_that_it_is_no_release(tmp_path: Path) -> None
     assert lethe.Run.load(tmp_path / "seeded" / "run.json").seeded
     assert "NO RELEASE: the noise was seeded" in seeded.summary()
     fresh = Job(**_config(seed=None)).execute(tmp_path / "fresh")
-    assert [finding.evidence for finding in fresh.certificate.findings if finding.name == "randomness"] == ["enforced"]
+    assert [finding.evidence for finding in fresh.certificate.findings if finding.name == "fresh noise"] == ["enforced"]
 
 
 @pytest.mark.parametrize(

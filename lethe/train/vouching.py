@@ -39,8 +39,6 @@ def linear_record(run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray
     """
     projected = f"every record's features are projected to norm {run.loss.feature_norm:g}"  # pyright: ignore[reportAttributeAccessIssue]
     enforced = [Claim("gradient bound", projected), Claim("curvature", projected)]
-    if run.release == "last":
-        enforced.append(Claim("release", "only the last iterate leaves fit_linear"))
     if not run.seeded:
         enforced.append(Claim("secrecy", "drawn from fresh entropy inside fit_linear, neither kept nor shown"))
     if run.noise_budget is not None:

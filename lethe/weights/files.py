@@ -60,9 +60,10 @@ def read_weights(path: str | os.PathLike[str]) -> Tensors:
 
 def _npz(file: Path) -> Tensors:
     try:
-        with np.load(file, allow_pickle=False) as stored:
-            if not isinstance(stored, np.lib.npyio.NpzFile):
-                raise ValueError("it is one array without a name")
+        stored = np.load(file, allow_pickle=False)
+        if not isinstance(stored, np.lib.npyio.NpzFile):
+            raise ValueError("it is one array without a name")
+        with stored:
             names = set(stored.files)
             linear = names >= _LINEAR and names <= _LINEAR | _BESIDES
             return {name: np.asarray(stored[name]) for name in (_LINEAR if linear else names)}
