@@ -103,7 +103,8 @@ def require_run(run: object) -> Run:
     """
     if not isinstance(run, Run):
         raise InputError(
-            f"run: got {type(run).__name__}; it needs a lethe.Run.", remedy="build one with lethe.Run(...) or lethe.Run.load(path)."
+            f"run: got {type(run).__name__}; it needs a lethe.Run.",
+            remedy="build one with lethe.Run(...) or lethe.Run.load(path); certify also takes what training returned, or engine.record().",
         )
     return run
 

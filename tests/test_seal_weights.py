@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +175,11 @@ def test_of_the_file_that_lethe_train_writes_the_numbers_count(tmp_path: Path) -
     assert tensors_digest(read_weights(tmp_path / "w.npz")) == tensors_digest(model)
     np.savez(tmp_path / "w.npz", **model, extra=np.zeros(1))
     assert tensors_digest(read_weights(tmp_path / "w.npz")) != tensors_digest(model)
+
+
+def test_the_recipe_on_the_page_gives_the_digest() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "seals.md").read_text()
+    (recipe,) = [block for block in re.findall(r"```python\n(.*?)```", page, flags=re.S) if "def digest" in block]
+    names: dict[str, Any] = {}
+    exec(compile(recipe, "seals.md", "exec"), names)
+    assert names["digest"](NAMED) == tensors_digest(NAMED)
