@@ -228,12 +228,13 @@ class Certificate:
     def judged_for(self, key: PublicKey | None) -> Certificate:
         """The same certificate, where seals of one key alone are believed; None: of this installation's and its team's.
 
-        What it calls enforced is declared unless its seal is believed. `recheck` compares it with what the seal says.
+        What it calls enforced is declared unless its seal is believed and says so.
         """
         seal = None if self.seal is None else read_seal(self.seal.content, self.run, key=key)
+        record = seal.record if seal is not None and seal.holds else None
         written = tuple(map(as_written, self.findings))
-        believed = seal is not None and seal.holds
-        return replace(self, findings=written if believed else tuple(map(as_said, written)), seal=seal)
+        kept = tuple(one if record is not None and record.vouches_for(one) else as_said(one) for one in written)
+        return replace(self, findings=kept, seal=seal)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Certificate:

@@ -81,6 +81,13 @@ class TrainingRecord:
         besides += [holds(name, detail, evidence="declared") for name, detail in self.declared]
         return (*vouched(of_run, dict(self.enforced), by=self.by), *besides)
 
+    def vouches_for(self, finding: Finding) -> bool:
+        """Whether an enforced hypothesis of a certificate is one that this record says is enforced, by that code and in that way."""
+        if finding.name == FRESH_NOISE:
+            return self.fresh and (finding.by, finding.detail) == (self.by, _FRESH)
+        how = dict(self.enforced).get(finding.name)
+        return how is not None and finding.by == self.by and finding.detail.endswith(f"; {how}")
+
     def to_statement(self) -> dict[str, Any]:
         """As an in-toto statement: what was released is its subject, how it was trained its predicate.
 

@@ -82,6 +82,22 @@ def test_the_seal_of_a_key_that_is_not_known_enforces_nothing(tmp_path: Path, mo
     assert evidence(loaded(certificate.to_dict(), key=ours.signer)) == evidence(believed)
 
 
+def test_more_than_the_seal_says_is_not_believed() -> None:
+    """A good seal of ours, and a hypothesis beside it that it does not mention, or in another way."""
+    for name, change in (
+        ("release", {"evidence": "enforced", "by": "lethe.estimators"}),
+        ("gradient bound", {"detail": "the gradient is bounded by law"}),
+        ("gradient bound", {"by": "lethe.estimators"}),
+        ("fresh noise", {"detail": "from dice"}),
+    ):
+        content = sealed_content()
+        next(finding for finding in content["hypotheses"] if finding["name"] == name).update(change)
+        certificate = loaded(content)
+        assert evidence(certificate)[name] == "declared"
+        with pytest.raises(lethe.InputError, match=r"(hypotheses|reasons) are not those"):
+            recheck(certificate)
+
+
 def test_a_stranger_s_seal_and_a_broken_one_enforce_nothing() -> None:
     content = sealed_content()
     statement = statement_of(content)
