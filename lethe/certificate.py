@@ -5,12 +5,24 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from lethe._version import __version__
 from lethe.calculus.guarantees import Guarantee, guarantee_from_dict
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note
 from lethe.calculus.shown import shown
+from lethe.certificate_parts import (
+    Citation,
+    Other,
+    OtherStatus,
+    StepConstant,
+    exactly,
+    read_citation,
+    read_finding,
+    read_other,
+    read_step_constant,
+    read_text,
+)
 from lethe.documents import read_document, write_document
 from lethe.errors import InputError
 from lethe.hypotheses import ENFORCEABLE, FRESH_NOISE, SAID, Evidence, Finding, Status, as_said, as_written
@@ -19,7 +31,6 @@ from lethe.seal import Seal, read_seal, seal
 from lethe.signing import PublicKey
 from lethe.training_record import TrainingRecord
 
-OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided", "proof-gap", "lower-bound"]
 _RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
 _ALWAYS_NAMED = 3  # Lethe's own theorems come first
 _A_HAIR = 1.001
@@ -28,49 +39,7 @@ _KEYS = frozenset(
 )  # of a file; "seal" and "large_delta" besides
 _RELEASES = {"last": "last iterate only", "all": "every iterate"}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Citation:
-    """Where a theorem is published.
-
-    Args:
-        key: short name, such as "feldman-2018".
-        text: authors, year, title, identifier with version or theorem number.
-    """
-
-    key: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepConstant:
-    """The Lipschitz constant of one step and the theorem that gives it.
-
-    Args:
-        constant: the largest over the steps of the run; dimensionless.
-        certificate: why it holds, in words.
-    """
-
-    constant: float
-    certificate: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
-    """A theorem that was not used.
-
-    Args:
-        theorem: its name.
-        status: "looser" and "dominated" apply; "refused" does not; "refuted" (false), "one-sided" (covers one direction of the two),
-            "proof-gap" (its proof does not cover this run) and "lower-bound" may never be used.
-        epsilon: what it gives at the certificate's delta; None when it was refused.
-        why: the deciding reason.
-    """
-
-    theorem: str
-    status: OtherStatus
-    epsilon: float | None
-    why: str
+__all__ = ["Certificate", "Citation", "Other", "OtherStatus", "StepConstant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -169,8 +138,8 @@ class Certificate:
         return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
 
     def to_dict(self) -> dict[str, Any]:
-        """The certificate as plain data that JSON can hold; an infinite epsilon is the text "inf"; `large_delta` is there if true, and `seal`
-        where there is one.
+        """The certificate as plain data that JSON can hold; an infinite epsilon is the text "inf". `large_delta` is there if true, and
+        `seal` where there is one.
         """
         content: dict[str, Any] = {
             "epsilon": _finite(self.epsilon),
@@ -251,46 +220,21 @@ class Certificate:
 
 
 def _parsed(cls: type[Certificate], content: dict[str, Any], key: PublicKey | None) -> Certificate:
-    _exactly(content, *_KEYS, besides=("seal", "large_delta"))
+    exactly(content, *_KEYS, besides=("seal", "large_delta"))
     lipschitz, run = content["lipschitz"], Run.from_document(content["run"])
     return cls(
         run=run,
         delta=float(content["delta"]),
         epsilon=float(content["epsilon"]),
-        theorem=_text(content["theorem"]),
+        theorem=read_text(content["theorem"]),
         guarantee=guarantee_from_dict(content["guarantee"]),
-        lipschitz=None if lipschitz is None else _step_constant(lipschitz),
-        findings=tuple(_finding(finding) for finding in content["hypotheses"]),
-        others=tuple(_other(other) for other in content["others"]),
-        citations=tuple(_citation(entry) for entry in content["citations"]),
-        version=_text(content["lethe"]),
+        lipschitz=None if lipschitz is None else read_step_constant(lipschitz),
+        findings=tuple(read_finding(finding) for finding in content["hypotheses"]),
+        others=tuple(read_other(other) for other in content["others"]),
+        citations=tuple(read_citation(entry) for entry in content["citations"]),
+        version=read_text(content["lethe"]),
         seal=read_seal(content["seal"], run, key=key) if "seal" in content else None,
     )
-
-
-def _exactly(content: dict[str, Any], *names: str, besides: tuple[str, ...] = ()) -> dict[str, Any]:
-    """`content`, with these keys and no others: what nothing reads, nothing can check."""
-    missing, strange = [name for name in names if name not in content], [name for name in content if name not in (*names, *besides)]
-    if missing:
-        raise KeyError(missing[0])
-    if strange:
-        raise ValueError(f"{strange[0]!r} is no part of one")
-    return content
-
-
-def _step_constant(content: dict[str, Any]) -> StepConstant:
-    _exactly(content, "constant", "certificate")
-    return StepConstant(constant=float(content["constant"]), certificate=_text(content["certificate"]))
-
-
-def _finding(content: dict[str, Any]) -> Finding:
-    _exactly(content, "name", "status", "evidence", "detail", besides=("by", "said"))
-    return Finding(**{key: _text(value) for key, value in content.items()})
-
-
-def _citation(content: dict[str, Any]) -> Citation:
-    _exactly(content, "key", "text")
-    return Citation(key=_text(content["key"]), text=_text(content["text"]))
 
 
 def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None:
@@ -325,23 +269,6 @@ def _clips_for_want_of_a_bound(run: Run) -> bool:
         return False
     bound = run.loss.known_gradient_bound
     return bound is None or run.clip_norm < bound <= run.clip_norm * _A_HAIR
-
-
-def _text(value: object) -> Any:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} stands where text is needed")
-    return value
-
-
-def _other(content: dict[str, Any]) -> Other:
-    _exactly(content, "theorem", "status", "epsilon", "why")
-    epsilon = content["epsilon"]
-    return Other(
-        theorem=_text(content["theorem"]),
-        status=_text(content["status"]),
-        epsilon=None if epsilon is None else float(epsilon),
-        why=_text(content["why"]),
-    )
 
 
 def _label(finding: Finding) -> str:

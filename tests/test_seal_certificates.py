@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import make_run
+from helpers import DESIGNS, LOSSES, batches, make_run
 from seal_cases import DELTA, LOSS, evidence, make_record, sealed_content, statement_of, stranger, with_statement
 
 import lethe
 from lethe.hypotheses import SAID_BY_RUN
 from lethe.recheck import recheck, words_differ
+from lethe.theorems.registry import ALL
 
 FILE_SAYS = "(the file says: enforced by lethe.train)"
 
@@ -37,6 +38,16 @@ def test_a_run_that_calls_its_loss_enforced_is_not_believed(tmp_path: Path) -> N
         assert recheck(loaded(certificate.to_dict())) == certificate
     declared = lethe.certify(make_run(), DELTA)
     assert "the run says" not in declared.explain()
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if "feature_norm" in loss], ids=lambda loss: loss["kind"])
+def test_no_theorem_takes_a_run_s_word_for_what_is_enforced(loss: dict[str, Any], design: str) -> None:
+    ball = {"kind": "ball", "radius": 1.0}
+    for changes in ({}, {"clip_norm": 0.5}, {"regulariser": ball}, {"release": "all"}):
+        run = make_run(batches=batches(design, 10), loss={**loss, "evidence": "enforced"}, **changes)
+        for theorem in ALL:
+            assert all(finding.evidence != "enforced" for finding in theorem.examine(run)), theorem.name
 
 
 def test_an_edited_certificate_says_only_that_the_file_says_so() -> None:
