@@ -9,11 +9,11 @@ from helpers import make_run, with_fresh_noise
 from typer.testing import CliRunner
 
 import lethe
-from lethe.certify import recheck
 from lethe.cli.app import app
 from lethe.datasets import centred_digits
 from lethe.documents import write_document
 from lethe.job import Job
+from lethe.recheck import recheck
 
 RUN: dict[str, Any] = {
     "batches": {"design": "cyclic", "size": 100},
