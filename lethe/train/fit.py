@@ -20,7 +20,7 @@ from lethe.train.budgeted_noise import NoisePolicy
 from lethe.train.checkpoint import Checkpoints
 from lethe.train.clipping import Clipper, Group
 from lethe.train.data import BatchStream, as_source
-from lethe.train.declared import LOSS, OPTIMISER, declared_of
+from lethe.train.declared import claims, declared_of, of_loss
 from lethe.train.distributed import Workers, ending_together
 from lethe.train.generators import is_seeded
 from lethe.train.held_parameters import HeldParameters
@@ -245,13 +245,13 @@ def fit(
         return Fitted(
             model=model,
             run=recorded,
-            record=network_record(recorded, model),
+            record=network_record(recorded, model, claims(data=source, verify=verify, loss=loss_said)),
             checked=losses.said(clipper.verified) or "no batch had two records with gradients",
             declared=declared_of(
                 data=source,
                 verify=verify,
                 checked=clipper.verified,
-                loss=(LOSS,) if optimizer is None or run.release == "last" else (LOSS, OPTIMISER),
+                loss=loss_said,
                 missing=(losses.missing, alone.missing),
                 attributes=untouched.declared,
             ),

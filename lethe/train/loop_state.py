@@ -13,7 +13,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.run import Run
 from lethe.train.clipping import Clipper
 from lethe.train.data import BatchStream, LoadedBatch
-from lethe.train.declared import BARE_LOSS, LOOP, LOSS, OPTIMISER, declared_of
+from lethe.train.declared import declared_of, of_loss
 from lethe.train.distributed import Workers
 from lethe.train.held_parameters import HeldParameters
 from lethe.train.kept_training import Kept, NotKept
@@ -26,8 +26,6 @@ from lethe.train.shared_factors import SharedFactors
 from lethe.train.step_guard import StepGuard
 from lethe.train.training_state import Training
 from lethe.train.untouched_state import UntouchedState
-from lethe.train.vouching import network_record
-from lethe.training_record import TrainingRecord
 
 Tensors = tuple[Tensor, ...]
 
@@ -161,15 +159,20 @@ class LoopState:
         return losses
 
     @property
+    def of_loss(self) -> tuple[str, ...]:
+        """What there is to declare of the losses, the loop and the optimiser."""
+        return of_loss(optimiser=self._run.release == "all", loop=True, bare=self.bare)
+
+    @property
     def declared(self) -> tuple[str, ...]:
         """What the certificate rests on besides."""
-        loss, missing = (BARE_LOSS if self.bare else LOSS, LOOP), None if self._loss is None else self._loss.missing
+        missing = (None if self._loss is None else self._loss.missing, self._alone.missing)
         return declared_of(
             data=self._stream.source,
             verify=self._verify,
             checked=self._clipper.verified,
-            loss=loss if self._run.release == "last" else (*loss, OPTIMISER),
-            missing=(missing, self._alone.missing),
+            loss=self.of_loss,
+            missing=missing,
             attributes=self._untouched.declared,
         )
 
@@ -248,10 +251,6 @@ class LoopState:
             self._kept.finish_early()
             self._ended = True
         return recorded
-
-    def record(self, steps_fixed_in_advance: bool) -> TrainingRecord:
-        """The same run, with the weights that the model has now."""
-        return network_record(self.recorded_run(steps_fixed_in_advance), self._clipper.model)
 
     def _refuse_early_last(self) -> None:
         if self._run.release == "last":

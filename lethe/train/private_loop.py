@@ -16,6 +16,7 @@ from lethe.run import Run
 from lethe.train.checkpoint import Checkpoints
 from lethe.train.clipping import Group
 from lethe.train.data import BatchStream, as_source
+from lethe.train.declared import claims
 from lethe.train.distributed import Workers
 from lethe.train.generators import is_seeded
 from lethe.train.kept_training import keeping
@@ -27,6 +28,7 @@ from lethe.train.network_report import NetworkReport
 from lethe.train.network_steps import NoisySums, refuse_start
 from lethe.train.private_loader import PrivateLoader
 from lethe.train.shared_start import refuse_other_start
+from lethe.train.vouching import network_record
 from lethe.training_record import TrainingRecord
 
 M = TypeVar("M", bound=nn.Module)
@@ -107,6 +109,8 @@ class PrivacyEngine:
         }
         self._checkpoints = checkpoints
         self._loop: LoopState | None = None
+        self._model: nn.Module | None = None
+        self._source: Any = None
 
     def make_private(
         self, *, module: M, optimizer: OptimizerT, data: Any, noise_multiplier: float | None = None, max_grad_norm: float | None = None
@@ -154,6 +158,7 @@ class PrivacyEngine:
         try:
             batches, noise = shared_sources(sources_of(self.run, device, **self._randomness, start=kept.starts), workers)
             source = as_source(data)
+            self._model, self._source = module, source
             stream = BatchStream(self.run, source, batches, **self._reading, rank=workers.rank, world_size=workers.world_size)
             options = {
                 "clip_groups": self._groups,
@@ -265,7 +270,9 @@ class PrivacyEngine:
 
         Args, Raises: as `recorded_run`.
         """
-        return self._begun.record(steps_fixed_in_advance)
+        run = self.recorded_run(steps_fixed_in_advance=steps_fixed_in_advance)
+        assert self._model is not None
+        return network_record(run, self._model, claims(data=self._source, verify=self._verify, loss=self._begun.of_loss))
 
     def save(self) -> None:
         """Save the training now, between two steps; it is saved by itself besides, every `Checkpoints.every` steps.

@@ -18,15 +18,16 @@ from lethe.weights.torch_tensors import raw_state
 _FILTER = "the budget filter of lethe.train decides it, step by step"
 
 
-def network_record(run: Run, model: nn.Module) -> TrainingRecord:
+def network_record(run: Run, model: nn.Module, declared: tuple[Claim, ...]) -> TrainingRecord:
     """Of a network: the parameters and buffers that its state dict has now.
 
     Args:
         run: as recorded.
         model: trained; nothing else of it is sealed, such as its code.
+        declared: what no code saw, and nothing that depends on the records.
     """
     enforced = (Claim("budget filter", _FILTER),) if run.noise_budget is not None else ()
-    return TrainingRecord(run=run, by=TRAIN, enforced=enforced, released=released_states({"model": model}))
+    return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released_states({"model": model}))
 
 
 def linear_record(run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray[Any, Any]) -> TrainingRecord:

@@ -62,6 +62,9 @@ def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
     certificate = lethe.certify(fitted, DELTA)
     assert certificate.epsilon == lethe.certify(fitted.run, DELTA).epsilon
     assert evidence(certificate)["fresh noise"] == "enforced"
+    assert [name for name, found in evidence(certificate).items() if found == "declared"] == ["start", "model", "loss", "unseen"]
+    unchecked = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), verify=False)
+    assert evidence(lethe.certify(unchecked, DELTA))["checks"] == "declared"
     torch.save(fitted.model.state_dict(), tmp_path / "model.pt")
     assert verified(certificate, tmp_path / "model.pt", tmp_path).yes
     with torch.no_grad():
@@ -83,6 +86,7 @@ def test_an_engine_seals_the_weights_of_the_moment_it_is_asked(tmp_path: Path) -
         optimizer.zero_grad()
     record = engine.record()
     assert record.run == engine.recorded_run()
+    assert [claim.name for claim in record.declared] == ["start", "model", "loss", "loop", "optimiser", "unseen"]
     assert verified(lethe.certify(record, DELTA), model.state_dict(), tmp_path).yes
     engine.close()
     with pytest.raises(lethe.InputError, match="it needs a"):
@@ -145,7 +149,7 @@ def test_a_head_is_sealed_alone_and_with_its_backbone(tmp_path: Path) -> None:
 def test_a_model_without_plain_numbers_is_trained_and_not_sealed() -> None:
     model = make_model()
     model.register_buffer("graph", torch.zeros(2, 2).to_sparse())
-    record = network_record(make_run(), model)
+    record = network_record(make_run(), model, ())
     assert record.released == ()
     with pytest.raises(lethe.InputError, match="certify the run alone"):
         lethe.certify(record, DELTA)
