@@ -20,7 +20,7 @@ from lethe.train.budgeted_noise import NoisePolicy
 from lethe.train.checkpoint import Checkpoints
 from lethe.train.clipping import Clipper, Group
 from lethe.train.data import BatchStream, as_source
-from lethe.train.declared import claims, declared_of, of_loss
+from lethe.train.declared import claims, declared_of
 from lethe.train.distributed import Workers, ending_together
 from lethe.train.generators import is_seeded
 from lethe.train.held_parameters import HeldParameters
@@ -239,6 +239,7 @@ def fit(
         untouched.refuse_changes()
         workers.from_root(parameters)
         refuse_end(run, parameters)
+        loss_said = of_loss(optimiser=optimizer is not None and run.release == "all")
         recorded = recorder.run(run, enforced=False)
         kept.finish()
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise

@@ -159,11 +159,6 @@ class LoopState:
         return losses
 
     @property
-    def of_loss(self) -> tuple[str, ...]:
-        """What there is to declare of the losses, the loop and the optimiser."""
-        return of_loss(optimiser=self._run.release == "all", loop=True, bare=self.bare)
-
-    @property
     def declared(self) -> tuple[str, ...]:
         """What the certificate rests on besides."""
         missing = (None if self._loss is None else self._loss.missing, self._alone.missing)
@@ -171,7 +166,7 @@ class LoopState:
             data=self._stream.source,
             verify=self._verify,
             checked=self._clipper.verified,
-            loss=self.of_loss,
+            loss=of_loss(optimiser=self._run.release == "all", loop=True, bare=self.bare),
             missing=missing,
             attributes=self._untouched.declared,
         )

@@ -16,7 +16,7 @@ from lethe.run import Run
 from lethe.train.checkpoint import Checkpoints
 from lethe.train.clipping import Group
 from lethe.train.data import BatchStream, as_source
-from lethe.train.declared import claims
+from lethe.train.declared import claims, of_loss
 from lethe.train.distributed import Workers
 from lethe.train.generators import is_seeded
 from lethe.train.kept_training import keeping
@@ -272,7 +272,8 @@ class PrivacyEngine:
         """
         run = self.recorded_run(steps_fixed_in_advance=steps_fixed_in_advance)
         assert self._model is not None
-        return network_record(run, self._model, claims(data=self._source, verify=self._verify, loss=self._begun.of_loss))
+        loss = of_loss(optimiser=self.run.release == "all", loop=True, bare=self._begun.bare)
+        return network_record(run, self._model, claims(data=self._source, verify=self._verify, loss=loss))
 
     def save(self) -> None:
         """Save the training now, between two steps; it is saved by itself besides, every `Checkpoints.every` steps.
