@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> None:
     private, test = load(arguments[0] if arguments else None)
     fitted = train(private)
     print(f"test accuracy {accuracy(fitted.model, test):.4f}")
-    print(lethe.certify(fitted.run, delta=DELTA).explain())
+    print(lethe.certify(fitted, delta=DELTA).explain())
     print(
         "This is composition: every iterate counts as seen. Hiding all but the last would not lower epsilon, because nothing is known of "
         "a network's curvature; for a convex model such as fit_linear's, or a loss whose smoothness can be vouched for, it may."

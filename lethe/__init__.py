@@ -37,6 +37,8 @@ from lethe.plan import plan
 from lethe.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Ridge, Simplex
 from lethe.run import Run
 from lethe.schedules import Constant, Explicit, Exponential, Influence, Polynomial, Repeated, Step, TimeDecay
+from lethe.training_record import TrainingRecord
+from lethe.verify import Verification, verify
 
 __all__ = [
     "GDP",
@@ -89,9 +91,11 @@ __all__ = [
     "StronglyConvexLoss",
     "Sweep",
     "TimeDecay",
+    "TrainingRecord",
     "TruncatedLogisticRegression",
     "TruncatedSoftmaxRegression",
     "UnknownLoss",
+    "Verification",
     "WeaklyConvexLoss",
     "WithoutReplacement",
     "__version__",
@@ -99,4 +103,5 @@ __all__ = [
     "certify",
     "compare",
     "plan",
+    "verify",
 ]

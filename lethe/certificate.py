@@ -4,68 +4,42 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from lethe._version import __version__
 from lethe.calculus.guarantees import Guarantee, guarantee_from_dict
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note
 from lethe.calculus.shown import shown
+from lethe.certificate_parts import (
+    Citation,
+    Other,
+    OtherStatus,
+    StepConstant,
+    exactly,
+    read_citation,
+    read_finding,
+    read_other,
+    read_step_constant,
+    read_text,
+)
 from lethe.documents import read_document, write_document
 from lethe.errors import InputError
-from lethe.hypotheses import ENFORCEABLE, ESTIMATORS, FRESH_NOISE, Evidence, Finding, Status, enforced
+from lethe.hypotheses import ENFORCEABLE, FRESH_NOISE, SAID, Evidence, Finding, Status, as_said, as_written
 from lethe.run import Run
+from lethe.seal import Seal, read_seal, seal
+from lethe.signing import PublicKey
+from lethe.training_record import TrainingRecord
 
-OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided", "proof-gap", "lower-bound"]
 _RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
 _ALWAYS_NAMED = 3  # Lethe's own theorems come first
 _A_HAIR = 1.001
+_KEYS = frozenset(
+    ["epsilon", "delta", "theorem", "guarantee", "neighbours", "release", "lipschitz", "hypotheses", "others", "citations", "run", "lethe"]
+)  # of a file; "seal" and "large_delta" besides
 _RELEASES = {"last": "last iterate only", "all": "every iterate"}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Citation:
-    """Where a theorem is published.
-
-    Args:
-        key: short name, such as "feldman-2018".
-        text: authors, year, title, identifier with version or theorem number.
-    """
-
-    key: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepConstant:
-    """The Lipschitz constant of one step and the theorem that gives it.
-
-    Args:
-        constant: the largest over the steps of the run; dimensionless.
-        certificate: why it holds, in words.
-    """
-
-    constant: float
-    certificate: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
-    """A theorem that was not used.
-
-    Args:
-        theorem: its name.
-        status: "looser" and "dominated" apply; "refused" does not; "refuted" (false), "one-sided" (covers one direction of the two),
-            "proof-gap" (its proof does not cover this run) and "lower-bound" may never be used.
-        epsilon: what it gives at the certificate's delta; None when it was refused.
-        why: the deciding reason.
-    """
-
-    theorem: str
-    status: OtherStatus
-    epsilon: float | None
-    why: str
+__all__ = ["Certificate", "Citation", "Other", "OtherStatus", "StepConstant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -83,6 +57,7 @@ class Certificate:
         others: every other theorem, with its epsilon or the reason against it.
         citations: the sources of what was used.
         version: of Lethe.
+        seal: of the training record that the run is from; None where the run was typed or read, and nobody vouches for it.
     """
 
     run: Run
@@ -95,6 +70,7 @@ class Certificate:
     others: tuple[Other, ...]
     citations: tuple[Citation, ...]
     version: str = __version__
+    seal: Seal | None = None
 
     def __repr__(self) -> str:
         large = " (delta >= 1/records)" if self.large_delta else ""
@@ -127,7 +103,9 @@ class Certificate:
         lines.append("    ".join(part for part in (f"by  {self.theorem}", step, self.guarantee.describe()) if part))
         listed = [finding for finding in self.findings if finding is not self._seeded]  # that one has its line already
         width = max((len(finding.name) for finding in listed), default=0)
-        lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {_detail(finding)}" for finding in listed]
+        lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {finding.words}" for finding in listed]
+        if self.seal is not None:
+            lines.append(f"    {'sealed' if self.seal.holds else 'NOT SEALED':<8}   {self.seal.words}")
         lines += _why_nots(self.others)
         if (note := large_delta_note(self.delta, run.records)) is not None:
             lines.append(note)
@@ -160,8 +138,10 @@ class Certificate:
         return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
 
     def to_dict(self) -> dict[str, Any]:
-        """The certificate as plain data that JSON can hold; an infinite epsilon is the text "inf"; `large_delta` is there if true."""
-        return {
+        """The certificate as plain data that JSON can hold; an infinite epsilon is the text "inf". `large_delta` is there if true, and
+        `seal` where there is one.
+        """
+        content: dict[str, Any] = {
             "epsilon": _finite(self.epsilon),
             "delta": self.delta,
             **({"large_delta": True} if self.large_delta else {}),
@@ -181,64 +161,79 @@ class Certificate:
             "run": self.run.to_document(),
             "lethe": self.version,
         }
+        return content if self.seal is None else {**content, "seal": dict(self.seal.content)}
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any], *, source: str | None = None) -> Certificate:
-        """The certificate that `to_dict` wrote.
+    def from_dict(cls, content: dict[str, Any], *, source: str | None = None, key: PublicKey | None = None) -> Certificate:
+        """The certificate that `to_dict` wrote. What it calls enforced is declared, unless a seal that is believed vouches for it.
 
+        Args:
+            content: plain data.
+            source: where it is from, for messages.
+            key: whose seals are believed; None: this installation's and its team's.
         Raises:
             InputError: a key is missing or holds what no certificate holds.
         """
         try:
-            loaded = _parsed(cls, content)
+            loaded = _parsed(cls, content, key)
             _refuse_contradictions(loaded, content)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
             raise InputError(
                 f"not a certificate: {reason}.", source=source, remedy="give a file written by `lethe certify -o` or Certificate.save."
             ) from error
-        return loaded
+        return loaded.judged_for(key)
 
-    def with_finding(self, finding: Finding) -> Certificate:
-        """The same certificate with one more finding, such as what the training adds to what the run says."""
-        return replace(self, findings=(*self.findings, finding))
+    def sealed(self, record: TrainingRecord) -> Certificate:
+        """The same certificate of a training that really took place: with what its code enforced, and its signature.
 
-    def enforced(self, reasons: Mapping[str, str], *, by: str = ESTIMATORS) -> Certificate:
-        """The same certificate, where the code that trained makes true what was declared: by the name of a hypothesis, how it does.
-
-        `recheck` accepts this of the code and the hypotheses that are named in `lethe.hypotheses.ENFORCEABLE`.
+        Raises:
+            InputError: the record is of another run, or cannot be signed.
         """
-        return replace(self, findings=enforced(self.findings, reasons, by=by))
+        if record.run != self.run:
+            raise InputError(f"record: it is of run {record.run.run_id}, not of run {self.run.run_id}.")
+        return replace(self, findings=record.findings(self.findings), seal=seal(record))
+
+    def judged_for(self, key: PublicKey | None) -> Certificate:
+        """The same certificate, where seals of one key alone are believed; None: of this installation's and its team's.
+
+        What it calls enforced is declared unless its seal is believed and says so.
+        """
+        seal = None if self.seal is None else read_seal(self.seal.content, self.run, key=key)
+        record = seal.record if seal is not None and seal.holds else None
+        written = tuple(map(as_written, self.findings))
+        kept = tuple(one if record is not None and record.vouches_for(one) else as_said(one) for one in written)
+        return replace(self, findings=kept, seal=seal)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Certificate:
-        """Read a certificate from a file that `save` wrote.
+    def load(cls, path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Certificate:
+        """Read a certificate from a file that `save` wrote; `key` as for `from_dict`.
 
         Raises:
             InputError: the file cannot be read or holds no certificate.
         """
-        return cls.from_dict(read_document(path), source=str(path))
+        return cls.from_dict(read_document(path), source=str(path), key=key)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the certificate to a .json (or .yaml) file, whole or not at all."""
         write_document(path, self.to_dict())
 
 
-def _parsed(cls: type[Certificate], content: dict[str, Any]) -> Certificate:
-    lipschitz = content["lipschitz"]
+def _parsed(cls: type[Certificate], content: dict[str, Any], key: PublicKey | None) -> Certificate:
+    exactly(content, *_KEYS, besides=("seal", "large_delta"))
+    lipschitz, run = content["lipschitz"], Run.from_document(content["run"])
     return cls(
-        run=Run.from_document(content["run"]),
+        run=run,
         delta=float(content["delta"]),
         epsilon=float(content["epsilon"]),
-        theorem=_text(content["theorem"]),
+        theorem=read_text(content["theorem"]),
         guarantee=guarantee_from_dict(content["guarantee"]),
-        lipschitz=None
-        if lipschitz is None
-        else StepConstant(constant=float(lipschitz["constant"]), certificate=_text(lipschitz["certificate"])),
-        findings=tuple(Finding(**{key: _text(value) for key, value in finding.items()}) for finding in content["hypotheses"]),
-        others=tuple(_other(other) for other in content["others"]),
-        citations=tuple(Citation(key=_text(entry["key"]), text=_text(entry["text"])) for entry in content["citations"]),
-        version=_text(content["lethe"]),
+        lipschitz=None if lipschitz is None else read_step_constant(lipschitz),
+        findings=tuple(read_finding(finding) for finding in content["hypotheses"]),
+        others=tuple(read_other(other) for other in content["others"]),
+        citations=tuple(read_citation(entry) for entry in content["citations"]),
+        version=read_text(content["lethe"]),
+        seal=read_seal(content["seal"], run, key=key) if "seal" in content else None,
     )
 
 
@@ -261,6 +256,8 @@ def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None
             raise ValueError(f"the hypothesis {finding.name!r} is neither of the known status nor of known evidence")
         if finding.by and (finding.by not in ENFORCEABLE or finding.evidence != "enforced"):
             raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence} by {finding.by!r}, which is not known to enforce any")
+        if finding.said and (finding.said not in SAID or finding.evidence != "declared"):
+            raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence}, and said to be {finding.said!r}")
     for other in loaded.others:
         if other.status not in get_args(OtherStatus):
             raise ValueError(f"the status of {other.theorem!r} is {other.status!r}")
@@ -274,28 +271,8 @@ def _clips_for_want_of_a_bound(run: Run) -> bool:
     return bound is None or run.clip_norm < bound <= run.clip_norm * _A_HAIR
 
 
-def _text(value: object) -> Any:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} stands where text is needed")
-    return value
-
-
-def _other(content: dict[str, Any]) -> Other:
-    epsilon = content["epsilon"]
-    return Other(
-        theorem=_text(content["theorem"]),
-        status=_text(content["status"]),
-        epsilon=None if epsilon is None else float(epsilon),
-        why=_text(content["why"]),
-    )
-
-
 def _label(finding: Finding) -> str:
     return finding.evidence if finding.status == "holds" else "FAILS"
-
-
-def _detail(finding: Finding) -> str:
-    return f"{finding.detail} [by {finding.by}]" if finding.by else finding.detail
 
 
 def _finite(value: float | None) -> float | str | None:

@@ -5,25 +5,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
-from lethe._version import __version__
 from lethe.calculus.guarantees import NotPrivate
 from lethe.calculus.large_delta import delta_for
 from lethe.calculus.rounding import as_bound
 from lethe.calculus.shown import shown
 from lethe.certificate import Certificate, Other, OtherStatus
 from lethe.errors import HypothesisError, InputError
-from lethe.hypotheses import FRESH_NOISE, Finding, as_declared, first_failure, not_fresh
+from lethe.hypotheses import FRESH_NOISE, Finding, first_failure, not_fresh
 from lethe.run import Run
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
 from lethe.theorems.registry import ALL, OURS
 from lethe.theorems.truncation import require_room
+from lethe.training_record import Recorded, TrainingRecord
 
-# Two versions may round differently; a claim may be smaller than a fresh one by no more than that.
-_RECHECK = 1e-6
 _TIE = 1e-6
-_RECHECKED_DELTAS = tuple(10.0**-power for power in range(1, 15))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,24 +95,27 @@ def _known(theorems: Sequence[Theorem | str]) -> list[Theorem]:
     return found
 
 
-def require_run(run: Run) -> Run:
+def require_run(run: object) -> Run:
     """`run` itself if it is a Run.
 
     Raises:
         InputError: it is something else.
     """
-    if not isinstance(run, Run):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(run, Run):
         raise InputError(
-            f"run: got {type(run).__name__}; it needs a lethe.Run.", remedy="build one with lethe.Run(...) or lethe.Run.load(path)."
+            f"run: got {type(run).__name__}; it needs a lethe.Run.",
+            remedy="build one with lethe.Run(...) or lethe.Run.load(path); certify also takes what training returned, or engine.record().",
         )
     return run
 
 
-def certify(run: Run, delta: float, theorems: Sequence[Theorem | str] = OURS, *, allow_large_delta: bool = False) -> Certificate:
+def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str] = OURS, *, allow_large_delta: bool = False) -> Certificate:
     """The smallest epsilon that can be proved of what `run` releases.
 
     Args:
-        run: the training run, planned or recorded.
+        run: the training run, planned or recorded; or what training returned, or its `TrainingRecord`. Of those the certificate says
+            what the code that trained enforced, and is sealed: signed, and bound to the weights. A run alone, which anybody can type,
+            declares everything that cannot be computed from it, whatever it says of who enforces what.
         delta: in (0, 1), and below 1/records.
         theorems: those to try, themselves or by name; by default Lethe's own, which together no sound published bound beats.
             `registry.ALL` adds the published ones, for comparison. One that is refuted, one-sided or has a gap in its proof is computed
@@ -127,10 +126,14 @@ def certify(run: Run, delta: float, theorems: Sequence[Theorem | str] = OURS, *,
         or the reason against it. An infinite epsilon is a possible answer: it says that the run is not private. So it is of every seeded
         run, with the epsilon that fresh noise would have given in the finding "fresh noise".
     Raises:
-        InputError: delta is out of range, or not above what a cap on batches costs, or the run has no noise yet.
+        InputError: delta is out of range, or not above what a cap on batches costs, or the run has no noise yet; or there is no key to
+            sign with.
         HypothesisError: none of `theorems` applies; composition always does.
     """
-    delta = delta_for(require_run(run).records, delta, allow_large_delta=allow_large_delta)
+    if not isinstance(run, Run) and isinstance(run, Recorded) and isinstance(run.record, TrainingRecord):
+        return certify(run.record.run, delta, theorems, allow_large_delta=allow_large_delta).sealed(run.record)
+    run = require_run(run)
+    delta = delta_for(run.records, delta, allow_large_delta=allow_large_delta)
     return certificate_of(run, delta, judge(run, theorems))
 
 
@@ -202,62 +205,3 @@ def _other(verdict: Verdict, epsilon: float | None, best: float) -> Other:
     else:
         why = "applies, but looser" if epsilon > best else "applies, and says the same"
     return Other(theorem=verdict.theorem.name, status=status, epsilon=epsilon, why=why)
-
-
-def recheck(certificate: Certificate) -> None:
-    """Certify the certificate's run again and compare: its epsilon, at its own delta and at many others, and what it says to rest on.
-
-    That a hypothesis is enforced by the code that trained cannot be told from a run. It is accepted of the few that such code can make true
-    and where the certificate names that code; whether it was this code that trained is for whoever got the certificate to know.
-
-    Raises:
-        InputError: what it claims does not follow from its run.
-    """
-    ours = {theorem.name for theorem in OURS}
-    verdicts = judge(certificate.run, OURS if certificate.theorem in ours else ALL)
-    fresh = {verdict.theorem.name: verdict.bound.guarantee for verdict in verdicts if verdict.usable and verdict.bound is not None}
-    named = next((verdict for verdict in verdicts if verdict.theorem.name == certificate.theorem and verdict.usable), None)
-    remedy = "do not rely on it; certify the run again."
-    source = f"written by lethe {certificate.version}, read by lethe {__version__}"
-    for delta in (certificate.delta, *_RECHECKED_DELTAS):
-        theorem, proved = min(((name, guarantee.epsilon(delta)) for name, guarantee in fresh.items()), key=lambda pair: pair[1])
-        claimed = certificate.guarantee.epsilon(delta)
-        if delta == certificate.delta:
-            claimed = min(claimed, certificate.epsilon)
-        if named is None or claimed < proved * (1 - _RECHECK):
-            raise InputError(
-                f"this certificate claims epsilon = {claimed:g} at delta = {delta:g} by {certificate.theorem}; "
-                f"from its run follows epsilon = {proved:g} by {theorem}.",
-                source=source,
-                remedy=remedy,
-            )
-    assert named is not None
-    # Between the deltas looked at, a guarantee of the same make can say little else; reasons may be added but not improved.
-    # What is declared of a run in general, the code that carried it out may have enforced, where it says so and can.
-    needed = {_essence(finding) for finding in named.findings}
-    stated = [{_essence(finding), _essence(as_declared(finding))} for finding in certificate.findings]
-    known = {finding.name for finding in named.findings}
-    improved = [
-        finding
-        for finding, said in zip(certificate.findings, stated, strict=True)
-        if finding.name in known and finding.status == "holds" and not said & needed
-    ]
-    same = needed <= set().union(*stated) and not improved
-    if _make(certificate.guarantee.to_dict()) != _make(fresh[certificate.theorem].to_dict()) or not same:
-        raise InputError(
-            f"this certificate's guarantee or hypotheses are not those of {certificate.theorem} on its run.", source=source, remedy=remedy
-        )
-
-
-def _essence(finding: Finding) -> tuple[str, str, str]:
-    return finding.name, finding.status, finding.evidence
-
-
-def _make(content: object) -> object:
-    """The kinds of a guarantee and of its parts."""
-    if isinstance(content, dict):
-        values = cast("dict[str, object]", content)
-        return values.get("kind"), *(_make(value) for value in values.values() if isinstance(value, dict | list))
-    if isinstance(content, list):
-        return tuple(_make(value) for value in cast("list[object]", content) if isinstance(value, dict))
-    return None

@@ -9,14 +9,27 @@ from typing import Any, Literal
 Status = Literal["holds", "fails"]
 Evidence = Literal["checked", "enforced", "declared"]
 
-ESTIMATORS = "lethe.estimators"
+ESTIMATORS, TRAIN = "lethe.estimators", "lethe.train"
 """The code that carries a run out from the data to what is released, and so can make true what the run itself only declares."""
-
-ENFORCEABLE = {ESTIMATORS: frozenset({"release", "secrecy", "gradient bound", "curvature"})}
-"""Which declared hypotheses which code makes true; of no other may a certificate say more than its run does."""
 
 FRESH_NOISE = "fresh noise"
 """The hypothesis of every guarantee that noise and secret batches are drawn anew, and known to nobody."""
+
+_BY_BOTH = frozenset({"secrecy", "gradient bound", "curvature", FRESH_NOISE})
+ENFORCEABLE = {ESTIMATORS: _BY_BOTH | {"release"}, TRAIN: _BY_BOTH | {"budget filter"}}
+"""Which declared hypotheses which code makes true; of no other may a certificate say more than its run does."""
+
+SAID_BY_RUN = "the run says: enforced by the code that trains"
+"""What is written of a hypothesis that a run calls enforced: anybody can write that into a run, so it counts as declared."""
+
+
+def said_by_file(by: str) -> str:
+    """The same of a certificate without a seal that is believed, and of the code it names."""
+    return f"the file says: enforced by {by or 'the code that trains'}"
+
+
+SAID = frozenset({SAID_BY_RUN, *(said_by_file(by) for by in ("", *ENFORCEABLE))})
+"""All that may be written so; a certificate with other words is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +44,7 @@ class Finding:
         source: the field of the run it was read from, for a hypothesis that fails.
         remedy: what to do about a hypothesis that fails.
         by: whose code makes it so, for what the run only declares and "enforced" was put in its place; a name in `ENFORCEABLE`.
+        said: who says that it is enforced, where nothing proves that and it is declared: one of `SAID`.
     """
 
     name: str
@@ -40,15 +54,28 @@ class Finding:
     source: str = ""
     remedy: str = ""
     by: str = ""
+    said: str = ""
+
+    @property
+    def words(self) -> str:
+        """The detail, whose code makes it so, and who says so where nothing proves it: for a page."""
+        return self.detail + (f" [by {self.by}]" if self.by else "") + (f" ({self.said})" if self.said else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Name, status, evidence and detail, and by whom, if that is said."""
-        return {key: value for key, value in asdict(self).items() if key not in ("source", "remedy") and (value or key != "by")}
+        """Name, status, evidence and detail, and by whom and by whose word, if that is said."""
+        return {
+            key: value for key, value in asdict(self).items() if key not in ("source", "remedy") and (value or key not in ("by", "said"))
+        }
 
 
 def holds(name: str, detail: str, *, evidence: Evidence = "checked") -> Finding:
     """A hypothesis that holds."""
     return Finding(name=name, status="holds", evidence=evidence, detail=detail)
+
+
+def holds_by_word(name: str, detail: str, *, evidence: Evidence) -> Finding:
+    """A hypothesis that holds by what a run says of its loss. That code enforces it is no better known than the rest: it is declared."""
+    return Finding(name=name, status="holds", evidence="declared", detail=detail, said=SAID_BY_RUN if evidence == "enforced" else "")
 
 
 def fails(name: str, detail: str, *, source: str, remedy: str) -> Finding:
@@ -95,8 +122,30 @@ def enforced(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str
     )
 
 
-def as_declared(finding: Finding) -> Finding:
-    """What the run alone says of it: declared, where code that can make it true is said to; anything else as it is."""
-    if finding.evidence == "enforced" and finding.name in ENFORCEABLE.get(finding.by, ()):
-        return replace(finding, evidence="declared", by="")
-    return finding
+def vouched(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str) -> tuple[Finding, ...]:
+    """The same findings of a certificate, where the code that carried the run out makes true what the run declares.
+
+    Args:
+        findings: of a certificate of the run alone.
+        reasons: by the name of a hypothesis, how the code makes it true; this is added to what the run says of it.
+        by: whose code.
+    """
+    return tuple(
+        replace(finding, evidence="enforced", detail=f"{finding.detail}; {reasons[finding.name]}", by=by, said="")
+        if finding.name in reasons and finding.status == "holds" and finding.evidence == "declared"
+        else finding
+        for finding in findings
+    )
+
+
+def as_said(finding: Finding) -> Finding:
+    """What is left of an enforced hypothesis where nothing proves who enforced it: it is declared, and the file says the rest."""
+    if finding.evidence != "enforced":
+        return finding
+    return replace(finding, evidence="declared", by="", said=said_by_file(finding.by))
+
+
+def as_written(finding: Finding) -> Finding:
+    """The reverse: as it stood before it was taken for a mere saying of the file."""
+    by = next((by for by in ("", *ENFORCEABLE) if finding.said == said_by_file(by)), None)
+    return finding if by is None else replace(finding, evidence="enforced", by=by, said="")

@@ -18,7 +18,6 @@ from lethe.datasets import Table, centred_digits, load_table, split
 from lethe.documents import read_document, to_json
 from lethe.errors import InputError
 from lethe.folders import require_new_folder, write_folder
-from lethe.hypotheses import Finding, holds
 from lethe.noun import Noun
 from lethe.plan import plan
 from lethe.run import Run
@@ -161,9 +160,11 @@ class Job(Noun):
         require_new_folder(folder)
         (table, train, test), run = self.prepare()
         trained = fit_linear(run, train.features, train.targets, classes=table.classes, seed=self.seed, progress=True)
-        certificate = certify(trained.run, self.privacy.delta, allow_large_delta=True)  # `prepare` has looked at it
-        for finding in self._findings(table):
-            certificate = certificate.with_finding(finding)
+        record = trained.record
+        if self.data.classes == ():
+            names = ", ".join(table.class_names)
+            record = record.with_declared("classes", f"read off the data and said to be public knowledge: {names}")
+        certificate = certify(record, self.privacy.delta, allow_large_delta=True)  # `prepare` has looked at it
         outcome = JobOutcome(
             trained=trained,
             certificate=certificate,
@@ -189,16 +190,6 @@ class Job(Noun):
                 remedy=f"list the classes that may occur, or say classes: {FROM_DATA} if those found in the data are public knowledge.",
             )
         return load_table(data.path, data.target, task="classification", classes=data.classes or None)
-
-    def _findings(self, table: Table) -> list[Finding]:
-        """What the certificate rests on beyond the run: where the classes and the noise came from."""
-        found: list[Finding] = []
-        if self.data.classes == ():
-            names = ", ".join(table.class_names)
-            found.append(holds("classes", f"read off the data and said to be public knowledge: {names}", evidence="declared"))
-        if self.seed is None:  # with a seed the run says so itself, and its certificate is none
-            found.append(holds("randomness", "batches and noise drawn from fresh entropy of the operating system", evidence="enforced"))
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

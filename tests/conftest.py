@@ -1,8 +1,24 @@
-"""How hypothesis runs: no deadlines (machines are shared), the same examples in CI every time, fresh ones everywhere else."""
+"""How hypothesis runs: no deadlines (machines are shared), the same examples in CI every time, fresh ones everywhere else.
+
+And where keys are: no test signs with, or makes, a key of whoever runs it.
+"""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("lethe", deadline=None, derandomize=bool(os.environ.get("CI")), print_blob=True)
 settings.load_profile("lethe")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _keys_of_the_tests_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Processes that tests start see it too."""
+    folder = tmp_path_factory.mktemp("config")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(folder))
+        patch.delenv("LETHE_SIGNING_KEY", raising=False)
+        yield folder

@@ -8,10 +8,11 @@ import pytest
 
 import lethe
 from lethe.calculus.guarantees import guarantee_from_dict
-from lethe.certify import recheck
 from lethe.errors import InputError
+from lethe.recheck import recheck
 from lethe.theorems.lipschitz import clipped_step
 from lethe.theorems.truncation import truncation_slack
+from lethe.training_record import Claim, Released, TrainingRecord
 
 DELTA = 1e-2
 
@@ -102,7 +103,9 @@ def test_a_certificate_says_which_code_enforces_what_its_run_declares() -> None:
     """And of no other hypothesis than those that this code can make true."""
     run = make_run(batches={"design": "cyclic", "size": 50}, steps=100, loss={"kind": "convex", "smoothness": 1.0})
     certificate = lethe.certify(run, DELTA, allow_large_delta=True)
-    promoted = certificate.enforced({"release": "only the last iterate leaves fit"})
+    how = (Claim("release", "only the last iterate leaves fit"),)
+    record = TrainingRecord(run=run, by="lethe.estimators", enforced=how, released=(Released("weights", "0" * 64),))
+    promoted = lethe.certify(record, DELTA, allow_large_delta=True)
     assert "only the last iterate leaves fit [by lethe.estimators]" in promoted.explain()
     recheck(promoted)
     again = lethe.Certificate.from_dict(promoted.to_dict())
@@ -113,3 +116,5 @@ def test_a_certificate_says_which_code_enforces_what_its_run_declares() -> None:
     recast = replace(batches, evidence="enforced", by="lethe.estimators")
     with pytest.raises(InputError, match="hypotheses"):
         recheck(replace(certificate, findings=tuple(recast if found is batches else found for found in certificate.findings)))
+    with pytest.raises(InputError, match="not known to enforce 'batches'"):
+        replace(record, enforced=(Claim("batches", "by the code"),))

@@ -9,11 +9,11 @@ from helpers import make_run, with_fresh_noise
 from typer.testing import CliRunner
 
 import lethe
-from lethe.certify import recheck
 from lethe.cli.app import app
 from lethe.datasets import centred_digits
 from lethe.documents import write_document
 from lethe.job import Job
+from lethe.recheck import recheck
 
 RUN: dict[str, Any] = {
     "batches": {"design": "cyclic", "size": 100},
@@ -105,7 +105,7 @@ def test_a_seeded_certificate_says_that_it_is_no_release(tmp_path: Path) -> None
     assert lethe.Run.load(tmp_path / "seeded" / "run.json").seeded
     assert "NO RELEASE: the noise was seeded" in seeded.summary()
     fresh = Job(**_config(seed=None)).execute(tmp_path / "fresh")
-    assert [finding.evidence for finding in fresh.certificate.findings if finding.name == "randomness"] == ["enforced"]
+    assert [finding.evidence for finding in fresh.certificate.findings if finding.name == "fresh noise"] == ["enforced"]
 
 
 @pytest.mark.parametrize(

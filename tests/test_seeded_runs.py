@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 import lethe
 from lethe.calculus.guarantees import NotPrivate
 from lethe.calculus.shown import shown
-from lethe.certify import judge, recheck
+from lethe.certify import judge
 from lethe.cli.app import app
 from lethe.cumulative import cumulative_privacy
 from lethe.documents import to_json
 from lethe.errors import InputError
 from lethe.hypotheses import FRESH_NOISE
+from lethe.recheck import recheck
 from lethe.theorems.registry import ALL
 
 DELTA = 1e-5

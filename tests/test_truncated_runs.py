@@ -12,9 +12,9 @@ import lethe
 from lethe.calculus.guarantees import GDP, ZCDP, RDPCurve, WithSlack
 from lethe.calculus.mixed_composition import together
 from lethe.calculus.shown import shown
-from lethe.certify import recheck
 from lethe.cumulative import cumulative_privacy
 from lethe.errors import InputError
+from lethe.recheck import recheck
 from lethe.theorems.truncation import truncation_slack
 
 DELTA = 1e-5

@@ -15,7 +15,6 @@ from rich.progress import Progress
 from lethe._version import __version__
 from lethe.certificate import Certificate
 from lethe.certify import certify as certify_run
-from lethe.certify import recheck
 from lethe.cli.audit import audit
 from lethe.cli.console import (
     ERRORS,
@@ -31,14 +30,17 @@ from lethe.cli.console import (
 )
 from lethe.cli.gate import MaxEpsilon, gate, require_limit
 from lethe.cli.plan import plan
+from lethe.cli.seals import KeyFile, key, verify
 from lethe.compare import compare as compare_theorems
 from lethe.compare import require_over
 from lethe.comparison import Comparison, Sweep
 from lethe.documents import DOCUMENTS, require_place, to_json
 from lethe.errors import InputError, LetheError
 from lethe.folders import require_new_folder, write_folder
+from lethe.recheck import recheck, words_differ
 from lethe.report.tables import comparison_tables, sweep_tables
 from lethe.run import Run
+from lethe.signing import PublicKey
 from lethe.theorems.base import Theorem
 from lethe.theorems.registry import ALL
 
@@ -188,18 +190,22 @@ app.command()(plan)
 
 @app.command()
 def explain(
-    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="A certificate: .json.")], as_json: AsJson = False
+    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="A certificate: .json.")],
+    key: KeyFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say in words what CERTIFICATE proves, from what, and why by no other theorem; refuse one that does not follow from its run."""
-    loaded = Certificate.load(certificate)
+    loaded = Certificate.load(certificate, key=None if key is None else PublicKey.load(key))
     with ERRORS.status("checking"):
-        recheck(loaded)
+        again = recheck(loaded)
+    if note := words_differ(loaded, again):
+        ERRORS.print(note, markup=False, highlight=False, soft_wrap=True)
     if as_json:
-        print(to_json(loaded.to_dict()), end="")
+        print(to_json(again.to_dict()), end="")
         return
-    print(loaded.explain())
+    print(again.explain())
     print()
-    print(loaded.cite())
+    print(again.cite())
 
 
 @app.command()
@@ -220,6 +226,8 @@ def train(
 
 
 app.command()(audit)
+app.command()(verify)
+app.command()(key)
 
 
 @app.command()

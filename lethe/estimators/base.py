@@ -19,8 +19,10 @@ from lethe.estimators.norms import private_norm
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.randomness import Randomness
 from lethe.estimators.records import Records, row_norms
+from lethe.estimators.runs import training_record
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.linear_losses import LinearLoss
+from lethe.run import Run
 
 
 class PrivateLinearModel(PrivateEstimator):
@@ -45,6 +47,7 @@ class PrivateLinearModel(PrivateEstimator):
     """
 
     coef_: Array
+    run_: Run | None
     _keeps_loss = False  # whether its name says which loss is trained on
 
     def __init__(
@@ -164,10 +167,15 @@ class PrivateLinearModel(PrivateEstimator):
         self.mechanism_, self.feature_norm_ = choice.plan.name, radius
         self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
         self.run_, self.n_iter_ = outcome.run, outcome.passes
-        if outcome.certificate is not None and not budget.spent:
-            self.certificate_ = outcome.certificate
+        self._run_alone = outcome.run is not None and not budget.spent
         scaled: Array = outcome.weights / radius
         return scaled[:columns], CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
+
+    def _release(self, coefficients: Array, intercepts: Any) -> None:
+        """Set coef_ and intercept_, as they are released; where a run is all that was, its certificate will be sealed for them."""
+        self.coef_, self.intercept_ = coefficients, intercepts
+        if self._run_alone and self.run_ is not None:
+            self._proof = training_record(self.run_, coefficients, intercepts)
 
     def _scores(self, X: Any) -> Array:
         """The linear function of rows as they were trained on, projected; without the intercept, shape (n,) or (n, k) as `coef_` has it."""

@@ -109,7 +109,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         self.classes_ = classes
         if len(classes) == 2 and coefficients.shape[1] == 2:  # two scores say no more than their difference
             coefficients, intercepts = coefficients[:, 1:] - coefficients[:, :1], intercepts[1:] - intercepts[:1]
-        self.coef_, self.intercept_ = np.ascontiguousarray(coefficients.T), intercepts.copy()
+        self._release(np.ascontiguousarray(coefficients.T), intercepts.copy())
         return self
 
     def decision_function(self, X: Any) -> Array:

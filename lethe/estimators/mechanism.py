@@ -9,7 +9,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from lethe.certificate import Certificate
 from lethe.estimators.budget import Budget
 from lethe.estimators.facts import PublicFacts
 from lethe.estimators.records import Records
@@ -52,14 +51,12 @@ class Outcome:
         weights: shape (D, k), the intercept's row last; for rows of norm at most 1.
         statement: what they cost.
         run: the run that was recorded; None where the mechanism is none.
-        certificate: of that run.
         passes: over the data, 0 if it was not looked at.
     """
 
     weights: Array
     statement: Statement
     run: Run | None = None
-    certificate: Certificate | None = None
     passes: int = 1
 
 

@@ -17,9 +17,11 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.joining import joint_statement
 from lethe.estimators.randomness import Randomness, randomness
 from lethe.estimators.report import privacy_report
+from lethe.estimators.runs import certified
 from lethe.estimators.surrounding import note_surrounding
 from lethe.mechanisms.base import Statement, require_swap
 from lethe.run import Neighbours
+from lethe.training_record import TrainingRecord
 
 
 class PrivateEstimator(BaseEstimator):
@@ -42,7 +44,7 @@ class PrivateEstimator(BaseEstimator):
 
     neighbours: Neighbours
     statement_: Statement
-    certificate_: Statement | Certificate
+    _proof: Statement | Certificate | TrainingRecord
 
     def __init__(
         self,
@@ -86,6 +88,24 @@ class PrivateEstimator(BaseEstimator):
         if not isinstance(value, bool | np.bool_):
             raise InputError(f"{name} = {value!r}; it needs True or False.", source=f"the parameter {name}")
         return bool(value)
+
+    @property
+    def certificate_(self) -> Statement | Certificate:
+        """The certificate, where a run is all that was released, made and signed when it is first asked for; else the statement.
+
+        Raises:
+            InputError: there is no key to sign with.
+        """
+        proof = vars(self).get("_proof")
+        if proof is None:
+            raise AttributeError("certificate_: there is none before fit.")
+        if isinstance(proof, TrainingRecord):
+            proof = self._proof = certified(proof.run, self.delta_).sealed(proof)
+        return proof
+
+    @certificate_.setter
+    def certificate_(self, proof: Statement) -> None:
+        self._proof = proof
 
     def _state(
         self,

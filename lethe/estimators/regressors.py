@@ -135,7 +135,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             public=public,
         )
         self.target_range_ = (known.centre - known.half, known.centre + known.half)
-        self.coef_, self.intercept_ = unit * coefficients[:, 0], unit * float(intercepts[0]) + known.centre
+        self._release(unit * coefficients[:, 0], unit * float(intercepts[0]) + known.centre)
         return self
 
     def predict(self, X: Any) -> Array:

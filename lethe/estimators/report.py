@@ -51,7 +51,7 @@ def privacy_report(
         *_section("What learned nothing from records", free),
         "",
         "What it rests on:",
-        *(f"    {finding.evidence:<8}  {finding.name}: {finding.detail}" for finding in total.findings if finding.status == "holds"),
+        *(f"    {finding.evidence:<8}  {finding.name}: {finding.words}" for finding in total.findings if finding.status == "holds"),
         "",
         "Taken as public:",
         *(f"    {line}" for line in public),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+import numpy as np
+
 from lethe.allocate import allocate
 from lethe.batches import Batches, Cyclic, Full, Poisson, ShuffledOnce
 from lethe.calculus.guarantees import ApproxDP, Guarantee
@@ -17,15 +19,21 @@ from lethe.estimators.mechanism import Draws, Outcome, Penalties, Plan
 from lethe.estimators.records import Records
 from lethe.estimators.run_losses import run_loss
 from lethe.estimators.run_shapes import RunShape, best_shape
-from lethe.mechanisms.base import Statement
+from lethe.hypotheses import ESTIMATORS, vouched
+from lethe.mechanisms.base import Array, Statement
 from lethe.plan import plan
 from lethe.regularisers import L1, ElasticNet, Regulariser, Ridge
 from lethe.run import Run
+from lethe.training_record import Claim, Released, TrainingRecord
+from lethe.weights import tensors_digest
 
-# What this package makes true of its own runs; the rest a Run says by itself.
+# What this package makes true of its own runs; the rest follows from a Run itself.
+_ROWS = "every row is projected to that norm, and the loss is computed by fit"
 ENFORCED = {
-    "release": "only the last iterate leaves fit: no average, no checkpoint, no optimiser state is kept",
+    "release": "only the last iterate leaves fit",
     "secrecy": "drawn from fresh entropy inside fit, neither kept nor shown",
+    "gradient bound": _ROWS,
+    "curvature": _ROWS,
 }
 
 
@@ -71,11 +79,11 @@ class RunMechanism:
                 # A larger ridge only contracts; what that gains depends on a release, so it is not claimed.
                 guarantee=(fresh if penalties == expected else certified(planned(), budget.delta)).guarantee,
                 neighbours=facts.neighbours,
-                findings=certificate.findings,
+                findings=vouched(certificate.findings, enforced(recorded), by=ESTIMATORS),
                 citations=certificate.citations,
                 seeded=recorded.seeded,
             )
-            return Outcome(weights=weights, statement=statement, run=recorded, certificate=certificate, passes=shape.passes)
+            return Outcome(weights=weights, statement=statement, run=recorded, passes=shape.passes)
 
         return Plan(name=self.name, risk=shape.risk, summary=summary, train=train)
 
@@ -123,9 +131,25 @@ def _with_noise(run: Run, budget: Budget, schedule: NoiseShape) -> Run:
 
 @lru_cache(maxsize=16)
 def certified(run: Run, delta: float) -> Certificate:
-    """The certificate of a run that this package carried out, at a delta that the estimator has looked at."""
-    reasons = {name: how for name, how in ENFORCED.items() if not (run.seeded and name == "secrecy")}
-    return certify(run, delta, allow_large_delta=True).enforced(reasons)
+    """The certificate of a run, of which nobody vouches for anything yet, at a delta that the estimator has looked at."""
+    return certify(run, delta, allow_large_delta=True)
+
+
+def enforced(run: Run) -> dict[str, str]:
+    """What this package makes true of a run that it carried out, and how."""
+    return {name: how for name, how in ENFORCED.items() if not (run.seeded and name == "secrecy")}
+
+
+def training_record(run: Run, coefficients: Array, intercepts: Array | float) -> TrainingRecord:
+    """What this package vouches for where a run is all that was released.
+
+    Args:
+        run: as recorded.
+        coefficients, intercepts: as `coef_` and `intercept_` have them.
+    """
+    released = Released("coef_ and intercept_", tensors_digest({"coef_": coefficients, "intercept_": np.asarray(intercepts)}))
+    claims = tuple(Claim(name, how) for name, how in enforced(run).items())
+    return TrainingRecord(run=run, by=ESTIMATORS, enforced=claims, released=(released,))
 
 
 def _batches(design: BatchDesign, size: int) -> Batches:

@@ -8,7 +8,7 @@ import numpy as np
 
 from lethe.calculus.guarantees import GDP, GDPMixture
 from lethe.certificate import Citation
-from lethe.hypotheses import Finding, fails, holds
+from lethe.hypotheses import Finding, fails, holds, holds_by_word
 from lethe.run import Run
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
@@ -88,7 +88,7 @@ def _growth(run: Run) -> Finding:
     if steps is None:
         return holder_gradient(run)
     if steps.constant.constant > 1.0:
-        return holds("Hölder gradient", f"smooth, exponent 1: {steps.constant.certificate}", evidence=run.loss.evidence)
+        return holds_by_word("Hölder gradient", f"smooth, exponent 1: {steps.constant.certificate}", evidence=run.loss.evidence)
     return fails(
         "Hölder gradient",
         "it adds nothing where the gradient is Lipschitz and no step expands",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from lethe.train.loop import fit_linear
 from lethe.train.progress import Callback
 from lethe.train.projection import onto_ball
 from lethe.train.trained import Trained
+from lethe.train.vouching import released_states
+from lethe.training_record import Claim, TrainingRecord
 
 PUBLIC_BACKBONE = "the backbone is public: none of these records, nor anything computed from them, went into its weights"
 APART = "it keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
@@ -60,6 +62,8 @@ class FittedHead:
     Args:
         model: the backbone, the projection of its features, and the head, in eval mode.
         trained: the same head as a linear model of features, with the report of what happened to them.
+        record: what this training vouches for: `lethe.certify(fitted, delta)` certifies and seals it. It is of the whole model's state
+            dict, of the head's, and of the head as `trained` has it.
         declared: what the certificate rests on besides, and no code can check: that the backbone is public, that it keeps records apart
             in other batches than those looked at and nothing of them, that training began at weights that are independent of the data,
             and what the source of the data says of itself.
@@ -67,6 +71,7 @@ class FittedHead:
 
     model: nn.Sequential
     trained: Trained
+    record: TrainingRecord
     declared: str
 
     @property
@@ -149,8 +154,20 @@ def fit_head(
             head.bias.copy_(torch.from_numpy(trained.intercept))
     projection = FeatureProjection(loss.feature_norm, head.weight.dtype)
     kept = APART if compared else f"{APART} {NOT_COPIED}"
-    declared = "; ".join((PUBLIC_BACKBONE, kept, START, *getattr(source, "declared", ())))
-    return FittedHead(model=nn.Sequential(backbone, projection, head).eval(), trained=trained, declared=declared)
+    besides = (
+        Claim("public backbone", PUBLIC_BACKBONE),
+        Claim("records apart", kept),
+        Claim("start", START),
+        *(Claim("data", said) for said in getattr(source, "declared", ())),
+    )
+    model = nn.Sequential(backbone, projection, head).eval()
+    released = (*released_states({"model": model, "head": head}), *trained.record.released)
+    return FittedHead(
+        model=model,
+        trained=trained,
+        record=replace(trained.record, declared=besides, released=released),
+        declared="; ".join(claim.detail for claim in besides),
+    )
 
 
 def _stacked(head: nn.Linear) -> npt.NDArray[np.float64]:

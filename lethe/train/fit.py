@@ -20,7 +20,7 @@ from lethe.train.budgeted_noise import NoisePolicy
 from lethe.train.checkpoint import Checkpoints
 from lethe.train.clipping import Clipper, Group
 from lethe.train.data import BatchStream, as_source
-from lethe.train.declared import LOSS, OPTIMISER, declared_of
+from lethe.train.declared import claims, declared_of
 from lethe.train.distributed import Workers, ending_together
 from lethe.train.generators import is_seeded
 from lethe.train.held_parameters import HeldParameters
@@ -38,6 +38,8 @@ from lethe.train.samplers import Batch
 from lethe.train.shared_start import refuse_other_start
 from lethe.train.training_state import Training
 from lethe.train.untouched_state import UntouchedState
+from lethe.train.vouching import network_record
+from lethe.training_record import TrainingRecord
 
 _ALONE = "let the model's forward pass, the loss, the data set and `progress` read the parameters and never write them."
 
@@ -54,6 +56,8 @@ class Fitted:
     Args:
         model: the model that was given, with the last iterate in it.
         run: the run that was executed, as recorded: what to certify.
+        record: what this training vouches for: `lethe.certify(fitted, delta)` certifies and seals it. It is of the parameters and buffers
+            as they were when training ended; the model that is sealed is the one whose state dict still has them.
         checked: what the clipping engine's self-check could say of the model; of several processes, each from its own records.
         declared: what the certificate rests on besides, and nobody checked, statement by statement; of several processes, each its own.
         report: what happened to the data; private.
@@ -63,6 +67,7 @@ class Fitted:
 
     model: nn.Module
     run: Run
+    record: TrainingRecord
     checked: str
     declared: tuple[str, ...]
     report: NetworkReport
@@ -234,18 +239,20 @@ def fit(
         untouched.refuse_changes()
         workers.from_root(parameters)
         refuse_end(run, parameters)
+        loss_said = of_loss(optimiser=optimizer is not None and run.release == "all")
         recorded = recorder.run(run, enforced=False)
         kept.finish()
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         return Fitted(
             model=model,
             run=recorded,
+            record=network_record(recorded, model, claims(data=source, verify=verify, loss=loss_said)),
             checked=losses.said(clipper.verified) or "no batch had two records with gradients",
             declared=declared_of(
                 data=source,
                 verify=verify,
                 checked=clipper.verified,
-                loss=(LOSS,) if optimizer is None or run.release == "last" else (LOSS, OPTIMISER),
+                loss=loss_said,
                 missing=(losses.missing, alone.missing),
                 attributes=untouched.declared,
             ),

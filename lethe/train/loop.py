@@ -31,6 +31,7 @@ from lethe.train.recorder import Recorder
 from lethe.train.samplers import Batch, draw_batches
 from lethe.train.targets import prepare_targets, public_classes
 from lethe.train.trained import Report, Trained
+from lethe.train.vouching import linear_record
 
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
@@ -167,12 +168,15 @@ def _trained(
     recorded = recorder.run(run, enforced=True)
     refuse_drowned(_smallest_noise(recorded), last)
     parameters = last.to(device="cpu", dtype=torch.float64).numpy()
+    weights = parameters[: data.columns].copy()
+    intercept = parameters[-1].copy() if len(parameters) > data.columns else np.zeros(parameters.shape[1])
     used = run.steps_per_pass * run.batch_size
     return Trained(
-        weights=parameters[: data.columns].copy(),
-        intercept=parameters[-1].copy() if len(parameters) > data.columns else np.zeros(parameters.shape[1]),
+        weights=weights,
+        intercept=intercept,
         classes=classes,
         run=recorded,
+        record=linear_record(recorded, weights, intercept),
         report=Report(
             records=run.records,
             projected=data.projected,

@@ -13,7 +13,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.run import Run
 from lethe.train.clipping import Clipper
 from lethe.train.data import BatchStream, LoadedBatch
-from lethe.train.declared import BARE_LOSS, LOOP, LOSS, OPTIMISER, declared_of
+from lethe.train.declared import declared_of, of_loss
 from lethe.train.distributed import Workers
 from lethe.train.held_parameters import HeldParameters
 from lethe.train.kept_training import Kept, NotKept
@@ -161,13 +161,13 @@ class LoopState:
     @property
     def declared(self) -> tuple[str, ...]:
         """What the certificate rests on besides."""
-        loss, missing = (BARE_LOSS if self.bare else LOSS, LOOP), None if self._loss is None else self._loss.missing
+        missing = (None if self._loss is None else self._loss.missing, self._alone.missing)
         return declared_of(
             data=self._stream.source,
             verify=self._verify,
             checked=self._clipper.verified,
-            loss=loss if self._run.release == "last" else (*loss, OPTIMISER),
-            missing=(missing, self._alone.missing),
+            loss=of_loss(optimiser=self._run.release == "all", loop=True, bare=self.bare),
+            missing=missing,
             attributes=self._untouched.declared,
         )
 

@@ -16,6 +16,7 @@ from lethe.run import Run
 from lethe.train.checkpoint import Checkpoints
 from lethe.train.clipping import Group
 from lethe.train.data import BatchStream, as_source
+from lethe.train.declared import claims, of_loss
 from lethe.train.distributed import Workers
 from lethe.train.generators import is_seeded
 from lethe.train.kept_training import keeping
@@ -27,6 +28,8 @@ from lethe.train.network_report import NetworkReport
 from lethe.train.network_steps import NoisySums, refuse_start
 from lethe.train.private_loader import PrivateLoader
 from lethe.train.shared_start import refuse_other_start
+from lethe.train.vouching import network_record
+from lethe.training_record import TrainingRecord
 
 M = TypeVar("M", bound=nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
@@ -43,7 +46,7 @@ class PrivacyEngine:
             engine.backward(losses)
             optimizer.step()
             optimizer.zero_grad()
-        certificate = lethe.certify(engine.recorded_run(), delta=1e-5)
+        certificate = lethe.certify(engine.record(), delta=1e-5)
 
     `backward` on the last micro-batch of a logical batch writes $\frac1b(\sum_i \mathrm{Clip}_C(\nabla f_i) + \zeta)$,
     $\zeta \sim N(0, z^2C^2I)$, into the parameters' `.grad`; on the others `.grad` stays None, so that `optimizer.step()` changes
@@ -106,6 +109,8 @@ class PrivacyEngine:
         }
         self._checkpoints = checkpoints
         self._loop: LoopState | None = None
+        self._model: nn.Module | None = None
+        self._source: Any = None
 
     def make_private(
         self, *, module: M, optimizer: OptimizerT, data: Any, noise_multiplier: float | None = None, max_grad_norm: float | None = None
@@ -153,6 +158,7 @@ class PrivacyEngine:
         try:
             batches, noise = shared_sources(sources_of(self.run, device, **self._randomness, start=kept.starts), workers)
             source = as_source(data)
+            self._model, self._source = module, source
             stream = BatchStream(self.run, source, batches, **self._reading, rank=workers.rank, world_size=workers.world_size)
             options = {
                 "clip_groups": self._groups,
@@ -256,6 +262,18 @@ class PrivacyEngine:
         returns before process 0 has written that down.
         """
         return self._begun.recorded_run(steps_fixed_in_advance)
+
+    def record(self, *, steps_fixed_in_advance: bool = False) -> TrainingRecord:
+        """What this training vouches for: the recorded run, and the parameters and buffers that the model has now.
+
+        `lethe.certify(engine.record(), delta)` certifies the run and seals it: it binds it to these weights.
+
+        Args, Raises: as `recorded_run`.
+        """
+        run = self.recorded_run(steps_fixed_in_advance=steps_fixed_in_advance)
+        assert self._model is not None
+        loss = of_loss(optimiser=self.run.release == "all", loop=True, bare=self._begun.bare)
+        return network_record(run, self._model, claims(data=self._source, verify=self._verify, loss=loss))
 
     def save(self) -> None:
         """Save the training now, between two steps; it is saved by itself besides, every `Checkpoints.every` steps.

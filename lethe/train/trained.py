@@ -15,6 +15,7 @@ from lethe.run import Run
 from lethe.train.features import prepare_features
 from lethe.train.links import linear_loss, link_of
 from lethe.train.targets import prepare_targets
+from lethe.training_record import TrainingRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class Trained:
         intercept: shape (k,); zeros if the model has none.
         classes: their number, None for least squares.
         run: the run that was executed, as recorded.
+        record: what this training vouches for: `lethe.certify(trained, delta)` certifies and seals it.
         report: what happened to the data.
     """
 
@@ -59,6 +61,7 @@ class Trained:
     intercept: npt.NDArray[np.float64]
     classes: int | None
     run: Run
+    record: TrainingRecord
     report: Report
 
     def predict(self, features: Any) -> npt.NDArray[Any]:

@@ -65,7 +65,7 @@ class RiskBound:
         if not self.worthwhile:
             lines.append(f"note: not below the initial gap {self.initial_gap:g}: fewer steps, less noise or more records are needed.")
         width = max(len(finding.name) for finding in self.findings)
-        lines += [f"    {finding.evidence:<8}   {finding.name:<{width}}   {finding.detail}" for finding in self.findings]
+        lines += [f"    {finding.evidence:<8}   {finding.name:<{width}}   {finding.words}" for finding in self.findings]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

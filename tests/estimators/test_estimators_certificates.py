@@ -9,12 +9,13 @@ from private_cases import fitted, three_blobs, two_blobs
 
 from lethe.calculus.mixed_composition import together
 from lethe.certificate import Certificate
-from lethe.certify import certify, recheck
+from lethe.certify import certify
 from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression
 from lethe.estimators.joining import joint_guarantee
 from lethe.estimators.range_ends import RangeEndWarning
 from lethe.hypotheses import enforced, fails, holds
 from lethe.mechanisms.base import Statement
+from lethe.recheck import recheck
 
 NAMES = tuple(name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "poisson"))
 

@@ -1,0 +1,192 @@
+"""Every way to train says what it vouches for, of the weights that it released."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import lethe  # noqa: E402
+from lethe.recheck import recheck  # noqa: E402
+from lethe.train import PrivacyEngine, fit, fit_head, fit_linear  # noqa: E402
+from lethe.train.vouching import network_record  # noqa: E402
+
+DELTA = 1e-3
+N, D = 100, 3
+RNG = np.random.default_rng(0)
+FEATURES, CLASSES = RNG.normal(size=(N, D)).astype(np.float32), RNG.integers(0, 2, N)
+
+
+def make_run(**changes: Any) -> lethe.Run:
+    fields: dict[str, Any] = {
+        "records": N,
+        "batches": lethe.Cyclic(size=10),
+        "passes": 1,
+        "step_size": 0.1,
+        "clip_norm": 1.0,
+        "noise_multiplier": 5.0,
+        "release": "all",
+    }
+    return lethe.Run(**{**fields, **changes})
+
+
+def linear_run(**changes: Any) -> lethe.Run:
+    return make_run(**{"passes": 5, "clip_norm": None, "release": "last", "loss": lethe.SoftmaxRegression(feature_norm=1.0), **changes})
+
+
+def make_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(D, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def evidence(certificate: lethe.Certificate) -> dict[str, str]:
+    return {finding.name: finding.evidence for finding in certificate.findings}
+
+
+def verified(certificate: lethe.Certificate, weights: Any, tmp_path: Path) -> lethe.Verification:
+    certificate.save(tmp_path / "certificate.json")
+    return lethe.verify(tmp_path / "certificate.json", weights=weights)
+
+
+def entropy() -> Any:
+    return nn.CrossEntropyLoss(reduction="none")
+
+
+def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
+    fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run())
+    certificate = lethe.certify(fitted, DELTA)
+    assert certificate.epsilon == lethe.certify(fitted.run, DELTA).epsilon
+    assert evidence(certificate)["fresh noise"] == "enforced"
+    assert [name for name, found in evidence(certificate).items() if found == "declared"] == ["start", "model", "loss", "unseen"]
+    unchecked = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), verify=False)
+    assert evidence(lethe.certify(unchecked, DELTA))["checks"] == "declared"
+    torch.save(fitted.model.state_dict(), tmp_path / "model.pt")
+    assert verified(certificate, tmp_path / "model.pt", tmp_path).yes
+    with torch.no_grad():
+        next(fitted.model.parameters())[0, 0] += 1e-3
+    # What was changed after training is not what was sealed, and a certificate that is asked for now does not seal it.
+    assert not verified(lethe.certify(fitted, DELTA), fitted.model.state_dict(), tmp_path).yes
+
+
+def test_an_engine_seals_the_weights_of_the_moment_it_is_asked(tmp_path: Path) -> None:
+    model = make_model()
+    engine = PrivacyEngine(make_run())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=(FEATURES, CLASSES))
+    for inputs, targets in loader:
+        with engine.recording():
+            losses = entropy()(model(inputs), targets)
+        engine.backward(losses)
+        optimizer.step()
+        optimizer.zero_grad()
+    record = engine.record()
+    assert record.run == engine.recorded_run()
+    assert [claim.name for claim in record.declared] == ["start", "model", "loss", "loop", "optimiser", "unseen"]
+    assert verified(lethe.certify(record, DELTA), model.state_dict(), tmp_path).yes
+    engine.close()
+    with pytest.raises(lethe.InputError, match="it needs a"):
+        lethe.certify(engine, DELTA)  # pyright: ignore[reportArgumentType]
+
+
+def test_fit_linear_enforces_what_features_decide(tmp_path: Path) -> None:
+    trained = fit_linear(linear_run(), FEATURES, CLASSES, classes=2)
+    certificate = lethe.certify(trained, DELTA)
+    found = evidence(certificate)
+    assert (found["gradient bound"], found["curvature"], found["release"]) == ("enforced", "enforced", "declared")
+    assert "every record's features are projected to norm 1 [by lethe.train]" in certificate.explain()
+    np.savez(tmp_path / "w.npz", weights=trained.weights, intercept=trained.intercept)
+    assert verified(certificate, tmp_path / "w.npz", tmp_path).yes
+    assert not verified(certificate, {"weights": trained.weights * 2, "intercept": trained.intercept}, tmp_path).yes
+    assert evidence(lethe.certify(trained.run, DELTA))["gradient bound"] == "declared"
+
+
+def test_the_secrecy_of_batches_is_enforced_where_they_are_drawn_inside() -> None:
+    run = linear_run(batches=lethe.ShuffledOnce(size=10))
+    assert evidence(lethe.certify(fit_linear(run, FEATURES, CLASSES, classes=2), DELTA))["secrecy"] == "enforced"
+    generator = torch.Generator().manual_seed(1)
+    given = fit_linear(run, FEATURES, CLASSES, classes=2, batch_generator=generator)
+    certificate = lethe.certify(given, DELTA)
+    assert evidence(certificate)["secrecy"] == "declared"
+    assert certificate.epsilon == float("inf")
+
+
+def test_a_budget_filter_that_ran_is_enforced() -> None:
+    run = make_run(noise_budget=1.0)
+    fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), run)
+    assert evidence(lethe.certify(fitted.run, DELTA, theorems=["budget-filter"]))["budget filter"] == "declared"
+    certificate = lethe.certify(fitted, DELTA, theorems=["budget-filter"])
+    assert evidence(certificate)["budget filter"] == "enforced"
+    recheck(certificate)
+
+
+def test_a_seed_is_in_the_seal() -> None:
+    fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), seed=3)
+    certificate = lethe.certify(fitted, DELTA)
+    assert not fitted.record.fresh
+    assert certificate.epsilon == float("inf")
+    assert not lethe.verify(certificate, weights=fitted.model.state_dict()).yes
+
+
+def test_a_head_is_sealed_alone_and_with_its_backbone(tmp_path: Path) -> None:
+    backbone = nn.Sequential(nn.Linear(D, 4), nn.Tanh()).requires_grad_(False)
+    head = nn.Linear(4, 2, bias=False)
+    fitted = fit_head(backbone, head, (FEATURES, CLASSES), linear_run())
+    certificate = lethe.certify(fitted, DELTA)
+    linear = {"weights": fitted.trained.weights, "intercept": fitted.trained.intercept}
+    for weights in (fitted.model.state_dict(), head.state_dict(), linear):
+        assert verified(certificate, weights, tmp_path).yes
+    assert not verified(certificate, backbone.state_dict(), tmp_path).yes
+    found = evidence(certificate)
+    assert [found[name] for name in ("public backbone", "records apart", "start")] == ["declared"] * 3
+    assert all(words in fitted.declared for words in ("the backbone is public", "keeps records apart"))
+
+
+def test_a_model_without_plain_numbers_is_trained_and_not_sealed() -> None:
+    model = make_model()
+    model.register_buffer("graph", torch.zeros(2, 2).to_sparse())
+    record = network_record(make_run(), model, ())
+    assert record.released == ()
+    with pytest.raises(lethe.InputError, match="certify the run alone"):
+        lethe.certify(record, DELTA)
+
+
+def test_estimators_seal_their_coefficients_when_the_certificate_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearn")
+    from lethe.estimators import LinearRegression, LogisticRegression
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    options: dict[str, Any] = {"feature_norm": 4.0, "mechanism": "cyclic", "passes": 2, "delta": DELTA}
+    models = (LogisticRegression(**options), LinearRegression(target_bound=1.0, **options))
+    for model in models:
+        assert not hasattr(model, "certificate_")
+        model.fit(FEATURES, CLASSES)
+    assert not (tmp_path / "config").exists()  # fitting alone makes no key
+    for model in models:
+        certificate = model.certificate_
+        assert isinstance(certificate, lethe.Certificate)
+        assert "declared" not in evidence(certificate).values()
+        np.savez(tmp_path / "w.npz", coef_=model.coef_, intercept_=model.intercept_)
+        assert verified(certificate, tmp_path / "w.npz", tmp_path).yes
+        assert model.certificate_ is certificate
+        model.coef_ = model.coef_ + 1.0
+        assert not verified(model.certificate_, {"coef_": model.coef_, "intercept_": model.intercept_}, tmp_path).yes
+    assert (tmp_path / "config").exists()
+
+
+def test_lethe_train_writes_a_certificate_of_its_weights(tmp_path: Path) -> None:
+    from lethe.job import Job
+
+    rows = [f"{one},{two},{'uv'[int(one > two)]}" for one, two in RNG.random((120, 2)).round(4)]
+    (tmp_path / "table.csv").write_text("a,b,y\n" + "\n".join(rows))
+    run = {"batches": {"design": "cyclic", "size": 10}, "passes": 5, "step_size": 0.1, "noise_multiplier": 5.0, "release": "last"}
+    run["loss"] = {"kind": "softmax_regression", "feature_norm": 1.0}
+    data = {"path": str(tmp_path / "table.csv"), "target": "y", "classes": "from_data"}
+    Job(data=data, run=run, privacy={"delta": DELTA}).execute(tmp_path / "out")
+    found = lethe.verify(tmp_path / "out" / "certificate.json", weights=tmp_path / "out" / "weights.npz")
+    assert found.yes
+    assert [line.split(":")[0] for line in found.declared] == ["release", "classes"]
