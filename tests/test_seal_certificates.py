@@ -134,9 +134,9 @@ def test_a_stranger_s_seal_and_a_broken_one_enforce_nothing() -> None:
         (("hypotheses",), [], "hypotheses"),
         (("others", 0, "why"), "its author withdrew it", "reasons against other theorems"),
         (("others", 0, "theorem"), "grand-theorem", "grand-theorem"),
-        (("others", 3, "epsilon"), 99.0, "it says of composition"),
-        (("others", 3, "epsilon"), None, "it says of composition"),
-        (("others", 3, "status"), "refuted", "it says of composition"),
+        (("others", 4, "epsilon"), 99.0, "it says of composition"),
+        (("others", 4, "epsilon"), None, "it says of composition"),
+        (("others", 4, "status"), "refuted", "it says of composition"),
         (("theorem",), "composition", "composition"),
         (("lethe",), "0.1.0, audited by the institute", "version"),
         (("delta",), 0.002, "its guarantee gives"),
@@ -190,7 +190,7 @@ def test_words_of_another_version_are_told_from_altered_numbers() -> None:
     assert again == lethe.certify(make_run(), DELTA)  # in this version's words
     assert "written by lethe 0.0.9, with the same numbers but other reasons, citations" in words_differ(old, again)
     assert words_differ(again, again) == ""
-    for path, value in ((("epsilon",), 1.0), (("lipschitz", "constant"), 1.5), (("others", 3, "epsilon"), 1.0)):
+    for path, value in ((("epsilon",), 1.0), (("lipschitz", "constant"), 1.5), (("others", 4, "epsilon"), 1.0)):
         changed: Any = copy.deepcopy(content)
         place = changed
         for step in path[:-1]:

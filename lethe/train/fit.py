@@ -20,7 +20,7 @@ from lethe.train.budgeted_noise import NoisePolicy
 from lethe.train.checkpoint import Checkpoints
 from lethe.train.clipping import Clipper, Group
 from lethe.train.data import BatchStream, as_source
-from lethe.train.declared import claims, declared_of
+from lethe.train.declared import claims, declared_of, of_loss
 from lethe.train.distributed import Workers, ending_together
 from lethe.train.generators import is_seeded
 from lethe.train.held_parameters import HeldParameters
