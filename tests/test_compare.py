@@ -141,7 +141,8 @@ def test_a_certificate_of_many_theorems_stays_readable() -> None:
     assert any(line.startswith("not sampled-gaussian") for line in lines)
     assert any(line.startswith("not tiny-refuted ") and "; it claims epsilon = 0.0" in line for line in lines)
     assert not any(line.startswith("not long") for line in lines)
-    one_left = lethe.certify(make_run(), 1e-5, (*OURS[:-2], *FAKES[:-1])).explain().splitlines()
+    fewer = [theorem for theorem in OURS if theorem.name not in ("balls-in-bins", "budget-filter")]
+    one_left = lethe.certify(make_run(), 1e-5, (*fewer, *FAKES[:-1])).explain().splitlines()
     assert one_left[-1].startswith("not long ")  # its own line, not one that counts it
 
 
