@@ -208,4 +208,4 @@ def test_large_batches_are_summed_in_pieces_to_the_same_mean(monkeypatch: pytest
     assert max(sizes) == 64
     assert sum(sizes) == 999
     assert np.allclose(parts.parameters, whole.parameters, rtol=0, atol=1e-13)
-    assert parts.guarantee == whole.fresh.guarantee
+    assert parts.fresh.guarantee == whole.fresh.guarantee
