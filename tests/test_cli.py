@@ -196,7 +196,7 @@ def test_messages_of_compare_are_in_the_words_of_the_command(
 
 
 def test_interrupting_is_not_a_traceback(run_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("lethe.cli.app.certify_run", interrupt)
