@@ -187,7 +187,8 @@ def test_the_minimum_over_windows_and_shares_by_brute_force(relation: Any) -> No
     brute = np.minimum(brute, 300 * renyi_values(0.1, np.array([4.0]), relation, "poisson")[0])
     values = np.array(curve.values)
     finite = np.isfinite(brute) & (orders < 60)
-    assert values[finite] == pytest.approx(brute[finite], rel=6e-3)  # both are grids
+    # Both are grids; a replaced record's shares are fewer.
+    assert np.all(values[finite] <= brute[finite] * (1 + (6e-3 if relation == "zero_out" else 2e-2)))
     assert np.all(values[finite] >= brute[finite] * (1 - 6e-3))
 
 
