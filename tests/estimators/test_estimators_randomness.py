@@ -54,7 +54,6 @@ def test_a_pickle_is_small_and_works(name: str) -> None:
 
 def test_nothing_but_what_was_released_or_is_public_is_kept() -> None:
     assert {name for name in vars(fitted(random_state=0)) if name.endswith("_")} == {
-        "certificate_",
         "classes_",
         "coef_",
         "delta_",
