@@ -210,7 +210,8 @@ def test_standings() -> None:
     for run in (RUN.replace(neighbours="replace_one"), RUN.replace(batches=FIXED), RUN.replace(batches=FIXED, neighbours="replace_one")):
         assert PRINTED.standing_on(run).soundness == "proof-gap"
         assert CORRECTED.standing_on(run).soundness == "sound"
-        assert CORRECTED.bound(run).guarantee.epsilon(1e-5) >= PRINTED.bound(run).guarantee.epsilon(1e-5)
+    # With the exact pair of a step the corrected bound need not be larger; of fixed batches with a replaced record it is.
+    assert _value(CORRECTED, run) > _value(PRINTED, run)
     assert _value(CORRECTED, RUN) == _value(PRINTED, RUN)
 
 
