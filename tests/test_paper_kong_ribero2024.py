@@ -307,7 +307,7 @@ def test_no_run_makes_them_raise_and_no_bound_is_nan() -> None:
                     assert _rho(theorem, run) > 0  # nan is not
 
 
-@pytest.mark.parametrize("noise", [1e-200, 1e200])
+@pytest.mark.parametrize("noise", [1e-140, 1e140])
 def test_extreme_noise(noise: float) -> None:
     run = make_run(loss=WEAK, regulariser=BALL, noise_multiplier=noise)
     assert all(_rho(theorem, run) == math.inf if noise < 1 else 0 < _rho(theorem, run) < 1e-300 for theorem in THEOREMS)

@@ -368,7 +368,7 @@ def test_no_run_makes_them_raise_and_no_bound_is_nan() -> None:
                     assert theorem.bound(run).guarantee.epsilon(DELTA) > 0  # nan is not
 
 
-@pytest.mark.parametrize("noise", [1e-200, 1e200])
+@pytest.mark.parametrize("noise", [1e-140, 1e140])
 def test_extreme_noise_and_long_runs(noise: float) -> None:
     for theorem in THEOREMS:
         run = make_run(**{**GOOD[theorem], "noise_multiplier": noise, "steps": 1_000_000, "step_size": 0.0009})
