@@ -310,7 +310,7 @@ def test_no_run_makes_them_raise_and_no_bound_is_nan() -> None:
 @pytest.mark.parametrize("noise", [1e-140, 1e140])
 def test_extreme_noise(noise: float) -> None:
     run = make_run(loss=WEAK, regulariser=BALL, noise_multiplier=noise)
-    assert all(_rho(theorem, run) == math.inf if noise < 1 else 0 < _rho(theorem, run) < 1e-300 for theorem in THEOREMS)
+    assert all(_rho(theorem, run) > 1e250 if noise < 1 else 0 < _rho(theorem, run) < 1e-250 for theorem in THEOREMS)
 
 
 def test_the_closed_forms_are_vectorised_and_know_their_limits() -> None:

@@ -375,7 +375,7 @@ def test_extreme_noise_and_long_runs(noise: float) -> None:
         if theorem in (STATED, CORRECTED):
             run = make_run(**{**GOOD[theorem], "noise_multiplier": noise, "steps": 1_000_000})
         guarantee = theorem.bound(run).guarantee
-        assert guarantee.epsilon(DELTA) == math.inf if noise < 1 else 0 < guarantee.epsilon(DELTA) < 0.2
+        assert guarantee.epsilon(DELTA) > 1e250 if noise < 1 else 0 < guarantee.epsilon(DELTA) < 0.2
 
 
 def test_the_closed_forms_know_their_limits() -> None:
