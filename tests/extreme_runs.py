@@ -19,14 +19,14 @@ ENDS = (5e-324, 1e-308, 0.1, 1.0, 1e308, 1.7e308)
 
 
 def random_run(seed: int) -> lethe.Run | None:
-    """Every second run has numbers from 1e-160 to 1e160 only; None where the run itself is refused."""
+    """Every second run has numbers from 1e-100 to 1e100, or at the very ends; None where the run itself is refused."""
     random = Random(seed)
 
     def number() -> float:
         kind = random.random()
         if seed % 2:
-            return 10 ** random.uniform(-160, 160) if kind < 0.8 else random.choice(ENDS)
-        return random.choice(EVERYDAY) if kind < 0.4 else 10 ** random.uniform(*((-20, 20) if kind < 0.7 else (-250, 250)))
+            return 10 ** random.uniform(-100, 100) if kind < 0.9 else random.choice(ENDS)
+        return random.choice(EVERYDAY) if kind < 0.4 else 10 ** random.uniform(*((-20, 20) if kind < 0.7 else (-140, 140)))
 
     design, size, slots = random.choice(DESIGNS), random.choice((1, 1, 2, 5)), random.choice((1, 2, 3, 4, 7))
     slots = 1 if design == "full" else slots

@@ -159,7 +159,7 @@ class HolderPath:
                     # What was there before this step is no larger than the domain; what this step adds is paid before it is projected.
                     carried = np.minimum(arrived, self._diameter[step - 1]) * lipschitz[step]
                 arrived = np.where(inside, np.maximum(carried, self._touch[step]), arrived)
-            found = arrived > 0.0
+            found = arrived != 0.0  # what is no number is touched, and cannot be paid
             ends = np.minimum(turns * self.batches + stretch.last - self._first, self.steps - 1)[found]
             touch[ends] = above(arrived[found], (stretch.last - stretch.first + 4) * _EPS)
         return touch, begins

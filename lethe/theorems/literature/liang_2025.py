@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from lethe.batches import WithoutReplacement
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import ZCDP, Guarantee, RDPCurve, WithSlack
-from lethe.calculus.rounding import round_up
+from lethe.calculus.rounding import raised, round_up
 from lethe.calculus.sampled_order import LARGEST_PROBABILITY, SMALLEST_NOISE, largest_order, smallest_noise
 from lethe.calculus.sampled_renyi import ORDERS, renyi_values
 from lethe.certificate import Citation
@@ -272,9 +272,10 @@ class Liang2025Corrected(Theorem):
         sampler = "without_replacement" if isinstance(run.batches, WithoutReplacement) else "poisson"
         noise = float(run.record_noise[0])
         steps = renyi_values(run.batch_size / run.records, noise * np.sqrt(_SHARES), run.neighbours, sampler)
-        shifts = shift_cost(run, largest) / (1.0 - _SHARES)
-        values = (steps + shifts[:, None] * np.array(ORDERS)).min(axis=0) * (1.0 + _ROUNDING)
-        curve: Guarantee = RDPCurve(ORDERS, tuple(values.tolist()))
+        with np.errstate(over="ignore"):
+            shifts = shift_cost(run, largest) / (1.0 - _SHARES)
+            values = (steps + shifts[:, None] * np.array(ORDERS)).min(axis=0)
+        curve: Guarantee = RDPCurve(ORDERS, tuple(raised(values, _ROUNDING).tolist()))
         return Bound(guarantee=WithSlack(curve, slack) if slack > 0 else curve)
 
 

@@ -140,4 +140,4 @@ def _excess(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLi
     half = 0.5 * weak + 0.5 * smooth
     share = 0.5 * weak / np.where(half > 0.0, half, 1.0)
     with np.errstate(over="ignore"):
-        return 2.0 * checked("step_size", step_size, above=0.0) * weak * (1.0 + factor * share)
+        return checked("step_size", step_size, above=0.0) * weak * (2.0 + 2.0 * factor * share)

@@ -74,7 +74,7 @@ def last_step_numbers(run: Run) -> StepNumbers:
     weak_convexity, smoothness = curvature(run)
     return {
         "step_size": float(run.step_sizes[-1]),
-        "clip_norm": run.record_bound * (0.5 * run.touch_factor),
+        "clip_norm": max(run.record_bound * (0.5 * run.touch_factor), _SMALLEST),
         "batch_size": run.batch_size,
         "noise_std": float(run.noise_stds[-1]),
         "weak_convexity": weak_convexity,
