@@ -241,5 +241,6 @@ def test_no_finite_record_breaks_a_fit_or_moves_it_far(solver: str) -> None:
 
 def test_two_records_are_enough_to_fit_and_to_learn_nothing() -> None:
     for model in (HeavyTailedLinearRegression(**SEEDED), HeavyTailedLogisticRegression(classes=[0, 1], **SEEDED)):
-        assert model.fit([[1.0], [2.0]], [0, 1]).epsilon_ <= 1.0
-    assert PrivateMean(**SEEDED).fit([[1.0], [2.0]]).epsilon_ <= 1.0
+        assert model.fit([[1.0], [2.0]], [0, 1]).statement_.planned.epsilon(model.delta_) <= 1.0
+    mean = PrivateMean(**SEEDED).fit([[1.0], [2.0]])
+    assert mean.statement_.planned.epsilon(mean.delta_) <= 1.0

@@ -163,8 +163,6 @@ def test_what_is_refused() -> None:
         retraining_influence(run.replace(noise_multiplier=None), data, **good)
     with pytest.raises(InputError, match="0 at every step"):
         retraining_influence(run.replace(noise_multiplier=0.0), data, **good)
-    with pytest.raises(InputError, match="rise"):
-        retraining_influence(run.replace(noise_multiplier=1e-200), data, **good)
     huge = {"kind": "least_squares", "feature_norm": 1.5, "residual_bound": 1e150}
     with pytest.raises(LetheError, match="overflowed"):
-        retraining_influence(make_run(step_size=1e60, noise_multiplier=1e-210, loss=huge), data, **good)
+        retraining_influence(make_run(step_size=1e60, noise_multiplier=1e-140, loss=huge), data, **good)
