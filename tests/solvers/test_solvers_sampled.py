@@ -82,7 +82,8 @@ def test_it_learns_as_well_as_full_batches_at_the_same_price() -> None:
     gaps = {"full": [], "sampled": []}
     for _ in range(4):
         full = localised(PROBLEM, records, schedule=schedule, rho=0.5, generator=rng)
-        sampled = sampled_localised(PROBLEM, records, schedule=schedule, epsilon=full.guarantee.epsilon(DELTA), delta=DELTA, generator=rng)
+        price = full.fresh.guarantee.epsilon(DELTA)
+        sampled = sampled_localised(PROBLEM, records, schedule=schedule, epsilon=price, delta=DELTA, generator=rng)
         gaps["full"].append(np.linalg.norm(full.parameters - [0.6, -0.4]))
         gaps["sampled"].append(np.linalg.norm(sampled.parameters - [0.6, -0.4]))
         assert sampled.gradient_evaluations < full.gradient_evaluations / 20
