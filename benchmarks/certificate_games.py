@@ -14,17 +14,17 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import lethe
+from lethe.accounting.heavy_tailed import certify_solution
 from lethe.audit import AuditPage, Claim
-from lethe.audit.inputs import Booleans
-from lethe.audit.training import Data, OneByOne, RecordTrial, Trials, judge_worlds, play, replaced
-from lethe.auditing import LinearTraining, NetworkTraining, claim_of
-from lethe.auditing.networks import IGNORED
-from lethe.auditing.subjects import CanaryKind, OnlyScore, Subject, last_used
+from lethe.audit.games import Data, OneByOne, RecordTrial, Trials, judge_worlds, play, replaced
+from lethe.audit.statistics.inputs import Booleans
+from lethe.audit.trainers import LinearTraining, NetworkTraining, claim_of
+from lethe.audit.trainers.networks import IGNORED
+from lethe.audit.trainers.subject import CanaryKind, OnlyScore, Subject, last_used
 from lethe.calculus.domains import FloatArray
-from lethe.heavy_tailed_certificates import certify_solution
-from lethe.losses import ConvexLoss
-from lethe.solvers import ClippedMean, CoordinateMedian, MeanOracle, Problem, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass
-from lethe.solvers.solution import Solution
+from lethe.heavy_tailed import ClippedMean, CoordinateMedian, MeanOracle, Problem, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass
+from lethe.heavy_tailed.solution import Solution
+from lethe.run.losses import ConvexLoss
 
 LEVEL = 0.01
 _ROWS, _COLUMNS = 8, 3

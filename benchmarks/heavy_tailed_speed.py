@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lethe.solvers import (
+from lethe.heavy_tailed import (
     Ball,
     ClippedMean,
     CoordinateMedian,
@@ -27,8 +27,8 @@ from lethe.solvers import (
     one_pass,
     proximal,
 )
-from lethe.solvers.inputs import Array
-from lethe.solvers.problem import Records
+from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.problem import Records
 
 RHO = 0.5
 

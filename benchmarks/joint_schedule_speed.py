@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from lethe.errors import MissingExtraError
-from lethe.schedules.joint.cyclic import joint_cyclic
-from lethe.schedules.joint.result import CyclicJoint
-from lethe.theorems.positions import worst_position
+from lethe.noise_allocation.joint.cyclic import joint_cyclic
+from lethe.noise_allocation.joint.result import CyclicJoint
+from lethe.theorems.shuffled.positions import worst_position
 
 try:
-    from lethe.schedules.joint.conic import joint_conic
+    from lethe.noise_allocation.joint.conic import joint_conic
 except MissingExtraError:
     joint_conic = None
 

@@ -17,12 +17,12 @@ from rich.progress import Progress
 from rich.table import Table
 from scipy import stats
 
-from lethe.allocate import Candidate, allocate
-from lethe.batches import Cyclic
-from lethe.datasets import centred_digits, split
 from lethe.influence import SyntheticData, adjoint_influence
-from lethe.losses import SoftmaxRegression
-from lethe.run import Release, Run
+from lethe.jobs.datasets import centred_digits, split
+from lethe.noise_allocation.allocate import Candidate, allocate
+from lethe.run.batches import Cyclic
+from lethe.run.losses import SoftmaxRegression
+from lethe.run.run import Release, Run
 from lethe.train import fit_linear
 
 EPSILONS, DELTA = (0.5, 1.0, 2.0), 1e-5

@@ -20,12 +20,12 @@ import torch
 from private_linear_data import Array, Problem
 from sklearn import linear_model
 
-from lethe.batches import Poisson
+from lethe.accounting.plan import plan
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression
-from lethe.losses import UnknownLoss
-from lethe.plan import plan
-from lethe.run import Run
+from lethe.run.batches import Poisson
+from lethe.run.losses import UnknownLoss
+from lethe.run.run import Run
 
 DELTA = 1e-5
 OURS = tuple(name for name in MECHANISMS if name != "sgd")

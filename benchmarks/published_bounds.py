@@ -16,7 +16,7 @@ import numpy as np
 from rich.progress import track
 
 import lethe
-from lethe.certify import judge
+from lethe.accounting.certify import judge
 from lethe.theorems.composition import Composition
 from lethe.theorems.registry import LITERATURE
 from lethe.theorems.sampling import SampledGaussianMechanism

@@ -21,9 +21,9 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from rich.console import Console
 from rich.table import Table
 
-from lethe.calculus.sampled_loss import loss_profile
-from lethe.calculus.sampled_poisson_profile import poisson_losses
-from lethe.calculus.sampled_renyi import ORDERS, Relation, renyi_values
+from lethe.calculus.sampled.loss import loss_profile
+from lethe.calculus.sampled.poisson_profile import poisson_losses
+from lethe.calculus.sampled.renyi import ORDERS, Relation, renyi_values
 
 PROBABILITY, RIVAL_LEVELS, REPEATS = 0.01, 40, 5
 # Probability, noise, steps, and about the interval that `loss_profile` takes for them.

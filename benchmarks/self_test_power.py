@@ -18,8 +18,8 @@ from rich.progress import track
 from rich.table import Table
 
 from lethe.audit import AuditPage
-from lethe.audit.intervals import clopper_pearson_lower, clopper_pearson_upper
-from lethe.auditing.fault_cases import Case, cases
+from lethe.audit.statistics.intervals import clopper_pearson_lower, clopper_pearson_upper
+from lethe.audit.trainers.fault_cases import Case, cases
 
 _ERRORS = Console(stderr=True)
 

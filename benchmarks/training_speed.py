@@ -26,9 +26,9 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor, nn
 
-from lethe.noise_generators import fresh_numpy_generator
+from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.train.clipping import Clipper
-from lethe.train.network.noise import NetworkNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 CLIP_NORM, NOISE_MULTIPLIER, STEP_SIZE = 1.0, 1.0, 0.05
 THREADS, WARM_STEPS, SECONDS = 2, 3, 6.0

@@ -9,15 +9,18 @@ Importing lethe loads neither torch, scikit-learn, matplotlib nor dp_accounting.
 """
 
 from lethe._version import __version__
-from lethe.allocate import Allocation, allocate
-from lethe.batches import BallsInBins, Cyclic, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
+from lethe.accounting.certify import certify
+from lethe.accounting.compare import compare
+from lethe.accounting.plan import plan
+from lethe.accounting.verify import Verification, verify
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, Profile, RDPCurve
-from lethe.certificate import Certificate
-from lethe.certify import certify
-from lethe.compare import compare
-from lethe.comparison import Comparison, Sweep
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.comparison import Comparison, Sweep
+from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, MissingExtraError
-from lethe.losses import (
+from lethe.noise_allocation.allocate import Allocation, allocate
+from lethe.run.batches import BallsInBins, Cyclic, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
+from lethe.run.losses import (
     ConvexLoss,
     GeneralisedLinearLoss,
     HolderLoss,
@@ -33,12 +36,9 @@ from lethe.losses import (
     UnknownLoss,
     WeaklyConvexLoss,
 )
-from lethe.plan import plan
-from lethe.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Ridge, Simplex
-from lethe.run import Run
-from lethe.schedules import Constant, Explicit, Exponential, Influence, Polynomial, Repeated, Step, TimeDecay
-from lethe.training_record import TrainingRecord
-from lethe.verify import Verification, verify
+from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Ridge, Simplex
+from lethe.run.run import Run
+from lethe.run.schedules import Constant, Explicit, Exponential, Influence, Polynomial, Repeated, Step, TimeDecay
 
 __all__ = [
     "GDP",

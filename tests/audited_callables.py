@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lethe.documents import write_document
+from lethe.documents.strict import write_document
 
 EPSILON = 4.0
 ABOUT = {"neighbours": "replace_one", "release": "last"}

@@ -1,4 +1,4 @@
-"""Runs, events and accountants that the tests of lethe.interop share."""
+"""Runs, events and accountants that the tests of lethe.integrations.dp_accounting share."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
 
 import lethe
-from lethe.interop import LetheAccountant
+from lethe.integrations.dp_accounting import LetheAccountant
 
 ADD, REPLACE, ZERO = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE, NeighboringRelation.REPLACE_SPECIAL
 RELATIONS = {"add_or_remove": ADD, "replace_one": REPLACE, "zero_out": ZERO}

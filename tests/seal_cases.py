@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from helpers import make_run
 
 import lethe
-from lethe.signing import PAYLOAD_TYPE, SigningKey, signed
-from lethe.training_record import Claim, Released, TrainingRecord
-from lethe.weights import tensors_digest
+from lethe.certificates.signing import PAYLOAD_TYPE, SigningKey, signed
+from lethe.certificates.training_record import Claim, Released, TrainingRecord
+from lethe.certificates.weights import tensors_digest
 
 DELTA = 1e-3
 LOSS = {"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"}

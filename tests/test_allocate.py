@@ -7,11 +7,11 @@ import pytest
 from helpers import DESIGNS, batches, make_run
 
 import lethe
-from lethe.allocate import SCHEDULES, allocate
+from lethe.accounting.certify import judge
 from lethe.calculus.targets import overshoot
-from lethe.certify import judge
-from lethe.noise_shapes import influence_of_curvature, shaped
-from lethe.schedules import Influence
+from lethe.noise_allocation.allocate import SCHEDULES, allocate
+from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped
+from lethe.run.schedules import Influence
 
 CONVEX = {"kind": "convex", "smoothness": 0.5, "gradient_bound": 1.0}
 DECAY = Influence(rate=0.95, basis="assumed")

@@ -8,8 +8,8 @@ import pytest
 from helpers import DESIGNS, batches, make_run
 
 import lethe
-from lethe.documents import read_document
-from lethe.recheck import recheck
+from lethe.accounting.recheck import recheck
+from lethe.documents.strict import read_document
 
 
 def test_certificates_survive_a_file(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from helpers import DESIGNS, batches, make_run
 from scipy import special
 
 import lethe
-from lethe.theorems import shift
 from lethe.theorems.registry import ALL, OURS
+from lethe.theorems.shift import engine as shift
 from lethe.theorems.steps import OVERFILL_SLACK, largest_batch, step_constants
 
 

@@ -7,7 +7,7 @@ import pytest
 from helpers import make_run
 
 import lethe
-from lethe.certify import judge
+from lethe.accounting.certify import judge
 from lethe.errors import InputError
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step
 from lethe.theorems.registry import ALL

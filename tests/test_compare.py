@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 import lethe
-from lethe.certificate import Citation
-from lethe.comparison import RowStatus
-from lethe.documents import to_json
-from lethe.hypotheses import Finding, fails, holds
+from lethe.certificates.certificate import Citation
+from lethe.certificates.comparison import RowStatus
+from lethe.certificates.findings import Finding, fails, holds
+from lethe.documents.strict import to_json
 from lethe.report.comparison_files import comparison_files
 from lethe.report.tables import comparison_tables, sweep_tables
-from lethe.run import MOST_STEPS
+from lethe.run.run import MOST_STEPS
 from lethe.theorems.base import SOUND, Bound, Soundness, Standing, Theorem
 from lethe.theorems.composition import Composition
 from lethe.theorems.registry import ALL, OURS

@@ -6,7 +6,7 @@ import pytest
 from helpers import batches, make_run
 
 import lethe
-from lethe.cumulative import cumulative_privacy, stopped
+from lethe.accounting.cumulative import cumulative_privacy, stopped
 
 
 @pytest.mark.parametrize("changes", [{}, {"batches": batches("full", 1)}, {"noise_at": "pass_ends"}, {"release": "all"}])

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from lethe import datasets
-from lethe.datasets import Table, centred_digits, digits, load_table, split
 from lethe.errors import InputError, MissingExtraError
+from lethe.jobs import datasets
+from lethe.jobs.datasets import Table, centred_digits, digits, load_table, split
 
 
 def test_centring_digits_maps_each_image_by_itself_and_only_shortens_it() -> None:

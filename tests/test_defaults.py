@@ -6,7 +6,7 @@ import pytest
 from helpers import DESIGNS, LOSSES, REGULARISERS, batches
 
 import lethe
-from lethe.batches import DESIGNS as CLASSES
+from lethe.run.batches import DESIGNS as CLASSES
 
 DELTA = 1e-5
 BARE: dict[str, Any] = {"records": 100, "passes": 5, "step_size": 0.5, "clip_norm": 1.0, "noise_multiplier": 5.0, "release": "last"}
@@ -49,6 +49,6 @@ def test_what_is_left_out_of_a_claim_s_evidence_is_declared() -> None:
 
 
 def test_an_accountant_s_relation_must_be_said() -> None:
-    interop = pytest.importorskip("lethe.interop")
+    interop = pytest.importorskip("lethe.integrations.dp_accounting")
     with pytest.raises(TypeError, match="neighboring_relation"):
         interop.LetheAccountant()

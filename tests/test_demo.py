@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 import lethe
 from lethe.cli.app import app
-from lethe.demo import Demo
+from lethe.jobs.demo import Demo
 
 # Reached by a prototype under replace one at epsilon = 1, the best of a small grid; come within .03 of these.
 PROTOTYPE = {"a": 0.576, "b": 0.836, "d": 0.858, "f": 0.977}

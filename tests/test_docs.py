@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import lethe
-from lethe.batches import DESIGNS
-from lethe.losses import LOSSES
-from lethe.regularisers import REGULARISERS
 from lethe.report.theorems_page import theorems_page
+from lethe.run.batches import DESIGNS
+from lethe.run.losses import LOSSES
+from lethe.run.regularisers import REGULARISERS
 from lethe.theorems.registry import ALL
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,7 +72,7 @@ def test_the_training_configuration_on_the_page_is_one() -> None:
     pytest.importorskip("torch")
     import yaml
 
-    from lethe.job import Job
+    from lethe.jobs.training import Job
 
     page = (ROOT / "docs" / "train.md").read_text()
     content = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[0].replace("1e-5", "1.0e-5"))

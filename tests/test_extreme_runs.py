@@ -8,7 +8,7 @@ import pytest
 from extreme_runs import least_delta, may_be_linear, random_run
 
 import lethe
-from lethe.hypotheses import first_failure
+from lethe.certificates.findings import first_failure
 from lethe.theorems.registry import ALL
 
 DELTA = 1e-5

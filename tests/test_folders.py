@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import lethe
-from lethe.folders import require_new_folder, write_folder
+from lethe.documents.folders import require_new_folder, write_folder
 
 FILES = {"a.json": b"1", "sub/b.json": b"2"}
 

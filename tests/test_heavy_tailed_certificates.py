@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import lethe
+from lethe.accounting.heavy_tailed import certify_solution
 from lethe.errors import InputError
-from lethe.heavy_tailed_certificates import certify_solution
-from lethe.losses import ConvexLoss, GeneralisedLinearLoss
-from lethe.regularisers import Ball as BallConstraint
-from lethe.regularisers import Box as BoxConstraint
-from lethe.solvers import Ball, Box, ClippedMean, CoordinateMedian, Problem, Solution, WholeSpace, multi_pass, one_pass, private_moment
-from lethe.solvers.sets import ConvexSet
+from lethe.heavy_tailed import Ball, Box, ClippedMean, CoordinateMedian, Problem, Solution, WholeSpace, multi_pass, one_pass, private_moment
+from lethe.heavy_tailed.sets import ConvexSet
+from lethe.run.losses import ConvexLoss, GeneralisedLinearLoss
+from lethe.run.regularisers import Ball as BallConstraint
+from lethe.run.regularisers import Box as BoxConstraint
 
 DELTA = 1e-5
 RECORDS = np.zeros((400, 3))

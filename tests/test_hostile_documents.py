@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import lethe
-from lethe.datasets import load_table
-from lethe.documents import read_document, write_document
+from lethe.documents.strict import read_document, write_document
+from lethe.jobs.datasets import load_table
 
 FIELDS = ("step_size", "noise_multiplier", "batches", "loss", "regulariser", "records")
 

@@ -8,10 +8,10 @@ from helpers import SIZED_DESIGNS, batches, make_run
 from random_documents import extreme_document
 
 import lethe
+from lethe.calculus.composition.mixed import together
 from lethe.calculus.guarantees import GDP, GDPMixture
-from lethe.calculus.mixed_composition import together
-from lethe.interop import LastIterateDpEvent, LetheAccountant
-from lethe.theorems import positions
+from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant
+from lethe.theorems.shuffled import positions
 
 CONVEX = {"kind": "convex", "smoothness": 1.0}
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import lethe
+from lethe.accounting.recheck import recheck
 from lethe.calculus.guarantees import guarantee_from_dict
+from lethe.certificates.training_record import Claim, Released, TrainingRecord
 from lethe.errors import InputError
-from lethe.recheck import recheck
 from lethe.theorems.lipschitz import clipped_step
 from lethe.theorems.truncation import truncation_slack
-from lethe.training_record import Claim, Released, TrainingRecord
 
 DELTA = 1e-2
 

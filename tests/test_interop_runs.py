@@ -13,7 +13,7 @@ from dp_accounting.rdp import RdpAccountant
 from interop_cases import ADD, DELTAS, RELATIONS, REPLACE, ZERO, gaussian, run_of, spent
 
 import lethe
-from lethe.interop import IterateDpEvent, LastIterateDpEvent, LetheAccountant
+from lethe.integrations.dp_accounting import IterateDpEvent, LastIterateDpEvent, LetheAccountant
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "interop.md"
 

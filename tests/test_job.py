@@ -9,11 +9,11 @@ from helpers import make_run, with_fresh_noise
 from typer.testing import CliRunner
 
 import lethe
+from lethe.accounting.recheck import recheck
 from lethe.cli.app import app
-from lethe.datasets import centred_digits
-from lethe.documents import write_document
-from lethe.job import Job
-from lethe.recheck import recheck
+from lethe.documents.strict import write_document
+from lethe.jobs.datasets import centred_digits
+from lethe.jobs.training import Job
 
 RUN: dict[str, Any] = {
     "batches": {"design": "cyclic", "size": 100},
@@ -148,7 +148,7 @@ def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path, monkeypat
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lethe.job.fit_linear", interrupt)
+    monkeypatch.setattr("lethe.jobs.training.fit_linear", interrupt)
     with pytest.raises(KeyboardInterrupt):
         Job(**_config()).execute(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 
 import lethe
 import lethe.estimators
+from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.heavy_tailed import certify_solution
 from lethe.calculus.large_delta import delta_for, is_large, usual_delta
 from lethe.cli.app import app
-from lethe.cumulative import cumulative_privacy
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.heavy_tailed_certificates import certify_solution
-from lethe.job import Job
-from lethe.solvers import ClippedMean, Problem, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass, one_pass, sampled_localised
-from lethe.solvers.localised_plans import LocalPhase
+from lethe.heavy_tailed import ClippedMean, Problem, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass, one_pass, sampled_localised
+from lethe.heavy_tailed.localisation.plans import LocalPhase
+from lethe.jobs.training import Job
 
 RUN = make_run(noise_multiplier=9.0)  # of 100 records
 PROBLEM = Problem(gradient=lambda parameters, records: parameters - np.asarray(records), dimension=2, smoothness=1.0, strong_convexity=1.0)
@@ -189,7 +189,7 @@ def test_a_search_hides_how_often_its_tries_warned() -> None:
 
 
 def test_a_training_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("lethe.job.fit_linear", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr("lethe.jobs.training.fit_linear", lambda *_, **__: pytest.fail("it trained"))
     run = {
         "batches": {"design": "cyclic", "size": 100},
         "passes": 1,

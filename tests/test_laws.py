@@ -10,8 +10,8 @@ from helpers import DESIGNS, NEIGHBOURS, batches, make_run
 
 import lethe
 from lethe.calculus.scaling import noise_scaled
+from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError
-from lethe.hypotheses import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.registry import ALL, LITERATURE, OURS
 

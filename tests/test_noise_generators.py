@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from lethe.calculus.noise_generators import fresh_numpy_generator, noise_generator
 from lethe.errors import InputError
-from lethe.noise_generators import fresh_numpy_generator, noise_generator
 
 
 def test_fresh_generators_differ() -> None:

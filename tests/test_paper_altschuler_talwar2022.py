@@ -9,8 +9,8 @@ from helpers import make_run
 from scipy.special import ndtr
 
 import lethe
-from lethe.calculus.sampled_renyi import ORDERS, renyi_values
-from lethe.hypotheses import first_failure
+from lethe.calculus.sampled.renyi import ORDERS, renyi_values
+from lethe.certificates.findings import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.literature.altschuler_talwar_2022 import (
     SHARES,

@@ -16,17 +16,17 @@ from scipy.stats import binom
 
 import lethe
 from lethe.calculus.guarantees import Tightest
-from lethe.calculus.sampled_gaussian import SampledGaussian
-from lethe.hypotheses import first_failure
+from lethe.calculus.sampled.gaussian import SampledGaussian
+from lethe.certificates.findings import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.literature.bok_2024 import Bok2024CGD, Bok2024CGDDomain, Bok2024GD, Bok2024GDDomain, Bok2024SGD, Bok2024SGDDomain
 from lethe.theorems.literature.bok_2024.cyclic import cgd_domain_passes, cgd_domain_printed_mu, cgd_mu
 from lethe.theorems.literature.bok_2024.full_batch import gd_domain_mu, gd_domain_printed_mu, gd_mu
 from lethe.theorems.literature.bok_2024.sampled import sgd_clt_mu, sgd_composition, sgd_domain_window, sgd_window
-from lethe.theorems.positions import worst_position
-from lethe.theorems.shift import solve
+from lethe.theorems.shift.engine import solve
+from lethe.theorems.shuffled.positions import worst_position
 
-ROWS = list(csv.DictReader((resources.files("lethe.reproduce") / "data" / "bok2024_tables.csv").read_text().splitlines()))
+ROWS = list(csv.DictReader((resources.files("lethe.experiments") / "data" / "bok2024_tables.csv").read_text().splitlines()))
 RNG = np.random.default_rng(2403)
 BALL = {"kind": "ball", "radius": 0.5}
 STRONG = {"kind": "strongly_convex", "strong_convexity": 0.2, "smoothness": 1.0, "gradient_bound": 1.0}

@@ -12,11 +12,11 @@ from helpers import make_run
 from scipy.optimize import minimize
 
 import lethe
-from lethe.hypotheses import first_failure
+from lethe.certificates.findings import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.lipschitz import clipped_step
 from lethe.theorems.literature.chien_li_2024 import ChienLi2024, ChienLi2024Holder, holder_cost, smooth_constant, smooth_cost
-from lethe.theorems.shift import solve
+from lethe.theorems.shift.engine import solve
 
 RNG = np.random.default_rng(2410)
 SMOOTH = {"kind": "smooth", "smoothness": 0.1, "gradient_bound": 1.0}

@@ -8,7 +8,7 @@ from helpers import make_run
 from oracles import linear_gaussian_mu_same_direction
 
 import lethe
-from lethe.hypotheses import first_failure
+from lethe.certificates.findings import first_failure
 from lethe.theorems.literature.chourasia_2021 import Chourasia2021, full_batch_rho
 
 LOSS = {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 0.9, "gradient_bound": 1.0}

@@ -10,7 +10,7 @@ from scipy import stats
 
 import lethe
 from lethe.calculus.guarantees import Profile
-from lethe.hypotheses import first_failure
+from lethe.certificates.findings import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.literature.chua_2024 import Chua2024Fixed, Chua2024Shuffled, shuffled_delta
 from lethe.theorems.registry import OURS

@@ -5,9 +5,9 @@ import pytest
 from helpers import make_run
 
 import lethe
-from lethe.hypotheses import first_failure
+from lethe.certificates.findings import first_failure
 from lethe.theorems.literature.feldman_2018 import Feldman2018, position_rhos
-from lethe.theorems.positions import position_mus
+from lethe.theorems.shuffled.positions import position_mus
 
 RUN = make_run(noise_multiplier=3.0)  # 10 slots, 5 passes, s / tau = 2/3
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from noisy_quadratics import exact_momentum, exact_risk
 
-from lethe.schedules.momentum import mom_weights
+from lethe.experiments.rates.hong_orders import uniform_order
+from lethe.experiments.rates.tables import Setting, row
+from lethe.run.schedules.momentum import mom_weights
 from lethe.utility.best_steps import best_steps_dynamic, best_steps_uniform, t_uni_printed
 from lethe.utility.gradient_descent import decay, erub_dyn, erub_uni
-from lethe.utility.hong_orders import uniform_order
 from lethe.utility.mini_batches import batch_term, printed_batch_size, printed_batch_term
 from lethe.utility.momentum import u3_uniform
 from lethe.utility.momentum_risk import (
@@ -24,7 +25,6 @@ from lethe.utility.momentum_risk import (
     printed_momentum_bound,
     printed_momentum_slack,
 )
-from lethe.utility.tables import Setting, row
 from lethe.utility.true_risk import (
     printed_ter_high_probability,
     printed_uniform_stability,

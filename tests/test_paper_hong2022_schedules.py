@@ -14,10 +14,10 @@ from scipy.special import ndtr
 
 import lethe
 from lethe.calculus.conversions import gdp_epsilon, gdp_mu, zcdp_epsilon, zcdp_epsilon_simple, zcdp_rho_simple
-from lethe.calculus.sampled_gaussian import sampled_gaussian
-from lethe.calculus.sampled_renyi import poisson_renyi
-from lethe.schedules import coherent_weights, exp_schedule, mom_weights, optimal_schedule, that, theorem_4_8_weights, uniform_schedule
-from lethe.theorems import shift
+from lethe.calculus.sampled.gaussian import sampled_gaussian
+from lethe.calculus.sampled.renyi import poisson_renyi
+from lethe.run.schedules import coherent_weights, exp_schedule, mom_weights, optimal_schedule, that, theorem_4_8_weights, uniform_schedule
+from lethe.theorems.shift import engine as shift
 
 # The setting of the paper: (4, 1e-8).
 EPSILON, DELTA = 4.0, 1e-8

@@ -9,7 +9,7 @@ from helpers import DESIGNS, batches, make_run
 from scipy import integrate, stats
 
 import lethe
-from lethe.hypotheses import first_failure
+from lethe.certificates.findings import first_failure
 from lethe.theorems.composition import Composition
 from lethe.theorems.literature.kaissis_2021 import Kaissis2021, composed_index, roc_auc, sensitivity_index
 

@@ -9,8 +9,8 @@ from helpers import DESIGNS, LOSSES, REGULARISERS, SCHEDULES, batches, make_run
 from oracles import linear_gaussian_mu_same_direction, projected_chain_delta
 
 import lethe
+from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError, InputError
-from lethe.hypotheses import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.lipschitz import clipped_step
 from lethe.theorems.literature.kong_ribero.constants import first_lipschitz_constant, lipschitz_constant
@@ -23,7 +23,7 @@ from lethe.theorems.literature.kong_ribero.first_version import (
     bounded_domain_rho,
     first_batch_rho,
 )
-from lethe.theorems.positions import position_mus
+from lethe.theorems.shuffled.positions import position_mus
 
 DELTA = 1e-5
 THEOREMS = (KongRibero2024AnyLoss(), KongRibero2024BoundedDomain(), KongRibero2024Corrected(), KongRibero2024FirstBatch())

@@ -9,8 +9,8 @@ from helpers import DESIGNS, LOSSES, REGULARISERS, SCHEDULES, batches, make_run
 from oracles import brute_force_shift, exact_shift, linear_gaussian_mu_orthogonal, linear_gaussian_mu_same_direction
 
 import lethe
+from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError, InputError
-from lethe.hypotheses import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.lipschitz import clipped_step, plain_step
 from lethe.theorems.literature.kong_ribero.constants import lipschitz_constant, log_square, pass_amplification, step_limit, theta

@@ -10,8 +10,8 @@ from scipy import special, stats
 
 import lethe
 from lethe.calculus.guarantees import WithSlack
-from lethe.calculus.sampled_order import largest_order, order_allowed, smallest_noise
-from lethe.hypotheses import first_failure
+from lethe.calculus.sampled.order import largest_order, order_allowed, smallest_noise
+from lethe.certificates.findings import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.lipschitz import clipped_step
 from lethe.theorems.literature.liang_2025 import (

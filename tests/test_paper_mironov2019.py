@@ -7,7 +7,7 @@ import pytest
 from helpers import make_run
 
 import lethe
-from lethe.hypotheses import first_failure
+from lethe.certificates.findings import first_failure
 from lethe.theorems.literature.mironov_2019 import Mironov2019
 
 RUN = make_run(batches={"design": "poisson", "size": 10}, neighbours="zero_out", noise_multiplier=5.0)  # q = 0.1, 50 steps

@@ -8,10 +8,10 @@ from helpers import make_run
 from oracles import brute_force_shift
 
 import lethe
-from lethe.hypotheses import first_failure
+from lethe.certificates.findings import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.literature.ye_shokri_2022 import YeShokri2022, YeShokri2022FixedOrder, earlier_passes, position_rhos, single_touch
-from lethe.theorems.positions import position_mus
+from lethe.theorems.shuffled.positions import position_mus
 
 
 def _run(batches: int, passes: int, contraction: float, design: str = "shuffled_once", ratio: float = 0.4) -> lethe.Run:

@@ -5,8 +5,8 @@ import pytest
 from helpers import DESIGNS, SCHEDULES, batches, make_run
 
 import lethe
+from lethe.accounting.certify import judge
 from lethe.calculus.targets import overshoot
-from lethe.certify import judge
 
 
 @pytest.mark.parametrize("release", ["last", "all"])

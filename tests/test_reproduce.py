@@ -14,12 +14,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import lethe
-from lethe.calculus.shown import shown
+from lethe.calculus.upward_formatting import shown
 from lethe.cli.app import app, main
-from lethe.report.reproduction_tables import reproduction_tables
-from lethe.reproduce import REPRODUCTIONS, Reproduction, describe, require_reproduction
-from lethe.reproduce.bok_tables import published
-from lethe.reproduce.kong_ribero_figure_1 import LEFT, RIGHT, kong_ribero_figure_1
+from lethe.experiments import REPRODUCTIONS, Reproduction, describe, require_reproduction
+from lethe.experiments.bok_tables import published
+from lethe.experiments.kong_ribero_figure_1 import LEFT, RIGHT, kong_ribero_figure_1
+from lethe.experiments.pages.reproduction_tables import reproduction_tables
 
 BOK = [name for name in REPRODUCTIONS if name.startswith("bok")]
 PASSES = (1, 2, 7, 20)
@@ -162,7 +162,7 @@ def test_progress_is_told(figure: Reproduction) -> None:
 @pytest.mark.parametrize("name", [*BOK, "kong-ribero-figure-1"])
 def test_files(figure: Reproduction, tables: dict[str, Reproduction], name: str) -> None:
     pytest.importorskip("matplotlib")
-    from lethe.reproduce.files import reproduction_files
+    from lethe.experiments.files import reproduction_files
 
     result = figure if name == figure.name else tables[name]
     files = reproduction_files(result)
@@ -242,7 +242,7 @@ def test_the_ratios_on_the_page() -> None:
 
 
 def test_the_legend_says_where_ours_is_not_drawn(monkeypatch: pytest.MonkeyPatch, tables: dict[str, Reproduction]) -> None:
-    plots = pytest.importorskip("lethe.report.reproduction_plots")
+    plots = pytest.importorskip("lethe.experiments.pages.reproduction_plots")
     figures = []
     monkeypatch.setattr(plots, "png", lambda figure: (figures.append(figure), b"")[1])
     for name, label in (("bok-table-4", "ours where smaller"), ("bok-table-7", "ours: nowhere smaller")):

@@ -17,9 +17,8 @@ from scipy import stats
 
 import lethe
 from lethe.cli.app import main
-from lethe.report.reproduction_tables import reproduction_tables
-from lethe.reproduce import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe, reproduce
-from lethe.reproduce.hong_figure_1 import (
+from lethe.experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe, reproduce
+from lethe.experiments.hong.figure_1 import (
     BUDGET,
     CLIP_NORM,
     COLUMNS,
@@ -33,9 +32,10 @@ from lethe.reproduce.hong_figure_1 import (
     images_from,
     mnist_samples,
 )
+from lethe.experiments.pages.reproduction_tables import reproduction_tables
 
 torch = pytest.importorskip("torch")
-from lethe.reproduce.two_layer_network import Records, TwoLayerNetwork, descend  # noqa: E402  # after the optional torch is seen to be there
+from lethe.experiments.hong.two_layer_network import Records, TwoLayerNetwork, descend  # noqa: E402  # after the optional torch is seen to be there
 
 MNIST = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "mnist.npz"
 SMALL = Plan(
@@ -142,7 +142,7 @@ def _page(result: Reproduction, width: int) -> str:
 
 def test_what_diverged_is_infinite_and_shown(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     """So much noise that single precision overflows, in the schedules of both methods."""
-    plots = pytest.importorskip("lethe.report.reproduction_plots")
+    plots = pytest.importorskip("lethe.experiments.pages.reproduction_plots")
     monkeypatch.setattr(Schedule, "variances", lambda schedule: np.full(schedule.steps, 1e76))
     result = hong_figure_1(options=Options(data=file), plan=SMALL)
     for row in result.records():
@@ -157,12 +157,12 @@ def test_what_is_not_known_is_said(small: Reproduction) -> None:
     text = small.fine_print()
     for words in ("Not accounted for", "Could not be read", "zeroed out", "four times R", "not a release", "left panel", "doi:10.1145"):
         assert words in text
-    assert f"epsilon at that delta is {lethe.calculus.shown.shown(lethe.GDP(math.sqrt(BUDGET)).epsilon(1e-8))}" in text
+    assert f"epsilon at that delta is {lethe.calculus.upward_formatting.shown(lethe.GDP(math.sqrt(BUDGET)).epsilon(1e-8))}" in text
 
 
 def test_files(small: Reproduction) -> None:
     pytest.importorskip("matplotlib")
-    from lethe.reproduce.files import reproduction_files
+    from lethe.experiments.files import reproduction_files
 
     files = reproduction_files(small)
     assert list(files) == [f"hong-figure-1.{kind}" for kind in ("json", "csv", "png")]
@@ -275,7 +275,7 @@ def test_the_command_gives_its_options(
 
 
 def test_the_list_needs_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None\nimport lethe\nfrom lethe.reproduce import describe, reproduce\n"
+    code = "import sys; sys.modules['torch'] = None\nimport lethe\nfrom lethe.experiments import describe, reproduce\n"
     code += "print(describe('hong-figure-1'))\n"
     code += "try: reproduce('hong-figure-1')\nexcept lethe.MissingExtraError as error: print(error)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

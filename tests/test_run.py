@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lethe
-from lethe.documents import read_document, to_json
+from lethe.documents.strict import read_document, to_json
 
 
 @pytest.mark.parametrize("suffix", ["json", "yaml"])

@@ -3,7 +3,7 @@ import pytest
 from helpers import SCHEDULES
 
 import lethe
-from lethe.schedules import as_schedule, parse_schedule, schedule_document
+from lethe.run.schedules import as_schedule, parse_schedule, schedule_document
 
 # schedules.md section 12.10: the methods of Yu et al. 2019 from 10, at t = 0, 10, 25.
 PUBLISHED = [

@@ -10,8 +10,8 @@ from helpers import DESIGNS, LOSSES, batches, make_run
 from seal_cases import DELTA, LOSS, evidence, make_record, sealed_content, statement_of, stranger, with_statement
 
 import lethe
-from lethe.hypotheses import SAID_BY_RUN
-from lethe.recheck import recheck, words_differ
+from lethe.accounting.recheck import recheck, words_differ
+from lethe.certificates.findings import SAID_BY_RUN
 from lethe.theorems.registry import ALL
 
 FILE_SAYS = "(the file says: enforced by lethe.train)"

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from seal_cases import private_pem, stranger
 
+from lethe.certificates.signing import PAYLOAD_TYPE, Envelope, PublicKey, known_keys, pae, signed, signing_key
+from lethe.certificates.signing.keys import _create
 from lethe.errors import InputError
-from lethe.signing import PAYLOAD_TYPE, Envelope, PublicKey, known_keys, pae, signed, signing_key
-from lethe.signing.keys import _create
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from helpers import make_run
 from seal_cases import DELTA, WEIGHTS, make_record, sealed_content, statement_of, stranger, with_statement
 
 import lethe
-from lethe.documents import write_document
-from lethe.signing import signing_key
-from lethe.weights import tensors_digest
+from lethe.certificates.signing import signing_key
+from lethe.certificates.weights import tensors_digest
+from lethe.documents.strict import write_document
 
 MOVED = {**WEIGHTS, "intercept": np.array([0.5, -0.25])}
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lethe.certificates.weights import RawTensor, as_tensors, canonical_chunks, read_weights, tensors_digest
 from lethe.errors import InputError
-from lethe.weights import RawTensor, as_tensors, canonical_chunks, read_weights, tensors_digest
 
 NAMED = {"b": np.array([[1.5, -0.0], [np.inf, 2.0]]), "a": np.array(7, dtype=np.int64), "ü": np.zeros((0, 3), dtype=np.float32)}
 

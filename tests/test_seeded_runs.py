@@ -11,15 +11,15 @@ from helpers import DESIGNS, batches, make_run, with_fresh_noise
 from typer.testing import CliRunner
 
 import lethe
+from lethe.accounting.certify import judge
+from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.recheck import recheck
 from lethe.calculus.guarantees import NotPrivate
-from lethe.calculus.shown import shown
-from lethe.certify import judge
+from lethe.calculus.upward_formatting import shown
+from lethe.certificates.findings import FRESH_NOISE
 from lethe.cli.app import app
-from lethe.cumulative import cumulative_privacy
-from lethe.documents import to_json
+from lethe.documents.strict import to_json
 from lethe.errors import InputError
-from lethe.hypotheses import FRESH_NOISE
-from lethe.recheck import recheck
 from lethe.theorems.registry import ALL
 
 DELTA = 1e-5
@@ -93,7 +93,7 @@ def test_its_beginnings_are_no_release_either() -> None:
 
 
 def test_other_accountants_are_told(tmp_path: Path) -> None:
-    interop = pytest.importorskip("lethe.interop")
+    interop = pytest.importorskip("lethe.integrations.dp_accounting")
     events = pytest.importorskip("dp_accounting").dp_event
     run = make_run(seeded=True)
     exported = interop.to_dp_event(lethe.certify(run, DELTA))

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lethe
+from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.recheck import recheck
+from lethe.calculus.composition.mixed import together
 from lethe.calculus.guarantees import GDP, ZCDP, RDPCurve, WithSlack
-from lethe.calculus.mixed_composition import together
-from lethe.calculus.shown import shown
-from lethe.cumulative import cumulative_privacy
+from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError
-from lethe.recheck import recheck
 from lethe.theorems.truncation import truncation_slack
 
 DELTA = 1e-5

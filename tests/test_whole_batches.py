@@ -6,7 +6,7 @@ import pytest
 from helpers import make_run
 
 import lethe
-from lethe.cumulative import cumulative_privacy
+from lethe.accounting.cumulative import cumulative_privacy
 from lethe.theorems.steps import step_constants
 
 WEAK = {"kind": "weakly_convex", "weak_convexity": 0.05, "smoothness": 0.2, "gradient_bound": 1.0}

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from lethe.audit.result import AuditResult, Neighbours, infinity_of
-from lethe.noun import Noun
+from lethe.documents.specification import Noun
 
 
 class Claim(Noun):

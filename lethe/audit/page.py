@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Field, InstanceOf
 
 from lethe.audit.claim import Claim
 from lethe.audit.result import RELATIONS, AuditResult
-from lethe.calculus.shown import shown
-from lethe.noun import StoredNoun
+from lethe.calculus.upward_formatting import shown
+from lethe.documents.specification import StoredNoun
 
 Verdict = Literal["refuted", "consistent", "no_claim", "not_comparable", "void"]
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from lethe.audit.counts import GAMES, Guesses, Tally, game_document
-from lethe.audit.curves import Estimator
-from lethe.audit.rules import Selection
+from lethe.audit.statistics.counts import GAMES, Guesses, Tally, game_document
+from lethe.audit.statistics.curves import Estimator
+from lethe.audit.statistics.rules import Selection
+from lethe.documents.specification import StoredNoun, from_tagged
 from lethe.errors import InputError
-from lethe.noun import StoredNoun, from_tagged
 
 Kind = Literal["certified", "conditional", "credible", "point_estimate"]
 Unit = Literal["run", "step", "canary", "guess"]

@@ -14,7 +14,7 @@ from lethe.calculus.base import Guarantee, Profile, freeze, stored_fields
 from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.rounding import exp_above, round_down, round_up
-from lethe.calculus.shown import shown
+from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError
 
 __all__ = [
@@ -281,9 +281,9 @@ def guarantee_from_dict(data: Mapping[str, object]) -> Guarantee:
         InputError: the kind is unknown, a field is missing or unknown, or a value is outside its range.
     """
     # These are built on this module, and one function must know every kind.
-    from lethe.calculus.balls_in_bins import BallsInBinsGaussian
-    from lethe.calculus.sampled_gaussian import SampledGaussian
-    from lethe.calculus.windowed_gaussian import WindowedGaussian
+    from lethe.calculus.sampled.balls_in_bins import BallsInBinsGaussian
+    from lethe.calculus.sampled.gaussian import SampledGaussian
+    from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 
     plain: tuple[type[Guarantee], ...] = (GDP, ZCDP, RDPCurve, ApproxDP, NotPrivate, GDPMixture, Tightest, WithSlack)
     known = {kind.kind: kind for kind in (*plain, SampledGaussian, WindowedGaussian, BallsInBinsGaussian)}

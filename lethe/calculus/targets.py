@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from lethe.calculus.base import Guarantee
-from lethe.calculus.composed_renyi import renyi_at
+from lethe.calculus.composition.renyi import renyi_at
 from lethe.calculus.conversions import gdp_rho
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, RDPCurve, Tightest, WithSlack

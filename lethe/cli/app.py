@@ -13,8 +13,13 @@ import typer
 from rich.progress import Progress
 
 from lethe._version import __version__
-from lethe.certificate import Certificate
-from lethe.certify import certify as certify_run
+from lethe.accounting.certify import certify as certify_run
+from lethe.accounting.compare import compare as compare_theorems
+from lethe.accounting.compare import require_over
+from lethe.accounting.recheck import recheck, words_differ
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.comparison import Comparison, Sweep
+from lethe.certificates.signing import PublicKey
 from lethe.cli.audit import audit
 from lethe.cli.console import (
     ERRORS,
@@ -31,16 +36,11 @@ from lethe.cli.console import (
 from lethe.cli.gate import MaxEpsilon, gate, require_limit
 from lethe.cli.plan import plan
 from lethe.cli.seals import KeyFile, key, verify
-from lethe.compare import compare as compare_theorems
-from lethe.compare import require_over
-from lethe.comparison import Comparison, Sweep
-from lethe.documents import DOCUMENTS, require_place, to_json
+from lethe.documents.folders import require_new_folder, write_folder
+from lethe.documents.strict import DOCUMENTS, require_place, to_json
 from lethe.errors import InputError, LetheError
-from lethe.folders import require_new_folder, write_folder
-from lethe.recheck import recheck, words_differ
 from lethe.report.tables import comparison_tables, sweep_tables
-from lethe.run import Run
-from lethe.signing import PublicKey
+from lethe.run.run import Run
 from lethe.theorems.base import Theorem
 from lethe.theorems.registry import ALL
 
@@ -215,7 +215,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train as CONFIG says; write the weights, the recorded run and its certificate."""
-    from lethe.job import Job  # training needs the optional torch
+    from lethe.jobs.training import Job  # training needs the optional torch
 
     outcome = Job.load(config).execute(output)
     if as_json:
@@ -245,7 +245,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Train one model at one epsilon under six ways of batching and accounting, and compare the accuracies."""
-    from lethe.demo import Demo  # training needs the optional torch
+    from lethe.jobs.demo import Demo  # training needs the optional torch
     from lethe.report.tables import demo_table
 
     demo = Demo.prepare(
@@ -283,9 +283,9 @@ def reproduce(
     as_json: AsJson = False,
 ) -> None:
     """Compute a published figure or table again, with Lethe's own bound beside it."""
-    from lethe.report.reproduction_tables import list_table, reproduction_tables
-    from lethe.reproduce import REPRODUCTIONS, Options, Reproduction, describe, require_options
-    from lethe.reproduce import reproduce as compute
+    from lethe.experiments import REPRODUCTIONS, Options, Reproduction, describe, require_options
+    from lethe.experiments import reproduce as compute
+    from lethe.experiments.pages.reproduction_tables import list_table, reproduction_tables
 
     options = Options(data=data, repeats=repeats, full=full)
     if name is None or listing:
@@ -313,7 +313,7 @@ def reproduce(
     if output is None:
         result = computed()
     else:
-        from lethe.reproduce.files import reproduction_files  # plots need the optional matplotlib
+        from lethe.experiments.files import reproduction_files  # plots need the optional matplotlib
 
         require_new_folder(output)
         result = computed()

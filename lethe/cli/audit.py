@@ -10,11 +10,11 @@ import typer
 from rich.text import Text
 
 from lethe.cli.console import AsJson, Interrupted, print_tables
-from lethe.documents import DOCUMENTS, require_place, to_json, write_bytes
+from lethe.documents.strict import DOCUMENTS, require_place, to_json, write_bytes
 from lethe.errors import InputError
 
 if TYPE_CHECKING:
-    from lethe.audit_job import AuditOutcome
+    from lethe.jobs.audit import AuditOutcome
 
 _FAILED = 1
 
@@ -38,7 +38,7 @@ def audit(
             raise InputError("-o, --report, --plot: given with --self-test, which audits many trainers.", remedy="use --json > FILE.")
         _self_test(workers, as_json)
         return
-    from lethe.audit_job import AuditJob  # training needs the optional torch
+    from lethe.jobs.audit import AuditJob  # training needs the optional torch
 
     if output is not None:
         require_place(output, *DOCUMENTS)
@@ -93,7 +93,7 @@ def _how_to_go_on(score_file: str | None, kept: int) -> str:
 
 
 def _self_test(workers: int | None, as_json: bool) -> None:
-    from lethe.auditing import self_test  # training needs the optional torch
+    from lethe.audit.trainers import self_test  # training needs the optional torch
     from lethe.report.self_test_table import self_test_table
 
     result = self_test(workers=workers, progress=True)

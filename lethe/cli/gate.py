@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lethe.calculus.shown import shown
+from lethe.calculus.upward_formatting import shown
 from lethe.cli.console import ERRORS
 from lethe.errors import InputError
 

@@ -11,15 +11,15 @@ import typer
 from rich.progress import Progress
 from rich.text import Text
 
-from lethe.allocate import SCHEDULES, Schedule, allocate, plot_content
+from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.plan import plan_with_certificate
 from lethe.cli.console import ERRORS, AllowLargeDelta, AsJson, Delta, RunFile, print_tables
-from lethe.cumulative import cumulative_privacy
-from lethe.documents import DOCUMENTS, require_place, to_json, write_bytes
+from lethe.documents.strict import DOCUMENTS, require_place, to_json, write_bytes
 from lethe.errors import InputError
-from lethe.plan import plan_with_certificate
+from lethe.noise_allocation.allocate import SCHEDULES, Schedule, allocate, plot_content
 from lethe.report.tables import allocation_table
-from lethe.run import Run
-from lethe.schedules import Influence
+from lethe.run.run import Run
+from lethe.run.schedules import Influence
 
 
 def plan(

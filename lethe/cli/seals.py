@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from lethe.accounting.verify import verify as verify_certificate
+from lethe.certificates.signing import signing_key
 from lethe.cli.console import ERRORS, AsJson, print_tables
 from lethe.cli.gate import SHUT, MaxEpsilon, require_limit
-from lethe.documents import require_place, to_json, write_bytes
+from lethe.documents.strict import require_place, to_json, write_bytes
 from lethe.report.verification_table import verification_table
-from lethe.signing import signing_key
-from lethe.verify import verify as verify_certificate
 
 KeyFile = Annotated[
     Path | None, typer.Option("--key", help="The public key, in PEM, of who must have sealed it; default: this installation's.")

@@ -13,20 +13,20 @@ if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("torc
         "lethe.estimators needs scikit-learn and PyTorch, which are not both installed.", remedy='pip install "lethe-dp[estimators]"'
     )
 
-from lethe.estimators.base import PrivateLinearModel
-from lethe.estimators.choice import NAMES as MECHANISMS
-from lethe.estimators.classifiers import LogisticRegression, PrivateClassifier, SoftmaxRegression
-from lethe.estimators.heavy_tailed_classifier import HeavyTailedLogisticRegression
-from lethe.estimators.heavy_tailed_mean import PrivateMean
-from lethe.estimators.heavy_tailed_regressor import HeavyTailedLinearRegression
-from lethe.estimators.huber_regressor import HuberRegressor
-from lethe.estimators.pipelines import privacy_of, privacy_report_of
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
+from lethe.estimators.heavy_tailed.classifier import HeavyTailedLogisticRegression
+from lethe.estimators.heavy_tailed.mean import PrivateMean
+from lethe.estimators.heavy_tailed.regressor import HeavyTailedLinearRegression
+from lethe.estimators.models.classifiers import LogisticRegression, PrivateClassifier, SoftmaxRegression
+from lethe.estimators.models.huber_regressor import HuberRegressor
+from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.models.regressors import LinearRegression, PrivateRegressor, Ridge
+from lethe.estimators.models.sparse_regressors import ElasticNet, Lasso
+from lethe.estimators.models.svc import LinearSVC
+from lethe.estimators.pipelines.privacy import privacy_of, privacy_report_of
+from lethe.estimators.pipelines.shares import split_budget
 from lethe.estimators.preprocessing import PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateTransformer, PublicScaler
-from lethe.estimators.regressors import LinearRegression, PrivateRegressor, Ridge
-from lethe.estimators.selection import PrivateSearch
-from lethe.estimators.shares import split_budget
-from lethe.estimators.sparse_regressors import ElasticNet, Lasso
-from lethe.estimators.svc import LinearSVC
+from lethe.estimators.search.private_search import PrivateSearch
 
 __all__ = [
     "MECHANISMS",

@@ -1,7 +1,7 @@
 r"""What several releases cost together: as `lethe.mechanisms.base.joint`, in closed form where a perturbed minimiser meets Gaussian ones.
 
 The loss of a perturbed minimiser is at most $c + \max(0, x_1, x_2, \dots)$, $x_j$ the loss of a Gaussian mechanism with $\mu_j$
-(`lethe.mechanisms.perturbed_minimiser`), whatever was released before. A release that is $\nu$-GDP adds a loss y, and
+(`lethe.mechanisms.minimisers.perturbed_minimiser`), whatever was released before. A release that is $\nu$-GDP adds a loss y, and
 
 $$\big(1 - e^{s - \max(0, x_j) - y}\big)_+ \le \big(1 - e^{s-y}\big)_+ + \sum_j\big(1 - e^{s-x_j-y}\big)_+,$$
 
@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lethe.calculus.composition import compose_gdp
+from lethe.calculus.composition.composition import compose_gdp
+from lethe.calculus.composition.mixed import together
 from lethe.calculus.guarantees import GDP, Guarantee
-from lethe.calculus.mixed_composition import together
 from lethe.calculus.rounding import round_up
 from lethe.mechanisms.base import Statement, joint
-from lethe.mechanisms.perturbed_minimiser import PerturbedMinimiser
+from lethe.mechanisms.minimisers.perturbed_minimiser import PerturbedMinimiser
 
 
 def joint_guarantee(guarantees: Sequence[Guarantee]) -> Guarantee:

@@ -11,17 +11,17 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
 from lethe.calculus.large_delta import delta_for, usual_delta
-from lethe.certificate import Certificate
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
 from lethe.estimators.budget import Budget
+from lethe.estimators.choice.runs import certified
 from lethe.estimators.joining import joint_statement
 from lethe.estimators.randomness import Randomness, randomness
 from lethe.estimators.report import privacy_report
-from lethe.estimators.runs import certified
-from lethe.estimators.surrounding import note_surrounding
+from lethe.estimators.search.surrounding import note_surrounding
 from lethe.mechanisms.base import Statement, require_swap
-from lethe.run import Neighbours
-from lethe.training_record import TrainingRecord
+from lethe.run.run import Neighbours
 
 
 class PrivateEstimator(BaseEstimator):

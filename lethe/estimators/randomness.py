@@ -10,9 +10,9 @@ import torch
 from sklearn.utils import check_random_state
 
 from lethe.errors import InputError
-from lethe.estimators.mechanism import Draws
-from lethe.estimators.records import Index
-from lethe.train.generators import fresh_generator, seeded_generators
+from lethe.estimators.choice.mechanism import Draws
+from lethe.estimators.inputs.records import Index
+from lethe.train.core.generators import fresh_generator, seeded_generators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lethe.calculus.large_delta import large_delta_note
-from lethe.calculus.shown import shown
+from lethe.calculus.upward_formatting import shown
 from lethe.mechanisms.base import Statement
 
 _RELATIONS = {"replace_one": "one record replaced by another", "zero_out": "one record's contribution set to zero"}

@@ -13,10 +13,10 @@ from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, 
 from lethe.influence.backward import influence_along
 from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import linear_problem, refuse_pass_averages, repeat_seeds
-from lethe.regularisers import Ball
-from lethe.run import Run
-from lethe.schedules import Array
-from lethe.train.progress import Callback, reporting
+from lethe.run.regularisers import Ball
+from lethe.run.run import Run
+from lethe.run.schedules import Array
+from lethe.train.core.progress import Callback, reporting
 
 
 @torch.no_grad()

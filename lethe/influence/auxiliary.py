@@ -14,13 +14,13 @@ import numpy.typing as npt
 from pydantic import Field
 
 from lethe.calculus.domains import require_count
+from lethe.documents.specification import Noun
 from lethe.errors import InputError
-from lethe.losses import LeastSquares
-from lethe.noun import Noun
-from lethe.run import Run
-from lethe.train.features import numbers, refuse_not_finite
-from lethe.train.links import linear_loss
-from lethe.train.targets import public_classes
+from lethe.run.losses import LeastSquares
+from lethe.run.run import Run
+from lethe.train.linear.features import numbers, refuse_not_finite
+from lethe.train.linear.links import linear_loss
+from lethe.train.linear.targets import public_classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,8 +10,8 @@ import torch
 
 from lethe.influence.curvature import score_curvature
 from lethe.influence.linear_problem import LinearProblem, Path
-from lethe.schedules import Array
-from lethe.train.links import linear_loss
+from lethe.run.schedules import Array
+from lethe.train.linear.links import linear_loss
 
 
 def influence_along(problem: LinearProblem, path: Path, directions: int, generator: torch.Generator) -> Array:

@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 
 import torch
 
-from lethe.losses import LeastSquares, LogisticRegression
-from lethe.train.links import LinearLoss
+from lethe.run.losses import LeastSquares, LogisticRegression
+from lethe.train.linear.links import LinearLoss
 
 
 class ScoreCurvature(ABC):

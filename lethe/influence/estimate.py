@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lethe.errors import InputError
-from lethe.schedules import Array
-from lethe.schedules.influence import Basis, Influence
+from lethe.run.schedules import Array
+from lethe.run.schedules.influence import Basis, Influence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 
 from lethe.errors import InputError
 from lethe.influence.estimate import Estimate
-from lethe.schedules.influence import Influence
+from lethe.run.schedules.influence import Influence
 
 
 def fit_exponential(estimate: Estimate) -> Influence:

@@ -9,20 +9,20 @@ import torch
 
 from lethe.errors import InputError, LetheError
 from lethe.influence.auxiliary import AuxiliaryData
-from lethe.run import Run
-from lethe.schedules import Array
-from lethe.train.budgeted_noise import as_planned
-from lethe.train.features import prepare_features
-from lethe.train.generators import seeded_generators
-from lethe.train.linear_models import LinearModel, refuse_other_clipping
-from lethe.train.links import Link, linear_loss, link_of
-from lethe.train.loop import descend
-from lethe.train.noise import GaussianNoise
-from lethe.train.pass_average import PassAverage
-from lethe.train.proximal import Proximal, proximal_step
-from lethe.train.recorder import Recorder
-from lethe.train.samplers import Batch, draw_batches
-from lethe.train.targets import prepare_targets, public_classes
+from lethe.run.run import Run
+from lethe.run.schedules import Array
+from lethe.train.core.budgeted_noise import as_planned
+from lethe.train.core.generators import seeded_generators
+from lethe.train.core.noise import GaussianNoise
+from lethe.train.core.pass_average import PassAverage
+from lethe.train.core.proximal import Proximal, proximal_step
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import Batch, draw_batches
+from lethe.train.linear.features import prepare_features
+from lethe.train.linear.gradients import LinearModel, refuse_other_clipping
+from lethe.train.linear.links import Link, linear_loss, link_of
+from lethe.train.linear.loop import descend
+from lethe.train.linear.targets import prepare_targets, public_classes
 
 _CPU = torch.device("cpu")
 

@@ -13,13 +13,13 @@ from lethe.errors import InputError
 from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, require_public, require_statement
 from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import refuse_pass_averages
-from lethe.losses import LeastSquares, SoftmaxRegression
-from lethe.regularisers import Ridge
-from lethe.run import Run
-from lethe.schedules import Array
-from lethe.train.features import prepare_features
-from lethe.train.links import linear_loss
-from lethe.train.targets import public_classes
+from lethe.run.losses import LeastSquares, SoftmaxRegression
+from lethe.run.regularisers import Ridge
+from lethe.run.run import Run
+from lethe.run.schedules import Array
+from lethe.train.linear.features import prepare_features
+from lethe.train.linear.links import linear_loss
+from lethe.train.linear.targets import public_classes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

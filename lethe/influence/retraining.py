@@ -15,9 +15,9 @@ from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, 
 from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import linear_problem, repeat_seeds
 from lethe.influence.probes import Spacing, choose_probes
-from lethe.run import Run
-from lethe.schedules import Array
-from lethe.train.progress import Callback, reporting
+from lethe.run.run import Run
+from lethe.run.schedules import Array
+from lethe.train.core.progress import Callback, reporting
 
 Others = Literal["planned", "none"]
 

@@ -33,13 +33,13 @@ from scipy import linalg
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.calculus.guarantees import Guarantee
+from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up
-from lethe.certificate import Citation
-from lethe.hypotheses import holds
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import holds
 from lethe.mechanisms.base import Array, PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.rows import projected, projected_rows, row_norm, targets_within
-from lethe.noise_generators import noise_generator
-from lethe.run import Neighbours
+from lethe.run.run import Neighbours
 
 CITATION = Citation(
     key="wang-2018",

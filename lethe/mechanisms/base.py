@@ -10,16 +10,16 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from lethe.calculus.composition.mixed import together
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, RDPCurve
-from lethe.calculus.mixed_composition import together
 from lethe.calculus.rounding import round_down, round_up
 from lethe.calculus.targets import require_target
-from lethe.certificate import Citation
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
 from lethe.errors import HypothesisError, InputError
-from lethe.hypotheses import FRESH_NOISE, Finding, first_failure, not_fresh
-from lethe.run import Neighbours
+from lethe.run.run import Neighbours
 
 Array = NDArray[np.float64]
 

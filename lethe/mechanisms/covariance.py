@@ -22,13 +22,13 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.guarantees import Guarantee
-from lethe.certificate import Citation
-from lethe.hypotheses import holds
+from lethe.calculus.noise_generators import noise_generator
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import holds
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.rows import projected_rows
 from lethe.mechanisms.tables import public_records, require_table
-from lethe.noise_generators import noise_generator
-from lethe.run import Neighbours
+from lethe.run.run import Neighbours
 
 _CITATIONS = (Citation(key="dwork-2014", text="Dwork, Talwar, Thakurta, Zhang 2014, Analyze Gauss, STOC, Algorithm 1"),)
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from lethe.calculus.domains import outside, require_positive
+from lethe.certificates.findings import Finding, holds
 from lethe.errors import InputError
-from lethe.hypotheses import Finding, holds
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.tables import require_table
 

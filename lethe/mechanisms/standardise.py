@@ -26,13 +26,13 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_positive, require_vector
 from lethe.calculus.guarantees import Guarantee
-from lethe.certificate import Citation
+from lethe.calculus.noise_generators import noise_generator
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import holds
 from lethe.errors import InputError
-from lethe.hypotheses import holds
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.tables import as_table, blocks, one_a_column, public_records, require_table
-from lethe.noise_generators import noise_generator
-from lethe.run import Neighbours
+from lethe.run.run import Neighbours
 
 # sqrt(phi^5 / 4), rounded down; where a record is zeroed out, 1.
 _KAPPA_REPLACED = math.sqrt(((1.0 + math.sqrt(5.0)) / 2.0) ** 5 / 4.0) * (1.0 - 1e-12)

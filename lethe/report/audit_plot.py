@@ -7,7 +7,7 @@ from typing import Any
 
 from lethe.audit.page import AuditPage
 from lethe.audit.result import AuditResult
-from lethe.calculus.shown import shown
+from lethe.calculus.upward_formatting import shown
 from lethe.report.audit_tables import audit_cells, crossed
 from lethe.report.drawing import Axes, Figure, clear, png
 

@@ -7,8 +7,8 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
-from lethe.comparison import Comparison, Row, Sweep
-from lethe.documents import to_json
+from lethe.certificates.comparison import Comparison, Row, Sweep
+from lethe.documents.strict import to_json
 from lethe.report.plots import comparison_plot, sweep_plot
 
 _COLUMNS = ("theorem", "epsilon", "status", "guarantee", "reason", "covers", "citations")

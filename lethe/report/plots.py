@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard
 
-from lethe.calculus.shown import shown
-from lethe.comparison import NOT_PRIVATE
+from lethe.calculus.upward_formatting import shown
+from lethe.certificates.comparison import NOT_PRIVATE
 from lethe.report.drawing import (
     Axes,
     Axis,

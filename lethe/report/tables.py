@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from lethe.calculus.shown import shown
-from lethe.comparison import Comparison, Row, Sweep
+from lethe.calculus.upward_formatting import shown
+from lethe.certificates.comparison import Comparison, Row, Sweep
 
 _CLAIM_STYLES = {"refuted": "red", "one-sided": "red", "proof-gap": "yellow", "lower-bound": "yellow"}
 _CLAIMS = "in parentheses: a claim, not a guarantee"

@@ -6,13 +6,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lethe.calculus.balls_in_bins import BallsInBinsGaussian
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import above
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding
-from lethe.run import Run
-from lethe.schedules import Array
+from lethe.calculus.sampled.balls_in_bins import BallsInBinsGaussian
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding
+from lethe.run.run import Run
+from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.composition import slot_mus

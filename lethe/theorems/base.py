@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from lethe.calculus.guarantees import Guarantee, NotPrivate, WithSlack
-from lethe.certificate import Citation, StepConstant
+from lethe.certificates.certificate import Citation, StepConstant
+from lethe.certificates.findings import Finding, fails, first_failure
 from lethe.errors import HypothesisError
-from lethe.hypotheses import Finding, fails, first_failure
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.theorems.clip_methods import Clipping, examine_clipping
 from lethe.theorems.truncation import examine_cap, truncation_slack
 

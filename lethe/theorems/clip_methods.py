@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lethe.hypotheses import Finding, fails
-from lethe.run import Run
+from lethe.certificates.findings import Finding, fails
+from lethe.run.run import Run
 
 Clipping = Literal["one norm", "projections", "any"]
 

@@ -6,13 +6,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lethe.calculus.composition import compose_gdp, compose_gdp_columns
+from lethe.calculus.composition.composition import compose_gdp, compose_gdp_columns
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee
 from lethe.calculus.rounding import above
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding
-from lethe.run import Run
-from lethe.schedules import Array
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding
+from lethe.run.run import Run
+from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.requirements import gradient_bound

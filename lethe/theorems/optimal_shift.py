@@ -8,16 +8,16 @@ import numpy as np
 
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
 from lethe.calculus.rounding import above
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding, fails, holds
-from lethe.run import Run
-from lethe.schedules import Array
-from lethe.theorems import positions
-from lethe.theorems.averaged import averaged_mus, averaged_worst
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding, fails, holds
+from lethe.run.run import Run
+from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.requirements import bounded_domain, gradient_bound, last_iterate, secrecy, smooth, solvable_length
-from lethe.theorems.reshuffled import reshuffled
+from lethe.theorems.shuffled import positions
+from lethe.theorems.shuffled.averaged import averaged_mus, averaged_worst
+from lethe.theorems.shuffled.reshuffled import reshuffled
 from lethe.theorems.steps import Steps, largest_batch, step_constants
 
 

@@ -6,7 +6,7 @@ from lethe.theorems.balls_in_bins import BallsInBins
 from lethe.theorems.base import Theorem
 from lethe.theorems.budget_filter import BudgetFilter
 from lethe.theorems.composition import Composition
-from lethe.theorems.holder import HolderShift
+from lethe.theorems.holder.theorem import HolderShift
 from lethe.theorems.literature.altschuler_talwar_2022 import AltschulerTalwar2022, AltschulerTalwar2022Corrected
 from lethe.theorems.literature.bok_2024 import Bok2024CGD, Bok2024CGDDomain, Bok2024GD, Bok2024GDDomain, Bok2024SGD, Bok2024SGDDomain
 from lethe.theorems.literature.chien_li_2024 import ChienLi2024, ChienLi2024Holder

@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 
 from lethe.calculus.rounding import round_down
-from lethe.hypotheses import Finding, fails, holds, holds_by_word
-from lethe.losses import HolderLoss
-from lethe.regularisers import Box
-from lethe.run import Run
+from lethe.certificates.findings import Finding, fails, holds, holds_by_word
+from lethe.run.losses import HolderLoss
+from lethe.run.regularisers import Box
+from lethe.run.run import Run
 from lethe.theorems.steps import largest_curvature
 
 # Two gigabytes, and less than a minute.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from lethe.batches import Poisson
-from lethe.calculus.sampled_gaussian import sampled_gaussian
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding
-from lethe.run import Run
+from lethe.calculus.sampled.gaussian import sampled_gaussian
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding
+from lethe.run.batches import Poisson
+from lethe.run.run import Run
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.requirements import drawn_afresh, gradient_bound_when_drawn, secrecy

@@ -8,9 +8,9 @@ import numpy as np
 from scipy import special
 
 from lethe.calculus.rounding import raised
-from lethe.certificate import StepConstant
-from lethe.run import Run
-from lethe.schedules import Array
+from lethe.certificates.certificate import StepConstant
+from lethe.run.run import Run
+from lethe.run.schedules import Array
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step, ridge_contraction
 
 # Chance, over all batches of a run, that a batch of random size is larger than the size its step constant allows for.

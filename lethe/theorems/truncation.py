@@ -7,10 +7,10 @@ import math
 from scipy import special
 
 from lethe.calculus.rounding import round_up
-from lethe.calculus.shown import shown
+from lethe.calculus.upward_formatting import shown
+from lethe.certificates.findings import Finding, fails, holds
 from lethe.errors import InputError
-from lethe.hypotheses import Finding, fails, holds
-from lethe.run import Run
+from lethe.run.run import Run
 
 # Against 50 digits the incomplete beta function was within 1e-12, up to 1e9 records.
 _MARGIN = 1e-9

@@ -6,17 +6,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lethe.batches import Poisson
 from lethe.calculus.guarantees import Guarantee, WithSlack
 from lethe.calculus.rounding import exp_above, raised
-from lethe.calculus.windowed_gaussian import WindowedGaussian
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding, fails, holds
-from lethe.run import Run
-from lethe.schedules import Array
+from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding, fails, holds
+from lethe.run.batches import Poisson
+from lethe.run.run import Run
+from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
-from lethe.theorems.inputs import checked_diameter, checked_path
 from lethe.theorems.requirements import (
     bounded_domain,
     drawn_afresh,
@@ -27,7 +26,8 @@ from lethe.theorems.requirements import (
     smooth,
     solvable_length,
 )
-from lethe.theorems.shift import tracked_distances
+from lethe.theorems.shift.engine import tracked_distances
+from lethe.theorems.shift.inputs import checked_diameter, checked_path
 from lethe.theorems.steps import Steps, step_constants
 
 Lengths = np.ndarray[tuple[int], np.dtype[np.int64]]

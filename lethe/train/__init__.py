@@ -13,18 +13,18 @@ from lethe.errors import MissingExtraError
 if importlib.util.find_spec("torch") is None:
     raise MissingExtraError("lethe.train needs PyTorch, which is not installed.", remedy='pip install "lethe-dp[train]"')
 
-from lethe.train.adaptive_budget import AdaptivelyTrained, AdaptiveStep, fit_adaptively
-from lethe.train.adaptive_descent import AdaptiveDescent
-from lethe.train.budgeted_noise import NoisePolicy, Observed
-from lethe.train.checkpoint import Checkpoints
+from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clipping import Group
-from lethe.train.convex_head import FittedHead, fit_head
+from lethe.train.core.budgeted_noise import NoisePolicy, Observed
+from lethe.train.core.noise_policies import ValidationDecay, scheduled
+from lethe.train.core.trained import Report, Trained
+from lethe.train.engine.private_engine import PrivacyEngine
 from lethe.train.fit import Fitted, fit
-from lethe.train.loop import fit_linear
-from lethe.train.network.proximal import ProximalGroup
-from lethe.train.noise_policies import ValidationDecay, scheduled
-from lethe.train.private_loop import PrivacyEngine
-from lethe.train.trained import Report, Trained
+from lethe.train.linear.adaptive_budget import AdaptivelyTrained, AdaptiveStep, fit_adaptively
+from lethe.train.linear.adaptive_descent import AdaptiveDescent
+from lethe.train.linear.convex_head import FittedHead, fit_head
+from lethe.train.linear.loop import fit_linear
+from lethe.train.network.proximal.steps import ProximalGroup
 
 __all__ = [
     "AdaptiveDescent",

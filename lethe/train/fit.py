@@ -12,34 +12,34 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lethe.calculus.odometer import Odometer
+from lethe.calculus.composition.odometer import Odometer
+from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
-from lethe.run import Run
-from lethe.train.alone_check import AloneCheck
-from lethe.train.budgeted_noise import NoisePolicy
-from lethe.train.checkpoint import Checkpoints
+from lethe.run.run import Run
+from lethe.train.checkpoints.checkpointing import keeping
+from lethe.train.checkpoints.file import Checkpoints
+from lethe.train.checkpoints.training_state import Training
+from lethe.train.checks.held_parameters import HeldParameters
+from lethe.train.checks.loss import CheckedLoss, LossFunction
+from lethe.train.checks.padding import AloneCheck
+from lethe.train.checks.untouched_state import UntouchedState
 from lethe.train.clipping import Clipper, Group
+from lethe.train.core.budgeted_noise import NoisePolicy
+from lethe.train.core.declared import claims, declared_of, of_loss
+from lethe.train.core.generators import is_seeded
+from lethe.train.core.progress import Callback, reporting
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import Batch
+from lethe.train.core.vouching import network_record
 from lethe.train.data import BatchStream, as_source
-from lethe.train.declared import claims, declared_of, of_loss
-from lethe.train.distributed import Workers, ending_together
-from lethe.train.generators import is_seeded
-from lethe.train.held_parameters import HeldParameters
-from lethe.train.kept_training import keeping
-from lethe.train.loss_check import CheckedLoss, LossFunction
-from lethe.train.network.proximal import ProximalGroup
-from lethe.train.network_budget import NetworkBudget, network_budget
-from lethe.train.network_noise_sources import shared_sources, sources_of
-from lethe.train.network_plan import as_clipped, clipper_of, refuse_groups, refuse_optimizer, trained_parameters
-from lethe.train.network_report import NetworkReport, reported
-from lethe.train.network_steps import ByOptimizer, PlainDescent, Sums, Update, refuse_end, refuse_start
-from lethe.train.progress import Callback, reporting
-from lethe.train.recorder import Recorder
-from lethe.train.samplers import Batch
-from lethe.train.shared_start import refuse_other_start
-from lethe.train.training_state import Training
-from lethe.train.untouched_state import UntouchedState
-from lethe.train.vouching import network_record
-from lethe.training_record import TrainingRecord
+from lethe.train.distributed.shared_start import refuse_other_start
+from lethe.train.distributed.workers import Workers, ending_together
+from lethe.train.network.noise.budget import NetworkBudget, network_budget
+from lethe.train.network.noise.sources import shared_sources, sources_of
+from lethe.train.network.plan import as_clipped, clipper_of, refuse_groups, refuse_optimizer, trained_parameters
+from lethe.train.network.proximal.steps import ProximalGroup
+from lethe.train.network.report import NetworkReport, reported
+from lethe.train.network.steps import ByOptimizer, PlainDescent, Sums, Update, refuse_end, refuse_start
 
 _ALONE = "let the model's forward pass, the loss, the data set and `progress` read the parameters and never write them."
 

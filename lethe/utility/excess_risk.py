@@ -8,10 +8,10 @@ from typing import Any
 
 from lethe.calculus.domains import require_count, require_positive
 from lethe.calculus.rounding import round_up
-from lethe.calculus.shown import shown
+from lethe.calculus.upward_formatting import shown
+from lethe.certificates.findings import Finding, first_failure, holds
 from lethe.errors import HypothesisError
-from lethe.hypotheses import Finding, first_failure, holds
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.utility.requirements import (
     Curvature,
     full_batches,

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive, require_vector
 from lethe.errors import HypothesisError
-from lethe.schedules.momentum import theorem_4_8_weights
+from lethe.run.schedules.momentum import theorem_4_8_weights
 from lethe.utility.inputs import require_condition_number, require_inside
 from lethe.utility.momentum import best_u3, u3, u3_short_bound, u3_uniform
 from lethe.utility.standing import Claim, refuted

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from lethe.calculus.domains import require_positive
-from lethe.hypotheses import Evidence, Finding, fails, holds, holds_by_word
-from lethe.regularisers import Ridge
-from lethe.run import Run
+from lethe.certificates.findings import Evidence, Finding, fails, holds, holds_by_word
+from lethe.run.regularisers import Ridge
+from lethe.run.run import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

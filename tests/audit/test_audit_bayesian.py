@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lethe.audit import Tally, bayesian_epsilon
-from lethe.audit.bayesian import _allowed
+from lethe.audit.statistics.bayesian import _allowed
 from lethe.errors import InputError
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from lethe.audit import AnyMechanism, GaussianCurve, Rates, SampledGaussianCurve, Tally, gaussian_epsilon, rates_epsilon, sampled_epsilon
 from lethe.calculus.conversions import gdp_epsilon
-from lethe.calculus.sampled_gaussian import sampled_gaussian
+from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.errors import HypothesisError, InputError
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import special
 
 from lethe.audit import AnyMechanism, FixedThreshold, GaussianCurve, MultiSplit, Ranks, Split, Tally, best_threshold, two_world
-from lethe.audit.rules import Rule
+from lethe.audit.statistics.rules import Rule
 from lethe.errors import InputError
 
 PLACE = {"neighbours": "add_or_remove", "threat": "final_model"}

@@ -7,7 +7,7 @@ import pytest
 from audit_truths import assert_valid
 
 from lethe.audit import Claim
-from lethe.audit.training import (
+from lethe.audit.games import (
     CanaryRun,
     FinalTrial,
     Observations,

@@ -27,7 +27,7 @@ from lethe.audit import (
     projected_walk_epsilon,
     two_world,
 )
-from lethe.audit.rules import Rule
+from lethe.audit.statistics.rules import Rule
 from lethe.calculus.conversions import gdp_mu
 
 PLACE: dict[str, Any] = {"neighbours": "add_or_remove", "threat": "final_model"}

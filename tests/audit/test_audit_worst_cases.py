@@ -7,9 +7,9 @@ import pytest
 from audit_truths import Generator, Worlds, assert_invalid, assert_powerful, assert_valid, repeated
 
 from lethe.audit import FixedThreshold, MultiSplit, Ranks, SampledGaussianCurve, Split, one_run, projected_walk_epsilon, two_world
-from lethe.audit.rules import Rule
-from lethe.audit.training import usual_guesses, usual_ranks
-from lethe.calculus.sampled_gaussian import sampled_gaussian
+from lethe.audit.games import usual_guesses, usual_ranks
+from lethe.audit.statistics.rules import Rule
+from lethe.calculus.sampled.gaussian import sampled_gaussian
 
 PLACE: dict[str, Any] = {"neighbours": "replace_one", "threat": "final_model"}
 KEPT = float(np.e / (1.0 + np.e))

@@ -8,10 +8,10 @@ from audited_callables import ABOUT, EPSILON, described, place, written
 from joblib.externals.loky import get_reusable_executor
 
 import lethe
-from lethe.audit_job import AuditJob
-from lethe.audit_job.subjects import SUBJECTS
-from lethe.documents import write_document
-from lethe.job import Job
+from lethe.documents.strict import write_document
+from lethe.jobs.audit import AuditJob
+from lethe.jobs.audit.audited import SUBJECTS
+from lethe.jobs.training import Job
 
 TRAINING: dict[str, Any] = {
     "privacy": {"epsilon": 8.0, "delta": 1e-5},

@@ -11,7 +11,7 @@ pytest.importorskip("joblib")
 from audit_truths import assert_valid
 
 from lethe.audit import Claim, FixedThreshold, MultiSplit, Ranks, Split
-from lethe.auditing import audit
+from lethe.audit.trainers import audit
 from lethe.errors import InputError
 
 DATA = (np.ones((40, 1)), np.arange(40) % 2)

@@ -12,9 +12,9 @@ pytest.importorskip("torch")
 pytest.importorskip("joblib")
 
 from lethe.audit import Claim, gaussian_epsilon
-from lethe.audit.training import OneByOne, RecordTrial, play, replaced
-from lethe.auditing import Canary, LinearTraining, audit
-from lethe.auditing.subjects import OnlyScore
+from lethe.audit.games import OneByOne, RecordTrial, play, replaced
+from lethe.audit.trainers import Canary, LinearTraining, audit
+from lethe.audit.trainers.subject import OnlyScore
 from lethe.errors import InputError
 
 DELTA = 1e-5

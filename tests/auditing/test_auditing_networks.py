@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from lethe.audit import Claim
-from lethe.auditing import NetworkTraining, audit, claim_of
-from lethe.auditing.engine_loop import fit_by_engine
-from lethe.auditing.networks import IGNORED
+from lethe.audit.trainers import NetworkTraining, audit, claim_of
+from lethe.audit.trainers.engine_loop import fit_by_engine
+from lethe.audit.trainers.networks import IGNORED
 from lethe.errors import InputError
 
 DELTA = 1e-5

@@ -10,11 +10,11 @@ pytest.importorskip("torch")
 pytest.importorskip("joblib")
 
 from lethe.audit import AuditPage
-from lethe.audit.training import Played, judge_worlds, usual_ranks
-from lethe.auditing import SelfTest, SelfTestRow, fault_cases, self_test, self_tests
-from lethe.auditing.fault_cases import LEVEL, cases
-from lethe.auditing.faults import less_noise, no_clipping, noise_once_a_pass
-from lethe.documents import to_json
+from lethe.audit.games import Played, judge_worlds, usual_ranks
+from lethe.audit.trainers import SelfTest, SelfTestRow, fault_cases, self_test, self_tests
+from lethe.audit.trainers.fault_cases import LEVEL, cases
+from lethe.audit.trainers.faults import less_noise, no_clipping, noise_once_a_pass
+from lethe.documents.strict import to_json
 
 LINES = {case.name: case for case in cases()}
 LINEAR = [name for name, case in LINES.items() if case.trainer == "fit_linear"]

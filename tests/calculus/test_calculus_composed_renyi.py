@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import lethe
-from lethe.calculus.composed_renyi import renyi_curve
+from lethe.calculus.composition.renyi import renyi_curve
 from lethe.calculus.guarantees import Tightest, WithSlack
-from lethe.calculus.sampled_gaussian import SampledGaussian
-from lethe.calculus.sampled_renyi import ORDERS
+from lethe.calculus.sampled.gaussian import SampledGaussian
+from lethe.calculus.sampled.renyi import ORDERS
 
 # Sums are raised by 1e-12 and, for mixtures, a rounding error a component.
 ROOM = 1 + 1e-11

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lethe.calculus.composition import compose, compose_gdp, compose_rdp, compose_zcdp
+from lethe.calculus.composition.composition import compose, compose_gdp, compose_rdp, compose_zcdp
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, RDPCurve
 from lethe.errors import InputError
 

@@ -11,9 +11,9 @@ from interop_cases import DELTAS, MIXTURE
 
 import lethe
 from lethe.calculus.base import stored_fields
+from lethe.calculus.composition.mixed import convolved, together
 from lethe.calculus.guarantees import Tightest, WithSlack
-from lethe.calculus.mixed_composition import convolved, together
-from lethe.calculus.sampled_gaussian import SampledGaussian
+from lethe.calculus.sampled.gaussian import SampledGaussian
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 6.0])

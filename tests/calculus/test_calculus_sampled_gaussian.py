@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from sampled_cases import steps
 
-from lethe.calculus.composition import compose_gdp
+from lethe.calculus.composition.composition import compose_gdp
 from lethe.calculus.guarantees import GDP, NotPrivate
-from lethe.calculus.sampled_gaussian import Design, Relation, SampledGaussian, sampled_gaussian
-from lethe.calculus.sampled_renyi import ORDERS
+from lethe.calculus.sampled.gaussian import Design, Relation, SampledGaussian, sampled_gaussian
+from lethe.calculus.sampled.renyi import ORDERS
 from lethe.calculus.scaling import noise_scaled
 
 

@@ -10,8 +10,8 @@ from dp_accounting.pld import privacy_loss_distribution
 
 import lethe
 from lethe.calculus.normal import log_mixture
-from lethe.calculus.sampled_gaussian import Relation, SampledGaussian
-from lethe.calculus.sampled_loss import loss_profile, round_levels_down, sampled_factors
+from lethe.calculus.sampled.gaussian import Relation, SampledGaussian
+from lethe.calculus.sampled.loss import loss_profile, round_levels_down, sampled_factors
 
 
 def exact_deltas(q: float, z: float, count: int, relation: Relation, epsilons: list[float], period: float) -> list[float]:

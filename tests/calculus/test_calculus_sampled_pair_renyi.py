@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from sampled_cases import steps
 
-from lethe.calculus.sampled_dominated_renyi import replaced_excess, zeroed_excess
-from lethe.calculus.sampled_fixed_size import fixed_size_log_moments
-from lethe.calculus.sampled_gaussian import sampled_gaussian
-from lethe.calculus.sampled_pair_renyi import Pair, pair_log_moments
-from lethe.calculus.sampled_renyi import ORDERS, Design, Relation, poisson_renyi, renyi_values
-from lethe.calculus.windowed_gaussian import WindowedGaussian
+from lethe.calculus.sampled.dominated_renyi import replaced_excess, zeroed_excess
+from lethe.calculus.sampled.fixed_size import fixed_size_log_moments
+from lethe.calculus.sampled.gaussian import sampled_gaussian
+from lethe.calculus.sampled.pair_renyi import Pair, pair_log_moments
+from lethe.calculus.sampled.renyi import ORDERS, Design, Relation, poisson_renyi, renyi_values
+from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 
 PAIRS: tuple[Pair, ...] = ("opposite", "in front", "added")
 CASES = [

@@ -12,9 +12,9 @@ from exact_losses import DIGITS, Way, exact_delta, loss_at, profile_on_grid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lethe.calculus.loss_distributions import Losses
-from lethe.calculus.sampled_poisson_profile import added_delta, poisson_losses, removed_delta, replaced_delta
-from lethe.calculus.sampled_renyi import Relation
+from lethe.calculus.composition.loss_distributions import Losses
+from lethe.calculus.sampled.poisson_profile import added_delta, poisson_losses, removed_delta, replaced_delta
+from lethe.calculus.sampled.renyi import Relation
 
 PROFILES = {"removed": removed_delta, "added": added_delta, "replaced": replaced_delta}
 WAYS: tuple[Way, ...] = ("removed", "added", "replaced")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sampled_cases import steps
 
 from lethe.calculus.guarantees import guarantee_from_dict
-from lethe.calculus.sampled_gaussian import Design, SampledGaussian, merged_levels, sampled_gaussian
+from lethe.calculus.sampled.gaussian import Design, SampledGaussian, merged_levels, sampled_gaussian
 from lethe.calculus.scaling import noise_scaled
 from lethe.errors import InputError
 
@@ -114,7 +114,7 @@ def test_nothing_is_logged_and_no_logger_is_changed(caplog: pytest.LogCaptureFix
 
 def test_importing_the_module_does_not_import_dp_accounting() -> None:
     # dp_accounting takes most of a second to import; the calculus modules are imported by every command.
-    code = "import sys, lethe.calculus.guarantees, lethe.calculus.sampled_gaussian; sys.exit('dp_accounting' in sys.modules)"
+    code = "import sys, lethe.calculus.guarantees, lethe.calculus.sampled.gaussian; sys.exit('dp_accounting' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lethe.calculus.guarantees import RDPCurve
-from lethe.calculus.sampled_fixed_size import fixed_size_log_moments
-from lethe.calculus.sampled_gaussian import SampledGaussian
-from lethe.calculus.sampled_renyi import ORDERS, Design, Relation, poisson_renyi, renyi_values
+from lethe.calculus.sampled.fixed_size import fixed_size_log_moments
+from lethe.calculus.sampled.gaussian import SampledGaussian
+from lethe.calculus.sampled.renyi import ORDERS, Design, Relation, poisson_renyi, renyi_values
 from lethe.errors import InputError
 
 NOISE = np.array([0.3, 0.5, 1.0, 3.0, 10.0, 100.0])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lethe.calculus.shown import shown
+from lethe.calculus.upward_formatting import shown
 
 
 @given(st.floats(min_value=1e-300, max_value=1e300), st.integers(1, 8))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import lethe
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, NotPrivate, RDPCurve, Tightest, WithSlack
-from lethe.calculus.sampled_gaussian import sampled_gaussian
+from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.calculus.targets import concentrated_rho, gaussian_mu, overshoot
 
 SAMPLED = sampled_gaussian(0.05, np.array([2.0, 3.0]), "zero_out", "poisson")

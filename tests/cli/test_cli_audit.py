@@ -9,8 +9,8 @@ from audited_callables import ABOUT, described, place, written
 from typer.testing import CliRunner
 
 from lethe.audit.page import AuditPage
-from lethe.audit_job import AuditJob
 from lethe.cli.app import app, main
+from lethe.jobs.audit import AuditJob
 
 pytest.importorskip("matplotlib")
 LIE = {"epsilon": 0.1, "delta": 0.0, **ABOUT}
@@ -184,7 +184,7 @@ def test_the_self_test_s_table_and_status(monkeypatch: pytest.MonkeyPatch, misse
         told.update(options)
         return _SelfTest(rows)
 
-    monkeypatch.setattr("lethe.auditing.self_test", self_test, raising=False)
+    monkeypatch.setattr("lethe.audit.trainers.self_test", self_test, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     result = CliRunner().invoke(app, ["audit", "--self-test", "--workers", "2"])
     assert result.exit_code == int(missed)

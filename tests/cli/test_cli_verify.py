@@ -12,9 +12,9 @@ from seal_cases import DELTA, WEIGHTS, make_record, sealed_content, stranger
 from typer.testing import CliRunner
 
 import lethe
+from lethe.certificates.signing import signing_key
 from lethe.cli.app import app, main
-from lethe.documents import write_document
-from lethe.signing import signing_key
+from lethe.documents.strict import write_document
 
 runner = CliRunner()
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from private_cases import three_blobs, two_blobs
 
-from lethe.certify import certify
+from lethe.accounting.certify import certify
+from lethe.accounting.recheck import recheck
 from lethe.errors import InputError
 from lethe.estimators import (
     ElasticNet,
@@ -23,12 +24,11 @@ from lethe.estimators import (
     Ridge,
     SoftmaxRegression,
 )
-from lethe.estimators.run_losses import run_loss
-from lethe.estimators.runs import RUNS
-from lethe.mechanisms.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
-from lethe.mechanisms.one_versus_rest import OneVersusRest
-from lethe.mechanisms.truncated_losses import TruncatedLogistic, TruncatedSoftmax
-from lethe.recheck import recheck
+from lethe.estimators.choice.run_losses import run_loss
+from lethe.estimators.choice.runs import RUNS
+from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.mechanisms.losses.one_versus_rest import OneVersusRest
+from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
 
 # What happens after the last step, or beside the run, no run can know: its own code says so in the certificate.
 AFTERWARDS = {"release", "secrecy"}

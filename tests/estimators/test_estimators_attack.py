@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice import choose
-from lethe.estimators.facts import PublicFacts
-from lethe.estimators.mechanism import Draws, Penalties
-from lethe.estimators.records import Records
-from lethe.mechanisms.linear_losses import SmoothedHinge
+from lethe.estimators.choice.choose import choose
+from lethe.estimators.choice.facts import PublicFacts
+from lethe.estimators.choice.mechanism import Draws, Penalties
+from lethe.estimators.inputs.records import Records
+from lethe.mechanisms.losses.linear_losses import SmoothedHinge
 
 FITS = 500
 PENALTIES = Penalties(ridge=8.0, l1=0.0)

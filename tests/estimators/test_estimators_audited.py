@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-import lethe.estimators.descent
+import lethe.estimators.choice.descent
 from lethe.audit import AuditResult, GaussianCurve, Split, two_world
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice import choose
-from lethe.estimators.facts import PublicFacts
-from lethe.estimators.heavy_tailed_base import HeavyTailedEstimator
-from lethe.estimators.mechanism import Draws, Penalties
+from lethe.estimators.choice.choose import choose
+from lethe.estimators.choice.facts import PublicFacts
+from lethe.estimators.choice.mechanism import Draws, Penalties
+from lethe.estimators.heavy_tailed.base import HeavyTailedEstimator
+from lethe.estimators.inputs.records import Records
 from lethe.estimators.randomness import Randomness
-from lethe.estimators.records import Records
-from lethe.mechanisms.linear_losses import LinearLoss
-from lethe.mechanisms.truncated_losses import TruncatedLogistic, TruncatedSoftmax
-from lethe.train.noise import GaussianNoise
+from lethe.mechanisms.losses.linear_losses import LinearLoss
+from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
+from lethe.train.core.noise import GaussianNoise
 
 FITS, EPSILON, DELTA = 400, 3.0, 1e-3
 LESS = 0.35  # of the noise: half of it leaks about 7, and so few fits show 2 to 6 of that
@@ -70,7 +70,7 @@ def linear(monkeypatch: pytest.MonkeyPatch, name: str, loss: LinearLoss, neighbo
         draws = Draws(batches=torch.Generator().manual_seed(seed + 1), noise=torch_source, mechanism=Scaled(seed, factor), seeded=True)
         with monkeypatch.context() as patch:
             patch.setattr(ScaledTorch, "factor", factor)
-            patch.setattr(lethe.estimators.descent, "GaussianNoise", ScaledTorch)
+            patch.setattr(lethe.estimators.choice.descent, "GaussianNoise", ScaledTorch)
             outcome = plan.train(records, draws, Penalties(facts.ridge, facts.l1))
         assert outcome.statement.planned.epsilon(DELTA) <= EPSILON
         return float(outcome.weights[0, -1] - (outcome.weights[0, 0] if loss.outputs > 1 else 0.0))

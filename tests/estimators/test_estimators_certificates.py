@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from private_cases import fitted, three_blobs, two_blobs
 
-from lethe.calculus.mixed_composition import together
-from lethe.certificate import Certificate
-from lethe.certify import certify
+from lethe.accounting.certify import certify
+from lethe.accounting.recheck import recheck
+from lethe.calculus.composition.mixed import together
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.findings import enforced, fails, holds
 from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression
+from lethe.estimators.inputs.range_ends import RangeEndWarning
 from lethe.estimators.joining import joint_guarantee
-from lethe.estimators.range_ends import RangeEndWarning
-from lethe.hypotheses import enforced, fails, holds
 from lethe.mechanisms.base import Statement
-from lethe.recheck import recheck
 
 NAMES = tuple(name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "poisson"))
 
@@ -87,8 +87,8 @@ def test_the_private_feature_norm_is_accounted_for(name: str) -> None:
 
 def test_joining_a_minimiser_and_a_gaussian_release_is_no_less_than_numerical_composition() -> None:
     from lethe.calculus.guarantees import GDP
-    from lethe.mechanisms.linear_losses import Logistic, Softmax
-    from lethe.mechanisms.perturbed_minimiser import minimiser_profile
+    from lethe.mechanisms.losses.linear_losses import Logistic, Softmax
+    from lethe.mechanisms.minimisers.perturbed_minimiser import minimiser_profile
 
     for loss in (Logistic(), Softmax(3)):
         for nu in (0.02, 0.3):

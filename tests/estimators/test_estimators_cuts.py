@@ -9,11 +9,11 @@ from sklearn.linear_model import LogisticRegression as PlainLogisticRegression
 
 from lethe.estimators import LogisticRegression
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice import MECHANISMS
-from lethe.estimators.cuts import cut_losses
-from lethe.estimators.facts import CONSTANT, PublicFacts
-from lethe.estimators.records import Records
-from lethe.mechanisms.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.estimators.choice.choose import MECHANISMS
+from lethe.estimators.choice.cuts import cut_losses
+from lethe.estimators.choice.facts import CONSTANT, PublicFacts
+from lethe.estimators.inputs.records import Records
+from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
 
 FACTS = (
     PublicFacts(records=100, columns=4, loss=Logistic()),

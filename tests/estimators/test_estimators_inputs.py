@@ -8,9 +8,9 @@ from scipy.optimize import minimize
 
 from lethe.errors import InputError
 from lethe.estimators import LogisticRegression, SoftmaxRegression
-from lethe.estimators.facts import CONSTANT
-from lethe.estimators.records import Records
-from lethe.mechanisms.linear_losses import Logistic, Softmax
+from lethe.estimators.choice.facts import CONSTANT
+from lethe.estimators.inputs.records import Records
+from lethe.mechanisms.losses.linear_losses import Logistic, Softmax
 
 SEEDED = {"random_state": 0, "seed_noise": True}
 

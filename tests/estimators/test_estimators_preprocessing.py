@@ -28,10 +28,10 @@ from lethe.estimators import (
     privacy_of,
     split_budget,
 )
-from lethe.estimators.norms import released_norm
+from lethe.estimators.inputs.norms import released_norm
+from lethe.estimators.inputs.ranges import private_ranges, spread
 from lethe.estimators.preprocessing.components import noisy_mean
 from lethe.estimators.preprocessing.transformer import gaussian_cost
-from lethe.estimators.ranges import private_ranges, spread
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
 
 NO_NOISE = {"epsilon": 1e12, "delta": 1e-5}
@@ -266,7 +266,7 @@ def test_bad_parameters_are_refused_in_fit(make: type[PrivateTransformer], bad: 
     ids=["huge", "tiny", "zeros", "two", "wide"],
 )
 @pytest.mark.parametrize("transformer", ALL, ids=repr)
-@pytest.mark.filterwarnings("ignore::lethe.estimators.range_ends.RangeEndWarning")
+@pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.range_ends.RangeEndWarning")
 def test_odd_tables_give_finite_numbers(transformer: PrivateTransformer, rows: np.ndarray) -> None:
     one = clone(transformer).fit(rows)
     assert np.isfinite(one.transform(rows)).all()

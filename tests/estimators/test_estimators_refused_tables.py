@@ -15,7 +15,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 
 from lethe.errors import InputError
-from lethe.estimators.faults import is_missing
+from lethe.estimators.inputs.faults import is_missing
 
 X, Y = data()
 N = len(Y)

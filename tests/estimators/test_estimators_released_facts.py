@@ -10,18 +10,19 @@ import torch
 from helpers import with_fresh_noise
 from scipy import optimize, stats
 
+from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP, ApproxDP
-from lethe.certify import certify
 from lethe.errors import InputError
-from lethe.estimators import HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, PrivateLinearModel, Ridge, perturbed
+from lethe.estimators import HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, PrivateLinearModel, Ridge
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice import MECHANISMS
-from lethe.estimators.facts import PublicFacts
-from lethe.estimators.mechanism import Draws, Penalties
-from lethe.estimators.records import Records
+from lethe.estimators.choice import perturbed
+from lethe.estimators.choice.choose import MECHANISMS
+from lethe.estimators.choice.facts import PublicFacts
+from lethe.estimators.choice.mechanism import Draws, Penalties
+from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.base import Statement, joint
-from lethe.mechanisms.linear_losses import Huber, LinearLoss, Logistic
-from lethe.mechanisms.objective_perturbation import objective_guarantee, objective_perturbation
+from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic
+from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee, objective_perturbation
 
 SEEDED = {"random_state": 0, "seed_noise": True, "delta": 1e-5}
 EPSILONS = (0.0, 0.2, 0.7, 1.0, 1.4, 2.0)

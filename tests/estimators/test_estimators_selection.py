@@ -19,9 +19,9 @@ from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
 from lethe.estimators import LinearRegression, LinearSVC, LogisticRegression, Ridge, SoftmaxRegression
 from lethe.estimators.budget import Budget
-from lethe.estimators.selection import PrivateSearch
-from lethe.estimators.tries import GAUSSIAN, Try, law_of_tries, one_try
-from lethe.mechanisms.selection_privacy import selection_guarantee
+from lethe.estimators.search.private_search import PrivateSearch
+from lethe.estimators.search.tries import GAUSSIAN, Try, law_of_tries, one_try
+from lethe.mechanisms.selection.privacy import selection_guarantee
 
 SEEDED = {"seed_noise": True, "random_state": 0}
 MODEL = LogisticRegression(feature_norm=4.0, mechanism="output_perturbation")

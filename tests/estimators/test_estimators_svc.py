@@ -11,13 +11,13 @@ from private_cases import stated, three_blobs, two_blobs
 from scipy.optimize import minimize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from lethe.certify import certify
+from lethe.accounting.certify import certify
 from lethe.errors import InputError
 from lethe.estimators import MECHANISMS, LinearSVC
-from lethe.estimators.facts import CONSTANT
-from lethe.estimators.records import Records
-from lethe.mechanisms.linear_losses import SmoothedHinge
-from lethe.mechanisms.one_versus_rest import OneVersusRest
+from lethe.estimators.choice.facts import CONSTANT
+from lethe.estimators.inputs.records import Records
+from lethe.mechanisms.losses.linear_losses import SmoothedHinge
+from lethe.mechanisms.losses.one_versus_rest import OneVersusRest
 
 NAMES = [name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "poisson")]
 skips = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore::sklearn.exceptions.EstimatorCheckFailedWarning")

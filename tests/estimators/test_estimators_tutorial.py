@@ -9,7 +9,7 @@ import pytest
 
 from lethe.estimators import MECHANISMS
 from lethe.estimators.budget import Budget
-from lethe.estimators.tries import law_of_tries, one_try
+from lethe.estimators.search.tries import law_of_tries, one_try
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "estimators.md").read_text()

@@ -12,10 +12,10 @@ from sklearn.linear_model import LinearRegression
 
 import lethe.estimators
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
-from lethe.estimators.heavy_tailed_mean import _clip_norm
-from lethe.estimators.heavy_tailed_solvers import chosen_solver, planned
-from lethe.solvers import Ball, Moments, Problem, one_pass_optimised
-from lethe.solvers.plan import gradient_errors
+from lethe.estimators.heavy_tailed.mean import _clip_norm
+from lethe.estimators.heavy_tailed.solvers import chosen_solver, planned
+from lethe.heavy_tailed import Ball, Moments, Problem, one_pass_optimised
+from lethe.heavy_tailed.single_pass.settings import gradient_errors
 
 TEACHER = np.array([1.0, -2.0, 0.5])
 SEEDED = {"random_state": 0, "seed_noise": True}

@@ -11,11 +11,11 @@ from scipy import integrate
 from scipy.special import log_ndtr
 
 from lethe.calculus.guarantees import GDP
+from lethe.certificates.findings import holds
 from lethe.estimators.joining import joint_guarantee, joint_statement
-from lethe.hypotheses import holds
 from lethe.mechanisms.base import Statement
-from lethe.mechanisms.linear_losses import Huber, Logistic, Softmax
-from lethe.mechanisms.perturbed_minimiser import PerturbedMinimiser, minimiser_profile
+from lethe.mechanisms.losses.linear_losses import Huber, Logistic, Softmax
+from lethe.mechanisms.minimisers.perturbed_minimiser import PerturbedMinimiser, minimiser_profile
 
 # c, and pairs of mu and how many.
 CASES = {

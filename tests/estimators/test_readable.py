@@ -7,9 +7,9 @@ import pytest
 from scipy import sparse
 
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge
-from lethe.estimators.readable import LARGEST_ENTRY, readable
-from lethe.estimators.records import Records
-from lethe.mechanisms.linear_losses import Logistic
+from lethe.estimators.inputs.readable import LARGEST_ENTRY, readable
+from lethe.estimators.inputs.records import Records
+from lethe.mechanisms.losses.linear_losses import Logistic
 
 HUGE = [[1.7e308, -1.7e308], [1.7e308, 1.7e308], [1e160, -1e155], [1e308, 0.0]]
 SEEDED = {"random_state": 0, "seed_noise": True, "delta": 1e-5}

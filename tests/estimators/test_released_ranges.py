@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.pipeline import make_pipeline
 
-import lethe.estimators.norms
-import lethe.estimators.ranges
+import lethe.estimators.inputs.norms
+import lethe.estimators.inputs.ranges
 from lethe.calculus.guarantees import GDP
 from lethe.estimators import (
     HuberRegressor,
@@ -22,14 +22,14 @@ from lethe.estimators import (
     PrivateSearch,
     PrivateStandardScaler,
 )
-from lethe.estimators.norms import released_norm
-from lethe.estimators.range_ends import RangeEndWarning
-from lethe.estimators.ranges import private_ranges
+from lethe.estimators.inputs.norms import released_norm
+from lethe.estimators.inputs.range_ends import RangeEndWarning
+from lethe.estimators.inputs.ranges import private_ranges
 
 # A search, and the exponential mechanism: .05 n mu / sqrt 2 of the ranges is 7 and 32, .25 n mu / 5 of the norms 10 and 45.
 FEW, MANY = (1000, GDP(0.2)), (1000, GDP(0.9))
 LARGEST = 1.7e308
-quiet = pytest.mark.filterwarnings("ignore::lethe.estimators.range_ends.RangeEndWarning")
+quiet = pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.range_ends.RangeEndWarning")
 
 
 def ranges(column: np.ndarray, share: GDP, seed: int | None = 0) -> Any:
@@ -50,7 +50,7 @@ def looked_at(where: Any, values: np.ndarray, share: GDP) -> tuple[np.ndarray, f
         warnings.simplefilter("ignore", RangeEndWarning)
         inner = where.private_quantile
         patch.setattr(where, "private_quantile", lambda values, **rest: seen.append((np.array(values), rest)) or inner(values, **rest))
-        ranges(values, share) if where is lethe.estimators.ranges else norm(np.abs(values), share)
+        ranges(values, share) if where is lethe.estimators.inputs.ranges else norm(np.abs(values), share)
     points, rest = seen[0]
     return points, rest["low"], rest["high"]
 
@@ -60,7 +60,7 @@ numbers = st.floats(-LARGEST, LARGEST) | st.sampled_from([0.0, -1e12, 1e12, 1e6,
 
 @given(before=numbers, after=numbers, place=st.integers(0, 999), others=numbers)
 @pytest.mark.parametrize(("count", "share"), [FEW, MANY])
-@pytest.mark.parametrize("where", [lethe.estimators.ranges, lethe.estimators.norms], ids=lambda where: where.__name__)
+@pytest.mark.parametrize("where", [lethe.estimators.inputs.ranges, lethe.estimators.inputs.norms], ids=lambda where: where.__name__)
 def test_one_record_moves_one_number_within_a_public_range(
     where: Any, count: int, share: GDP, before: float, after: float, place: int, others: float
 ) -> None:

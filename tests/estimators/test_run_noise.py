@@ -11,11 +11,11 @@ import torch
 from helpers import with_fresh_noise
 from scipy.special import expit, softmax
 
-from lethe.certify import certify
+from lethe.accounting.certify import certify
 from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression
 from lethe.estimators.randomness import randomness
-from lethe.regularisers import Ridge
-from lethe.run import Run
+from lethe.run.regularisers import Ridge
+from lethe.run.run import Run
 
 RECORDS, CONSTANT, NORM, BOUND, SEED = 203, 0.3, 2.0, 3.0, 11
 RUNS = tuple(name for name in MECHANISMS if name not in ("auto", "sgd", "objective_perturbation", "output_perturbation", "adassp"))

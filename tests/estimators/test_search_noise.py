@@ -12,7 +12,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateSearch
 from lethe.estimators.budget import Budget
 from lethe.estimators.randomness import randomness
-from lethe.estimators.tries import law_of_tries, one_try
+from lethe.estimators.search.tries import law_of_tries, one_try
 
 RECORDS, ASIDE, BOUND = 60, 12, 2.0
 RNG = np.random.default_rng(3)

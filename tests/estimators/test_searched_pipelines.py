@@ -16,7 +16,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import Binarizer, FunctionTransformer, MinMaxScaler, Normalizer, PolynomialFeatures, StandardScaler
 
-import lethe.estimators.selection as selection
+import lethe.estimators.search.private_search as selection
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators import (
@@ -31,10 +31,10 @@ from lethe.estimators import (
     split_budget,
 )
 from lethe.estimators.budget import Budget
-from lethe.estimators.step_tries import step_tries
-from lethe.estimators.tries import Try, law_of_tries, one_try
+from lethe.estimators.search.step_tries import step_tries
+from lethe.estimators.search.tries import Try, law_of_tries, one_try
 from lethe.mechanisms.base import Statement
-from lethe.mechanisms.selection_privacy import selection_guarantee
+from lethe.mechanisms.selection.privacy import selection_guarantee
 
 DELTA = 1e-5
 MODEL = LogisticRegression(feature_norm=2.0, mechanism="output_perturbation")

@@ -10,11 +10,11 @@ import pytest
 from every_release import CASES, fitted
 from sklearn.pipeline import make_pipeline
 
+from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import NotPrivate
-from lethe.certificate import Certificate
-from lethe.certify import certify
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.findings import FRESH_NOISE
 from lethe.estimators import LinearRegression, PrivateStandardScaler, privacy_of, privacy_report_of
-from lethe.hypotheses import FRESH_NOISE
 
 QUICK = (
     "classifier by cyclic",

@@ -24,9 +24,9 @@ import torch
 from random_models import Case, random_case
 from torch import Tensor, nn
 
-from lethe.batches import Full
 from lethe.errors import LetheError
-from lethe.run import Run
+from lethe.run.batches import Full
+from lethe.run.run import Run
 from lethe.train import fit
 from lethe.train.clipping import METHODS, Clipper
 from lethe.train.clipping.groups import group_of

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lethe.influence import PublicData
-from lethe.run import Run
+from lethe.run.run import Run
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 

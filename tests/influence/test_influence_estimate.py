@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lethe.errors import InputError
 from lethe.influence import Estimate, choose_probes, fit_exponential
-from lethe.schedules.influence import Influence
+from lethe.run.schedules.influence import Influence
 
 
 def make_estimate(weights: Any, probes: Any = None, steps: int | None = None) -> Estimate:

@@ -9,7 +9,7 @@ from influence_problems import make_data, make_run, second_moment_influence
 import lethe
 from lethe.errors import InputError
 from lethe.influence import Curvatures, PublicData, SyntheticData, fit_exponential, quadratic_influence
-from lethe.run import Run
+from lethe.run.run import Run
 
 
 def quadratic_run(**changes: object) -> Run:

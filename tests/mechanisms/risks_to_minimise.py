@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from lethe.mechanisms.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
-from lethe.mechanisms.linear_objective import LinearObjective
-from lethe.mechanisms.one_versus_rest import OneVersusRest
-from lethe.mechanisms.truncated_losses import TruncatedLogistic, TruncatedSoftmax
+from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.mechanisms.losses.one_versus_rest import OneVersusRest
+from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
+from lethe.mechanisms.minimisers.linear_objective import LinearObjective
 
 LOSSES: list[LinearLoss] = [
     Logistic(),

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lethe.calculus.conversions import gdp_delta
-from lethe.mechanisms.linear_losses import Huber
-from lethe.mechanisms.perturbed_minimiser import gradient_vertices, minimiser_profile
+from lethe.mechanisms.losses.linear_losses import Huber
+from lethe.mechanisms.minimisers.perturbed_minimiser import gradient_vertices, minimiser_profile
 
 BOUND, NORM, RIDGE = 1.7, 1.3, 60.0
 LOSS = Huber(residual_bound=BOUND)

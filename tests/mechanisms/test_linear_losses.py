@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.mechanisms.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax, require_linear_loss
+from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax, require_linear_loss
 
 LOSSES: list[LinearLoss] = [Logistic(), Softmax(2), Softmax(4), SmoothedHinge(width=0.3), Huber(residual_bound=0.7)]
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, NotPrivate, RDPCurve
-from lethe.certificate import Citation
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import fails, holds
 from lethe.errors import HypothesisError, InputError
-from lethe.hypotheses import fails, holds
 from lethe.mechanisms.base import Statement, gaussian_guarantee, gaussian_noise_std, joint, require_swap, target_mu
 
 

@@ -6,11 +6,11 @@ from risks_to_minimise import LOSSES, risk
 from scipy import optimize
 
 from lethe.errors import LetheError
-from lethe.mechanisms import minimiser as module
-from lethe.mechanisms import newton as newton_module
-from lethe.mechanisms.linear_losses import LinearLoss, Logistic, SmoothedHinge
-from lethe.mechanisms.linear_objective import LinearObjective
-from lethe.mechanisms.minimiser import minimiser, most_steps
+from lethe.mechanisms.losses.linear_losses import LinearLoss, Logistic, SmoothedHinge
+from lethe.mechanisms.minimisers import minimiser as module
+from lethe.mechanisms.minimisers import newton as newton_module
+from lethe.mechanisms.minimisers.linear_objective import LinearObjective
+from lethe.mechanisms.minimisers.minimiser import minimiser, most_steps
 
 
 @pytest.mark.parametrize("way", ["factored", "conjugate gradients", "accelerated"])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from risks_to_minimise import LOSSES, risk
 
-from lethe.mechanisms import newton as module
-from lethe.mechanisms.linear_losses import LinearLoss, Logistic, Softmax
-from lethe.mechanisms.linear_objective import LinearObjective
-from lethe.mechanisms.newton import newton
-from lethe.mechanisms.truncated_losses import TruncatedSoftmax
+from lethe.mechanisms.losses.linear_losses import LinearLoss, Logistic, Softmax
+from lethe.mechanisms.losses.truncated_losses import TruncatedSoftmax
+from lethe.mechanisms.minimisers import newton as module
+from lethe.mechanisms.minimisers.linear_objective import LinearObjective
+from lethe.mechanisms.minimisers.newton import newton
 
 WAYS = {"factored": 10**9, "conjugate gradients": 0}
 

@@ -10,8 +10,8 @@ from scipy import optimize
 
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import CalibrationError, InputError
-from lethe.mechanisms.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
-from lethe.mechanisms.objective_perturbation import (
+from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.mechanisms.minimisers.objective_perturbation import (
     objective_guarantee,
     objective_noise_std,
     objective_perturbation,

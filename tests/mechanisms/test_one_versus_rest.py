@@ -10,11 +10,11 @@ from scipy.optimize import minimize
 
 from lethe.calculus.guarantees import ApproxDP
 from lethe.errors import InputError
-from lethe.mechanisms.linear_losses import SmoothedHinge
-from lethe.mechanisms.objective_perturbation import objective_perturbation
-from lethe.mechanisms.one_versus_rest import OneVersusRest
-from lethe.mechanisms.output_perturbation import output_sensitivity
-from lethe.mechanisms.perturbed_minimiser import gradient_vertices
+from lethe.mechanisms.losses.linear_losses import SmoothedHinge
+from lethe.mechanisms.losses.one_versus_rest import OneVersusRest
+from lethe.mechanisms.minimisers.objective_perturbation import objective_perturbation
+from lethe.mechanisms.minimisers.output_perturbation import output_sensitivity
+from lethe.mechanisms.minimisers.perturbed_minimiser import gradient_vertices
 
 LOSS = OneVersusRest(4, width=0.3)
 

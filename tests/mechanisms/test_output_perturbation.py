@@ -10,15 +10,10 @@ from hypothesis import strategies as st
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
 from lethe.errors import InputError
-from lethe.mechanisms.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
-from lethe.mechanisms.linear_objective import LinearObjective
-from lethe.mechanisms.minimiser import minimiser
-from lethe.mechanisms.output_perturbation import (
-    output_perturbation,
-    output_sensitivity,
-    predicted_excess_risk,
-    solver_tolerance,
-)
+from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.mechanisms.minimisers.linear_objective import LinearObjective
+from lethe.mechanisms.minimisers.minimiser import minimiser
+from lethe.mechanisms.minimisers.output_perturbation import output_perturbation, output_sensitivity, predicted_excess_risk, solver_tolerance
 
 LOSSES: list[LinearLoss] = [Logistic(), Softmax(3), SmoothedHinge(width=0.4), Huber(residual_bound=0.5)]
 TARGET = ApproxDP(1.0, 1e-5)

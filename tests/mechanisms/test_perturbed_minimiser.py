@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
+from lethe.calculus.composition.mixed import together
 from lethe.calculus.conversions import gdp_delta
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.mixed_composition import together
 from lethe.errors import InputError
-from lethe.mechanisms.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
-from lethe.mechanisms.perturbed_minimiser import (
+from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
+from lethe.mechanisms.minimisers.perturbed_minimiser import (
     PerturbedMinimiser,
     gradient_vertices,
     log_determinant,
     minimiser_profile,
     ridge_for,
 )
-from lethe.mechanisms.truncated_losses import TruncatedLogistic, TruncatedSoftmax
 
 LOSSES: dict[str, LinearLoss] = {
     "logistic": Logistic(),

@@ -11,10 +11,10 @@ from scipy.stats import norm
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
 from lethe.errors import InputError
-from lethe.mechanisms.exponential_quantile import quantile_law
-from lethe.mechanisms.quantile import private_quantile, quantile_method
-from lethe.mechanisms.ranks import ranked
-from lethe.mechanisms.searched_quantile import COMPARISONS, grid, search_quantile
+from lethe.mechanisms.quantiles.exponential import quantile_law
+from lethe.mechanisms.quantiles.quantile import private_quantile, quantile_method
+from lethe.mechanisms.quantiles.ranks import ranked
+from lethe.mechanisms.quantiles.searched import COMPARISONS, grid, search_quantile
 
 VALUES = (0.0, 0.2, 0.2, 0.5, 0.9, 1.0)
 LEVELS = (0.1, 0.5, 0.8)

@@ -12,26 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lethe.heavy_tailed
 import lethe.mechanisms
-import lethe.solvers
+from lethe.accounting.heavy_tailed import certify_solution
 from lethe.calculus.guarantees import GDP, ApproxDP, NotPrivate
+from lethe.certificates.findings import FRESH_NOISE
 from lethe.errors import InputError
-from lethe.heavy_tailed_certificates import certify_solution
-from lethe.hypotheses import FRESH_NOISE
-from lethe.mechanisms import (
-    adassp,
-    column_bounds,
-    covariance,
-    objective_perturbation,
-    output_perturbation,
-    quantile,
-    selection,
-    standardise,
-)
+from lethe.heavy_tailed import ClippedMean, Moments, Problem, Solution
+from lethe.mechanisms import adassp, covariance, standardise
 from lethe.mechanisms.base import Statement, joint
-from lethe.mechanisms.linear_losses import Logistic
-from lethe.mechanisms.repetitions import TruncatedNegativeBinomial
-from lethe.solvers import ClippedMean, Moments, Problem, Solution
+from lethe.mechanisms.losses.linear_losses import Logistic
+from lethe.mechanisms.minimisers import objective_perturbation, output_perturbation
+from lethe.mechanisms.quantiles import column_bounds, quantile
+from lethe.mechanisms.selection import selection
+from lethe.mechanisms.selection.repetitions import TruncatedNegativeBinomial
 
 ROWS = np.random.default_rng(0).uniform(-1.0, 1.0, (120, 3))
 LABELS = (ROWS[:, 0] > 0).astype(np.int64)
@@ -66,26 +60,26 @@ PROBLEM = Problem(
     smoothness=1.0,
     strong_convexity=1.0,
     pl_constant=1.0,
-    domain=lethe.solvers.Ball(radius=2.0),
+    domain=lethe.heavy_tailed.Ball(radius=2.0),
     moments=Moments(order=4.0, bound=1.0, kind="uniform"),
 )
 ORACLE = ClippedMean(clip_norm=1.0, rho=0.5)
-PHASES = lethe.solvers.localised_practical(PROBLEM, 120, 0.5, most_steps=3)
+PHASES = lethe.heavy_tailed.localised_practical(PROBLEM, 120, 0.5, most_steps=3)
 SOLVERS: dict[str, Callable[..., Solution]] = {
-    "accelerated": lambda **g: lethe.solvers.accelerated(PROBLEM, ROWS, oracle=ORACLE, steps=3, step=4.0, **g),
-    "localised": lambda **g: lethe.solvers.localised(PROBLEM, ROWS, schedule=PHASES, rho=0.5, **g),
-    "multi_pass": lambda **g: lethe.solvers.multi_pass(PROBLEM, ROWS, oracle=ORACLE, passes=2, batch_size=40, **g),
-    "one_pass": lambda **g: lethe.solvers.one_pass(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
-    "proximal": lambda **g: lethe.solvers.proximal(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
-    "regularised_descent": lambda **g: lethe.solvers.regularised_descent(
+    "accelerated": lambda **g: lethe.heavy_tailed.single_pass.accelerated(PROBLEM, ROWS, oracle=ORACLE, steps=3, step=4.0, **g),
+    "localised": lambda **g: lethe.heavy_tailed.localisation.solver(PROBLEM, ROWS, schedule=PHASES, rho=0.5, **g),
+    "multi_pass": lambda **g: lethe.heavy_tailed.multi_pass(PROBLEM, ROWS, oracle=ORACLE, passes=2, batch_size=40, **g),
+    "one_pass": lambda **g: lethe.heavy_tailed.single_pass.solver(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
+    "proximal": lambda **g: lethe.heavy_tailed.single_pass.proximal(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
+    "regularised_descent": lambda **g: lethe.heavy_tailed.regularised_descent(
         PROBLEM, ROWS, oracle=ORACLE, steps=3, step_size=0.5, strength=0.1, **g
     ),
-    "sampled_localised": lambda **g: lethe.solvers.sampled_localised(PROBLEM, ROWS, schedule=PHASES, epsilon=1.0, delta=1e-4, **g),
-    "strongly_convex": lambda **g: lethe.solvers.strongly_convex(PROBLEM, ROWS, rho=0.5, most_steps=3, **g),
+    "sampled_localised": lambda **g: lethe.heavy_tailed.localisation.sampled(PROBLEM, ROWS, schedule=PHASES, epsilon=1.0, delta=1e-4, **g),
+    "strongly_convex": lambda **g: lethe.heavy_tailed.localisation.strongly_convex(PROBLEM, ROWS, rho=0.5, most_steps=3, **g),
 }
 MOMENTS: dict[str, Callable[..., Any]] = {
-    "private_moment": lambda **g: lethe.solvers.private_moment(np.abs(ROWS[:, 0]), order=2.0, rho=4.0, failure=0.3, **g),
-    "estimated_moments": lambda **g: lethe.solvers.estimated_moments(PROBLEM, ROWS, order=2.0, rho=4.0, share=0.5, failure=0.3, **g),
+    "private_moment": lambda **g: lethe.heavy_tailed.private_moment(np.abs(ROWS[:, 0]), order=2.0, rho=4.0, failure=0.3, **g),
+    "estimated_moments": lambda **g: lethe.heavy_tailed.estimated_moments(PROBLEM, ROWS, order=2.0, rho=4.0, share=0.5, failure=0.3, **g),
 }
 NO_RELEASE = {"noise_generator", "symmetric_noise", "search_quantile", "noisy_gradient", "searched_median"}
 """They draw for a caller that states what it costs; messages of users' own, `local_messages` and the like, state nothing either."""
@@ -93,7 +87,7 @@ NO_RELEASE = {"noise_generator", "symmetric_noise", "search_quantile", "noisy_gr
 
 def test_none_is_forgotten() -> None:
     found: set[str] = set()
-    for package in (lethe.mechanisms, lethe.solvers):
+    for package in (lethe.mechanisms, lethe.heavy_tailed):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             for name, thing in vars(importlib.import_module(module.name)).items():
                 if inspect.isfunction(thing) and thing.__module__ == module.name and not name.startswith("_"):

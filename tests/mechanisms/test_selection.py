@@ -14,11 +14,11 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, NotPrivate, RDPCurve, Tightest, WithSlack
-from lethe.calculus.sampled_gaussian import SampledGaussian
+from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.errors import InputError
-from lethe.mechanisms.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
-from lethe.mechanisms.selection import choose
-from lethe.mechanisms.selection_privacy import log_gain, selection_curve, selection_guarantee
+from lethe.mechanisms.selection.privacy import log_gain, selection_curve, selection_guarantee
+from lethe.mechanisms.selection.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
+from lethe.mechanisms.selection.selection import choose
 
 GEOMETRIC = TruncatedNegativeBinomial(eta=1.0, gamma=0.1)
 LAWS = (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
 from lethe.errors import InputError
-from lethe.mechanisms.column_bounds import private_bounds
+from lethe.mechanisms.quantiles.column_bounds import private_bounds
 from lethe.mechanisms.standardise import contributions, moment_weight, standardise
 
 FINE = np.linspace(-1.0, 1.0, 801)

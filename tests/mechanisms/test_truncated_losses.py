@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.mechanisms.linear_losses import LinearLoss, Logistic, Softmax
-from lethe.mechanisms.objective_perturbation import objective_guarantee
-from lethe.mechanisms.truncated_losses import TruncatedLogistic, TruncatedSoftmax
+from lethe.mechanisms.losses.linear_losses import LinearLoss, Logistic, Softmax
+from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
+from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee
 
 LOSSES = (TruncatedLogistic(0.5), TruncatedLogistic(0.1), TruncatedSoftmax(2, 0.5), TruncatedSoftmax(5, 0.25), TruncatedSoftmax(3, 1.0))
 

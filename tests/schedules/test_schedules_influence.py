@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.schedules import Influence
+from lethe.run.schedules import Influence
 
 RATED = Influence(rate=0.98, basis="curvature", detail="1 - mu/M with kappa = 50")
 LISTED = Influence(weights=(1.0, 4.0, 2.0), basis="public", detail="digits")

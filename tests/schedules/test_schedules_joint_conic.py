@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from test_schedules_joint_cyclic import instance, mu_of, rising
 
-from lethe.schedules.joint.cyclic import joint_cyclic
+from lethe.noise_allocation.joint.cyclic import joint_cyclic
 
 
 def test_without_cvxpy_the_extra_is_named() -> None:
     code = "import sys; sys.modules['cvxpy'] = None; import lethe\n"
-    code += "try: import lethe.schedules.joint.conic\nexcept lethe.MissingExtraError as error: print(error)"
+    code += "try: import lethe.noise_allocation.joint.conic\nexcept lethe.MissingExtraError as error: print(error)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 'pip install "lethe-dp[conic]"' in done.stdout
 
@@ -23,7 +23,7 @@ def test_without_cvxpy_the_extra_is_named() -> None:
 def test_both_find_the_same_cost(seed: int) -> None:
     pytest.importorskip("cvxpy")
     pytest.importorskip("clarabel")
-    from lethe.schedules.joint.conic import joint_conic
+    from lethe.noise_allocation.joint.conic import joint_conic
 
     run, options = instance(seed)
     ours, theirs = joint_cyclic(*run, **options), joint_conic(*run, **options)
@@ -36,7 +36,7 @@ def test_both_find_the_same_cost(seed: int) -> None:
 def test_the_search_finds_the_best_reset(seed: int) -> None:
     pytest.importorskip("cvxpy")
     pytest.importorskip("clarabel")
-    from lethe.schedules.joint.conic import joint_conic
+    from lethe.noise_allocation.joint.conic import joint_conic
 
     generator = np.random.default_rng(seed)
     steps, size = int(generator.integers(4, 14)), int(generator.integers(2, 5))

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.schedules.joint import joint_schedule, joint_schedule_reset
-from lethe.schedules.joint.cyclic import joint_cyclic
-from lethe.schedules.joint.energy import Weighing, cost_of_noise, energies, feasible, gap_noise, lower_bound, transferred
-from lethe.schedules.joint.gaps import gaps_of
-from lethe.schedules.joint.interior import Interior
-from lethe.schedules.joint.program import program_of
-from lethe.schedules.joint.result import CyclicJoint
-from lethe.theorems import positions
+from lethe.noise_allocation.joint import joint_schedule, joint_schedule_reset
+from lethe.noise_allocation.joint.cyclic import joint_cyclic
+from lethe.noise_allocation.joint.energy import Weighing, cost_of_noise, energies, feasible, gap_noise, lower_bound, transferred
+from lethe.noise_allocation.joint.gaps import gaps_of
+from lethe.noise_allocation.joint.interior import Interior
+from lethe.noise_allocation.joint.program import program_of
+from lethe.noise_allocation.joint.result import CyclicJoint
+from lethe.theorems.shuffled import positions
 
 
 def rising(rate: float, steps: int) -> np.ndarray:

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.schedules.joint.cyclic import joint_cyclic
-from lethe.schedules.joint.passes import joint_passes
-from lethe.theorems import positions
+from lethe.noise_allocation.joint.cyclic import joint_cyclic
+from lethe.noise_allocation.joint.passes import joint_passes
+from lethe.theorems.shuffled import positions
 
 
 @given(st.integers(1, 5), st.integers(1, 20), st.floats(0.8, 1.0), st.floats(0.1, 3.0))

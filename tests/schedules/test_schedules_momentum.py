@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.schedules import coherent_weights, debiased_weights, mom_weights, optimal_schedule, that, theorem_4_8_weights
+from lethe.run.schedules import coherent_weights, debiased_weights, mom_weights, optimal_schedule, that, theorem_4_8_weights
 
 BETAS = st.floats(0.0, 0.99)
 

@@ -7,8 +7,8 @@ import pytest
 from helpers import make_run
 
 from lethe.errors import InputError
-from lethe.run import Run
-from lethe.schedules import Constant, Explicit, Exponential, Repeated, as_schedule, parse_schedule, schedule_document
+from lethe.run.run import Run
+from lethe.run.schedules import Constant, Explicit, Exponential, Repeated, as_schedule, parse_schedule, schedule_document
 
 INNER = (
     [0.3, 0.2, 0.1],

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lethe.solvers import Ball, MeanOracle, Moments, Problem
-from lethe.solvers.inputs import Array
-from lethe.solvers.oracles.exact import ExactMean
-from lethe.solvers.problem import Records
-from lethe.solvers.solution import Release, gaussian_release
+from lethe.heavy_tailed import Ball, MeanOracle, Moments, Problem
+from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed.problem import Records
+from lethe.heavy_tailed.solution import Release, gaussian_release
 
 CURVATURES = np.array([1.0, 10.0])
 SLOPES = np.array([0.3, 1.0])

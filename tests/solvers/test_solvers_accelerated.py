@@ -10,7 +10,7 @@ from solver_problems import QUADRATIC, ErringMean, quadratic_gap, quadratic_grad
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.solvers import (
+from lethe.heavy_tailed import (
     Ball,
     ClippedMean,
     ExactMean,
@@ -22,8 +22,8 @@ from lethe.solvers import (
     accelerated_practical,
     accelerated_theory,
 )
-from lethe.solvers.accelerated_plans import accelerated_bound, best_step, explicit_bound, printed_bounds, step_counts
-from lethe.solvers.plan import gradient_errors
+from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_bound, best_step, explicit_bound, printed_bounds, step_counts
+from lethe.heavy_tailed.single_pass.settings import gradient_errors
 
 
 def stated(beta: float, order: float, bound: float, second: float, dimension: int, radius: float = 1.0) -> Problem:

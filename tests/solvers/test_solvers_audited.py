@@ -9,7 +9,7 @@ import pytest
 
 from lethe.audit import FixedThreshold, two_world
 from lethe.calculus.guarantees import Guarantee
-from lethe.solvers import (
+from lethe.heavy_tailed import (
     ClippedMean,
     CoordinateMedian,
     MeanOracle,
@@ -23,10 +23,10 @@ from lethe.solvers import (
     regularised_descent,
     sampled_localised,
 )
-from lethe.solvers.block_moments import searched_median
-from lethe.solvers.inputs import Array
-from lethe.solvers.localised_plans import LocalPhase
-from lethe.solvers.shuffle.scalar import analyse, calibrated_protocol, simulated_ones
+from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.localisation.plans import LocalPhase
+from lethe.heavy_tailed.moments.block_moments import searched_median
+from lethe.heavy_tailed.shuffle.scalar import analyse, calibrated_protocol, simulated_ones
 
 RUNS, DELTA, LEVEL = 2000, 0.2, 1e-4
 LEAST, TARGET = 0.1, 0.55

@@ -12,13 +12,24 @@ from scipy.stats import beta
 
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.errors import InputError
-from lethe.solvers import Ball, Box, ClippedMean, ExactMean, Moments, Problem, WholeSpace, localised, localised_practical, localised_theory
-from lethe.solvers.inputs import Array
-from lethe.solvers.localised import regularised_descent
-from lethe.solvers.localised_plans import LocalPhase, descent_distance, localised_bound
-from lethe.solvers.moments import clipping_bias, printed_clipping_bias
-from lethe.solvers.problem import Records
-from lethe.solvers.strongly_convex import round_distances, round_sizes, strongly_convex
+from lethe.heavy_tailed import (
+    Ball,
+    Box,
+    ClippedMean,
+    ExactMean,
+    Moments,
+    Problem,
+    WholeSpace,
+    localised,
+    localised_practical,
+    localised_theory,
+)
+from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.localisation.plans import LocalPhase, descent_distance, localised_bound
+from lethe.heavy_tailed.localisation.solver import regularised_descent
+from lethe.heavy_tailed.localisation.strongly_convex import round_distances, round_sizes, strongly_convex
+from lethe.heavy_tailed.moments.moments import clipping_bias, printed_clipping_bias
+from lethe.heavy_tailed.problem import Records
 
 MOMENTS = Moments(order=4, bound=6.0, half=4.0, second=3.0, kind="uniform")
 
@@ -110,7 +121,7 @@ def test_the_explicit_bound_at_the_worked_points(monkeypatch: pytest.MonkeyPatch
     def smaller(phase: LocalPhase, second: float, *numbers: float, **rest: Any) -> float:
         return plain(phase, 3.0, *numbers, **rest)
 
-    monkeypatch.setattr("lethe.solvers.localised_plans.descent_distance", smaller)
+    monkeypatch.setattr("lethe.heavy_tailed.localisation.plans.descent_distance", smaller)
     for exponent, expected in ((10, 253.734234), (16, 29.032044), (22, 3.627773)):
         schedule = localised_theory(stated(), 2**exponent, 0.5)
         assert localised_bound(stated(), schedule, 0.5, lipschitz=3.0, printed=True) == pytest.approx(expected, abs=6e-7)

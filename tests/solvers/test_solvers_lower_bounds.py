@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from lethe.certificates.findings import first_failure
 from lethe.errors import InputError
-from lethe.hypotheses import first_failure
-from lethe.solvers import (
+from lethe.heavy_tailed import (
     Ball,
     Box,
     Moments,
@@ -20,8 +20,8 @@ from lethe.solvers import (
     one_pass_optimised,
     strongly_convex_lower_bound,
 )
-from lethe.solvers.lower_bounds import printed_fano_factor
-from lethe.solvers.packings import coin_divergence, error_probability, packings, private_divergence
+from lethe.heavy_tailed.lower_bounds.bounds import printed_fano_factor
+from lethe.heavy_tailed.lower_bounds.packings import coin_divergence, error_probability, packings, private_divergence
 
 
 def problem(dimension: int = 20, order: float = 2.0, **changes: object) -> Problem:

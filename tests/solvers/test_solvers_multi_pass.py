@@ -8,8 +8,8 @@ from solver_problems import CURVATURES, QUADRATIC, SLOPES, quadratic_gradient, r
 
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.errors import InputError
-from lethe.solvers import ClippedMean, ExactMean, multi_pass, practical_oracle
-from lethe.solvers.problem import Records
+from lethe.heavy_tailed import ClippedMean, ExactMean, multi_pass, practical_oracle
+from lethe.heavy_tailed.problem import Records
 
 RECORDS = np.zeros(7)
 

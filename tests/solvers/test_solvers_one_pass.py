@@ -20,7 +20,7 @@ from solver_problems import (
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.solvers import (
+from lethe.heavy_tailed import (
     Ball,
     ClippedMean,
     ExactMean,
@@ -33,11 +33,11 @@ from lethe.solvers import (
     one_pass_practical,
     one_pass_theory,
 )
-from lethe.solvers.inputs import Array
-from lethe.solvers.one_pass_plans import one_pass_bound
-from lethe.solvers.plan import gradient_errors
-from lethe.solvers.problem import Records
-from lethe.solvers.step_weights import step_weights
+from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.problem import Records
+from lethe.heavy_tailed.single_pass.plans import one_pass_bound
+from lethe.heavy_tailed.single_pass.settings import gradient_errors
+from lethe.heavy_tailed.single_pass.step_weights import step_weights
 
 
 def test_steps_and_weights_at_the_worked_points() -> None:
@@ -196,7 +196,7 @@ def test_large_batches_are_summed_in_pieces_to_the_same_mean(monkeypatch: pytest
     rng = np.random.default_rng(12)
     records, oracle = regression_records(1000, rng), ClippedMean(clip_norm=2.0, rho=0.5)
     whole = one_pass(regression(), records, oracle=oracle, steps=3, generator=np.random.default_rng(1))
-    monkeypatch.setattr("lethe.solvers.blocks._NUMBERS_AT_ONCE", 10)
+    monkeypatch.setattr("lethe.heavy_tailed.single_pass.blocks._NUMBERS_AT_ONCE", 10)
     sizes: list[int] = []
 
     def gradient(parameters: Array, some: Records) -> Array:

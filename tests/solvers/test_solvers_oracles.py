@@ -12,10 +12,10 @@ from scipy import stats
 from lethe.calculus.conversions import gdp_epsilon, zcdp_epsilon_simple
 from lethe.calculus.guarantees import GDP, ApproxDP, NotPrivate
 from lethe.errors import InputError
-from lethe.solvers import ClippedMean, CoordinateMedian, ExactMean, MeanOracle, Phase
-from lethe.solvers.oracles.clipped import clip_rows
-from lethe.solvers.oracles.coordinate import group_means, groups_for, median_error
-from lethe.solvers.solution import Release, composed, gaussian_release
+from lethe.heavy_tailed import ClippedMean, CoordinateMedian, ExactMean, MeanOracle, Phase
+from lethe.heavy_tailed.oracles.clipped import clip_rows
+from lethe.heavy_tailed.oracles.coordinate import group_means, groups_for, median_error
+from lethe.heavy_tailed.solution import Release, composed, gaussian_release
 
 NOISELESS = math.inf
 ROWS = np.array([[3.0, 4.0], [0.0, 0.5], [-6.0, 8.0]])

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from lethe.calculus.guarantees import GDP
-from lethe.regularisers import L1
-from lethe.solvers import (
+from lethe.heavy_tailed import (
     Ball,
     ClippedMean,
     CoordinateMedian,
@@ -28,8 +27,9 @@ from lethe.solvers import (
     regularised_descent,
     strongly_convex,
 )
-from lethe.solvers.inputs import Array
-from lethe.solvers.solution import Release
+from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.solution import Release
+from lethe.run.regularisers import L1
 
 RHO = 0.35
 COUNT = 23

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from solver_problems import QUADRATIC, quadratic_gradient
 
 from lethe.errors import InputError
-from lethe.solvers import Ball, Moments, Problem, multi_pass
-from lethe.solvers.moments import clipping_bias, printed_clipping_bias, sharp_bias_constant
-from lethe.solvers.oracles import ExactMean
-from lethe.solvers.oracles.clipped import clip_rows
+from lethe.heavy_tailed import Ball, Moments, Problem, multi_pass
+from lethe.heavy_tailed.moments.moments import clipping_bias, printed_clipping_bias, sharp_bias_constant
+from lethe.heavy_tailed.oracles import ExactMean
+from lethe.heavy_tailed.oracles.clipped import clip_rows
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from solver_problems import CURVATURES, QUADRATIC, SLOPES, ErringMean, quadratic
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.regularisers import L1, ElasticNet, NuclearNorm, Regulariser, Ridge
-from lethe.solvers import Ball, Box, ClippedMean, ExactMean, Moments, Problem, WholeSpace, proximal, proximal_theory
-from lethe.solvers.composite import composite_value, proximal_map
-from lethe.solvers.proximal import proximal_bound, proximal_optimised, proximal_practical
-from lethe.solvers.sets import ConvexSet
+from lethe.heavy_tailed import Ball, Box, ClippedMean, ExactMean, Moments, Problem, WholeSpace, proximal, proximal_theory
+from lethe.heavy_tailed.composite import composite_value, proximal_map
+from lethe.heavy_tailed.sets import ConvexSet
+from lethe.heavy_tailed.single_pass.proximal import proximal_bound, proximal_optimised, proximal_practical
+from lethe.run.regularisers import L1, ElasticNet, NuclearNorm, Regulariser, Ridge
 
 SPARSE = L1(strength=0.1)
 

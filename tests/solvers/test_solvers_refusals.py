@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lethe.errors import InputError, LetheError
-from lethe.solvers import (
+from lethe.heavy_tailed import (
     Ball,
     Box,
     ClippedMean,
@@ -43,13 +43,13 @@ from lethe.solvers import (
     strongly_convex,
     strongly_convex_lower_bound,
 )
-from lethe.solvers.accelerated_plans import accelerated_bound, explicit_bound, step_counts
-from lethe.solvers.localised_plans import localised_bound
-from lethe.solvers.one_pass_plans import one_pass_bound
-from lethe.solvers.oracles.coordinate import groups_for
-from lethe.solvers.shuffle import ScalarProtocol, analyse, calibrated_protocol, chosen_protocol, local_messages, shuffled
-from lethe.solvers.shuffle.binomial import all_shifts_delta, binomial_delta
-from lethe.solvers.shuffle.scalar import simulated_ones
+from lethe.heavy_tailed.localisation.plans import localised_bound
+from lethe.heavy_tailed.oracles.coordinate import groups_for
+from lethe.heavy_tailed.shuffle import ScalarProtocol, analyse, calibrated_protocol, chosen_protocol, local_messages, shuffled
+from lethe.heavy_tailed.shuffle.binomial import all_shifts_delta, binomial_delta
+from lethe.heavy_tailed.shuffle.scalar import simulated_ones
+from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_bound, explicit_bound, step_counts
+from lethe.heavy_tailed.single_pass.plans import one_pass_bound
 
 RECORDS = np.zeros((128, 2))
 PROBLEM = Problem(

@@ -16,8 +16,7 @@ import pytest
 
 from lethe.calculus.conversions import gdp_delta
 from lethe.calculus.guarantees import ApproxDP
-from lethe.regularisers import L1
-from lethe.solvers import (
+from lethe.heavy_tailed import (
     Ball,
     ClippedMean,
     CoordinateMedian,
@@ -35,14 +34,15 @@ from lethe.solvers import (
     sampled_localised,
     strongly_convex,
 )
-from lethe.solvers.inputs import Array
-from lethe.solvers.localised_plans import LocalPhase
-from lethe.solvers.strongly_convex import round_distances, round_sizes
+from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.localisation.plans import LocalPhase
+from lethe.heavy_tailed.localisation.strongly_convex import round_distances, round_sizes
+from lethe.run.regularisers import L1
 
 COUNT, RHO, SIZE = 23, 0.35, 1.5
 Oracle = ClippedMean | CoordinateMedian
 Noisy = Callable[[Array], Array]
-SAMPLED = import_module("lethe.solvers.sampled_localised")  # the package has a function of that name
+SAMPLED = import_module("lethe.heavy_tailed.localisation.sampled")  # the package has a function of that name
 ORACLES: tuple[Oracle, ...] = (ClippedMean(clip_norm=SIZE, rho=RHO), CoordinateMedian(threshold=SIZE, groups=1, rho=RHO))
 PROBLEM = Problem(
     gradient=lambda parameters, records: 2.0 * (parameters - np.asarray(records, dtype=np.float64)),
@@ -174,7 +174,7 @@ def test_a_run_is_what_it_says(name: str, oracle: Oracle) -> None:
 @pytest.mark.parametrize("name", SOLVERS)
 def test_in_pieces_the_noise_and_the_divisor_are_those_of_the_whole_batch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of 4 records or more, summed 3 at a time."""
-    monkeypatch.setattr("lethe.solvers.blocks.rows_at_once", lambda dimension: 3)
+    monkeypatch.setattr("lethe.heavy_tailed.single_pass.blocks.rows_at_once", lambda dimension: 3)
     touches, by_hand, solve = SOLVERS[name]
     expected = by_hand(noisy_mean(ORACLES[0], np.random.default_rng(7), touches))
     assert solve(ORACLES[0], np.random.default_rng(7)).parameters == pytest.approx(expected, rel=1e-12, abs=1e-13)

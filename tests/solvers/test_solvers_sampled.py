@@ -8,13 +8,13 @@ import pytest
 
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
-from lethe.solvers import Ball, Moments, Problem, localised, localised_practical, localised_theory, private_moment, sampled_localised
-from lethe.solvers.inputs import Array
-from lethe.solvers.localised_plans import LocalPhase
-from lethe.solvers.problem import Records
-from lethe.solvers.sampled_localised import nominal_batch
-from lethe.solvers.secret_batches import sampled_noise
-from lethe.solvers.solution import Phase, Release, beside, composed, gaussian_release
+from lethe.heavy_tailed import Ball, Moments, Problem, localised, localised_practical, localised_theory, private_moment, sampled_localised
+from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.localisation.plans import LocalPhase
+from lethe.heavy_tailed.localisation.sampled import nominal_batch
+from lethe.heavy_tailed.localisation.secret_batches import sampled_noise
+from lethe.heavy_tailed.problem import Records
+from lethe.heavy_tailed.solution import Phase, Release, beside, composed, gaussian_release
 
 EPSILON, DELTA = 1.0, 1e-5
 

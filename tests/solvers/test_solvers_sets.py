@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lethe.errors import InputError, LetheError
-from lethe.solvers.sets import Ball, Box, ConvexSet, WholeSpace, dykstra, onto_two_balls
+from lethe.heavy_tailed.sets import Ball, Box, ConvexSet, WholeSpace, dykstra, onto_two_balls
 
 
 def test_two_balls_at_the_worked_point() -> None:

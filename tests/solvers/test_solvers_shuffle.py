@@ -12,11 +12,11 @@ from scipy import stats
 from solver_problems import QUADRATIC
 
 from lethe.errors import CalibrationError, InputError
-from lethe.solvers import ClippedMean, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass
-from lethe.solvers.inputs import Array
-from lethe.solvers.shuffle.binomial import all_shifts_delta, binomial_delta, least_fair_trials
-from lethe.solvers.shuffle.oracles import advanced_composition
-from lethe.solvers.shuffle.scalar import (
+from lethe.heavy_tailed import ClippedMean, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass
+from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.shuffle.binomial import all_shifts_delta, binomial_delta, least_fair_trials
+from lethe.heavy_tailed.shuffle.oracles import advanced_composition
+from lethe.heavy_tailed.shuffle.scalar import (
     ScalarProtocol,
     analyse,
     calibrated_protocol,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from lethe.run import Neighbours, Run
+from lethe.run.run import Neighbours, Run
 
 NOISE = 0.6
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0)

@@ -8,12 +8,12 @@ import pytest
 from helpers import batches, make_run
 
 import lethe
-from lethe.calculus.balls_in_bins import BallsInBinsGaussian
+from lethe.accounting.certify import judge
 from lethe.calculus.guarantees import WithSlack
-from lethe.certificate import Certificate
-from lethe.certify import judge
+from lethe.calculus.sampled.balls_in_bins import BallsInBinsGaussian
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError
-from lethe.hypotheses import first_failure
 from lethe.theorems.balls_in_bins import BallsInBins
 from lethe.theorems.composition import Composition
 

@@ -12,10 +12,10 @@ from oracles import Floats, ProjectedChain, law_epsilon
 from scipy.optimize import minimize
 
 import lethe
-from lethe.hypotheses import first_failure
-from lethe.theorems.holder import HolderShift
+from lethe.certificates.findings import first_failure
+from lethe.theorems.holder.theorem import HolderShift
 from lethe.theorems.literature.chien_li_2024 import ChienLi2024Holder
-from lethe.theorems.shift import solve
+from lethe.theorems.shift.engine import solve
 
 
 def _run(constant: float = 0.1, exponent: float = 0.5, radius: float = 0.05, **changes: Any) -> lethe.Run:

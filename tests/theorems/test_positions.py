@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from oracles import mixture_epsilon
 
-from lethe.theorems import positions, shift
+from lethe.theorems.shift import engine as shift
+from lethe.theorems.shuffled import positions
 
 DELTA = 1e-5
 

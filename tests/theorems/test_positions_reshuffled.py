@@ -9,10 +9,11 @@ import pytest
 from oracles import gaussian_delta, mixture_delta, mixture_epsilon, weights
 from test_positions import homogeneous, random_passes
 
-from lethe.theorems import positions, shift
-from lethe.theorems.reshuffled import touch_by_touch
-from lethe.theorems.squared_law import SquaredLaw
-from lethe.theorems.touch_costs import bucket_starts
+from lethe.theorems.shift import engine as shift
+from lethe.theorems.shuffled import positions
+from lethe.theorems.shuffled.participation_costs import bucket_starts
+from lethe.theorems.shuffled.reshuffled import touch_by_touch
+from lethe.theorems.shuffled.squared_law import SquaredLaw
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 

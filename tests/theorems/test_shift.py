@@ -12,7 +12,7 @@ from oracles import brute_force_shift, exact_shift, linear_gaussian_mu_orthogona
 from random_runs import random_run
 
 from lethe.errors import InputError
-from lethe.theorems import shift
+from lethe.theorems.shift import engine as shift
 
 CASES = list(csv.DictReader((Path(__file__).parents[1] / "reference" / "shift_cases.csv").read_text().splitlines()))
 

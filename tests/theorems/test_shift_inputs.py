@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from lethe.errors import InputError
-from lethe.theorems import positions, shift
+from lethe.theorems.shift import engine as shift
+from lethe.theorems.shuffled import positions
 
 GOOD: dict[str, Any] = {"lipschitz": [1.0, 1.0], "sensitivity": [1.0, 0.0], "noise_std": [1.0, 1.0]}
 BAD: list[Any] = [

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import linear_gaussian_mu_orthogonal, linear_gaussian_mu_same_direction
 
-from lethe.theorems import shift
+from lethe.theorems.shift import engine as shift
 
 Step = tuple[float, float, float]
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from oracles import exact_shift
 
-from lethe.theorems import positions, shift
+from lethe.theorems.shift import engine as shift
+from lethe.theorems.shuffled import positions
 
 GENERATOR = np.random.default_rng(2024)
 

@@ -8,7 +8,7 @@ from oracles import ProjectedChain, brute_force_windows, gaussian_delta, law_eps
 from random_runs import random_run
 
 import lethe
-from lethe.theorems import shift
+from lethe.theorems.shift import engine as shift
 
 
 @pytest.mark.parametrize("seed", range(120))

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from lethe.calculus.guarantees import GDPMixture
-from lethe.theorems import positions
-from lethe.theorems.inputs import Path, checked_path
-from lethe.theorems.passes import Passes
-from lethe.theorems.reshuffled import reshuffled
-from lethe.theorems.tail_law import tail_law
-from lethe.theorems.touch_costs import TouchCosts
+from lethe.theorems.shift.inputs import Path, checked_path
+from lethe.theorems.shuffled import positions
+from lethe.theorems.shuffled.participation_costs import TouchCosts
+from lethe.theorems.shuffled.passes import Passes
+from lethe.theorems.shuffled.reshuffled import reshuffled
+from lethe.theorems.shuffled.tail_law import tail_law
 
 
 def _costs(path: Path, size: int) -> TouchCosts:

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lethe
-from lethe.calculus.composed_renyi import renyi_curve
+from lethe.accounting.certify import judge
+from lethe.calculus.composition.renyi import renyi_curve
 from lethe.calculus.guarantees import GDP, Tightest, WithSlack
 from lethe.calculus.targets import concentrated_rho, gaussian_mu
-from lethe.certify import judge
 from lethe.errors import HypothesisError, InputError
-from lethe.run import Neighbours, Run
+from lethe.run.run import Neighbours, Run
 from lethe.theorems.registry import ALL
 from lethe.theorems.steps import largest_batch, step_constants
 from lethe.theorems.truncation import truncation_slack

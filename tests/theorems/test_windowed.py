@@ -13,12 +13,12 @@ from scipy import stats
 
 import lethe
 from lethe.calculus.guarantees import WithSlack
-from lethe.calculus.sampled_fixed_profile import fixed_size_delta
-from lethe.calculus.sampled_gaussian import SampledGaussian
-from lethe.calculus.sampled_renyi import ORDERS, renyi_values
+from lethe.calculus.sampled.fixed_profile import fixed_size_delta
+from lethe.calculus.sampled.gaussian import SampledGaussian
+from lethe.calculus.sampled.renyi import ORDERS, renyi_values
+from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 from lethe.calculus.scaling import noise_scaled
-from lethe.calculus.windowed_gaussian import WindowedGaussian
-from lethe.hypotheses import first_failure
+from lethe.certificates.findings import first_failure
 from lethe.theorems.windowed import Windowed, shift_mus
 
 LINEAR = {"kind": "convex", "smoothness": 0.0, "gradient_bound": 1.0}

@@ -12,11 +12,11 @@ import torch
 from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run
 from torch import Tensor, nn
 
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train import Checkpoints, Fitted, fit
+from lethe.train.core.samplers import draw_batches
 from lethe.train.data import BatchStream
 from lethe.train.network import NetworkNoise
-from lethe.train.samplers import draw_batches
 
 AVERAGED: dict[str, Any] = {"noise_at": "pass_ends", "pass_weights": 1.0, "passes": 5}
 DESIGNS: dict[str, dict[str, Any]] = {

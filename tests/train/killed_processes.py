@@ -16,7 +16,7 @@ import torch
 from interrupted import Spy, make_kept_run, trained
 from private_loops import Loop
 
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train import Checkpoints
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lethe.run import Run
-from lethe.train.samplers import draw_batches
+from lethe.run.run import Run
+from lethe.train.core.samplers import draw_batches
 
 RECORDS, COLUMNS, CLASSES = 23, 4, 3
 CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train import PrivacyEngine
 
 

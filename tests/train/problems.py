@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lethe.batches import DESIGNS
-from lethe.run import Run
+from lethe.run.batches import DESIGNS
+from lethe.run.run import Run
 
 RECORDS, COLUMNS, CLASSES = 23, 4, 3
 

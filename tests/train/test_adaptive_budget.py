@@ -14,13 +14,13 @@ from scipy import stats
 from lethe.calculus import conversions
 from lethe.calculus.guarantees import ZCDP
 from lethe.errors import BudgetExceededError, InputError
-from lethe.losses import LogisticRegression, Loss, SoftmaxRegression, UnknownLoss, parse_loss
+from lethe.run.losses import LogisticRegression, Loss, SoftmaxRegression, UnknownLoss, parse_loss
 from lethe.train import AdaptiveDescent, AdaptivelyTrained, fit_adaptively
-from lethe.train.adaptive_budget import averaged
-from lethe.train.generators import seeded_generators
-from lethe.train.linear_models import LinearModel
-from lethe.train.links import LogisticLink
-from lethe.train.paid_queries import PaidQueries
+from lethe.train.core.generators import seeded_generators
+from lethe.train.linear.adaptive_budget import averaged
+from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.links import LogisticLink
+from lethe.train.linear.paid_queries import PaidQueries
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 NEIGHBOURS = ("replace_one", "zero_out", "add_or_remove")

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lethe.certify import certify
-from lethe.run import Run
+from lethe.accounting.certify import certify
+from lethe.run.run import Run
 from lethe.train import fit_linear
 
 RUNS = 2500  # in each world

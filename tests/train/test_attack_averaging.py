@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from test_attack import FEATURES, exact_law, make_run, targets
 
-from lethe.certify import certify
-from lethe.run import Run
+from lethe.accounting.certify import certify
+from lethe.run.run import Run
 from lethe.train import fit_linear
 
 WEIGHTS = ([1.0, 1.0], [1.0, 0.0], [0.2, 0.8], [0.0, 1.0])

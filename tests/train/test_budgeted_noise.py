@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import ALL_DESIGNS, COLUMNS, make_loss, make_problem, make_run
 
-from lethe.calculus.odometer import Odometer
-from lethe.certify import certify
+from lethe.accounting.certify import certify
+from lethe.calculus.composition.odometer import Odometer
 from lethe.errors import BudgetExceededError, InputError, LetheError
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train import NoisePolicy, Observed, Trained, fit_linear
 
 SLOTTED = ("cyclic", "shuffled_once")

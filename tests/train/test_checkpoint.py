@@ -15,7 +15,7 @@ from torch import nn
 
 from lethe.errors import InputError, LetheError
 from lethe.train import Checkpoints
-from lethe.train.checkpoint import read_checkpoint, write_checkpoint
+from lethe.train.checkpoints.file import read_checkpoint, write_checkpoint
 
 
 @pytest.fixture(autouse=True, scope="module")

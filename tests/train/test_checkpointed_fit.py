@@ -15,9 +15,9 @@ from torch import nn
 
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import Group, fit
-from lethe.train.checkpoint import read_checkpoint
-from lethe.train.journal import Journal
-from lethe.train.network_budget import NetworkBudget
+from lethe.train.checkpoints.file import read_checkpoint
+from lethe.train.checkpoints.journal import Journal
+from lethe.train.network.noise.budget import NetworkBudget
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,12 +12,12 @@ from helpers import with_fresh_noise
 from networks import one_thread
 from torch import Tensor, nn
 
+from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP
-from lethe.certificate import Certificate
-from lethe.certify import certify
+from lethe.certificates.certificate import Certificate
 from lethe.errors import BudgetExceededError, HypothesisError, InputError, LetheError
-from lethe.losses import parse_loss
-from lethe.run import Run
+from lethe.run.losses import parse_loss
+from lethe.run.run import Run
 from lethe.train import FittedHead, fit_head, fit_linear
 
 RECORDS, INPUTS, FEATURES = 37, 6, 5

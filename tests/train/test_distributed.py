@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
 from lethe.train import PrivacyEngine, fit
-from lethe.train.collectives import StoppedElsewhere
-from lethe.train.distributed import Workers, ending_together
+from lethe.train.distributed.collectives import StoppedElsewhere
+from lethe.train.distributed.shared_noise import SharedNoise, is_secure
+from lethe.train.distributed.workers import Workers, ending_together
 from lethe.train.network import NetworkNoise, SecureNoise
-from lethe.train.network_noise_sources import Sources, shared_sources
-from lethe.train.shared_noise import SharedNoise, is_secure
+from lethe.train.network.noise.sources import Sources, shared_sources
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
 from lethe.train import PrivacyEngine
-from lethe.train.budgeted_noise import Observed
-from lethe.train.collectives import StoppedElsewhere
+from lethe.train.core.budgeted_noise import Observed
+from lethe.train.distributed.collectives import StoppedElsewhere
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 

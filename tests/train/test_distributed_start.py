@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train import Group, PrivacyEngine
-from lethe.train.distributed import Workers
+from lethe.train.distributed.workers import Workers
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 

@@ -16,12 +16,12 @@ from scipy import stats
 from torch import Tensor, nn
 
 import lethe
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train import Group, PrivacyEngine, fit
-from lethe.train.checkpoint import Checkpoints
-from lethe.train.distributed import Workers
-from lethe.train.generators import seeded_generators
-from lethe.train.samplers import draw_batches
+from lethe.train.checkpoints.file import Checkpoints
+from lethe.train.core.generators import seeded_generators
+from lethe.train.core.samplers import draw_batches
+from lethe.train.distributed.workers import Workers
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 

@@ -3,9 +3,9 @@ import pytest
 import torch
 
 from lethe.errors import InputError
-from lethe.losses import LeastSquares, LogisticRegression, SoftmaxRegression
-from lethe.train.features import Features, prepare_features
-from lethe.train.targets import prepare_targets, public_classes
+from lethe.run.losses import LeastSquares, LogisticRegression, SoftmaxRegression
+from lethe.train.linear.features import Features, prepare_features
+from lethe.train.linear.targets import prepare_targets, public_classes
 
 CPU = torch.device("cpu")
 

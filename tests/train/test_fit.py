@@ -16,11 +16,11 @@ from torch import nn
 
 import lethe
 from lethe.errors import HypothesisError, InputError
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train import Group, fit, fit_linear
+from lethe.train.core.samplers import draw_batches
 from lethe.train.network import DebiasedMomentum, NetworkNoise, SecureNoise
-from lethe.train.network_steps import NoisySums
-from lethe.train.samplers import draw_batches
+from lethe.train.network.steps import NoisySums
 
 
 @pytest.fixture(autouse=True, scope="module")

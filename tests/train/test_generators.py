@@ -7,8 +7,8 @@ import pytest
 import torch
 from networks import make_network_run
 
-from lethe.train.generators import fresh_generator, same_stream, seeded_generators, state_digest
-from lethe.train.network_noise_sources import sources_of
+from lethe.train.core.generators import fresh_generator, same_stream, seeded_generators, state_digest
+from lethe.train.network.noise.sources import sources_of
 
 CPU = torch.device("cpu")
 

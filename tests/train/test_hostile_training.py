@@ -15,12 +15,12 @@ from processes import Processes
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, LetheError
-from lethe.losses import LeastSquares
-from lethe.run import Run
+from lethe.run.losses import LeastSquares
+from lethe.run.run import Run
 from lethe.train import PrivacyEngine, fit, fit_head
-from lethe.train.checkpoint import Checkpoints
-from lethe.train.journal import Journal
-from lethe.train.links import link_of
+from lethe.train.checkpoints.file import Checkpoints
+from lethe.train.checkpoints.journal import Journal
+from lethe.train.linear.links import link_of
 
 MANY, WIDTH, SIZE = 128, 4, 96
 

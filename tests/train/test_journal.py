@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from interrupted import quick_disk
 
 from lethe.errors import InputError, LetheError
-from lethe.train.journal import Journal
+from lethe.train.checkpoints.journal import Journal
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -131,7 +131,7 @@ def test_one_at_a_time_in_one_process_and_in_several(tmp_path: Path) -> None:
     journal.close()
     script = f"""
 from pathlib import Path
-from lethe.train.journal import Journal
+from lethe.train.checkpoints.journal import Journal
 journal = Journal(Path({str(path)!r}))
 print(journal.step, flush=True)
 input()
@@ -151,7 +151,7 @@ def test_a_forgotten_journal_unlocks_and_a_forked_worker_holds_no_lock(tmp_path:
     script = f"""
 import os, signal, time
 from pathlib import Path
-from lethe.train.journal import Journal
+from lethe.train.checkpoints.journal import Journal
 journal = Journal(Path({str(path)!r}))
 reading, writing = os.pipe()
 worker = os.fork()

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from problems import CLASSES, COLUMNS, RECORDS, make_loss, make_problem, make_run
 
 from lethe.errors import InputError
-from lethe.train.features import prepare_features
-from lethe.train.linear_models import LinearModel
-from lethe.train.links import linear_loss, link_of
-from lethe.train.targets import prepare_targets
+from lethe.train.linear.features import prepare_features
+from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.linear.targets import prepare_targets
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 CPU = torch.device("cpu")

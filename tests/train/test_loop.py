@@ -9,9 +9,9 @@ from problems import ALL_DESIGNS, COLUMNS, RECORDS, make_loss, make_problem, mak
 from scipy import stats
 
 from lethe.errors import InputError, LetheError
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train import Trained, fit_linear
-from lethe.train.progress import reporting
+from lethe.train.core.progress import reporting
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 

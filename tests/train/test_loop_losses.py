@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from lethe.errors import InputError
 from lethe.train import fit
+from lethe.train.checks.loss import CheckedLoss
 from lethe.train.clipping import Clipper
 from lethe.train.data import TensorSource
-from lethe.train.loss_check import CheckedLoss
 
 RUN = make_network_run("cyclic", noise_multiplier=1.0)
 

@@ -13,8 +13,8 @@ from torch.nn import functional
 import lethe
 from lethe.errors import InputError
 from lethe.train import fit
+from lethe.train.checks.loss import CheckedLoss
 from lethe.train.clipping import Clipper
-from lethe.train.loss_check import CheckedLoss
 
 TARGETS = torch.arange(10) % 3
 

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 from lethe.errors import HypothesisError
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train import fit, fit_head
-from lethe.train.module_attributes import kept_values
+from lethe.train.checks.module_attributes import kept_values
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -14,14 +14,14 @@ from networks import COLUMNS, CROSS_ENTROPY, by_hand, flat, make_data, make_netw
 from problems import ALL_DESIGNS, make_problem
 from torch import nn
 
-from lethe.calculus.odometer import Odometer
-from lethe.certify import certify
+from lethe.accounting.certify import certify
+from lethe.calculus.composition.odometer import Odometer
 from lethe.errors import BudgetExceededError, InputError, LetheError
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train import Fitted, NoisePolicy, Observed, PrivacyEngine, ValidationDecay, fit, fit_linear, scheduled
-from lethe.train.network.noise import NetworkNoise
-from lethe.train.network_budget import NetworkBudget
-from lethe.train.network_steps import NoisySums
+from lethe.train.network.noise.budget import NetworkBudget
+from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.steps import NoisySums
 
 SLOTTED = ("cyclic", "shuffled_once")
 

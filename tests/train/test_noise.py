@@ -4,8 +4,8 @@ import torch
 from scipy import stats
 
 from lethe.errors import InputError
-from lethe.train.generators import fresh_generator, seeded_generators
-from lethe.train.noise import GaussianNoise
+from lethe.train.core.generators import fresh_generator, seeded_generators
+from lethe.train.core.noise import GaussianNoise
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,7 @@ import pytest
 from problems import make_loss, make_problem, make_run
 
 from lethe.errors import InputError
-from lethe.losses import LeastSquares, LogisticRegression, SoftmaxRegression
+from lethe.run.losses import LeastSquares, LogisticRegression, SoftmaxRegression
 from lethe.train import Observed, ValidationDecay, fit_linear, scheduled
 
 # schedules.md section 12, test 10: Yu et al. at t = 0, 10, 25 from s0 = 10.

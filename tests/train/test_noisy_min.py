@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from lethe.errors import InputError
-from lethe.train.noisy_min import noisy_min
+from lethe.train.linear.noisy_min import noisy_min
 
 BOUND = 3.0
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)

@@ -10,16 +10,17 @@ from problems import make_loss, make_problem, make_run
 from scipy import stats
 
 from lethe.errors import HypothesisError
-from lethe.run import Run
-from lethe.train import Trained, fit_linear, loop
-from lethe.train.features import prepare_features
-from lethe.train.generators import seeded_generators
-from lethe.train.linear_models import LinearModel
-from lethe.train.links import linear_loss, link_of
-from lethe.train.pass_average import PassAverage
-from lethe.train.proximal import proximal_step
-from lethe.train.recorder import Recorder
-from lethe.train.samplers import draw_batches
+from lethe.run.run import Run
+from lethe.train import Trained, fit_linear
+from lethe.train.core.generators import seeded_generators
+from lethe.train.core.pass_average import PassAverage
+from lethe.train.core.proximal import proximal_step
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import draw_batches
+from lethe.train.linear import loop
+from lethe.train.linear.features import prepare_features
+from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.links import linear_loss, link_of
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 FIXED = ("cyclic", "shuffled_once", "shuffled", "balls_in_bins")

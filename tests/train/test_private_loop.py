@@ -13,8 +13,8 @@ import lethe
 from lethe.errors import HypothesisError, InputError
 from lethe.theorems.truncation import truncation_slack
 from lethe.train import fit
-from lethe.train.recorder import Recorder
-from lethe.train.samplers import draw_batches
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import draw_batches
 
 SGD = torch.optim.SGD
 

@@ -12,7 +12,7 @@ from networks import flat, make_network, one_thread
 from private_loops import Loop
 
 from lethe.errors import HypothesisError, InputError
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train import Checkpoints
 
 SGD = torch.optim.SGD

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from lethe.errors import InputError
-from lethe.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
-from lethe.train.proximal import proximal_step
+from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
+from lethe.train.core.proximal import proximal_step
 
 SUMS: tuple[tuple[Regulariser, ...], ...] = (
     (),
@@ -29,7 +29,7 @@ STEPS = st.floats(0.05, 2.0)
 
 
 def facts(parts: tuple[Regulariser, ...]) -> tuple[float, float, float]:
-    """(l1 strength, ridge strength, radius), read off the definitions in lethe.regularisers."""
+    """(l1 strength, ridge strength, radius), read off the definitions in lethe.run.regularisers."""
     l1 = sum(getattr(part, "strength", 0.0) for part in parts if part.kind == "l1") + sum(
         getattr(part, "l1_strength", 0.0) for part in parts
     )

@@ -11,11 +11,11 @@ from helpers import with_fresh_noise
 from networks import CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run, one_thread
 from torch import nn
 
+from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP
-from lethe.certify import certify
 from lethe.errors import HypothesisError, InputError, LetheError
-from lethe.regularisers import L1, Ball, GroupL1, Ridge
-from lethe.run import Run
+from lethe.run.regularisers import L1, Ball, GroupL1, Ridge
+from lethe.run.run import Run
 from lethe.train import ProximalGroup, fit
 
 FIRST = ProximalGroup(regularisers=(L1(strength=0.04), Ball(radius=0.8)), parameters=("0.weight", "0.bias"))

@@ -12,11 +12,11 @@ from torch import nn
 
 import lethe
 from lethe.errors import HypothesisError, InputError
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train import PrivacyEngine, fit, fit_linear
 from lethe.train.clipping import Group
-from lethe.train.recorder import Recorder
-from lethe.train.samplers import draw_batches
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import draw_batches
 
 GROUPS = (Group(parameters=("0.*",), clip_norm=0.24), Group(parameters=("*",), clip_norm=0.32))
 NORMS = (0.24, 0.32)

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from problems import ALL_DESIGNS, RECORDS, make_loss, make_problem, make_run
 
 from lethe.errors import HypothesisError
-from lethe.run import Run
-from lethe.train import fit_linear, loop
-from lethe.train.recorder import Recorder
-from lethe.train.samplers import draw_batches
+from lethe.run.run import Run
+from lethe.train import fit_linear
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import draw_batches
+from lethe.train.linear import loop
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 SCHEDULES: tuple[Any, ...] = (

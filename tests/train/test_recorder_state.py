@@ -11,9 +11,9 @@ from networks import make_network_run
 from problems import ALL_DESIGNS
 
 from lethe.errors import HypothesisError, InputError
-from lethe.run import Run
-from lethe.train.recorder import Recorder
-from lethe.train.samplers import Batch, draw_batches
+from lethe.run.run import Run
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import Batch, draw_batches
 
 
 def note(recorder: Recorder, run: Run, step: int, batch: Batch) -> None:

@@ -16,9 +16,9 @@ from networks import CROSS_ENTROPY, flat, make_data, make_network, one_thread
 from torch import nn
 
 from lethe.errors import InputError
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train import Checkpoints
-from lethe.train.kept_training import Kept
+from lethe.train.checkpoints.checkpointing import Kept
 from lethe.train.network import DebiasedMomentum
 
 

@@ -6,7 +6,7 @@ import torch
 from problems import ALL_DESIGNS, RECORDS, make_run
 from scipy import stats
 
-from lethe.train.samplers import draw_batches
+from lethe.train.core.samplers import draw_batches
 
 ALARM = 1e-9
 FIXED_SIZE = ("full", "cyclic", "shuffled_once", "shuffled", "without_replacement")

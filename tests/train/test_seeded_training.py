@@ -18,11 +18,11 @@ from torch import nn
 
 import lethe
 from lethe.calculus.guarantees import ZCDP, NotPrivate
-from lethe.calculus.shown import shown
-from lethe.losses import parse_loss
-from lethe.run import Run
+from lethe.calculus.upward_formatting import shown
+from lethe.run.losses import parse_loss
+from lethe.run.run import Run
 from lethe.train import AdaptiveDescent, fit, fit_adaptively, fit_head, fit_linear
-from lethe.train.journal import Journal
+from lethe.train.checkpoints.journal import Journal
 
 SEEDS: dict[str, Callable[[], dict[str, Any]]] = {
     "seed": lambda: {"seed": 0},

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import lethe  # noqa: E402
-from lethe.recheck import recheck  # noqa: E402
+from lethe.accounting.recheck import recheck  # noqa: E402
 from lethe.train import PrivacyEngine, fit, fit_head, fit_linear  # noqa: E402
-from lethe.train.vouching import network_record  # noqa: E402
+from lethe.train.core.vouching import network_record  # noqa: E402
 
 DELTA = 1e-3
 N, D = 100, 3
@@ -179,7 +179,7 @@ def test_estimators_seal_their_coefficients_when_the_certificate_is_asked_for(tm
 
 
 def test_lethe_train_writes_a_certificate_of_its_weights(tmp_path: Path) -> None:
-    from lethe.job import Job
+    from lethe.jobs.training import Job
 
     rows = [f"{one},{two},{'uv'[int(one > two)]}" for one, two in RNG.random((120, 2)).round(4)]
     (tmp_path / "table.csv").write_text("a,b,y\n" + "\n".join(rows))

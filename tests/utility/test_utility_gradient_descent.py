@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from noisy_quadratics import exact_risk
 
 from lethe.errors import InputError
-from lethe.schedules.allocation import exp_schedule, optimal_schedule, uniform_schedule
+from lethe.run.schedules.allocation import exp_schedule, optimal_schedule, uniform_schedule
 from lethe.utility.gradient_descent import decay, erub, erub_dyn, erub_dyn_min, erub_uni, noise_to_gap
 
 KAPPAS = st.floats(1.0, 1e4)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from lethe.errors import HypothesisError, InputError
-from lethe.utility.liang_rates import (
+from lethe.experiments.rates.liang_rates import (
     ClippedDescent,
     gradient_norm_rate,
     private_gradient_norm_rate,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from noisy_quadratics import exact_momentum
 
 from lethe.errors import HypothesisError, InputError
-from lethe.schedules.allocation import optimal_schedule, uniform_schedule
-from lethe.schedules.momentum import mom_weights, that
+from lethe.run.schedules.allocation import optimal_schedule, uniform_schedule
+from lethe.run.schedules.momentum import mom_weights, that
 from lethe.utility.gradient_descent import noise_to_gap
 from lethe.utility.momentum_risk import (
     erub_momentum,

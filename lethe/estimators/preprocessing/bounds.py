@@ -10,10 +10,10 @@ import numpy as np
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.estimators.ranges import private_ranges
+from lethe.estimators.inputs.ranges import private_ranges
 from lethe.mechanisms.base import Array, Statement
 from lethe.mechanisms.tables import one_a_column
-from lethe.run import Neighbours
+from lethe.run.run import Neighbours
 
 _NEEDED = '"auto", or a pair (low, high) of numbers or of lists with one a column'
 _LARGEST = 1e100

@@ -12,10 +12,10 @@ from sklearn.utils import Tags
 from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.estimators.norms import released_norm
+from lethe.estimators.inputs.norms import released_norm
+from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.preprocessing.bounds import released_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
-from lethe.estimators.records import row_norms
 from lethe.mechanisms.base import Statement
 
 _NORM_SHARE = 0.2  # of the squared mu, where columns are clipped as well

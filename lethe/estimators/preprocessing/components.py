@@ -10,18 +10,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import GDP
-from lethe.certificate import Citation
-from lethe.estimators.inputs import declared_norm
-from lethe.estimators.norms import private_norm
+from lethe.calculus.noise_generators import noise_generator
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import holds
+from lethe.estimators.inputs.norms import private_norm
+from lethe.estimators.inputs.records import row_norms
+from lethe.estimators.inputs.tables import read_rows
+from lethe.estimators.inputs.validation import declared_norm
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
-from lethe.estimators.records import row_norms
-from lethe.estimators.tables import read_rows
-from lethe.hypotheses import holds
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.covariance import second_moment
 from lethe.mechanisms.rows import projected, projected_rows
-from lethe.noise_generators import noise_generator
-from lethe.run import Neighbours
+from lethe.run.run import Neighbours
 
 _MEAN_SHARE = 0.2  # of the squared mu: a mean has d entries, the second moments have d(d+1)/2
 _CITATION = Citation(key="dong-2019", text="Dong, Roth, Su 2019, Gaussian differential privacy, arXiv:1905.02383, Theorem 2.7")

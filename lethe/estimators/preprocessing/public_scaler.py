@@ -11,8 +11,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_array
 
 from lethe.errors import InputError
+from lethe.estimators.inputs.tables import read_table
 from lethe.estimators.preprocessing.bounds import ordered_bounds
-from lethe.estimators.tables import read_table
 from lethe.mechanisms.base import Array
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
+from lethe.certificates.findings import enforced
+from lethe.estimators.inputs.tables import read_rows
 from lethe.estimators.preprocessing.bounds import declared_bounds, released_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
-from lethe.estimators.tables import read_rows
-from lethe.hypotheses import enforced
 from lethe.mechanisms.base import Array, Statement
 from lethe.mechanisms.standardise import standardise
 

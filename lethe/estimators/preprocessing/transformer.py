@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import round_up
 from lethe.estimators.budget import Budget
-from lethe.estimators.inputs import FEWEST_RECORDS
+from lethe.estimators.inputs.tables import read_table
+from lethe.estimators.inputs.validation import FEWEST_RECORDS
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.estimators.tables import read_table
 from lethe.mechanisms.base import target_mu
 
 

@@ -8,14 +8,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lethe.batches import Poisson
 from lethe.calculus.guarantees import RDPCurve
 from lethe.calculus.rounding import square_above
-from lethe.calculus.sampled_renyi import ORDERS, renyi_values
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding
-from lethe.run import Run
-from lethe.schedules import Array
+from lethe.calculus.sampled.renyi import ORDERS, renyi_values
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding
+from lethe.run.batches import Poisson
+from lethe.run.run import Run
+from lethe.run.schedules import Array
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
 from lethe.theorems.lipschitz import plain_step
 from lethe.theorems.requirements import (

@@ -19,11 +19,11 @@ import numpy as np
 
 from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import above, square_above
-from lethe.certificate import Citation, StepConstant
-from lethe.hypotheses import Finding
-from lethe.losses import HolderLoss
-from lethe.run import Run
-from lethe.schedules import Array
+from lethe.certificates.certificate import Citation, StepConstant
+from lethe.certificates.findings import Finding
+from lethe.run.losses import HolderLoss
+from lethe.run.run import Run
+from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
 from lethe.theorems.requirements import constant_noise_and_step, design, gradient_bound, holder_gradient, last_iterate, smooth

@@ -8,9 +8,9 @@ from scipy import special
 
 from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import above, square_above
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding, holds
-from lethe.run import Run
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding, holds
+from lethe.run.run import Run
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.requirements import (
     constant_noise_and_step,

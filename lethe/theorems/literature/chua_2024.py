@@ -12,10 +12,10 @@ from scipy import special
 from lethe.calculus.domains import FloatArray, require_nonnegative
 from lethe.calculus.guarantees import GDP, Profile
 from lethe.calculus.rounding import round_up
-from lethe.calculus.shown import shown
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding, fails, holds
-from lethe.run import Run
+from lethe.calculus.upward_formatting import shown
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding, fails, holds
+from lethe.run.run import Run
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.requirements import design, each_gradient_bounded, gradient_bound, relation, secrecy, whole_passes
 

@@ -8,13 +8,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy import special
 
-from lethe.calculus.composition import compose_gdp, compose_gdp_columns
+from lethe.calculus.composition.composition import compose_gdp, compose_gdp_columns
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import round_up
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding
-from lethe.run import Run
-from lethe.schedules import Array
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding
+from lethe.run.run import Run
+from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.composition import touch_mus
 from lethe.theorems.requirements import gradient_bound

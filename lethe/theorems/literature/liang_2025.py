@@ -9,15 +9,15 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.batches import WithoutReplacement
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import ZCDP, Guarantee, RDPCurve, WithSlack
 from lethe.calculus.rounding import raised, round_up
-from lethe.calculus.sampled_order import LARGEST_PROBABILITY, SMALLEST_NOISE, largest_order, smallest_noise
-from lethe.calculus.sampled_renyi import ORDERS, renyi_values
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding, fails, holds
-from lethe.run import Run
+from lethe.calculus.sampled.order import LARGEST_PROBABILITY, SMALLEST_NOISE, largest_order, smallest_noise
+from lethe.calculus.sampled.renyi import ORDERS, renyi_values
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding, fails, holds
+from lethe.run.batches import WithoutReplacement
+from lethe.run.run import Run
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
 from lethe.theorems.requirements import (
     bounded_domain,

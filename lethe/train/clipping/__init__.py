@@ -2,7 +2,7 @@
 
 from lethe.train.clipping.engine import Clipper
 from lethe.train.clipping.groups import METHODS, Group, Method
-from lethe.train.clipping.registry import RULES, register_rule
-from lethe.train.clipping.rule import LayerGradients, Rule, Use
+from lethe.train.clipping.rules.registry import RULES, register_rule
+from lethe.train.clipping.rules.rule import LayerGradients, Rule, Use
 
 __all__ = ["METHODS", "RULES", "Clipper", "Group", "LayerGradients", "Method", "Rule", "Use", "register_rule"]

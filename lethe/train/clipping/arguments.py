@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lethe.train.clipping.rule import Use
+from lethe.train.clipping.rules.rule import Use
 
 
 def argument(use: Use, position: int, name: str, default: Any = None) -> Any:

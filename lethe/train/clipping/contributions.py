@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.parts import Part, PartedGradients, Rows
-from lethe.train.clipping.rule import LayerGradients, Rule, Use
+from lethe.train.clipping.hooks import Recording
+from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
+from lethe.train.clipping.rules.rule import LayerGradients, Rule, Use
 from lethe.train.clipping.shared import Shared
-from lethe.train.clipping.taps import Recording
 
 
 class _Told(Part):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
-from lethe.train.clipping.rule import Use
+from lethe.train.clipping.rules.rule import Use
 
 
 @dataclass(frozen=True, slots=True, eq=False)

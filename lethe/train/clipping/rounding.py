@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lethe.train.clipping.parts import Part, silenced, squares_of
+from lethe.train.clipping.rules.parts import Part, silenced, squares_of
 
 # Rounding of a matrix product, in units of eps times the terms' lengths: random errors of some hundred additions, with room.
 _ROUNDINGS = 16

@@ -12,8 +12,8 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
 from lethe.errors import InputError
-from lethe.train.clipping.registry import rule_for
-from lethe.train.clipping.rule import Rule
+from lethe.train.clipping.rules.registry import rule_for
+from lethe.train.clipping.rules.rule import Rule
 
 
 @dataclass(frozen=True, slots=True, eq=False)

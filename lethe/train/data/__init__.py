@@ -4,14 +4,14 @@
 Run alone, since that is part of the privacy guarantee.
 """
 
-from lethe.train.data.arrays import TensorSource
 from lethe.train.data.batches import BatchStream, LoadedBatch
-from lethe.train.data.map_style import MapStyleSource
-from lethe.train.data.mapped import MappedSource
 from lethe.train.data.micro_batches import shard
-from lethe.train.data.parquet import ParquetSource
-from lethe.train.data.recognise import as_source
-from lethe.train.data.sources import Source
+from lethe.train.data.sources.arrays import TensorSource
+from lethe.train.data.sources.base import Source
+from lethe.train.data.sources.map_style import MapStyleSource
+from lethe.train.data.sources.mapped import MappedSource
+from lethe.train.data.sources.parquet import ParquetSource
+from lethe.train.data.sources.recognise import as_source
 
 __all__ = [
     "BatchStream",

@@ -14,18 +14,18 @@ from typing import Any
 import torch
 
 from lethe.errors import InputError
-from lethe.run import Run
+from lethe.run.run import Run
+from lethe.train.core.generators import fresh_generator
+from lethe.train.core.samplers import Batch
 from lethe.train.data.draws import Anchor, draw_from
 from lethe.train.data.fingerprint import Fingerprint
-from lethe.train.data.map_style import MapStyleSource
 from lethe.train.data.micro_batches import part, pieces, shard
 from lethe.train.data.prefetch import prefetched
-from lethe.train.data.reader import Padded
-from lethe.train.data.recognise import as_source
-from lethe.train.data.sources import Layout, Source, Tensors, length, require_rows, require_whole
+from lethe.train.data.sources.base import Layout, Source, Tensors, length, require_rows, require_whole
+from lethe.train.data.sources.map_style import MapStyleSource
+from lethe.train.data.sources.reader import Padded
+from lethe.train.data.sources.recognise import as_source
 from lethe.train.data.stream_state import read_state, write_state
-from lethe.train.generators import fresh_generator
-from lethe.train.samplers import Batch
 
 _MOST_ROWS = 2**31 - 1
 

@@ -8,8 +8,8 @@ from itertools import islice
 
 import torch
 
-from lethe.run import Run
-from lethe.train.samplers import Batch, draw_batches
+from lethe.run.run import Run
+from lethe.train.core.samplers import Batch, draw_batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

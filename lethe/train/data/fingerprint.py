@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from lethe.errors import InputError
-from lethe.train.data.arrays import TensorSource
-from lethe.train.data.mapped import MappedSource
-from lethe.train.data.sources import Layout, Source, fetched
+from lethe.train.data.sources.arrays import TensorSource
+from lethe.train.data.sources.base import Layout, Source, fetched
+from lethe.train.data.sources.mapped import MappedSource
 from lethe.train.network.tensors import contents
 
 _SAMPLES = 32

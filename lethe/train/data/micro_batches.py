@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lethe.errors import InputError
-from lethe.train.data.sources import length, require_whole
-from lethe.train.samplers import Batch
+from lethe.train.core.samplers import Batch
+from lethe.train.data.sources.base import length, require_whole
 
 
 def shard(batch: Batch, rank: int, world_size: int) -> Batch:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from lethe.errors import InputError
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train.data.draws import Anchor
 from lethe.train.data.fingerprint import Fingerprint
-from lethe.train.data.sources import Layout, Source
+from lethe.train.data.sources.base import Layout, Source
 
 _FORMAT = 2
 

@@ -3,14 +3,14 @@
 Everywhere the point is the concatenation of all parameters, unless a group says otherwise.
 """
 
-from lethe.noise_generators import fresh_numpy_generator
+from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.train.network.curvature import CurvatureEstimate, estimate_curvature
 from lethe.train.network.double_clipping import certified_double_clipping, clip_mean, projected_iterate
 from lethe.train.network.momentum import DebiasedMomentum
-from lethe.train.network.noise import NetworkNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.noise.secure import SecureNoise, grid_noise_std, grid_sensitivity
 from lethe.train.network.optimisers import CertifiedRelease, certified_release
-from lethe.train.network.proximal import NetworkProximal, ProximalGroup
-from lethe.train.network.secure_noise import SecureNoise, grid_noise_std, grid_sensitivity
+from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 from lethe.train.network.step_sizes import StepSizes, refuse_other_step_size
 
 __all__ = [

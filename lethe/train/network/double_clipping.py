@@ -13,10 +13,10 @@ from torch import Tensor
 
 from lethe.calculus.domains import require_positive
 from lethe.errors import InputError
-from lethe.regularisers import Ball
-from lethe.train.network.joint_ball import onto_joint_ball, require_radius
+from lethe.run.regularisers import Ball
 from lethe.train.network.optimisers import CertifiedRelease
-from lethe.train.network.proximal import NetworkProximal, ProximalGroup
+from lethe.train.network.proximal.joint_ball import onto_joint_ball, require_radius
+from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 from lethe.train.network.tensors import checked_tensors
 
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 
 from lethe.errors import InputError
-from lethe.run import Release
+from lethe.run.run import Release
 from lethe.train.network.momentum import DebiasedMomentum
 from lethe.train.network.step_sizes import step_size_of
 

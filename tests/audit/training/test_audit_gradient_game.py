@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lethe.audit import Split, gaussian_epsilon, periodic_canary_mus, projected_walk_epsilon, two_world
-from lethe.audit.training import GradientGame, play
+from lethe.audit.games import GradientGame, play
 from lethe.errors import InputError
 
 E1 = np.array([1.0, 0.0])

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lethe.audit.inputs import Booleans
-from lethe.audit.training import OneByOne, play
-from lethe.audit.training.fingerprint import fingerprint
+from lethe.audit.games import OneByOne, play
+from lethe.audit.games.fingerprint import fingerprint
+from lethe.audit.statistics.inputs import Booleans
 from lethe.errors import InputError
 
 
@@ -141,7 +141,7 @@ def test_changed_methods_are_another_game(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     """Sets of text are in another order in each."""
-    code = "from sets_of_text import chosen\nfrom lethe.audit.training.fingerprint import fingerprint\nprint(fingerprint(chosen))"
+    code = "from sets_of_text import chosen\nfrom lethe.audit.games.fingerprint import fingerprint\nprint(fingerprint(chosen))"
     prints = set()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sets_of_text.py").write_text("def chosen(word):\n    return word in {'a', 'b', 'c', 'd', 'e', 'f'}\n")

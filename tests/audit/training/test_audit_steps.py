@@ -8,8 +8,8 @@ import pytest
 from audit_truths import assert_valid
 
 from lethe.audit import Claim, gaussian_epsilon
-from lethe.audit.training import Observations, judge_steps, watch_steps
-from lethe.calculus.sampled_gaussian import sampled_gaussian
+from lethe.audit.games import Observations, judge_steps, watch_steps
+from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.errors import HypothesisError, InputError
 
 STEPS, E1 = 1500, np.array([1.0, 0.0])

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lethe.train.clipping.rule import Rule, Use
+from lethe.train.clipping.rules.rule import Rule, Use
 
 Alone = Callable[[nn.Module, int], Sequence[Tensor | None]]
 

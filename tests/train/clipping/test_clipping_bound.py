@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clipping import METHODS, Clipper
-from lethe.train.clipping.outer_products import OuterProducts
-from lethe.train.clipping.parts import Rows, squares_of
 from lethe.train.clipping.rounding import full_precision
-from lethe.train.clipping.token_rows import TokenRows
+from lethe.train.clipping.rules.outer_products import OuterProducts
+from lethe.train.clipping.rules.parts import Rows, squares_of
+from lethe.train.clipping.rules.token_rows import TokenRows
 
 RECORD, RECORDS, WIDTH = 4, 9, 6
 
@@ -108,7 +108,7 @@ def test_convolutions_to_few_places_that_are_not_kept(
         given[RECORD, place] += large * 10**power
         given[RECORD, place, WIDTH:] *= sign
     given[RECORD, positions - 3] += torch.randn(2 * WIDTH) * 10**rest
-    with patch("lethe.train.clipping.correlations._FRESH", 1):
+    with patch("lethe.train.clipping.rules.convolution.correlations._FRESH", 1):
         assert change(Cotangents("conv3"), given, 10**clip, method) <= 1 + 2e-6
 
 
@@ -124,7 +124,7 @@ def test_equal_positions_that_all_round_one_way_stay_below_the_bound(
     if not formed:  # as in layers too large for it
         for where in ("outer_products._FORMED_SHARE", "outer_products._GRAM_SHARE", "correlations._PLACES"):
             monkeypatch.setattr(f"lethe.train.clipping.{where}", math.inf)
-        monkeypatch.setattr("lethe.train.clipping.correlations._FRESH", 1)
+        monkeypatch.setattr("lethe.train.clipping.rules.convolution.correlations._FRESH", 1)
     for size in torch.linspace(0.5, 1.5, 41).tolist():
         given = torch.full((1, positions, 2 * width), size)
         given[..., width:] = 1.0
@@ -136,7 +136,7 @@ def test_without_room_for_them_they_exceed_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("lethe.train.clipping.groups._ROUNDINGS", 0)
     monkeypatch.setattr(OuterProducts, "_roundings", lambda part: 0)
     for share in ("_FORMED_SHARE", "_GRAM_SHARE"):
-        monkeypatch.setattr(f"lethe.train.clipping.outer_products.{share}", math.inf)
+        monkeypatch.setattr(f"lethe.train.clipping.rules.outer_products.{share}", math.inf)
     lengths = []
     for positions, size in product((384, 3000), torch.linspace(0.5, 1.5, 41).tolist()):
         given = torch.full((1, positions, 128), size)

@@ -8,10 +8,11 @@ from per_record import assert_clips_like_single_records
 from torch import nn
 
 from lethe.errors import InputError
-from lethe.train.clipping import Clipper, correlations
-from lethe.train.clipping.conv import ConvGradients
-from lethe.train.clipping.correlations import Correlations
-from lethe.train.clipping.rule import Use
+from lethe.train.clipping import Clipper
+from lethe.train.clipping.rules.convolution import correlations
+from lethe.train.clipping.rules.convolution.correlations import Correlations
+from lethe.train.clipping.rules.convolution.layers import ConvGradients
+from lethe.train.clipping.rules.rule import Use
 
 # torch says once per process that it copies the input then, whichever test comes first.
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")

@@ -6,8 +6,8 @@ from layer_oracle import Call, check
 from torch import Tensor, nn
 
 from lethe.errors import InputError
-from lethe.train.clipping.embedding import EmbeddingBagGradients, EmbeddingGradients
-from lethe.train.clipping.rule import Use
+from lethe.train.clipping.rules.embedding import EmbeddingBagGradients, EmbeddingGradients
+from lethe.train.clipping.rules.rule import Use
 
 WEIGHT = frozenset({"weight"})
 BATCHES = st.integers(0, 4)

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from lethe.errors import InputError
 from lethe.train.clipping import RULES, Clipper, LayerGradients, register_rule
-from lethe.train.clipping.linear import LinearGradients
+from lethe.train.clipping.rules.linear import LinearGradients
 
 
 @pytest.mark.parametrize("sizes", [[6], [1, 5], [2, 2, 2], [1] * 6, [0, 3, 0, 3]])

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from per_record import assert_clips_like_single_records
 from torch import nn
 
-from lethe.train.clipping.linear import LinearGradients
-from lethe.train.clipping.rule import Use
+from lethe.train.clipping.rules.linear import LinearGradients
+from lethe.train.clipping.rules.rule import Use
 
 
 @given(

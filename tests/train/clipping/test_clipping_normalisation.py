@@ -8,8 +8,8 @@ from layer_oracle import Call, check
 from torch import nn
 
 from lethe.errors import InputError
-from lethe.train.clipping.normalisation import GroupNormGradients, InstanceNormGradients, LayerNormGradients, RMSNormGradients
-from lethe.train.clipping.rule import Rule, Use
+from lethe.train.clipping.rules.normalisation import GroupNormGradients, InstanceNormGradients, LayerNormGradients, RMSNormGradients
+from lethe.train.clipping.rules.rule import Rule, Use
 
 BATCHES = st.integers(0, 4)
 INNER = st.lists(st.lists(st.integers(1, 3), max_size=2), min_size=1, max_size=2)

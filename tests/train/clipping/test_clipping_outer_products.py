@@ -5,9 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lethe.train.clipping import METHODS, outer_products
+from lethe.train.clipping import METHODS
 from lethe.train.clipping.groups import Group, clip_weights
-from lethe.train.clipping.outer_products import OuterProducts
+from lethe.train.clipping.rules import outer_products
+from lethe.train.clipping.rules.outer_products import OuterProducts
 
 
 @settings(max_examples=60)

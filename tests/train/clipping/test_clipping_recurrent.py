@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from lethe.errors import InputError
-from lethe.train.clipping.recurrent import RecurrentGradients
 from lethe.train.clipping.replay import RandomUse
-from lethe.train.clipping.rule import Use
+from lethe.train.clipping.rules.recurrent import RecurrentGradients
+from lethe.train.clipping.rules.rule import Use
 
 KINDS = {
     "lstm": lambda **options: nn.LSTM(3, 4, **options),

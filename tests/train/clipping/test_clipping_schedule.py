@@ -10,8 +10,8 @@ from torch import nn
 
 from lethe.errors import InputError
 from lethe.train.clipping import Clipper
-from lethe.train.clipping.comparison import chance
-from lethe.train.clipping.schedule import Depth, Schedule
+from lethe.train.clipping.checks.comparison import chance
+from lethe.train.clipping.checks.schedule import Depth, Schedule
 from lethe.train.clipping.survey import survey
 
 

@@ -76,7 +76,7 @@ def test_linear_layers_of_any_size(way: str, positions: int, wide_in: int, wide_
     torch.manual_seed(seed)
     layer = nn.Linear(wide_in, wide_out, bias=False)
     inputs, weights = _drawn((RECORDS, positions, wide_in), common, seed), _drawn((RECORDS, positions, wide_out), 0, seed + 1)
-    with patch.multiple("lethe.train.clipping.outer_products", **WAYS[way]):
+    with patch.multiple("lethe.train.clipping.rules.outer_products", **WAYS[way]):
         assert _error(layer, inputs, weights) <= TOLERANCES[torch.float32]
 
 
@@ -95,7 +95,7 @@ def test_convolutions_of_any_size(places: float, size: int, channels: int, kerne
     layer = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, groups=groups, bias=False)
     inputs, weights = (_drawn((RECORDS, size, size, channels), share, seed + n).movedim(-1, 1) for n, share in enumerate((common, 0.0)))
     fresh = 2**19 if places == 0 else 1
-    with patch.multiple("lethe.train.clipping.correlations", _PLACES=places, _FRESH=fresh):
+    with patch.multiple("lethe.train.clipping.rules.convolution.correlations", _PLACES=places, _FRESH=fresh):
         assert _error(layer, inputs, weights) <= TOLERANCES[torch.float32]
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lethe.train.clipping.windows import Geometry, windows
+from lethe.train.clipping.rules.convolution.windows import Geometry, windows
 
 LENGTHS = st.tuples(*[st.integers(1, 3)] * 4)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.train.clipping import Clipper, workspace
-from lethe.train.clipping.correlations import Correlations
+from lethe.train.clipping.rules.convolution.correlations import Correlations
 from lethe.train.clipping.workspace import Workspace, borrowed
 
 LIKE = torch.zeros(())

@@ -11,10 +11,10 @@ import torch
 from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
-from lethe.batches import DESIGNS
-from lethe.run import Run
+from lethe.run.batches import DESIGNS
+from lethe.run.run import Run
+from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.data import LoadedBatch
-from lethe.train.samplers import Batch, draw_batches
 
 ALL_DESIGNS = tuple(DESIGNS)
 VARIABLE = ("poisson", "balls_in_bins")

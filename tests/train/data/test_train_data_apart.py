@@ -15,8 +15,8 @@ from torch.utils.data import default_collate
 import lethe
 from lethe.errors import InputError
 from lethe.train.data import BatchStream, MapStyleSource
-from lethe.train.data.apart import KeptApart
-from lethe.train.data.padding import Padding
+from lethe.train.data.sources.apart import KeptApart
+from lethe.train.data.sources.padding import Padding
 
 Records = list[tuple[Tensor, Tensor]]
 FOUND = r"of more than that record|cannot be found out"
@@ -251,14 +251,14 @@ class Late:
 
 
 def test_what_begins_late_is_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.data.apart._ODDS", 2)
+    monkeypatch.setattr("lethe.train.data.sources.apart._ODDS", 2)
     source = MapStyleSource(Sequences(), collate=Late(40))
     with pytest.raises(InputError, match=FOUND):
         often(source)
 
 
 def test_which_batches_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.clipping.comparison.chance.randrange", lambda count: count - 1, raising=False)
+    monkeypatch.setattr("lethe.train.clipping.checks.comparison.chance.randrange", lambda count: count - 1, raising=False)
     apart, same = KeptApart("collate"), (torch.zeros(8, 3),)
     assert [number for number in range(1, 40) if apart.due(same)] == [1, 2, 3, 4, 8, 16, 32]
     assert apart.due((torch.zeros(8, 4),))  # a new length

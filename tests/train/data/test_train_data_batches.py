@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.run import Run
+from lethe.run.run import Run
 from lethe.train.data import BatchStream, LoadedBatch, MapStyleSource
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.optim.lr_scheduler import StepLR
 
 from lethe.errors import HypothesisError, InputError
-from lethe.schedules.momentum import debiased_weights
+from lethe.run.schedules.momentum import debiased_weights
 from lethe.theorems.lipschitz import clipped_step, plain_step
 from lethe.train.network import (
     DebiasedMomentum,

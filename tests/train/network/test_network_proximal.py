@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from lethe.errors import InputError, LetheError
-from lethe.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
+from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
 from lethe.train.network import NetworkProximal, ProximalGroup
-from lethe.train.network.joint_ball import onto_joint_ball
+from lethe.train.network.proximal.joint_ball import onto_joint_ball
 
 SHAPES = {"a": (3, 4), "b": (2, 2, 2)}
 BOX, RIDGE, BALL, GROUP = Box(half_width=0.6, dimension=20), Ridge(strength=0.7), Ball(radius=0.9), GroupL1(strength=0.8)
@@ -43,7 +43,7 @@ def flat(tensors: dict[str, torch.Tensor]) -> np.ndarray:
 
 
 def penalty(parts: Sequence[Regulariser], vector: np.ndarray, blocks: str) -> float:
-    """h, read off the definitions in lethe.regularisers; domains left aside."""
+    """h, read off the definitions in lethe.run.regularisers; domains left aside."""
     matrices = [vector[:12].reshape(3, 4), vector[12:].reshape(2, 4)]
     groups = matrices if blocks == "tensors" else [row for matrix in matrices for row in matrix]
     total = 0.0

@@ -15,8 +15,8 @@ from scipy import special, stats
 
 from lethe.errors import InputError, LetheError
 from lethe.train.network import SecureNoise, grid_noise_std, grid_sensitivity
-from lethe.train.network.exact_normals import rounded_normals
-from lethe.train.network.secure_noise import RESOLUTION, grid_spacing
+from lethe.train.network.noise.exact_normals import rounded_normals
+from lethe.train.network.noise.secure import RESOLUTION, grid_spacing
 
 
 def seeded(seed: int) -> Callable[[int], bytes]:

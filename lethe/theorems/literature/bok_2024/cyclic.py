@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.rounding import MOST_COUNT, count_above
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding
-from lethe.run import Run
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding
+from lethe.run.run import Run
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.literature.bok_2024.setting import citation, contraction, gdp, shared_hypotheses, step_constant, touch
 from lethe.theorems.requirements import bounded_domain, design, whole_passes

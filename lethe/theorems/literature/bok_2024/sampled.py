@@ -10,12 +10,12 @@ from scipy import special
 
 from lethe.calculus.guarantees import Guarantee, NotPrivate, Tightest
 from lethe.calculus.rounding import round_up
-from lethe.calculus.sampled_gaussian import SampledGaussian
-from lethe.calculus.sampled_renyi import ORDERS, renyi_values
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding
-from lethe.run import Run
-from lethe.schedules import Array
+from lethe.calculus.sampled.gaussian import SampledGaussian
+from lethe.calculus.sampled.renyi import ORDERS, renyi_values
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding
+from lethe.run.run import Run
+from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.literature.bok_2024.setting import citation, contraction, shared_hypotheses, step_constant
 from lethe.theorems.requirements import bounded_domain, design, secrecy

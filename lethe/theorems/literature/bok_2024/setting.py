@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import round_up
-from lethe.certificate import Citation, StepConstant
-from lethe.hypotheses import Finding
-from lethe.run import Run
+from lethe.certificates.certificate import Citation, StepConstant
+from lethe.certificates.findings import Finding
+from lethe.run.run import Run
 from lethe.theorems.lipschitz import plain_step
 from lethe.theorems.requirements import (
     constant_noise_and_step,

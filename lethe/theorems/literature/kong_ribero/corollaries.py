@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.guarantees import RDPCurve
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding, fails, holds
-from lethe.run import Run
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding, fails, holds
+from lethe.run.run import Run
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.literature.kong_ribero.constants import (
     FloatArray,

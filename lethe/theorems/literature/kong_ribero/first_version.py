@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.certificate import Citation, StepConstant
-from lethe.hypotheses import Finding
-from lethe.run import Run
+from lethe.certificates.certificate import Citation, StepConstant
+from lethe.certificates.findings import Finding
+from lethe.run.run import Run
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
 from lethe.theorems.literature.kong_ribero.constants import (

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import round_up
-from lethe.certificate import Citation, StepConstant
-from lethe.hypotheses import Finding, fails, holds
-from lethe.run import Run
+from lethe.certificates.certificate import Citation, StepConstant
+from lethe.certificates.findings import Finding, fails, holds
+from lethe.run.run import Run
 from lethe.theorems.base import SOUND, Standing
 from lethe.theorems.literature.kong_ribero.constants import FloatArray, step_limit
 from lethe.theorems.requirements import (

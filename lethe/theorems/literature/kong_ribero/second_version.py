@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.certificate import Citation
-from lethe.hypotheses import Finding
-from lethe.run import Run
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding
+from lethe.run.run import Run
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.literature.kong_ribero.constants import (
     FloatArray,

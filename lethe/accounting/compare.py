@@ -1,0 +1,230 @@
+"""compare: what every theorem, ours and the published, says of a run, and why it is used or not; once, or along a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import get_args, overload
+
+import numpy as np
+
+from lethe.accounting.certify import Verdict, certificate_of, judge, require_run
+from lethe.calculus.large_delta import delta_for
+from lethe.certificates.certificate import Certificate, Other
+from lethe.certificates.comparison import Comparison, Over, Row, Sweep, own_value
+from lethe.errors import InputError, require_finite
+from lethe.run.run import MOST_STEPS, Run
+from lethe.run.schedules import Explicit, Schedule
+from lethe.theorems.base import Theorem
+from lethe.theorems.registry import ALL, OURS
+
+Callback = Callable[[int, int], None]
+
+_LIKE = "give numbers > 0, such as values=[10, 20, 50]."
+_POINTS = 11  # of a default sweep; odd, so that the run itself is the middle one of a noise sweep
+_SAME = 1e-6  # certify takes epsilons that differ by no more for one number computed in two ways
+
+
+@overload
+def compare(run: Run, delta: float, *, theorems: Sequence[Theorem | str] = ALL, allow_large_delta: bool = False) -> Comparison: ...
+
+
+@overload
+def compare(
+    run: Run,
+    delta: float,
+    *,
+    over: Over,
+    values: Iterable[float] | None = None,
+    theorems: Sequence[Theorem | str] = ALL,
+    allow_large_delta: bool = False,
+    progress: Callback | None = None,
+) -> Sweep: ...
+
+
+def compare(
+    run: Run,
+    delta: float,
+    *,
+    over: Over | None = None,
+    values: Iterable[float] | None = None,
+    theorems: Sequence[Theorem | str] = ALL,
+    allow_large_delta: bool = False,
+    progress: Callback | None = None,
+) -> Comparison | Sweep:
+    """What every theorem says of `run`, and why it is used or not.
+
+    Args:
+        run: the training run, planned or recorded.
+        delta: in (0, 1), and below 1/records.
+        over: None for the run as it is; "steps" or "passes" for longer and shorter runs; "noise" for more and less noise.
+        values: numbers of steps or passes, noise multipliers, or factors on a noise that is a list or schedule; None: a geometric grid
+            around the run, from one pass to ten times its passes, or from a third to three times its noise.
+        theorems: those to compare, themselves or by name; by default Lethe's and the published ones. One must apply, as composition
+            always does.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
+        progress: told (points done, points in all) during a sweep.
+    Returns:
+        A Comparison, or a Sweep when `over` is given.
+    Raises:
+        InputError: a value out of range, a run without noise, or a listed schedule that would have to be stretched.
+        HypothesisError: none of `theorems` can certify the run.
+    """
+    delta = delta_for(require_run(run).records, delta, allow_large_delta=allow_large_delta)
+    if over != "noise" and run.noise_multiplier is None:
+        raise InputError(
+            "noise_multiplier: null; this run has no noise yet.",
+            remedy="set it, let `lethe plan` find it, or compare with over='noise' values=[5, 10, 20].",
+        )
+    if over is None:
+        if values is not None:
+            raise InputError("values: given without over.", remedy="add over='steps', over='passes' or over='noise'.")
+        certificate, rows = _answers(run, delta, theorems)
+        return Comparison(run=run, delta=delta, certificate=certificate, rows=tuple(sorted(rows, key=_rank)))
+    grid = _grid(run, require_over(over), values)
+    for value in grid:  # a value the run cannot take is found before the long work, not in its midst
+        _moved(run, over, value)
+    points: list[tuple[Row, ...]] = []
+    for value in grid:
+        points.append(_answers(_moved(run, over, value), delta, theorems)[1])
+        if progress is not None:
+            progress(len(points), len(grid))
+    return Sweep(run=run, delta=delta, over=over, values=grid, lines=tuple(zip(*points, strict=True)))
+
+
+def require_over(over: str) -> Over:
+    """`over` itself if it names a quantity that a sweep can vary.
+
+    Raises:
+        InputError: it does not.
+    """
+    for known in get_args(Over):
+        if over == known:
+            return known
+    raise InputError(
+        f"over: got {over!r}; it needs {', '.join(get_args(Over))}.", remedy="add over='steps', over='passes' or over='noise'."
+    )
+
+
+def _answers(run: Run, delta: float, theorems: Sequence[Theorem | str]) -> tuple[Certificate, tuple[Row, ...]]:
+    verdicts = judge(run, theorems)
+    certificate = certificate_of(run, delta, verdicts)
+    others = {other.theorem: other for other in certificate.others}
+    return certificate, tuple(_row(verdict, others.get(verdict.theorem.name), certificate.epsilon) for verdict in verdicts)
+
+
+def _row(verdict: Verdict, other: Other | None, best: float) -> Row:
+    """`other` is what the certificate says of this theorem, None of the one it used."""
+    theorem = verdict.theorem
+    failing = tuple(finding.name for finding in verdict.findings if finding.status == "fails")
+    return Row(
+        theorem=theorem.name,
+        status="used" if other is None else other.status,
+        epsilon=best if other is None else other.epsilon,
+        hypothesis=failing[0] if failing else None,
+        why=_why(other, best, seeded=verdict.with_fresh_noise is not None),
+        also=tuple(dict.fromkeys(name for name in failing[1:] if name != failing[0])),
+        covers=theorem.covers,
+        citations=tuple(citation.key for citation in theorem.citations),
+        ours=theorem.name in {one.name for one in OURS},
+    )
+
+
+def _why(other: Other | None, best: float, *, seeded: bool) -> str:
+    if seeded and (other is None or other.status in ("looser", "dominated")):
+        return "it is about noise that nobody can make again; this run's came from a chosen seed or generator"
+    if other is None:
+        return (
+            "the smallest epsilon that is proved"
+            if best < float("inf")
+            else "NOT PRIVATE: nothing is proved; it gives no bound, nor does any other"
+        )
+    if other.status == "dominated" and other.epsilon is not None:
+        return f"{other.why}; here {_against(other.epsilon, best)}"
+    if other.status == "looser" and other.epsilon is not None and other.epsilon < float("inf"):
+        same = other.epsilon <= best * (1 + _SAME)
+        return "applies, and says the same" if same else f"applies, but looser: {_against(other.epsilon, best)}"
+    return other.why
+
+
+def _against(epsilon: float, best: float) -> str:
+    if epsilon == float("inf"):
+        return "no bound"
+    if epsilon <= best * (1 + _SAME):
+        return "the same epsilon"
+    if epsilon < 1.1 * best:
+        return f"{100 * (epsilon / best - 1):.2g}% larger"
+    return f"{epsilon / best:.3g} times as large" if best > 0 else "larger than 0"
+
+
+def _rank(row: Row) -> tuple[int, float, str, str]:
+    group = 0 if row.status == "used" else 1 if row.usable else 2 if row.epsilon is not None else 3
+    return group, row.epsilon or 0.0, row.hypothesis or "", row.reason if row.hypothesis else ""
+
+
+def _grid(run: Run, over: Over, values: Iterable[float] | None) -> tuple[float, ...]:
+    """The values of a sweep, increasing, each once: those given, or a geometric grid with the run itself among them."""
+    if over != "noise":
+        _refuse_lists(run, over)
+    if values is None:
+        return _noise_grid(run) if over == "noise" else _length_grid(run, over)
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"values: got {values!r}; it needs a list of numbers.", remedy=_LIKE)
+    checked = {_require_value(over, value) for value in values}
+    if not checked:
+        raise InputError("values: got none; it needs at least one.", remedy=_LIKE)
+    return tuple(sorted(checked))
+
+
+def _require_value(over: Over, value: float) -> float:
+    if isinstance(value, bool):
+        raise InputError(f"values: got {value!r}; it needs numbers.", remedy=_LIKE)
+    try:
+        number = require_finite("values: one entry", value, low=0.0, strict=True)
+    except InputError as error:
+        raise InputError(error.what, remedy=_LIKE) from error
+    if over == "noise":
+        return number
+    if number != int(number):
+        raise InputError(f"values: got {value!r}; {over} are whole numbers >= 1.", remedy=_LIKE)
+    return int(number)
+
+
+def _refuse_lists(run: Run, over: Over) -> None:
+    for name, schedule in (("step_size", run.step_size), ("noise_multiplier", run.noise_multiplier)):
+        if isinstance(schedule, Explicit):
+            raise InputError(
+                f"over={over!r}: {name} lists {len(schedule.listed)} values, which do not say how a longer or shorter run goes on.",
+                source=name,
+                remedy="write it as a number or a {schedule: ...}, or vary over='noise'.",
+            )
+
+
+def _noise_grid(run: Run) -> tuple[float, ...]:
+    own = own_value(run, "noise")
+    if not own or run.noise_multipliers.max() == 0:
+        raise InputError(
+            "over='noise': the run has no noise to vary.", source="noise_multiplier", remedy="say which noises: values=[5, 10, 20]."
+        )
+    factors = 3.0 ** np.linspace(-1, 1, _POINTS)
+    return tuple(own if factor == 1 else float(f"{own * factor:.4g}") for factor in factors)
+
+
+def _length_grid(run: Run, over: Over) -> tuple[float, ...]:
+    """Whole passes, which many theorems need; single steps for a run shorter than a pass."""
+    length, total = run.steps_per_pass, run.total_steps
+    unit = length if over == "passes" or total >= length else 1
+    most = max(1.0, min(10 * total, MOST_STEPS) // unit)
+    counts = {round(count) for count in np.geomspace(1, most, _POINTS)}
+    if over == "passes":
+        return tuple(sorted(counts | ({total // length} if total % length == 0 else set())))
+    return tuple(sorted({count * unit for count in counts} | {total}))
+
+
+def _moved(run: Run, over: Over, value: float) -> Run:
+    try:
+        if over != "noise":
+            return run.replace(**{over: value})
+        return run.with_noise_scaled(value) if isinstance(run.noise_multiplier, Schedule) else run.replace(noise_multiplier=value)
+    except InputError as error:
+        remedy = error.remedy or "give values=[...] that such a run can have."
+        raise InputError(f"values: at {over} = {value}: {error.what}", source=error.source, remedy=remedy) from error

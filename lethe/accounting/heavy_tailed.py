@@ -1,0 +1,130 @@
+"""What a heavy-tailed solver's result costs: by its phases, or by the last iterate of its recursion, whichever is less."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lethe.accounting.certify import certify
+from lethe.calculus.guarantees import Guarantee
+from lethe.calculus.large_delta import delta_for, large_delta_note
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.findings import not_fresh
+from lethe.errors import InputError
+from lethe.heavy_tailed import Solution
+from lethe.heavy_tailed.solution import disjoint
+from lethe.run.losses import Loss, UnknownLoss
+
+_ROUNDING = 1e-6  # a theorem that says less of what may be seen has to be better by more than its own rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolutionCertificate:
+    r"""A proved $(\epsilon, \delta)$ for a solution: replace one record, n public.
+
+    Args:
+        epsilon: the smaller of the two.
+        delta: the one asked for.
+        basis: "phases", which covers all iterates, or the theorem about the last one.
+        release: what may be seen: "all" iterates, or the "last" only.
+        phases: the guarantee of the solution's phases.
+        certificate: of the last iterate; None where there is no recursion.
+        beside: what the phases before the recursion cost at delta, on records of their own; 0 without any.
+        records: how many the solution is of.
+        with_fresh_noise: of a seeded solution, whose epsilon is infinite, what would hold had its noise been drawn fresh; else None.
+    """
+
+    epsilon: float
+    delta: float
+    basis: str
+    release: Literal["last", "all"]
+    phases: Guarantee
+    certificate: Certificate | None
+    beside: float
+    records: int
+    with_fresh_noise: SolutionCertificate | None = None
+
+    def explain(self) -> str:
+        """Which of the two holds, the other one, and the certificate's own explanation where it is used."""
+        if self.with_fresh_noise is not None:
+            why = not_fresh(f"with fresh noise: {self.with_fresh_noise.explain()}").detail
+            return f"({self.epsilon:.6g}, {self.delta:g})-DP. NOT PRIVATE: {why}"
+        by_phases = f"by phases: epsilon = {self.phases.epsilon(self.delta):.6g}, all iterates released"
+        note = large_delta_note(self.delta, self.records)
+        notes = [] if note is None else [note]
+        if self.certificate is None:
+            only = f"({self.epsilon:.6g}, {self.delta:g})-DP, replace one record, {by_phases}; not one noisy recursion of many passes"
+            return "\n".join([only, *notes])
+        by_last = f"by {self.certificate.theorem}: epsilon = {max(self.certificate.epsilon, self.beside):.6g}, last iterate only"
+        used, other = (by_phases, by_last) if self.basis == "phases" else (by_last, by_phases)
+        lines = [f"({self.epsilon:.6g}, {self.delta:g})-DP, replace one record, {used}; {other}"]
+        return "\n".join([*lines, *notes] if self.basis == "phases" else [*lines, self.certificate.explain()])
+
+
+def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = None, allow_large_delta: bool = False) -> SolutionCertificate:
+    r"""The smaller of what a solution's phases cost and what the theorems about last iterates prove of its run.
+
+    A solution of `multi_pass` with `ClippedMean` has a run. Where each record's loss is convex and smooth enough for the steps, the noise
+    added after a record was touched hides it as well (docs/theory.md): say so by `loss`, of single records before clipping. It is declared
+    and not checked, and it is about every record there could be: least squares with unbounded features is smooth for no constant.
+    The solvers that touch every record once gain nothing from it: a record of the last batch has one noise on top of it, and what they cost
+    already is the cost of that.
+
+    Formal guarantee: if the basis is a theorem, nothing but the last iterate is released of the recursion, and what the phases before it
+    released from records of their own; else everything that was computed.
+
+    Args:
+        solution: of any solver. A seeded one has an infinite epsilon, whatever the theorems say of fresh noise.
+        delta: in (0, 1), and below 1/records.
+        loss: what is known of each record's loss; None: nothing.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
+    Raises:
+        InputError: an argument is outside its range.
+        HypothesisError: as `lethe.certify`.
+    """
+    if not isinstance(solution, Solution):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            f"solution = {type(solution).__name__}; it needs a Solution of lethe.heavy_tailed.", source="the argument solution"
+        )
+    if solution.seeded:
+        return _without_release(solution, certify_solution(solution.fresh, delta, loss=loss, allow_large_delta=allow_large_delta))
+    known = UnknownLoss() if loss is None else loss
+    if not isinstance(known, Loss):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"loss = {loss!r}; it needs a loss of lethe.run.losses.", source="the argument loss")
+    records = max(phase.stop for phase in solution.phases)
+    target = delta_for(records, delta, allow_large_delta=allow_large_delta)
+    by_phases = solution.guarantee.epsilon(target)
+    certificate, aside = None, 0.0
+    if solution.run is not None:
+        disjoint(list(solution.phases))
+        aside = max((phase.guarantee.epsilon(target) for phase in solution.phases[:-1]), default=0.0)
+        certificate = certify(solution.run.replace(loss=known), target, allow_large_delta=True)  # looked at above
+    last = None if certificate is None else max(certificate.epsilon, aside)
+    if certificate is None or last is None or last >= by_phases * (1.0 - _ROUNDING):
+        basis, release, epsilon = "phases", "all", by_phases
+    else:
+        basis, release, epsilon = certificate.theorem, certificate.run.release, last
+    return SolutionCertificate(
+        epsilon=epsilon,
+        delta=target,
+        basis=basis,
+        release=release,
+        phases=solution.guarantee,
+        certificate=certificate,
+        beside=aside,
+        records=records,
+    )
+
+
+def _without_release(solution: Solution, fresh: SolutionCertificate) -> SolutionCertificate:
+    """Of a seeded solution, whose certificate would be `fresh` had its noise been drawn fresh."""
+    run = None if fresh.certificate is None else fresh.certificate.run.replace(seeded=True)
+    return replace(
+        fresh,
+        epsilon=math.inf,
+        phases=solution.guarantee,
+        certificate=None if run is None else certify(run, fresh.delta, allow_large_delta=True),
+        beside=math.inf,
+        with_fresh_noise=fresh,
+    )

@@ -1,0 +1,169 @@
+"""plan: fill in the smallest noise that meets a privacy target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lethe.accounting.certify import Verdict, certificate_of, judge, require_run
+from lethe.calculus.calibration import smallest
+from lethe.calculus.domains import require_positive
+from lethe.calculus.guarantees import ApproxDP, Guarantee
+from lethe.calculus.large_delta import delta_for
+from lethe.calculus.scaling import noise_scaled
+from lethe.calculus.targets import overshoot, require_target
+from lethe.certificates.certificate import Certificate
+from lethe.errors import CalibrationError, InputError
+from lethe.run.run import Run
+from lethe.theorems.truncation import require_room, truncation_slack
+
+# Relative width to which the noise is found; the answer is its upper end.
+_TOLERANCE = 1e-7
+
+
+def plan(
+    run: Run,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    *,
+    target: Guarantee | None = None,
+    allow_large_delta: bool = False,
+) -> Run:
+    """The same run with the smallest noise whose certificate meets (epsilon, delta), or a target of another kind.
+
+    A number (or null) as noise_multiplier is replaced; a list or a schedule keeps its shape and is scaled. `allocate` finds the shape.
+
+    Args:
+        run: the run; its noise is only a shape.
+        epsilon: the target, > 0.
+        delta: in (0, 1), and below 1/records.
+        target: instead of epsilon and delta: a GDP, ZCDP, RDPCurve or ApproxDP to be met.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
+    Returns:
+        The run with its noise filled in. That some theorem's guarantee meets the target has been evaluated of this run, not assumed.
+    Raises:
+        InputError: a target out of range, or two or none, a noise schedule that is zero everywhere, or a seeded run.
+        CalibrationError: no amount of noise of this shape meets the target.
+    """
+    return planned(run, as_target(run, epsilon, delta, target, allow_large_delta=allow_large_delta))[0]
+
+
+def plan_with_certificate(run: Run, epsilon: float, delta: float, *, allow_large_delta: bool = False) -> tuple[Run, Certificate]:
+    """As `plan`, with the certificate of the planned run."""
+    target = as_target(run, epsilon, delta, None, allow_large_delta=allow_large_delta)
+    found, verdicts = planned(run, target)
+    return found, certificate_of(found, float(delta), verdicts)
+
+
+def as_target(
+    run: Run, epsilon: float | None, delta: float | None, target: Guarantee | None, *, allow_large_delta: bool = False
+) -> Guarantee:
+    """The one target that was given for `run`.
+
+    Raises:
+        InputError: none or two were, or one out of range, or with a delta that is too large for so many records.
+    """
+    records = require_run(run).records
+    if target is not None and epsilon is None and delta is None:
+        wanted = require_target(target)
+        if isinstance(wanted, ApproxDP) and wanted.delta_bound > 0.0:
+            delta_for(records, wanted.delta_bound, allow_large_delta=allow_large_delta)
+        return wanted
+    if target is None and epsilon is not None and delta is not None:
+        return ApproxDP(require_positive("epsilon", epsilon), delta_for(records, delta, allow_large_delta=allow_large_delta))
+    raise InputError(
+        f"epsilon: got {epsilon}, delta: {delta}, target: {target}; it needs epsilon and delta, or a target alone.",
+        remedy="write plan(run, epsilon=1.0, delta=1e-5), or plan(run, target=lethe.GDP(1.0)).",
+    )
+
+
+def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
+    """The run with the smallest noise that meets `target`, and what the theorems say of it.
+
+    Raises:
+        InputError, CalibrationError: as `plan`.
+    """
+    refuse_seeded(run)
+    if run.noise_budget is not None:
+        raise InputError(
+            f"noise_budget: got {run.noise_budget:g}; noise that is chosen along the way cannot be planned, only its budget.",
+            source="noise_budget",
+            remedy="take the rho with lethe.ZCDP(rho).epsilon(delta) <= epsilon for noise_budget, or drop noise_budget.",
+        )
+    _refuse_cap(run, target)
+    shape = _shape(run)
+    # Every guarantee scales with the noise in closed form, so each theorem judges the run once, whatever the number of trials.
+    factor: float | None = None
+    for verdict in judge(shape):
+        if verdict.usable and verdict.bound is not None:
+            factor = _smaller_factor(verdict.bound.guarantee, target, factor)
+    if factor is None:
+        raise CalibrationError(
+            f"no noise of this shape makes run {run.run_id} meet {target.describe()}: some touch is followed by no noise at all, "
+            "or the target is out of reach.",
+            source=f"noise_multiplier and noise_at = {run.noise_at}",
+            remedy="put noise after the last touch of every record, or at every step.",
+        )
+    found = shape.with_noise_scaled(factor)
+    verdicts = judge(found)
+    growth = _TOLERANCE
+    while _misses(verdicts, target):  # the scaled run's own rounding, or another choice of windows, can cost the last digits
+        factor *= 1 + growth
+        growth *= 2
+        found = shape.with_noise_scaled(factor)
+        verdicts = judge(found)
+    return found, verdicts
+
+
+def refuse_seeded(run: Run) -> Run:
+    """`run` itself if its noise is still to be drawn by nobody's choice.
+
+    Raises:
+        InputError: it is no Run, or a seeded one, which no amount of noise makes private.
+    """
+    if require_run(run).seeded:
+        raise InputError(
+            "seeded: true; whoever has the seed knows the noise, so that no amount of it meets a target.",
+            source="seeded",
+            remedy="set seeded to false (run.replace(seeded=False)), and train without seed or generator.",
+        )
+    return run
+
+
+def _refuse_cap(run: Run, target: Guarantee) -> None:
+    """Refuse a target below what a cap on batches costs, whatever the noise."""
+    if isinstance(target, ApproxDP):
+        require_room(run, target.delta_bound)
+    elif (slack := truncation_slack(run)) > 0.0:
+        raise InputError(
+            f"target: got {target.describe()}; batches cut at {run.batches.cap} records cost {slack:.4g} in delta, "
+            "which no such target has.",
+            source=f"batches.truncate_at = {run.batches.cap}",
+            remedy="give epsilon and delta, or drop truncate_at.",
+        )
+
+
+def _misses(verdicts: Sequence[Verdict], target: Guarantee) -> bool:
+    return all(verdict.bound is None or not verdict.usable or overshoot(verdict.bound.guarantee, target) > 1.0 for verdict in verdicts)
+
+
+def _smaller_factor(guarantee: Guarantee, target: Guarantee, known: float | None) -> float | None:
+    """The smallest factor with which this guarantee meets the target, if it is smaller than the one known; else the one known."""
+    # One look spares the search where another theorem needs less noise already.
+    if known is not None and overshoot(noise_scaled(guarantee, known * (1 - _TOLERANCE)), target) > 1.0:
+        return known
+    try:
+        return smallest(lambda factor: overshoot(noise_scaled(guarantee, factor), target), 1.0, start=known or 1.0, tolerance=_TOLERANCE)
+    except CalibrationError:
+        return known
+
+
+def _shape(run: Run) -> Run:
+    """The run with its noise brought to a largest multiplier of 1, whatever its scale was."""
+    if run.noise_multiplier is None or isinstance(run.noise_multiplier, float):
+        return run.replace(noise_multiplier=1.0)
+    largest = float(run.noise_multipliers.max())
+    if largest == 0:
+        raise InputError(
+            "noise_multiplier: a schedule of zeros has no shape to scale.", remedy="give positive values, or null for a constant."
+        )
+    return run.with_noise_scaled(1.0 / largest)

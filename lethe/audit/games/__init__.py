@@ -1,0 +1,48 @@
+"""Audits that train: canaries, games of two worlds and of one run, played in many processes, kept as they go.
+
+All of it works on any callable `train(data, seed) -> model`, or on a `World` that can be watched. Games with Lethe's own trainers are in
+`lethe.audit.trainers`.
+"""
+
+import importlib.util
+
+from lethe.errors import MissingExtraError
+
+if importlib.util.find_spec("joblib") is None:
+    raise MissingExtraError("lethe.audit.games needs joblib, which is not installed.", remedy='pip install "lethe-dp[audit]"')
+
+from lethe.audit.games.canaries import Data, Record, added, blank, least_moved_direction, mislabelled, random_directions, replaced
+from lethe.audit.games.gradient_game import GradientGame
+from lethe.audit.games.observed_steps import judge_steps, watch_steps
+from lethe.audit.games.trials import CanaryRun, FinalTrial, Observations, RecordTrial, StepsTrial, Train, World
+from lethe.audit.games.two_worlds import OneByOne, Played, Trials, play
+from lethe.audit.games.verdict import judge_canaries, judge_worlds, usual_guesses, usual_ranks
+
+__all__ = [
+    "CanaryRun",
+    "Data",
+    "FinalTrial",
+    "GradientGame",
+    "Observations",
+    "OneByOne",
+    "Played",
+    "Record",
+    "RecordTrial",
+    "StepsTrial",
+    "Train",
+    "Trials",
+    "World",
+    "added",
+    "blank",
+    "judge_canaries",
+    "judge_steps",
+    "judge_worlds",
+    "least_moved_direction",
+    "mislabelled",
+    "play",
+    "random_directions",
+    "replaced",
+    "usual_guesses",
+    "usual_ranks",
+    "watch_steps",
+]

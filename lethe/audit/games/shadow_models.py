@@ -1,0 +1,135 @@
+r"""Membership inference by shadow models: who is trained on what, and what the attack says of the audited model's candidates.
+
+How a model is trained, and how the attack learns from the shadow models, are functions of the caller's: nothing here needs a framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lethe.audit.statistics.inputs import MOST_TRIALS, Booleans, require_array
+from lethe.calculus.domains import FloatArray, require_count
+from lethe.errors import InputError
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidates:
+    """Records that a model may have been trained on, and the fair coins that say which of them it was.
+
+    Args:
+        rows: numbers of the records, shape (m,), each once.
+        included: the coins, shape (m,).
+    """
+
+    rows: Integers
+    included: Booleans
+
+
+class Train(Protocol):
+    """Trains one model on the included candidates and returns its logits on all of them, shape (checkpoints, m, classes)."""
+
+    def __call__(self, candidates: Candidates, seed: int, /) -> FloatArray: ...  # noqa: D102  # the class says it
+
+
+class Score(Protocol):
+    """The attack's probability that each record was included, shape (checkpoints, m), from logits and labels."""
+
+    def __call__(self, logits: FloatArray, labels: Integers, /) -> FloatArray: ...  # noqa: D102  # the class says it
+
+
+class Learn(Protocol):
+    """Fits the attack to the logits of shadow models, shape (checkpoints, k, classes), labels (k,) and coins (k,)."""
+
+    def __call__(self, logits: FloatArray, labels: Integers, included: Booleans, seed: int, /) -> Score: ...  # noqa: D102  # the class says it
+
+
+def draw_candidates(records: int, candidates: int, shadows: int, *, seed: int) -> tuple[Candidates, tuple[Candidates, ...]]:
+    """Draw the audited model's candidates, and those of the shadow models from the other records.
+
+    Shadow models may share records with each other, and share none with the audited model. Each record is included by its own fair coin, so
+    that about half are members, and the coins can be guessed in a game that proves something.
+
+    Args:
+        records: in all, at least twice the candidates.
+        candidates: m >= 2 of each model.
+        shadows: how many shadow models, >= 1.
+        seed: whole number >= 0, of who is drawn and of the coins; no training may use it.
+    Raises:
+        InputError: an argument is outside its range, or there are too few records.
+    """
+    size = require_count("candidates", candidates, low=2, high=MOST_TRIALS)
+    count = require_count("shadows", shadows, low=1, high=10_000)
+    total = require_count("records", records, low=1, high=2**53)
+    if total < 2 * size:
+        raise InputError(
+            f"records: got {total}; {size} candidates of the audited model and {size} others for each shadow model need {2 * size}.",
+            source="the argument records",
+            remedy="give more records, or draw fewer candidates",
+        )
+    generator = np.random.default_rng(require_count("seed", seed, low=0, high=2**64))
+    order = generator.permutation(total)
+    pool = order[size:]
+
+    def drawn(rows: Integers) -> Candidates:
+        return Candidates(rows=rows, included=generator.random(size) < 0.5)
+
+    return drawn(order[:size]), tuple(drawn(generator.choice(pool, size, replace=False)) for _ in range(count))
+
+
+def shadow_attack(
+    labels: Integers, target: Candidates, shadows: Sequence[Candidates], *, train: Train, learn: Learn, seeds: Sequence[int]
+) -> tuple[FloatArray, FloatArray]:
+    """Train the audited model and its shadows, fit the attack to the shadows, and let it judge the audited model's candidates.
+
+    The probabilities depend on the target's coins through the trained target only, as a game in one run needs it.
+
+    Args:
+        labels: the class of every record, whole numbers from 0, shape (records,).
+        target: the audited model's candidates.
+        shadows: those of each shadow model, none of them the target's.
+        train: trains one model.
+        learn: fits the attack.
+        seeds: of the target's training, of each shadow's, and of the attack: shadows + 2 different whole numbers.
+    Returns:
+        Probabilities, shape (checkpoints, m), and the target's logits, shape (checkpoints, m, classes).
+    Raises:
+        InputError: a seed repeats, target and shadows share a record, or a function returns something of another shape.
+    """
+    numbers = [require_count("seeds", seed, low=0, high=2**64) for seed in seeds]
+    if len(set(numbers)) != len(numbers) or len(numbers) != len(shadows) + 2:
+        raise InputError(
+            f"seeds: got {numbers}; it needs {len(shadows) + 2} different ones: of the target, of each shadow model and of the attack.",
+            source="the argument seeds",
+        )
+    if any(np.isin(target.rows, shadow.rows).any() for shadow in shadows):
+        raise InputError(
+            "shadows: one has a record that is the target's.",
+            source="the argument shadows",
+            remedy="draw them from other records, as `draw_candidates` does",
+        )
+    answers = [_logits(train(each, seed), each) for each, seed in zip((target, *shadows), numbers[:-1], strict=True)]
+    seen = np.concatenate(answers[1:], axis=1)
+    score = learn(
+        seen,
+        np.concatenate([labels[shadow.rows] for shadow in shadows]),
+        np.concatenate([shadow.included for shadow in shadows]),
+        numbers[-1],
+    )
+    found = require_array("what the attack returned", score(answers[0], labels[target.rows]), dimensions=2)
+    if found.shape != answers[0].shape[:2]:
+        raise InputError(f"score: the attack returned shape {found.shape}; it needs {answers[0].shape[:2]}, checkpoints by candidates.")
+    return found, answers[0]
+
+
+def _logits(values: object, candidates: Candidates) -> FloatArray:
+    logits = require_array("what train returned", values, dimensions=3)
+    if logits.shape[1] != candidates.rows.size:
+        raise InputError(f"train: it returned shape {logits.shape}; it needs (checkpoints, {candidates.rows.size}, classes).")
+    return logits

@@ -1,0 +1,175 @@
+"""Playing a game of two worlds: many trainings, half of them without the record, each with a seed of its own."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import joblib
+import numpy as np
+from numpy.typing import ArrayLike
+from rich.console import Console
+from rich.progress import Progress
+
+from lethe.audit.games.error_context import blamed, number
+from lethe.audit.games.fingerprint import fingerprint
+from lethe.audit.games.score_file import ScoreFile
+from lethe.audit.statistics.inputs import Booleans
+from lethe.calculus.domains import FloatArray, outside, require_count
+from lethe.errors import InputError, LetheError
+
+MOST_RUNS = 1_000_000
+
+
+class Trials(Protocol):
+    """Some trainings, each in one of two worlds: their scores, higher where the record seems to have been there."""
+
+    def __call__(self, inside: Booleans, seeds: Sequence[int]) -> ArrayLike:
+        """One score for each entry; a score depends on its own entry of `inside` and `seeds` and on nothing else."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """Trials from a function of one training: (inside, seed) -> score."""
+
+    trial: Callable[[bool, int], float]
+
+    def __call__(self, inside: Booleans, seeds: Sequence[int]) -> list[float]:
+        """See `Trials`."""
+        return [self._score(bool(world), seed) for world, seed in zip(inside, seeds, strict=True)]
+
+    def _score(self, world: bool, seed: int) -> float:
+        with blamed(f"the training with seed {seed}, {'with' if world else 'without'} the record,"):
+            return number(self.trial(world, seed), "the trial")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Played:
+    """The scores of a game that was played to its end.
+
+    Args:
+        out_scores: of the trainings without the record, shape (runs,).
+        in_scores: of those with it, shape (runs,).
+        seed: from which all their seeds were drawn.
+    """
+
+    out_scores: FloatArray
+    in_scores: FloatArray
+    seed: int
+
+    @property
+    def repeats(self) -> bool:
+        """Whether no more than half of a world's scores are distinct: with continuous noise, that noise was used again."""
+        return min(np.unique(world).size / world.size for world in (self.out_scores, self.in_scores)) <= 0.5
+
+
+def play(
+    trials: Trials,
+    *,
+    runs: int,
+    seed: int,
+    chunk: int = 16,
+    workers: int | None = None,
+    score_file: str | os.PathLike[str] | None = None,
+    game: str | None = None,
+    declared: str | None = None,
+    progress: bool = False,
+) -> Played:
+    """Train `runs` times in each world, the worlds in turn.
+
+    It may be interrupted at any moment; with a score file, what has ended is not repeated.
+
+    Args:
+        trials: must be picklable where there are several workers, or a score file and no `game`.
+        runs: in each world; fixed in advance, as stopping where the scores look best has no level.
+        seed: >= 0; whoever audits with it knows the noise of these trainings, so none of their models may be released.
+        chunk: trainings handed to `trials` at once.
+        workers: joblib's n_jobs, such as 2, or -1 for every core; None: what `joblib.parallel_config` says (a Dask or Ray cluster), or one.
+        score_file: keeps the scores, as JSON lines.
+        game: tells this game from others in the score file; None: a hash of `trials`.
+        declared: rule, level and delta in words, for the score file, which then goes with no other; None: it does not hold you to any.
+        progress: a bar on standard error, if that is a terminal.
+    Raises:
+        InputError: an argument is outside its range, the score file is another game's, or a score is not a finite number.
+    """
+    count = 2 * require_count("runs", runs, low=2, high=MOST_RUNS)
+    size, root = require_count("chunk", chunk, low=1, high=2 * MOST_RUNS), require_count("seed", seed, low=0, high=2**63)
+    _require_workers(workers)
+    seeds = trial_seeds(root, count)
+    kept = None
+    if score_file is not None:
+        kept = ScoreFile(score_file, game=f"{fingerprint(trials) if game is None else game}, seed {root}", trials=count, declared=declared)
+    scores = dict(kept.scores) if kept is not None else {}
+    left = [trial for trial in range(count) if trial not in scores]
+    chunks = [left[first : first + size] for first in range(0, len(left), size)]
+    tasks = (joblib.delayed(_scores)(trials, each, [seeds[trial] for trial in each]) for each in chunks)
+    with _bar(progress, count) as finished:
+        finished(len(scores))
+        for part in _parts(tasks, workers):
+            scores.update(part)
+            if kept is not None:
+                kept.add(part)
+            finished(len(scores))
+    ordered = np.array([scores[trial] for trial in range(count)])
+    return Played(out_scores=ordered[0::2], in_scores=ordered[1::2], seed=root)
+
+
+def trial_seeds(seed: int, count: int) -> list[int]:
+    """Seeds of so many trainings, all different."""
+    seeds = [int(number) for number in np.random.SeedSequence(seed).generate_state(count, np.uint64)]
+    if len(set(seeds)) != count:
+        raise InputError(f"seed: got {seed}; two of the {count} seeds it gives are equal.", remedy="take another.")
+    return seeds
+
+
+def _require_workers(workers: object) -> None:
+    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers == 0):
+        raise outside("workers", workers, "a number of processes, or -1 for one a core")
+
+
+def _parts(tasks: Iterable[Any], workers: int | None) -> Iterator[dict[int, float]]:
+    """The scores of each task as it ends; what goes wrong between processes is said in a sentence."""
+    try:
+        yield from joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(tasks)  # pyright: ignore[reportReturnType]
+    except pickle.PicklingError as error:
+        raise InputError(
+            f"trials: they cannot be handed to another process: {error}",
+            source="the argument workers",
+            remedy="train in one process, or give trials that can be pickled",
+        ) from error
+    except BrokenExecutor as error:
+        raise LetheError(
+            f"a process that trained has died: {error}", source="the argument workers", remedy="use fewer workers; memory may be short"
+        ) from error
+
+
+def _scores(trials: Trials, numbers: list[int], seeds: list[int]) -> dict[int, float]:
+    # The worlds in turn, so that whatever changes while an audit runs changes both.
+    inside = np.array([number % 2 == 1 for number in numbers])
+    with blamed(f"the trainings with seeds {seeds[0]}..."):
+        scores: Any = np.asarray(trials(inside, seeds), dtype=np.float64)
+    if scores.shape != (len(numbers),) or not np.isfinite(scores).all():
+        got = f"shape {scores.shape}" if scores.shape != (len(numbers),) else f"{scores[~np.isfinite(scores)][0]}"
+        raise InputError(
+            f"scores: got {got} from the trainings with seeds {seeds[0]}...; it needs {len(numbers)} finite numbers.",
+            source="the argument trials",
+            remedy="leave out no run: find out why it failed",
+        )
+    return dict(zip(numbers, scores.tolist(), strict=True))
+
+
+@contextmanager
+def _bar(progress: bool, total: int) -> Iterator[Callable[[int], None]]:
+    console = Console(stderr=True)
+    if not progress or not console.is_terminal:
+        yield lambda done: None
+        return
+    with Progress(console=console) as bar:
+        task = bar.add_task("trainings", total=total)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,1 @@
+"""Statistics of audits: lower bounds on epsilon from what was observed. They share nothing with the theorems but arithmetic."""

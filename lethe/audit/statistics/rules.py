@@ -1,0 +1,177 @@
+r"""Where to put the threshold of a test, and what that choice costs: each rule here keeps the level it is given.
+
+To try every threshold on the reported scores and keep the best is no rule: its bound is above the truth in far more runs than its level
+says.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from lethe.audit.statistics.counts import Rates, Tally
+from lethe.audit.statistics.curves import Curve
+from lethe.audit.statistics.inputs import require_array
+from lethe.audit.statistics.intervals import upper_table
+from lethe.calculus.domains import FloatArray
+from lethe.documents.specification import Noun
+from lethe.errors import InputError
+
+Selection = Literal["fixed", "split", "ranks", "multi_split", "guesses", "same_data"]
+
+
+class Judged(NamedTuple):
+    """The errors counted, and upper bounds of both rates: the epsilon they prove is above the truth with probability at most the level."""
+
+    tally: Tally
+    rates: Rates
+
+
+class Rule(Noun):
+    """A way to choose a threshold that can be declared before the scores are seen."""
+
+    selection: ClassVar[Selection]
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The rule in a few words."""
+
+    @abstractmethod
+    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float) -> Judged:
+        """Count errors and bound their rates, so that the epsilon of `curve` is wrong with probability at most `level` over everything."""
+
+
+class FixedThreshold(Rule):
+    """Guess IN where the score is at least `threshold`, a number fixed before the runs."""
+
+    selection: ClassVar[Selection] = "fixed"
+    threshold: float
+
+    def describe(self) -> str:
+        """Such as `threshold 0.5, fixed in advance`."""
+        return f"threshold {self.threshold:g}, fixed in advance"
+
+    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float) -> Judged:
+        """See `Rule`."""
+        tally = Tally.at(self.threshold, out_scores, in_scores)
+        return Judged(tally, tally.upper_rates(level))
+
+
+class Split(Rule):
+    """Choose the threshold on one half of each world's runs, drawn at random with `seed`, and count errors on the other half."""
+
+    selection: ClassVar[Selection] = "split"
+    seed: int = Field(ge=0)
+
+    def describe(self) -> str:
+        """Such as `threshold chosen on one half, judged on the other; seed 0`."""
+        return f"threshold chosen on one half, judged on the other; seed {self.seed}"
+
+    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float) -> Judged:
+        """See `Rule`."""
+        _require_halves(out_scores, in_scores)
+        return _judge_half(np.random.default_rng(self.seed), out_scores, in_scores, curve=curve, delta=delta, level=level)
+
+
+class MultiSplit(Rule):
+    r"""The median, of an even number the lower one, of the bounds of many splits at half the level each.
+
+    If the median is above the truth, at least half of the bounds are; by Markov's inequality that has probability at most
+    $2 \cdot \alpha/2$, however they depend on each other. Steadier than one split.
+
+    Reference: Meinshausen, Meier, Bühlmann 2009, arXiv:0811.2177.
+    """
+
+    selection: ClassVar[Selection] = "multi_split"
+    seed: int = Field(ge=0)
+    splits: int = Field(default=21, ge=1, le=10_000)
+
+    def describe(self) -> str:
+        """Such as `median of 21 splits at half the level; seed 0`."""
+        return f"median of {self.splits} splits at half the level; seed {self.seed}"
+
+    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float) -> Judged:
+        """See `Rule`."""
+        _require_halves(out_scores, in_scores)
+        generator = np.random.default_rng(self.seed)
+        judged = [_judge_half(generator, out_scores, in_scores, curve=curve, delta=delta, level=0.5 * level) for _ in range(self.splits)]
+        return sorted(judged, key=lambda one: curve.strength(one.rates, delta))[(self.splits - 1) // 2]
+
+
+class Ranks(Rule):
+    r"""Guess IN above the r-th largest OUT score, at ranks listed before the runs, each at an equal share of the level.
+
+    The rate at which OUT exceeds its own r-th largest of n is Beta(r, n + 1 - r), or less with ties, whose upper quantile is that of
+    Clopper and Pearson with r - 1 false positives. Given the OUT scores the IN scores are independent trials. No run is spent on choosing.
+    """
+
+    selection: ClassVar[Selection] = "ranks"
+    ranks: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1, max_length=1000, strict=False)]
+
+    @model_validator(mode="after")
+    def _once_each(self) -> Ranks:
+        if len(set(self.ranks)) != len(self.ranks):
+            raise InputError(f"ranks: got {list(self.ranks)}; it needs each rank once.", remedy="leave out what is there twice")
+        return self
+
+    def describe(self) -> str:
+        """Such as `OUT ranks 5, 20, 80 declared in advance, Bonferroni`."""
+        return f"OUT ranks {', '.join(map(str, self.ranks))} declared in advance, Bonferroni"
+
+    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float) -> Judged:
+        """See `Rule`.
+
+        Raises:
+            InputError: a rank is more than the number of OUT runs.
+        """
+        out_runs = out_scores.size
+        if max(self.ranks) > out_runs:
+            raise InputError(
+                f"ranks: got {max(self.ranks)}; there are {out_runs} OUT runs.",
+                source="the argument rule",
+                remedy="declare ranks up to the number of OUT runs",
+            )
+        ordered = np.sort(out_scores)
+        judged: list[Judged] = []
+        for rank in self.ranks:
+            tally = Tally(
+                out_trials=out_runs,
+                false_positives=rank - 1,
+                in_trials=in_scores.size,
+                false_negatives=int(np.count_nonzero(in_scores <= ordered[out_runs - rank])),
+            )
+            judged.append(Judged(tally, tally.upper_rates(level / len(self.ranks))))
+        return max(judged, key=lambda one: curve.strength(one.rates, delta))
+
+
+def best_threshold(out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float) -> float:
+    """The threshold at which these scores prove most. Only for judging OTHER scores: on these it proves nothing."""
+    first, second = require_array("out_scores", out_scores, dimensions=1), require_array("in_scores", in_scores, dimensions=1)
+    ordered_out, ordered_in = np.sort(first), np.sort(second)
+    candidates = np.unique(np.concatenate([ordered_out, ordered_in]))
+    false_positives = first.size - np.searchsorted(ordered_out, candidates, side="left")
+    false_negatives = np.searchsorted(ordered_in, candidates, side="left")
+    strengths = curve.strengths(
+        upper_table(first.size, 0.5 * level)[false_positives], upper_table(second.size, 0.5 * level)[false_negatives], delta
+    )
+    return float(candidates[int(np.argmax(strengths))])
+
+
+def _judge_half(
+    generator: np.random.Generator, out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float
+) -> Judged:
+    first, second = generator.permutation(out_scores), generator.permutation(in_scores)
+    half, other = first.size // 2, second.size // 2
+    threshold = best_threshold(first[:half], second[:other], curve=curve, delta=delta, level=level)
+    tally = Tally.at(threshold, first[half:], second[other:])
+    return Judged(tally, tally.upper_rates(level))
+
+
+def _require_halves(*worlds: FloatArray) -> None:
+    if min(world.size for world in worlds) < 4:
+        raise InputError(
+            "a split needs at least four runs in each world.", source="the argument rule", remedy="run more, or fix a threshold"
+        )

@@ -1,0 +1,13 @@
+"""Audits of Lethe's own trainers, and of any other: the certificate above, what trainings gave away below.
+
+The statistics are `lethe.audit`'s, the games `lethe.audit.games`'s; here they are played with `fit_linear`, `fit` and `PrivacyEngine`.
+"""
+
+from lethe.audit.trainers.audits import audit
+from lethe.audit.trainers.claims import claim_of
+from lethe.audit.trainers.linear import LinearTraining
+from lethe.audit.trainers.networks import NetworkTraining
+from lethe.audit.trainers.self_tests import SelfTest, SelfTestRow, self_test
+from lethe.audit.trainers.subject import Canary, Subject
+
+__all__ = ["Canary", "LinearTraining", "NetworkTraining", "SelfTest", "SelfTestRow", "Subject", "audit", "claim_of", "self_test"]

@@ -1,0 +1,33 @@
+"""A loop of one's own around `PrivacyEngine`, with the arguments of `fit`, so that the same games audit both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from lethe.run.run import Run
+from lethe.train import PrivacyEngine
+
+
+def fit_by_engine(model: nn.Module, loss: Any, data: Any, run: Run, *, seed: int, optimizer: torch.optim.Optimizer | None = None) -> Run:
+    """Train by `PrivacyEngine`; returns the recorded run.
+
+    Args:
+        model, loss, data, run, seed: as for `fit`.
+        optimizer: None: plain SGD with the run's step sizes, which must be one number.
+    """
+    descent = torch.optim.SGD(model.parameters(), lr=float(run.step_sizes[0])) if optimizer is None else optimizer
+    engine = PrivacyEngine(run, seed=seed)
+    model, descent, loader = engine.make_private(module=model, optimizer=descent, data=data)
+    try:
+        for *inputs, targets in loader:
+            with engine.recording():
+                losses = engine.losses(loss, model(*inputs), targets)
+            engine.backward(losses)
+            descent.step()
+            descent.zero_grad()
+        return engine.recorded_run()
+    finally:
+        engine.close()

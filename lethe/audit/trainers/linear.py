@@ -1,0 +1,179 @@
+"""Audits of `fit_linear`: canaries whose gradient has one direction whatever the model is, scored by displacement or by loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from lethe.audit.games import Data, Record, Train, blank, least_moved_direction, mislabelled, random_directions
+from lethe.audit.result import Threat
+from lethe.audit.trainers.subject import Canary, CanaryKind, Scores, Subject, unknown_threat
+from lethe.calculus.domains import FloatArray
+from lethe.errors import InputError
+from lethe.run.run import Run
+from lethe.train import Trained, fit_linear
+from lethe.train.linear.features import prepare_features
+from lethe.train.linear.links import linear_loss, link_of
+
+_CPU = torch.device("cpu")
+_SIMULATIONS = 32
+# Of residual bounds: how far away the target of a canary is, so that its residual never leaves the bound.
+_FAR = 1e6
+# Scores of the canary at a chosen start: there its residual is all that it can be.
+_WRONG = 12.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinearTraining(Subject):
+    """`fit_linear` as (data, seed) -> Trained.
+
+    Args:
+        run: what it carries out.
+        classes: their public number, where there are any.
+        initial: the start, known to the adversary; None: zeros.
+    """
+
+    run: Run
+    classes: int | None = None
+    initial: FloatArray | None = None
+
+    def __call__(self, data: Data, seed: int) -> Trained:
+        """Train once."""
+        return fit_linear(self.run, *data, classes=self.classes, seed=seed, initial=self.initial)
+
+    def canaries(self, kind: CanaryKind, data: Data, positions: Sequence[int], *, seed: int) -> list[Canary]:
+        """See `Subject`. In a direction: features of the largest norm there, and the target that is farthest off."""
+        if kind in ("mislabelled", "blank"):
+            return [self._labelled(kind, data, position) for position in positions]
+        columns, norm = data[0].shape[1], linear_loss(self.run.loss).feature_norm
+        if kind == "least_moved":
+            if len(positions) > 1:
+                raise InputError("canary: got 'least_moved'; one coordinate is moved least.", remedy="take random_direction for many.")
+            directions = self._least_moved(data, seed)[None, :]
+        else:
+            directions = random_directions(len(positions), columns, seed=seed)
+        words = "least moved coordinate" if kind == "least_moved" else "random direction"
+        return [self._pair((norm * direction, self._target(True)), words) for direction in directions]
+
+    def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[Train, Scores]:
+        """See `Subject`: the final model in white box, or its losses, from the usual start or from one that was chosen."""
+        start = self._start(canaries)
+        directions = self.directions(canaries, start)
+        if threat == "final_model":
+            return self, Displacement(start=start, directions=directions)
+        if threat == "black_box":
+            return self, LossGap(canaries=tuple(canaries))
+        if threat == "black_box_chosen_start":
+            norms = self._stacked([canary.inside for canary in canaries])[0].norm(dim=1).numpy()
+            chosen = start + np.einsum("m,mdk->dk", _WRONG / np.maximum(norms, 1e-12) / len(canaries), directions)
+            return replace(self, initial=chosen), LossGap(canaries=tuple(canaries))
+        known: tuple[Threat, ...] = ("final_model", "black_box", "black_box_chosen_start")
+        raise unknown_threat(threat, known, "fit_linear shows its last iterate only;")
+
+    def directions(self, canaries: Sequence[Canary], start: FloatArray) -> FloatArray:
+        """Of the difference between the clipped gradients of each canary and of what replaces it, at the start: shape (m, d, k), unit."""
+        inside = self._gradients([canary.inside for canary in canaries], start)
+        apart = inside - self._gradients([canary.outside for canary in canaries], start)
+        norms = np.linalg.norm(apart, axis=(1, 2), keepdims=True)
+        if not norms.min() > 0.0:
+            raise InputError(
+                "canary: its gradient is that of the record in its place.", source="the argument canary", remedy="take random_direction."
+            )
+        return apart / norms
+
+    def _labelled(self, kind: CanaryKind, data: Data, position: int) -> Canary:
+        if self.classes is None and linear_loss(self.run.loss).kind == "least_squares":
+            raise InputError(f"canary: got {kind!r}; least squares has no labels.", remedy="take random_direction.")
+        if kind == "mislabelled":
+            inside = mislabelled(data, position, classes=self.classes or 2)
+            return self._pair(inside, f"record {position} with the next label", natural=tuple(column[position] for column in data))
+        return self._pair(blank(data, label=self._target(True)), "blank record")
+
+    def _pair(self, inside: Record, words: str, natural: Record | None = None) -> Canary:
+        if self.run.neighbours == "replace_one":
+            outside = (inside[0], self._target(False)) if natural is None else natural
+            return Canary(inside, outside, f"{words}, against {'the opposite target' if natural is None else 'its own label'}")
+        if linear_loss(self.run.loss).intercept:
+            raise InputError(
+                f"neighbours: got {self.run.neighbours}; with an intercept no record is without gradient.",
+                source="run.neighbours and run.loss.intercept",
+                remedy="audit replace_one, or a model without intercept.",
+            )
+        return Canary(inside, (np.zeros_like(inside[0]), self._target(False)), f"{words}, against a record without gradient")
+
+    def _target(self, inside: bool) -> float | int:
+        loss = linear_loss(self.run.loss)
+        if loss.kind == "least_squares":
+            return (_FAR if inside else -_FAR) * loss.residual_bound  # pyright: ignore[reportAttributeAccessIssue]
+        return int(inside)
+
+    def _start(self, canaries: Sequence[Canary]) -> FloatArray:
+        if self.initial is not None:
+            return np.asarray(self.initial, dtype=np.float64)
+        rows = self._stacked([canary.inside for canary in canaries])[0].shape[1]
+        return np.zeros((rows, self._outputs))
+
+    @property
+    def _outputs(self) -> int:
+        return (self.classes or 1) if self.run.loss.kind == "softmax_regression" else 1
+
+    def _gradients(self, records: Sequence[Record], parameters: FloatArray) -> FloatArray:
+        rows, targets = self._stacked(records)
+        residuals = link_of(linear_loss(self.run.loss)).residuals(rows @ torch.tensor(parameters), targets).numpy()
+        gradients = np.einsum("md,mk->mdk", rows.numpy(), residuals)
+        norms = np.linalg.norm(gradients, axis=(1, 2), keepdims=True)
+        return gradients if self.run.clip_norm is None else gradients * np.minimum(1.0, self.run.clip_norm / np.maximum(norms, 1e-300))
+
+    def _stacked(self, records: Sequence[Record]) -> tuple[torch.Tensor, torch.Tensor]:
+        return _tensors(self.run, records)
+
+    def _least_moved(self, data: Data, seed: int) -> FloatArray:
+        # Their seeds are not those of the game, which come from the plain seed.
+        seeds = np.random.SeedSequence([seed, 3]).generate_state(_SIMULATIONS, np.uint64)
+        moved = np.stack([self(data, int(number)).weights for number in seeds])
+        if self.initial is not None:
+            moved = moved - self.initial[: moved.shape[1]]
+        by_feature = np.sqrt(np.square(moved).sum(axis=2))
+        return least_moved_direction(by_feature)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Displacement:
+    r"""$-\langle\theta_T - \theta_0, e_i\rangle$ for each canary; start of shape (d, k), directions of shape (m, d, k)."""
+
+    start: FloatArray
+    directions: FloatArray
+
+    def __call__(self, trained: Trained) -> FloatArray:
+        """See the class."""
+        rows = trained.weights if len(self.start) == len(trained.weights) else np.vstack([trained.weights, trained.intercept])
+        return -np.einsum("mdk,dk->m", self.directions, rows - self.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LossGap:
+    """How much smaller the loss of each canary is than that of the record in its place."""
+
+    canaries: tuple[Canary, ...]
+
+    def __call__(self, trained: Trained) -> FloatArray:
+        """See the class."""
+        return self._losses(trained, outside=True) - self._losses(trained, outside=False)
+
+    def _losses(self, trained: Trained, *, outside: bool) -> FloatArray:
+        rows, targets = _tensors(trained.run, [canary.outside if outside else canary.inside for canary in self.canaries])
+        whole = np.vstack([trained.weights, trained.intercept])[: rows.shape[1]]
+        return link_of(linear_loss(trained.run.loss)).losses(rows @ torch.tensor(whole), targets).numpy()
+
+
+def _tensors(run: Run, records: Sequence[Record]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows as in training, and targets as a column."""
+    loss = linear_loss(run.loss)
+    table: Any = np.stack([np.asarray(record[0], dtype=np.float64) for record in records])
+    rows = prepare_features(table, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=torch.float64, device=_CPU).rows
+    targets = torch.tensor(np.array([[record[1]] for record in records]))
+    return rows, targets.to(torch.float64) if loss.kind != "softmax_regression" else targets.to(torch.int64)

@@ -1,0 +1,1 @@
+"""Composition: what several mechanisms on the same data spend together."""

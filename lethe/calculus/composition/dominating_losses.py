@@ -1,0 +1,126 @@
+r"""Discrete privacy losses that dominate a guarantee, ready to be composed by convolution.
+
+A guarantee bounds the hockey-stick divergence $h(\gamma) = \sup_S P(S) - \gamma Q(S)$ of every ordered pair of neighbours at each
+$\gamma = e^\epsilon \ge 1$, in both directions, hence also below 1: $h(\gamma) \le 1 - \gamma + \gamma\,\delta(-\log\gamma)$. Since $h$
+is convex in $\gamma$, connecting bounds at any knots by straight lines bounds it everywhere ("connect the dots"), and such a polygon is
+the divergence of one discrete pair. If the pairs dominate the mechanisms, their product dominates the adaptive composition.
+
+Reference: Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1; Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lethe.calculus.composition.loss_distributions import LARGEST_LOSS, MOST_INTERVALS, Factor, Losses, symmetric_losses
+from lethe.calculus.conversions import profile_epsilon
+from lethe.calculus.domains import FloatArray
+from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
+from lethe.calculus.normal import log_gaussian_delta
+from lethe.calculus.rounding import above, count_above, exp_above
+from lethe.calculus.sampled.balls_in_bins import BallsInBinsGaussian
+
+# What is left of delta beyond the last knot is counted as an infinite loss.
+_TAIL = 1e-16
+_MOST_KNOTS = 300_000
+_MOST_EVALUATIONS = 10_000_000
+# Profiles answered one level at a time may take ten milliseconds each.
+_MOST_SLOW_KNOTS = 800
+_LEAST_KNOTS = 4_000
+
+
+def dominating_factor(guarantee: Guarantee, count: int) -> Factor:
+    """`count` mechanisms with this guarantee, whatever it is: all of one's profile, but for what is above `LARGEST_LOSS`."""
+    never = guarantee.delta(math.inf)
+    # Beyond it no more than 1e-16 of delta is left to lose.
+    widest = min(profile_epsilon(lambda epsilon: max(guarantee.delta(epsilon) - never, 0.0), _TAIL), LARGEST_LOSS)
+    return Factor(
+        width=widest,
+        # A Gaussian pair at distance mu has losses up to about 8 mu, and mu is their standard deviation.
+        deviation=widest / 8.0,
+        count=count,
+        losses=lambda interval: (dominating_losses(guarantee, interval, widest),),
+    )
+
+
+def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> Losses:
+    r"""The privacy losses of a discrete pair that dominates everything with this guarantee, the same in both directions.
+
+    Args:
+        guarantee: its `delta` must bound both directions, as the contract of a guarantee says.
+        interval: losses are multiples of it, > 0.
+        widest: the largest finite loss wanted; a smaller one is sound, because what is beyond counts as infinite.
+    Returns:
+        Losses of mass at most 1 up to rounding; more where the profile was not convex, which is on the safe side.
+    """
+    last = max(1, int(count_above(widest / interval, MOST_INTERVALS)))
+    knots = np.unique(np.round(np.linspace(0, last, min(last, _knots(guarantee)) + 1)).astype(np.int64))
+    levels: FloatArray = np.asarray(knots * interval, dtype=np.float64)
+    deltas = np.minimum.accumulate(np.clip(_deltas(guarantee, levels), 0.0, 1.0))
+    # By convexity between -epsilon and epsilon, total variation is at most (e^epsilon - 1 + 2 delta) / (e^epsilon + 1).
+    by_symmetry = np.tanh(0.5 * levels) + 2.0 * deltas / (1.0 + np.exp(levels))
+    deltas[0] = min(deltas[0], float(by_symmetry.min()) * (1.0 + 1e-15))
+    if not isinstance(guarantee, GDP):
+        kept = _lower_hull(np.expm1(levels), deltas)
+        knots, levels, deltas = knots[kept], levels[kept], deltas[kept]
+    return symmetric_losses(_masses_above(knots, levels, deltas), float(deltas[-1]), interval)
+
+
+def _masses_above(knots: np.ndarray[tuple[int], np.dtype[np.int64]], levels: FloatArray, deltas: FloatArray) -> FloatArray:
+    r"""The masses at h, 2 h, ... of the loss whose divergence is the polygon through ($e^{\epsilon_i}, \delta_i$) and its mirror image.
+
+    At $\epsilon_i > 0$ it is $e^{\epsilon_i}$ times the change of slope there. A negative mass, where the polygon is not convex, becomes 0:
+    that only raises the divergence.
+    """
+    steps, falls = np.diff(levels), np.diff(deltas)
+    arriving, leaving = falls / np.expm1(-steps), np.append(falls[1:] / np.expm1(steps[1:]), 0.0)
+    masses = np.zeros(int(knots[-1]))
+    masses[knots[1:] - 1] = np.maximum(arriving + leaving, 0.0)
+    return masses
+
+
+def _lower_hull(across: FloatArray, values: FloatArray) -> list[int]:
+    """Indices of the points on the lower convex hull. To leave out a point is always sound, so its rounding does not matter."""
+    xs, ys = across.tolist(), values.tolist()
+    hull: list[int] = []
+    for new in range(len(xs)):
+        while len(hull) > 1:
+            first, middle = hull[-2], hull[-1]
+            if (xs[middle] - xs[first]) * (ys[new] - ys[first]) > (ys[middle] - ys[first]) * (xs[new] - xs[first]):
+                break
+            hull.pop()
+        hull.append(new)
+    return hull
+
+
+def _deltas(guarantee: Guarantee, levels: FloatArray) -> FloatArray:
+    """`guarantee.delta` at many levels, rounded up; at once where the kind allows it."""
+    if isinstance(guarantee, GDP):
+        return exp_above(log_gaussian_delta(guarantee.mu, levels))
+    if isinstance(guarantee, GDPMixture):
+        total = np.zeros(levels.shape)
+        for mu, weight in zip(guarantee.mus, guarantee.weights, strict=True):
+            total += weight * exp_above(log_gaussian_delta(mu, levels))
+        return above(total, 1e-15 * (2 + len(guarantee.mus)))
+    if isinstance(guarantee, WithSlack):
+        return above(_deltas(guarantee.guarantee, levels) + guarantee.slack)
+    if isinstance(guarantee, Tightest):
+        return np.min([_deltas(part, levels) for part in guarantee.parts], axis=0)
+    if isinstance(guarantee, BallsInBinsGaussian):
+        return guarantee.deltas(levels)
+    return np.array([guarantee.delta(level) for level in levels.tolist()])
+
+
+def _knots(guarantee: Guarantee) -> int:
+    """How many knots are worth their time; fewer are only more pessimistic."""
+    if isinstance(guarantee, GDP):
+        return _MOST_KNOTS
+    if isinstance(guarantee, GDPMixture):
+        return min(max(_MOST_EVALUATIONS // len(guarantee.mus), _LEAST_KNOTS), _MOST_KNOTS)
+    if isinstance(guarantee, WithSlack):
+        return _knots(guarantee.guarantee)
+    if isinstance(guarantee, Tightest):
+        return min(_knots(part) for part in guarantee.parts)
+    return _MOST_SLOW_KNOTS // 2 if isinstance(guarantee, BallsInBinsGaussian) else _MOST_SLOW_KNOTS  # both directions are computed

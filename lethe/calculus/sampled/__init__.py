@@ -1,0 +1,1 @@
+"""The Gaussian mechanism on sampled batches: privacy profiles, Rényi curves and privacy losses."""

@@ -1,0 +1,233 @@
+r"""Balls in bins, every iterate released: a Gaussian whose record is in one of several places, and nobody knows in which.
+
+The record is thrown into one of $\ell$ bins and kept there; all that its bin's visits release of it is together $\mu_j$-GDP if the bin
+is j. The worst pairs are, in dimension $\ell$ (docs/theory.md, Theorem 7b),
+
+$$P = \frac1\ell\sum_j N(\mu_je_j, I), \qquad Q = N(0, I) \ \text{(zero out, add or remove)}, \qquad
+  Q = \frac1\ell\sum_j N(-\mu_je_j, I) \ \text{(replace one)}$$
+
+Against $N(0, I)$ their densities are sums of independent terms, $X_j = e^{\mu_jg_j - \mu_j^2/2}$ and $X'_j = e^{-\mu_jg_j - \mu_j^2/2}$:
+
+$$H_{e^\epsilon}(P\|Q) = \frac{1}{\ell}E\Big(\sum_j X_j - \ell e^\epsilon\Big)_+, \quad
+  H_{e^\epsilon}(Q\|P) = \frac{1}{\ell}E\Big(\ell - e^\epsilon\sum_j X_j\Big)_+, \quad
+  \text{replace one: } \frac{1}{\ell}E\Big(\sum_j X_j - e^\epsilon\sum_jX'_j\Big)_+$$
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from lethe.calculus.base import Profile, freeze
+from lethe.calculus.composition.renyi import renyi_curve
+from lethe.calculus.crossing import crossing
+from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_vector
+from lethe.calculus.guarantees import GDP, GDPMixture, RDPCurve
+from lethe.calculus.rounding import count_above, exp_above
+from lethe.calculus.sampled.lognormal_grid import Term
+from lethe.calculus.sampled.lognormal_sums import log_mean_excess
+from lethe.calculus.upward_formatting import shown
+from lethe.errors import InputError
+
+__all__ = ["BallsInBinsGaussian"]
+
+Relation = Literal["replace_one", "zero_out", "add_or_remove"]
+_Direction = Literal["with against without", "without against with", "one against the other"]
+
+_EPS = float(np.finfo(np.float64).eps)
+# Sums of lognormal terms are computed for these; a smaller mu is raised to the least, which is sound.
+_LEAST_MU, _LARGEST_MU, _LARGEST_EPSILON = 1e-4, 25.0, 600.0
+# The spread of a sum has so many intervals that their square costs some 1e-4 of epsilon.
+_INTERVALS_A_ROOT, _FEWEST, _MOST, _COARSER, _FEWEST_COARSE = 500.0, 14, 19, 8, 2**11
+_MOST_KEPT, _SHRINKING, _MOST_SHRUNK = 1000, 0.8, 8
+_GROWTH = 0.05
+# How close to delta its logarithm is brought, and how close is enough.
+_COARSELY, _FINELY, _CLOSE, _MOST_SECANTS = 1e-3, 1e-8, 1e-7, 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BallsInBinsGaussian(Profile):
+    r"""A record in one of $\ell$ bins, all alike likely and kept for all passes, whose visits release Gaussian outputs.
+
+    Formal guarantee: the bin is kept secret, and a record in bin j moves what is released by $\mu_j$ noise standard deviations in all
+    (root of the sum of squares over its visits), measured from what is released without it.
+
+    Never more than the average over bins of $\delta_{\mu_j}(\epsilon)$ ($2\mu_j$ for replace one), which holds for whoever knows the bin.
+
+    Args:
+        mus: distinct $\mu_j \ge 0$, finite.
+        counts: how many bins have each, >= 1.
+        relation: replace_one, zero_out or add_or_remove.
+    Raises:
+        InputError: an argument is outside its range.
+    Reference: Chua et al. 2024, arXiv:2412.16802 (the pair of zero out); docs/theory.md.
+    """
+
+    mus: tuple[float, ...]
+    counts: tuple[int, ...]
+    relation: Relation
+    _revealed: GDP | GDPMixture = field(init=False, repr=False, compare=False)
+    _kept: dict[tuple[str, float], float] = field(init=False, repr=False, compare=False, default_factory=dict[tuple[str, float], float])
+    kind: ClassVar[str] = "balls_in_bins_gaussian"
+
+    def __post_init__(self) -> None:
+        mus = require_vector("mus", self.mus, low=0.0)
+        counts = require_vector("counts", self.counts, low=1.0)
+        if mus.shape != counts.shape or np.unique(mus).size != mus.size or np.any(counts != np.floor(counts)):
+            raise InputError(
+                f"mus has {mus.size} entries and counts {counts.size}; each distinct mu needs one whole number of bins.",
+                source="the arguments mus and counts",
+                remedy="list every mu once, with how many bins have it",
+            )
+        if self.relation not in get_args(Relation):
+            raise outside("relation", self.relation, "one of " + ", ".join(get_args(Relation)))
+        distance = 2.0 if self.relation == "replace_one" else 1.0
+        costs: tuple[float, ...] = tuple((distance * mus).tolist())
+        revealed = GDP(costs[0]) if len(costs) == 1 else GDPMixture(costs, tuple((counts / counts.sum()).tolist()))
+        freeze(self, mus=tuple(mus.tolist()), counts=tuple(int(count) for count in counts), _revealed=revealed)
+
+    def delta(self, epsilon: float) -> float:
+        r"""The larger of both directions at $\epsilon$, rounded up."""
+        return self._delta(require_nonnegative("epsilon", epsilon), self._fine)
+
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        r"""As `delta`, at many $\epsilon \ge 0$ and on a coarser grid: a little larger, some milliseconds each."""
+        return np.array([self._delta(level, self._coarse) for level in epsilons.tolist()])
+
+    def epsilon(self, delta: float) -> float:
+        r"""The smallest $\epsilon$ at $\delta$, to about seven digits, rounded up, and seen to hold."""
+        target = require_delta(delta)
+        high = self._revealed.epsilon(target)
+        if high == 0.0 or not self._computable(high):
+            return high
+        level = 0.0
+        # A replaced record is no easier to hide than one that is zeroed out, whose epsilon says where to begin.
+        first: tuple[_Direction, ...] = ("with against without",) if self.relation == "replace_one" else ()
+        for direction in (*first, *self._directions):
+            level = self._solved(direction, math.log(target), level, high)
+        growth = _CLOSE
+        while level < high and not self.delta(level) <= target:  # the last digits of a grid that changes with epsilon
+            level, growth = min(high, level * (1.0 + growth)), 2.0 * growth
+        return level
+
+    def describe(self) -> str:
+        """How many bins, and the range of what they cost."""
+        least, most = min(self.mus), max(self.mus)
+        costs = f"{shown(most)}-GDP" if least == most else f"{shown(least)}- to {shown(most)}-GDP"
+        return f"one of {sum(self.counts)} secret bins, {costs} each, {self.relation.replace('_', ' ')}"
+
+    def renyi_curve(self) -> RDPCurve:
+        """That of the average over bins, no credit being given for their secrecy."""
+        curve = renyi_curve({self._revealed: 1})
+        assert curve is not None  # every mixture has one
+        return curve
+
+    @property
+    def _directions(self) -> tuple[_Direction, ...]:
+        if self.relation == "replace_one":
+            return ("one against the other",)  # which is its own mirror image
+        return ("with against without", "without against with")
+
+    @property
+    def _intervals(self) -> int:
+        visited = sum(count for mu, count in zip(self.mus, self.counts, strict=True) if mu > 0.0)
+        return 2 ** max(int(count_above(math.log2(_INTERVALS_A_ROOT * math.sqrt(visited)), _MOST)), _FEWEST)
+
+    def _computable(self, level: float) -> bool:
+        return sum(self.counts) > 1 and max(self.mus) <= _LARGEST_MU and level <= _LARGEST_EPSILON
+
+    def _delta(self, level: float, logarithms: Callable[[_Direction, float], float]) -> float:
+        revealed = self._revealed.delta(level)
+        if revealed == 0.0 or not self._computable(level):
+            return revealed
+        logarithm, tried = math.inf, 0
+        # Far out floating point may not carry it; what holds at a smaller epsilon holds there too.
+        while not logarithm < math.log(revealed) and tried < _MOST_SHRUNK:
+            logarithm = max(logarithms(direction, level * _SHRINKING**tried) for direction in self._directions)
+            tried += 1
+        return min(revealed, float(exp_above(logarithm)))
+
+    def _fine(self, direction: _Direction, level: float) -> float:
+        """`_log_delta` on the full grid, each level once."""
+        if (direction, level) not in self._kept:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[direction, level] = self._log_delta(direction, level, self._intervals)
+        return self._kept[direction, level]
+
+    def _coarse(self, direction: _Direction, level: float) -> float:
+        return self._log_delta(direction, level, max(self._intervals // _COARSER, _FEWEST_COARSE))
+
+    def _log_delta(self, direction: _Direction, level: float, intervals: int) -> float:
+        r"""Logarithm of one hockey-stick divergence: all in units of $e^\epsilon$, so that nothing overflows."""
+        bins = sum(self.counts)
+        # Rounded so that sums become larger and thresholds smaller.
+        shrunk = math.exp(-level) * (1.0 + 4.0 * _EPS)
+        up, down, threshold = {
+            "with against without": (shrunk, 0.0, float(bins)),
+            "without against with": (0.0, 1.0, -bins * shrunk),
+            "one against the other": (shrunk, 1.0, 0.0),
+        }[direction]
+        unvisited = sum(count for mu, count in zip(self.mus, self.counts, strict=True) if mu == 0.0)
+        threshold -= unvisited * (up - down)
+        threshold -= 4.0 * _EPS * (abs(threshold) + unvisited)
+        terms = tuple(Term(max(mu, _LEAST_MU), count, up, down) for mu, count in zip(self.mus, self.counts, strict=True) if mu > 0.0)
+        logarithm = log_mean_excess(terms, threshold, intervals)
+        if math.isinf(logarithm):
+            return logarithm
+        return logarithm + (level - math.log(bins)) + 8.0 * _EPS * (level + math.log(bins) + 1.0 + abs(logarithm))
+
+    def _solved(self, direction: _Direction, target: float, low: float, high: float) -> float:
+        """The least epsilon in [low, high] for one direction; a coarse grid says where to look, and high is known to hold."""
+
+        def coarse(level: float) -> float:
+            return self._coarse(direction, level) - target
+
+        def fine(level: float) -> float:
+            return self._fine(direction, level) - target
+
+        if (low > 0.0 and fine(low) <= 0.0) or (low == 0.0 and coarse(low) <= 0.0):
+            return low
+        failing, passing = low, high
+        if low > 0.0:
+            passing, growth = low, _GROWTH
+            while passing < high and coarse(passing) > 0.0:
+                failing, growth = passing, 2.0 * growth
+                passing = min(high, failing * (1.0 + growth))
+        start = crossing(coarse, failing, passing, resolution=_COARSELY * passing)
+        if start == high:
+            return high
+        beside = start * (1.0 - _COARSELY)
+        return _polished(fine, start, (coarse(start) - coarse(beside)) / (start - beside), low, high)
+
+
+def _polished(gap: Callable[[float], float], start: float, slope: float, low: float, high: float) -> float:
+    """Where a falling gap is just below 0, by secants from `start`; failing that, by narrowing the bracket they left.
+
+    Returns:
+        A point where the gap was seen to be at most 0, or `high`, which is known to hold.
+    """
+    failing, passing, point = low, high, start
+    gaps: dict[float, float] = {}
+    for _ in range(_MOST_SECANTS):
+        gaps[point] = gap(point)
+        if gaps[point] <= 0.0:
+            passing = min(passing, point)
+        else:
+            failing = max(failing, point)
+        if -2.0 * _FINELY <= gaps[point] <= 0.0 or not failing < passing:
+            break
+        if len(gaps) > 1:
+            first, second = sorted(gaps, key=lambda level: abs(gaps[level]))[:2]
+            slope = (gaps[first] - gaps[second]) / (first - second)
+        following = point - (gaps[point] + _FINELY) / slope if slope < 0.0 else math.nan
+        point = following if failing < following < passing else 0.5 * (failing + passing)
+        if point in gaps:
+            break
+    if passing in gaps and gaps[passing] >= -_CLOSE:
+        return passing
+    return crossing(gap, failing, passing, resolution=_CLOSE * passing)

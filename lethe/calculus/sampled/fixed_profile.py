@@ -1,0 +1,138 @@
+r"""Privacy profile of one Gaussian step on a batch of fixed size, and its discretisation upwards.
+
+**The step.** Given the rest of the batch, any two of "with the record", "with its neighbour" and "with another record in its place" have
+sums at distance at most 2 (in units of one record's gradient bound); so each two are
+$f = T(N(0,1), N(\mu,1))$, $\mu = 2/z$, apart, and Theorem 4.2 of Dong, Roth and Su makes the step $C_q(f)$-DP, with
+$C_q(f) = \min\{f_q, f_q^{-1}\}^{**}$ and $f_q = qf + (1-q)\mathrm{Id} = T(N, M)$, $N = N(0,1)$, $M = (1-q)N + qN(\mu,1)$.
+
+**Its profile at $\epsilon \ge 0$.** The profile of a trade-off function g is $\sup_a 1 - g(a) - e^\epsilon a$: it does not see the convex
+hull, and that of a minimum is the maximum of the two. So it is $\max\{H(M\|N), H(N\|M)\}$, H being the hockey-stick divergence of order
+$s = e^\epsilon$, and the first is the larger: reflection swaps N and $N_\mu = N(\mu,1)$ in $H(M\|N) = \sup_A qN_\mu(A) - (s-1+q)N(A)$, and
+$$[qN(A) - (s-1+q)N_\mu(A)] - [(1 - s(1-q))N(A) - sqN_\mu(A)] = (s-1)(1-q)[N(A) - N_\mu(A)],$$
+which is $\ge 0$ at the half-line A, on the far side from $\mu$, that attains $H(N\|M)$. Hence, with $k = 1 + (e^\epsilon - 1)/q$ and
+$t = \log(k)/\mu + \mu/2$,
+$$\delta(\epsilon) = q\{\Phi(\mu - t) - k\Phi(-t)\}.$$
+
+**Zero out.** One of the two data sets has no record to draw: with the record at $b$, another in its place at $a$, both of norm at most 1,
+the step is $(1-q)N(a, z^2) + qN(b, z^2)$ against $(1-q)N(a, z^2) + qN(0, z^2)$. By Lemma 6 of docs/theory.md neither direction is
+easier to tell apart at $\epsilon \ge 0$ than where $\|a-b\|^2$, $\|b\|^2$ and $\langle a-b, -b\rangle$ are 4, 1 and 2: $b = 1$, $a = -1$
+on a line, the record in front (in the other direction they are at most 1, 1 and 1). There the likelihood ratio exceeds $e^\epsilon$
+beyond one point $x$, and
+$$\delta(\epsilon) = q\{\bar\Phi(\tfrac{x-1}z) - e^\epsilon\bar\Phi(\tfrac xz)
+  - \tfrac{1-q}q(e^\epsilon-1)\bar\Phi(\tfrac{x+1}z)\}.$$
+Both directions are counted as the larger one, which makes the profile symmetric.
+
+**At $\epsilon < 0$.** $C_q(f)$ is its own inverse, so $H_s(P\|Q) = 1 - s + sH_{1/s}(Q\|P)$ gives
+$\delta(-\epsilon) = 1 - e^{-\epsilon}(1 - \delta(\epsilon))$.
+
+Reference: Dong, Roth, Su 2022, Gaussian differential privacy, J. R. Statist. Soc. B 84, Theorem 4.2; arXiv:1905.02383.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from lethe.calculus.composition.loss_distributions import MOST_INTERVALS
+from lethe.calculus.domains import FloatArray
+from lethe.calculus.normal import log_mixture
+from lethe.calculus.rounding import count_above
+from lethe.calculus.sampled.renyi import Relation
+
+_EPS = float(np.finfo(np.float64).eps)
+# Beyond ten standard deviations a normal has 8e-24 of its mass.
+_REACH = 10.0
+
+
+def fixed_size_delta(probability: float, noise: float, epsilon: ArrayLike, relation: Relation = "replace_one") -> FloatArray:
+    r"""The profile of one step at any real $\epsilon$, rounded up; elementwise.
+
+    Args:
+        probability: $q \in (0, 1)$.
+        noise: $z > 0$, the noise multiplier.
+        epsilon: real numbers.
+        relation: replace_one or zero_out.
+    Returns:
+        $\delta$, same shape: above the exact value by at most 1e-14 q plus a few units in the last place.
+    Reference: module docstring.
+    """
+    level = np.asarray(epsilon, dtype=np.float64)
+    size = np.abs(level)
+    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+        more, less, rounding = (_replaced if relation == "replace_one" else _zeroed)(probability, noise, size)
+        delta = probability * np.clip(more - less + rounding * (more + less), 0.0, 1.0)
+        upper = np.minimum(np.maximum(delta * (1.0 + 4.0 * _EPS), 5e-324), probability)  # a product that underflowed is not 0
+        mirrored = -np.expm1(-size) + np.exp(-size) * upper + 2.0 * _EPS
+    return np.where(level >= 0.0, upper, np.minimum(mirrored, 1.0))
+
+
+_Parts = tuple[FloatArray, FloatArray, FloatArray]
+
+
+def _replaced(probability: float, noise: float, size: FloatArray) -> _Parts:
+    """The two terms of the profile over q at an epsilon >= 0, and their relative rounding."""
+    mu = 2.0 / noise * (1.0 + 2.0 * _EPS)
+    near = np.log1p(np.expm1(np.minimum(size, 1.0)) / probability)
+    far = size + np.log1p(-(1.0 - probability) * np.exp(-np.maximum(size, 1.0))) - math.log(probability)
+    log_k = np.where(size <= 1.0, near, far)
+    threshold = log_k / mu + 0.5 * mu
+    # A threshold that is off changes the difference in second order only: it is the one that maximises it.
+    more, less = special.ndtr(mu - threshold), np.exp(log_k + special.log_ndtr(-threshold))
+    return more, less, 8.0 * _EPS * (1.0 + size - math.log(probability) + np.square(threshold) + np.square(mu - threshold))
+
+
+def _zeroed(probability: float, noise: float, size: FloatArray) -> _Parts:
+    """As `_replaced`, in units of the noise."""
+    unit = 1.0 / noise * (1.0 + 2.0 * _EPS)
+    other = (1.0 - probability) / probability
+    # The larger root of t^2 - e^eps k t - other (e^eps - 1), k = exp(unit^2 / 2), with t = exp(unit x).
+    log_linear = size + 0.5 * unit * unit
+    inside = 4.0 * other * np.exp(-size - unit * unit) * -np.expm1(-size)
+    threshold = (log_linear + np.log1p(np.sqrt(1.0 + inside)) - math.log(2.0)) / unit
+    more = special.ndtr(unit - threshold)
+    here = np.exp(size + special.log_ndtr(-threshold))
+    beyond = other * -np.expm1(-size) * np.exp(size + special.log_ndtr(-threshold - unit))
+    rounding = 8.0 * _EPS * (4.0 + size - math.log(probability) + np.square(threshold) + np.square(threshold + unit))
+    return more, here + beyond, rounding
+
+
+def largest_loss(probability: float, noise: float) -> float:
+    """The privacy loss that a step exceeds with probability below 1e-23."""
+    mu = 2.0 / noise
+    return float(log_mixture(probability, _REACH * mu + 0.5 * mu * mu))
+
+
+def fixed_size_masses(probability: float, noise: float, interval: float, relation: Relation = "replace_one") -> tuple[FloatArray, float]:
+    r"""A privacy loss distribution on multiples of `interval` whose profile is nowhere below that of one step.
+
+    Connect the dots: the profile as a function of $e^\epsilon$ is convex, so the chords between its values on the grid are above it, and
+    the masses are their changes of slope: with $d_i = \delta(ih)$, $p_i = [(d_{i+1} - d_i) - e^h(d_i - d_{i-1})]/(e^h - 1)$. The
+    profile being symmetric, $p_{-i} = e^{-ih}p_i$, which spares the differences of numbers close to 1.
+
+    Args:
+        probability: $q \in (0, 1)$.
+        noise: $z > 0$.
+        interval: $h > 0$.
+        relation: replace_one or zero_out.
+    Returns:
+        Masses at $-nh, \dots, nh$ and the mass at infinity.
+    Reference: Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1; and the module docstring.
+    """
+    points = max(2, int(count_above(largest_loss(probability, noise) / interval, MOST_INTERVALS)))
+    places = np.arange(points + 1, dtype=np.float64)
+    deltas = fixed_size_delta(probability, noise, places * interval, relation)
+    # Rounding may not make the profile rise.
+    deltas = np.maximum.accumulate(deltas[::-1])[::-1]
+    drops = -np.diff(deltas)
+    positive = np.empty(points)
+    positive[:-1] = (math.exp(interval) * drops[:-1] - drops[1:]) / math.expm1(interval)
+    positive[-1] = drops[-1] / -math.expm1(-interval)
+    centre = 1.0 - deltas[0] - 2.0 * drops[0] / math.expm1(interval)
+    # A mass made negative by rounding becomes 0, which only adds mass.
+    positive = np.maximum(positive, 0.0)
+    masses = np.concatenate(((positive * np.exp(-places[1:] * interval))[::-1], [max(centre, 0.0)], positive))
+    # Each mass is rounded a few times, and a value of the profile is a sum of them.
+    return masses * (1.0 + 4.0 * _EPS * points), float(deltas[-1])

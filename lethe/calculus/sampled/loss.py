@@ -1,0 +1,98 @@
+r"""The privacy losses of sampled Gaussian steps, discretised upwards.
+
+Both kinds of step by connecting the dots of their profiles: `sampled_poisson_profile`, both directions, and `sampled_fixed_profile`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lethe.calculus.composition.dominating_losses import dominating_factor
+from lethe.calculus.composition.loss_distributions import LARGEST_LOSS, SMALLEST_LOSS, Factor, Losses, LossProfile, compose_losses
+from lethe.calculus.domains import FloatArray
+from lethe.calculus.guarantees import GDP
+from lethe.calculus.normal import log_mixture
+from lethe.calculus.sampled.fixed_profile import fixed_size_masses, largest_loss
+from lethe.calculus.sampled.poisson_profile import poisson_losses
+from lethe.calculus.sampled.renyi import Design, Relation
+
+MOST_LEVELS = 32
+# A Gaussian part smaller than this is counted as this large, for the same reason as SMALLEST_LOSS.
+_SMALLEST_MU = 1e-8
+
+
+def round_levels_down(noise: FloatArray, counts: FloatArray, most: int = MOST_LEVELS) -> tuple[FloatArray, FloatArray]:
+    """At most `most` levels: equal bins of the logarithm, every level lowered to the smallest in its bin. Less noise is sound."""
+    if noise.size <= most:
+        return noise, counts
+    ranked = np.argsort(noise, kind="stable")
+    noise, counts = noise[ranked], counts[ranked]
+    logs = np.log(noise)
+    bins = np.minimum(np.floor(most * (logs - logs[0]) / (logs[-1] - logs[0])), most - 1)
+    # Sorted, so that each bin's first level is its smallest.
+    firsts = np.flatnonzero(np.diff(bins, prepend=-1.0) > 0.0)
+    return noise[firsts], np.add.reduceat(counts, firsts)
+
+
+def loss_profile(
+    probability: float, noise: FloatArray, counts: FloatArray, relation: Relation, design: Design, gaussian_mu: float
+) -> LossProfile | None:
+    """The privacy profile of the composition of `sampled_factors`, or None where it would not fit in floating point."""
+    factors = sampled_factors(probability, noise, counts, relation, design, gaussian_mu)
+    return None if factors is None else compose_losses(factors)
+
+
+def sampled_factors(
+    probability: float, noise: FloatArray, counts: FloatArray, relation: Relation, design: Design, gaussian_mu: float
+) -> list[Factor] | None:
+    r"""One factor a noise level, and one for the Gaussian; None where a step's losses are too narrow or too wide for floating point.
+
+    Args:
+        probability: $q \in (0, 1)$.
+        noise: $z > 0$, shape (levels,); more than 32 are rounded down to at most 32.
+        counts: whole numbers of steps, shape (levels,).
+        relation: replace_one, zero_out or add_or_remove.
+        design: poisson or without_replacement.
+        gaussian_mu: $\mu \ge 0$ of one Gaussian mechanism composed with the steps.
+    Reference: Doroshenko et al. 2022, arXiv:2207.04380.
+    """
+    levels, steps = round_levels_down(noise, counts)
+    factors = [_factor(probability, float(level), int(count), relation, design) for level, count in zip(levels, steps, strict=True)]
+    if not all(SMALLEST_LOSS < factor.width < LARGEST_LOSS for factor in factors):
+        return None
+    return factors if gaussian_mu == 0.0 else [*factors, dominating_factor(GDP(max(gaussian_mu, _SMALLEST_MU)), 1)]
+
+
+def _factor(probability: float, noise: float, count: int, relation: Relation, design: Design) -> Factor:
+    with np.errstate(all="ignore"):
+        width, deviation = _loss_scale(probability, noise, relation, design)
+    return Factor(
+        width=width,
+        deviation=deviation,
+        count=count,
+        losses=lambda interval: _one_step(probability, noise, relation, design, interval),
+    )
+
+
+def _one_step(probability: float, noise: float, relation: Relation, design: Design, interval: float) -> tuple[Losses, ...]:
+    if design == "poisson":
+        return poisson_losses(probability, noise, interval, relation)
+    masses, infinite = fixed_size_masses(probability, noise, interval, relation)
+    return (Losses(-(masses.size // 2), masses, infinite),)
+
+
+def _loss_scale(probability: float, noise: float, relation: Relation, design: Design) -> tuple[float, float]:
+    """Width and standard deviation of one step's privacy loss: they choose the discretisation, whose soundness does not depend on them."""
+    fixed_size = design == "without_replacement"
+    spread = 0.5 * noise if fixed_size else noise
+    points = np.linspace(-10.0 * spread - 1.0, 10.0 * spread + 1.0, 4001)
+    loss = log_mixture(probability, (points - 0.5) / (spread * spread))
+    if relation == "replace_one" and not fixed_size:
+        loss = loss - log_mixture(probability, (-points - 0.5) / (spread * spread))
+    density = (1.0 - probability) * np.exp(-0.5 * (points / spread) ** 2) + probability * np.exp(-0.5 * ((points - 1.0) / spread) ** 2)
+    weights = density / density.sum()
+    mean = float(weights @ loss)
+    width = 2.0 * largest_loss(probability, noise) if fixed_size else float(np.ptp(loss))
+    return width, math.sqrt(float(weights @ np.square(loss - mean)))

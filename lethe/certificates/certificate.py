@@ -1,0 +1,300 @@
+"""Certificate: what was proved of a run, by which theorem, from which hypotheses, and why not by another."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from lethe._version import __version__
+from lethe.calculus.guarantees import Guarantee, guarantee_from_dict
+from lethe.calculus.large_delta import delta_for, is_large, large_delta_note
+from lethe.calculus.upward_formatting import shown
+from lethe.certificates.findings import ENFORCEABLE, FRESH_NOISE, SAID, Evidence, Finding, Status, as_said, as_written
+from lethe.certificates.parts import (
+    Citation,
+    Other,
+    OtherStatus,
+    StepConstant,
+    exactly,
+    read_citation,
+    read_finding,
+    read_other,
+    read_step_constant,
+    read_text,
+)
+from lethe.certificates.seal import Seal, read_seal, seal
+from lethe.certificates.signing import PublicKey
+from lethe.certificates.training_record import TrainingRecord
+from lethe.documents.strict import read_document, write_document
+from lethe.errors import InputError
+from lethe.run.run import Run
+
+_RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
+_ALWAYS_NAMED = 3  # Lethe's own theorems come first
+_A_HAIR = 1.001
+_KEYS = frozenset(
+    ["epsilon", "delta", "theorem", "guarantee", "neighbours", "release", "lipschitz", "hypotheses", "others", "citations", "run", "lethe"]
+)  # of a file; "seal" and "large_delta" besides
+_RELEASES = {"last": "last iterate only", "all": "every iterate"}
+
+__all__ = ["Certificate", "Citation", "Other", "OtherStatus", "StepConstant"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Certificate:
+    """A proved (epsilon, delta) for what a run releases.
+
+    Args:
+        run: the run.
+        delta: the delta asked for.
+        epsilon: the epsilon proved at that delta; inf means that nothing is protected.
+        theorem: the theorem used, the one with the smallest epsilon of those that apply.
+        guarantee: what it proves, at every delta.
+        lipschitz: the step constant it rests on, None for composition.
+        findings: its hypotheses.
+        others: every other theorem, with its epsilon or the reason against it.
+        citations: the sources of what was used.
+        version: of Lethe.
+        seal: of the training record that the run is from; None where the run was typed or read, and nobody vouches for it.
+    """
+
+    run: Run
+    delta: float
+    epsilon: float
+    theorem: str
+    guarantee: Guarantee
+    lipschitz: StepConstant | None
+    findings: tuple[Finding, ...]
+    others: tuple[Other, ...]
+    citations: tuple[Citation, ...]
+    version: str = __version__
+    seal: Seal | None = None
+
+    def __repr__(self) -> str:
+        large = " (delta >= 1/records)" if self.large_delta else ""
+        return f"Certificate({self._claim}{large}, by {self.theorem}, run {self.run.run_id})"
+
+    @property
+    def large_delta(self) -> bool:
+        r"""Whether $\delta \ge 1/n$, with which a record may be published whole."""
+        return is_large(self.delta, self.run.records)
+
+    def epsilon_at(self, delta: float, *, allow_large_delta: bool = False) -> float:
+        """The epsilon that the guarantee of this certificate gives at another delta in (0, 1), and below 1/records.
+
+        Raises:
+            InputError: it is not, and no large one was allowed.
+        """
+        return self.guarantee.epsilon(delta_for(self.run.records, delta, allow_large_delta=allow_large_delta))
+
+    def delta_at(self, epsilon: float) -> float:
+        """The delta that the guarantee of this certificate gives at epsilon >= 0."""
+        return self.guarantee.delta(epsilon)
+
+    def explain(self) -> str:
+        """The certificate as text for a person: what holds, by what, from what, and why nothing else was used."""
+        run = self.run
+        lines = [f"{self._claim + '.':<72}lethe {self.version}, run {run.run_id}, {run.total_steps} steps"]
+        if self.epsilon == float("inf"):
+            lines.append(self.not_private)
+        step = f"Lipschitz constant of a step {self.lipschitz.constant:.7g} ({self.lipschitz.certificate})" if self.lipschitz else ""
+        lines.append("    ".join(part for part in (f"by  {self.theorem}", step, self.guarantee.describe()) if part))
+        listed = [finding for finding in self.findings if finding is not self._seeded]  # that one has its line already
+        width = max((len(finding.name) for finding in listed), default=0)
+        lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {finding.words}" for finding in listed]
+        if self.seal is not None:
+            lines.append(f"    {'sealed' if self.seal.holds else 'NOT SEALED':<8}   {self.seal.words}")
+        lines += _why_nots(self.others)
+        if (note := large_delta_note(self.delta, run.records)) is not None:
+            lines.append(note)
+        if self.lipschitz and _clips_for_want_of_a_bound(run):
+            lines.append(
+                f"note: clipping may act, and such a step may expand, because nothing bounds the gradients of this {run.loss.summary} by "
+                f"clip_norm = {run.clip_norm:.6g}. If none is longer, say so (loss.gradient_bound): the certificate can only get smaller."
+            )
+        return "\n".join(lines)
+
+    @property
+    def _claim(self) -> str:
+        return f"({shown(self.epsilon)}, {self.delta:g})-DP, {_RELATIONS[self.run.neighbours]}, {_RELEASES[self.run.release]}"
+
+    @property
+    def not_private(self) -> str:
+        """A line on why nothing is proved, of a seeded run with the epsilon that fresh noise would give; empty where epsilon is finite."""
+        if self.epsilon < float("inf"):
+            return ""
+        seeded = self._seeded
+        why = "no theorem bounds what this run reveals; see the reasons below" if seeded is None else seeded.detail
+        return f"NOT PRIVATE: {why}."
+
+    @property
+    def _seeded(self) -> Finding | None:
+        return next((finding for finding in self.findings if finding.name == FRESH_NOISE and finding.status == "fails"), None)
+
+    def cite(self) -> str:
+        """The sources of the theorem and of the conversions it used, one a line."""
+        return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The certificate as plain data that JSON can hold; an infinite epsilon is the text "inf". `large_delta` is there if true, and
+        `seal` where there is one.
+        """
+        content: dict[str, Any] = {
+            "epsilon": _finite(self.epsilon),
+            "delta": self.delta,
+            **({"large_delta": True} if self.large_delta else {}),
+            "theorem": self.theorem,
+            "guarantee": self.guarantee.to_dict(),
+            "neighbours": self.run.neighbours,
+            "release": self.run.release,
+            "lipschitz": None
+            if self.lipschitz is None
+            else {"constant": self.lipschitz.constant, "certificate": self.lipschitz.certificate},
+            "hypotheses": [finding.to_dict() for finding in self.findings],
+            "others": [
+                {"theorem": other.theorem, "status": other.status, "epsilon": _finite(other.epsilon), "why": other.why}
+                for other in self.others
+            ],
+            "citations": [{"key": citation.key, "text": citation.text} for citation in self.citations],
+            "run": self.run.to_document(),
+            "lethe": self.version,
+        }
+        return content if self.seal is None else {**content, "seal": dict(self.seal.content)}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any], *, source: str | None = None, key: PublicKey | None = None) -> Certificate:
+        """The certificate that `to_dict` wrote. What it calls enforced is declared, unless a seal that is believed vouches for it.
+
+        Args:
+            content: plain data.
+            source: where it is from, for messages.
+            key: whose seals are believed; None: this installation's and its team's.
+        Raises:
+            InputError: a key is missing or holds what no certificate holds.
+        """
+        try:
+            loaded = _parsed(cls, content, key)
+            _refuse_contradictions(loaded, content)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
+            raise InputError(
+                f"not a certificate: {reason}.", source=source, remedy="give a file written by `lethe certify -o` or Certificate.save."
+            ) from error
+        return loaded.judged_for(key)
+
+    def sealed(self, record: TrainingRecord) -> Certificate:
+        """The same certificate of a training that really took place: with what its code enforced, and its signature.
+
+        Raises:
+            InputError: the record is of another run, or cannot be signed.
+        """
+        if record.run != self.run:
+            raise InputError(f"record: it is of run {record.run.run_id}, not of run {self.run.run_id}.")
+        return replace(self, findings=record.findings(self.findings), seal=seal(record))
+
+    def judged_for(self, key: PublicKey | None) -> Certificate:
+        """The same certificate, where seals of one key alone are believed; None: of this installation's and its team's.
+
+        What it calls enforced is declared unless its seal is believed and says so.
+        """
+        seal = None if self.seal is None else read_seal(self.seal.content, self.run, key=key)
+        record = seal.record if seal is not None and seal.holds else None
+        written = tuple(map(as_written, self.findings))
+        kept = tuple(one if record is not None and record.vouches_for(one) else as_said(one) for one in written)
+        return replace(self, findings=kept, seal=seal)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Certificate:
+        """Read a certificate from a file that `save` wrote; `key` as for `from_dict`.
+
+        Raises:
+            InputError: the file cannot be read or holds no certificate.
+        """
+        return cls.from_dict(read_document(path), source=str(path), key=key)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the certificate to a .json (or .yaml) file, whole or not at all."""
+        write_document(path, self.to_dict())
+
+
+def _parsed(cls: type[Certificate], content: dict[str, Any], key: PublicKey | None) -> Certificate:
+    exactly(content, *_KEYS, besides=("seal", "large_delta"))
+    lipschitz, run = content["lipschitz"], Run.from_document(content["run"])
+    return cls(
+        run=run,
+        delta=float(content["delta"]),
+        epsilon=float(content["epsilon"]),
+        theorem=read_text(content["theorem"]),
+        guarantee=guarantee_from_dict(content["guarantee"]),
+        lipschitz=None if lipschitz is None else read_step_constant(lipschitz),
+        findings=tuple(read_finding(finding) for finding in content["hypotheses"]),
+        others=tuple(read_other(other) for other in content["others"]),
+        citations=tuple(read_citation(entry) for entry in content["citations"]),
+        version=read_text(content["lethe"]),
+        seal=read_seal(content["seal"], run, key=key) if "seal" in content else None,
+    )
+
+
+def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None:
+    """What a certificate says twice must agree, above all its epsilon with its guarantee."""
+    if not 0 < loaded.delta < 1:
+        raise ValueError(f"delta is {loaded.delta:g}")
+    # Other processors and libraries may round the last digits differently.
+    if not math.isclose(loaded.epsilon, loaded.guarantee.epsilon(loaded.delta), rel_tol=1e-9):
+        raise ValueError(
+            f"epsilon is {loaded.epsilon:g}, but its guarantee gives {loaded.guarantee.epsilon(loaded.delta):g} at delta = {loaded.delta:g}"
+        )
+    if content.get("large_delta", loaded.large_delta) is not loaded.large_delta:
+        raise ValueError(f"large_delta is {content['large_delta']!r}, but delta is {loaded.delta:g} with {loaded.run.records} records")
+    for name, said in (("neighbours", loaded.run.neighbours), ("release", loaded.run.release)):
+        if content[name] != said:
+            raise ValueError(f"{name} is {content[name]!r}, but its run says {said!r}")
+    for finding in loaded.findings:
+        if finding.status not in get_args(Status) or finding.evidence not in get_args(Evidence):
+            raise ValueError(f"the hypothesis {finding.name!r} is neither of the known status nor of known evidence")
+        if finding.by and (finding.by not in ENFORCEABLE or finding.evidence != "enforced"):
+            raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence} by {finding.by!r}, which is not known to enforce any")
+        if finding.said and (finding.said not in SAID or finding.evidence != "declared"):
+            raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence}, and said to be {finding.said!r}")
+    for other in loaded.others:
+        if other.status not in get_args(OtherStatus):
+            raise ValueError(f"the status of {other.theorem!r} is {other.status!r}")
+
+
+def _clips_for_want_of_a_bound(run: Run) -> bool:
+    """Whether a word on how long gradients get would spare the constant of a clipped step: none is known, or one a hair above the norm."""
+    if not run.clips or run.clip_norm is None or run.clip_method != "clip" or (run.loss.scalar and not run.clips_in_groups):
+        return False
+    bound = run.loss.known_gradient_bound
+    return bound is None or run.clip_norm < bound <= run.clip_norm * _A_HAIR
+
+
+def _label(finding: Finding) -> str:
+    return finding.evidence if finding.status == "holds" else "FAILS"
+
+
+def _finite(value: float | None) -> float | str | None:
+    return "inf" if value == float("inf") else value
+
+
+def _why_nots(others: tuple[Other, ...]) -> list[str]:
+    """A line for each theorem not used; of the published ones only those that say something, and one line for the rest."""
+    named = [other for place, other in enumerate(others) if place < _ALWAYS_NAMED or other.status != "refused"]
+    if len(others) - len(named) == 1:  # its own line is no longer than one that counts it
+        named = list(others)
+    width = max((len(other.theorem) for other in named), default=0)
+    lines = [_why_not(other, max(width, 18)) for other in named]
+    if unnamed := len(others) - len(named):
+        lines.append(f"and {unnamed} more do not apply: `lethe compare` names the hypothesis that fails")
+    return lines
+
+
+def _why_not(other: Other, width: int) -> str:
+    sound = other.status in ("looser", "dominated", "refused")
+    epsilon = (
+        "" if other.epsilon is None else f": epsilon = {shown(other.epsilon)}" if sound else f"; it claims epsilon = {shown(other.epsilon)}"
+    )
+    status = "" if other.status in ("looser", "dominated") else f"{other.status}: "
+    return f"not {other.theorem:<{width}} {status}{other.why}{epsilon}"

@@ -1,0 +1,274 @@
+"""Comparison and Sweep: what every theorem said of a run, once or along values of one quantity."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from lethe._version import __version__
+from lethe.calculus.large_delta import is_large, large_delta_note
+from lethe.calculus.upward_formatting import shown
+from lethe.certificates.certificate import Certificate, OtherStatus
+from lethe.errors import InputError
+from lethe.run.run import Run
+from lethe.run.schedules import Schedule
+
+Over = Literal["steps", "passes", "noise"]
+RowStatus = Literal["used"] | OtherStatus
+
+NOT_PRIVATE = "NOT PRIVATE: no theorem bounds what this run reveals."
+"""What is said of a run of which nothing is proved."""
+
+_USABLE = ("used", "looser", "dominated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one theorem says of one run.
+
+    Args:
+        theorem: its name.
+        status: "used": the smallest epsilon that is proved; "looser" and "dominated": they hold, with no smaller one; "refused": a
+            hypothesis fails; "refuted", "one-sided", "proof-gap" and "lower-bound": its epsilon is a claim, not a guarantee.
+        epsilon: what it says at the delta asked for; None when refused.
+        hypothesis: the first one that fails, when refused.
+        why: the deciding reason.
+        also: the other hypotheses that fail.
+        covers: what may be released: "last" or "all".
+        citations: keys of its sources.
+        ours: whether `certify` tries it, without being asked for the published ones.
+    """
+
+    theorem: str
+    status: RowStatus
+    epsilon: float | None
+    hypothesis: str | None
+    why: str
+    also: tuple[str, ...]
+    covers: Literal["last", "all"]
+    citations: tuple[str, ...]
+    ours: bool
+
+    @property
+    def usable(self) -> bool:
+        """Whether it holds, so that a certificate may rest on it."""
+        return self.status in _USABLE
+
+    @property
+    def proves(self) -> bool:
+        """Whether its epsilon is a guarantee; an infinite one promises nothing."""
+        return self.usable and self.epsilon is not None and self.epsilon < float("inf")
+
+    @property
+    def standing(self) -> str:
+        """Its status for a person: what holds and bounds nothing is "no bound", whether or not it is used."""
+        return "no bound" if self.usable and not self.proves else self.status
+
+    @property
+    def reason(self) -> str:
+        """The deciding reason with the hypothesis it is about, and which others fail besides."""
+        named = f"{self.hypothesis}: {self.why}" if self.hypothesis else self.why
+        return f"{named} (also fails: {', '.join(self.also)})" if self.also else named
+
+    def shown(self, digits: int = 4) -> str:
+        """Its epsilon for a person: rounded up, in parentheses where it is only a claim."""
+        if self.epsilon is None:
+            return "-"
+        return shown(self.epsilon, digits) if self.usable else f"({shown(self.epsilon, digits)})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain data; an infinite epsilon is the text "inf"."""
+        return {**asdict(self), "epsilon": _finite(self.epsilon), "also": list(self.also), "citations": list(self.citations)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Every theorem's answer on one run.
+
+    Args:
+        run: the run.
+        delta: the delta asked for.
+        certificate: the smallest epsilon that is proved.
+        rows: one a theorem: the one used, those that hold, those that only claim, each by epsilon; then those refused, by hypothesis.
+    """
+
+    run: Run
+    delta: float
+    certificate: Certificate
+    rows: tuple[Row, ...]
+
+    @property
+    def title(self) -> str:
+        """The run and what is asked of it, in a line."""
+        return _title(self.run, self.delta)
+
+    def explain(self) -> str:
+        """The comparison as text, a line a theorem."""
+        names = max(len(row.theorem) for row in self.rows)
+        lines = [f"{row.theorem:<{names}}  {row.shown():>11}  {row.standing:<11}  {row.reason}" for row in self.rows]
+        return "\n".join([self.title, *self.warnings, *lines, *self.notes])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to be told beside its numbers."""
+        note = large_delta_note(self.delta, self.run.records)
+        return () if note is None else (note,)
+
+    @property
+    def warnings(self) -> list[str]:
+        """A line where nothing is proved, or none."""
+        if self.rows[0].proves:
+            return []
+        return [self.certificate.not_private if self.run.seeded else NOT_PRIVATE]
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain data that JSON can hold."""
+        return {
+            "title": self.title,
+            "delta": self.delta,
+            **_large(self.run, self.delta),
+            "epsilon": _finite(self.certificate.epsilon),
+            "theorem": self.certificate.theorem,
+            "rows": [row.to_dict() for row in self.rows],
+            "certificate": self.certificate.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Every theorem's answer along values of one quantity, all else as in the run.
+
+    Args:
+        run: the run that is varied.
+        delta: the delta asked for.
+        over: "steps", "passes", or "noise": the noise multiplier, or a factor on it where it is a list or a schedule.
+        values: what the quantity was set to, increasing.
+        lines: one a theorem, in the order they were given; each with one row a value.
+    """
+
+    run: Run
+    delta: float
+    over: Over
+    values: tuple[float, ...]
+    lines: tuple[tuple[Row, ...], ...]
+
+    @property
+    def title(self) -> str:
+        """The run, what is varied and what is asked, in a line."""
+        length = f"{self.run.total_steps} steps, " if self.over == "noise" else ""
+        return f"run {self.run.run_id}, {self.over} varied: {length}{_setting(self.run, self.delta)}"
+
+    @property
+    def axis(self) -> str:
+        """What the values are, in words."""
+        if self.over == "noise":
+            return "noise, times that of the run" if isinstance(self.run.noise_multiplier, Schedule) else "noise multiplier"
+        return "steps" if self.over == "steps" else "passes"
+
+    @property
+    def own(self) -> float | None:
+        """The value that the run itself has; None while it has no noise, in a sweep over noise."""
+        return own_value(self.run, self.over)
+
+    @property
+    def certified(self) -> tuple[Row, ...]:
+        """The row used at each value: the smallest epsilon that is proved there."""
+        return tuple(next(row for row in rows if row.status == "used") for rows in zip(*self.lines, strict=True))
+
+    def epsilons(self, theorem: str) -> tuple[float | None, ...]:
+        """One theorem's epsilon at each value, None where it is refused.
+
+        Raises:
+            InputError: the sweep holds no such theorem.
+        """
+        for line in self.lines:
+            if line[0].theorem == theorem:
+                return tuple(row.epsilon for row in line)
+        names = [line[0].theorem for line in self.lines]
+        close = difflib.get_close_matches(str(theorem), names, n=3, cutoff=0.4)
+        raise InputError(
+            f"theorem: got {theorem!r}; the sweep holds no theorem of that name.",
+            remedy=f"give a name such as {', '.join(close or names[:3])}.",
+        )
+
+    def explain(self) -> str:
+        """The sweep as text: a column a value, a line a theorem that says anything."""
+        lines = [line for line in self.lines if any(row.epsilon is not None for row in line)]
+        table = [
+            [self.axis, *(f"{value:g}" if isinstance(value, float) else str(value) for value in self.values)],
+            ["smallest proved", *(row.shown(3) for row in self.certified)],
+            ["proved by", *(row.theorem if row.proves else "nothing" for row in self.certified)],
+            *([line[0].theorem, *(row.shown(3) for row in line)] for line in lines),
+        ]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        text = [
+            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
+            for row in table
+        ]
+        return "\n".join([self.title, *text, *self.notes])
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person needs to read its table."""
+        rows = [row for line in self.lines for row in line]
+        spoken = [line for line in self.lines if any(row.epsilon is not None for row in line)]
+        silent = len(self.lines) - len(spoken)
+        notes: list[str] = []
+        if any(row.epsilon is None for line in spoken for row in line):
+            notes.append("-: refused there")
+        if any(row.epsilon is not None and not row.usable for row in rows):
+            notes.append("in parentheses: a claim, not a guarantee")
+        if not all(row.proves for row in self.certified):
+            notes.append("infinity: NOT PRIVATE, nothing is proved there")
+        if silent:
+            notes.append(f"{silent} more do{'es' if silent == 1 else ''} not apply at any of these values; the data (CSV, JSON) say why")
+        if (note := large_delta_note(self.delta, self.run.records)) is not None:
+            notes.append(note)
+        return tuple(notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The sweep as plain data that JSON can hold."""
+        return {
+            "title": self.title,
+            "delta": self.delta,
+            **_large(self.run, self.delta),
+            "over": self.over,
+            "axis": self.axis,
+            "own": self.own,
+            "values": list(self.values),
+            "certified": [{"theorem": row.theorem, "epsilon": _finite(row.epsilon)} for row in self.certified],
+            "lines": [{"theorem": line[0].theorem, "rows": [row.to_dict() for row in line]} for line in self.lines],
+            "run": self.run.to_document(),
+            "lethe": __version__,
+        }
+
+
+def own_value(run: Run, over: Over) -> float | None:
+    """The value that the run itself has of what a sweep varies; None for noise that is still to be planned."""
+    if over == "noise":
+        return 1.0 if isinstance(run.noise_multiplier, Schedule) else run.noise_multiplier
+    return run.total_steps if over == "steps" else run.total_steps / run.steps_per_pass
+
+
+def _title(run: Run, delta: float) -> str:
+    return f"run {run.run_id}: {run.total_steps} steps, {_setting(run, delta)}"
+
+
+def _setting(run: Run, delta: float) -> str:
+    large = " >= 1/records" if is_large(delta, run.records) else ""
+    return f"{run.batches.design} batches, {run.neighbours}, release {run.release}, delta {delta:g}{large}"
+
+
+def _large(run: Run, delta: float) -> dict[str, bool]:
+    return {"large_delta": True} if is_large(delta, run.records) else {}
+
+
+def _finite(value: float | None) -> float | str | None:
+    return "inf" if value == float("inf") else value

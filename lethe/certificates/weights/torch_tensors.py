@@ -1,0 +1,44 @@
+"""Tensors of PyTorch as bytes; only imported where PyTorch is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from lethe.certificates.weights.digest import RawTensor
+from lethe.errors import InputError
+
+_EXTRA = "_extra_state"  # what a module may keep in a state dict beside parameters and buffers: anything at all
+
+
+def raw_tensor(name: str, tensor: torch.Tensor) -> RawTensor:
+    """The tensor's numbers, wherever they are, as bytes.
+
+    Args:
+        name: for messages.
+        tensor: dense.
+    Raises:
+        InputError: it is sparse, quantised, without storage, or the machine is not little-endian.
+    """
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or sys.byteorder != "little":
+        raise InputError(f"weights: {name!r} has no plain numbers in memory ({tensor.layout}, {tensor.dtype}, {tensor.device}).")
+    dense = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    return RawTensor(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), dense.view(torch.uint8).numpy())
+
+
+def raw_state(state: Mapping[str, Any]) -> dict[str, RawTensor]:
+    """The parameters and buffers of a state dict; what modules keep in it besides, as `_extra_state`, is no tensor and is left out.
+
+    Raises:
+        InputError: an entry is no tensor, or of a kind that has no plain numbers.
+    """
+    kept = {name: entry for name, entry in state.items() if not (str(name).endswith(_EXTRA) and not isinstance(entry, torch.Tensor))}
+    strange = [name for name, entry in kept.items() if not isinstance(entry, torch.Tensor)]
+    if strange:
+        raise InputError(
+            f"weights: {strange[0]!r} is {type(kept[strange[0]]).__name__}, no tensor.", remedy="give model.state_dict() and nothing else."
+        )
+    return {name: raw_tensor(name, entry) for name, entry in kept.items()}

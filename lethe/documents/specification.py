@@ -1,0 +1,175 @@
+"""What every noun is: frozen, validated data whose errors are written for people."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from lethe.documents.strict import read_document, write_document
+from lethe.errors import InputError, LetheError
+
+
+class Missing(NamedTuple):
+    """What to say where a field is left out that has no default on purpose: what its values mean, and what to do."""
+
+    meaning: str
+    remedy: str
+
+
+class Noun(BaseModel):
+    """Frozen data, no unknown keys, no silent conversions (true is not 1, "1" is not 1), no NaN and no infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    _missing: ClassVar[Mapping[str, Missing]] = {}
+
+    def __init__(self, **fields: Any) -> None:
+        plain: dict[str, Any] = {key: _plain(value) for key, value in fields.items()}
+        try:
+            super().__init__(**plain)
+        except ValidationError as error:
+            lines = [_line(detail, type(self)) for detail in error.errors()]
+            remedies = [remedy for detail in error.errors() if (remedy := _remedy(detail, type(self)))]
+            raise InputError("\n".join(lines), remedy="; ".join(dict.fromkeys(remedies)) or None) from error
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed, checked like any other: pydantic's own keeps what was computed of the old fields."""
+        if not update:
+            return super().model_copy(deep=deep)
+        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **update})
+
+    @classmethod
+    def said_of_missing(cls, field: str) -> Missing | None:
+        """What is said where `field` is left out; None: that it is needed."""
+        return cls._missing.get(field)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """The fields alone: what was computed of them, such as a number for each step, is computed again where it is wanted."""
+        state = super().__getstate__()
+        return {**state, "__dict__": {name: state["__dict__"][name] for name in type(self).model_fields}}
+
+
+class StoredNoun(Noun):
+    """A noun that is kept in files of its own."""
+
+    @abstractmethod
+    def to_document(self) -> dict[str, Any]:
+        """The noun as plain data, from which `from_document` builds an equal one."""
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any], *, source: str | None = None) -> Self:
+        """Build one from plain data.
+
+        Raises:
+            InputError: as the constructor, naming `source`.
+        """
+        if not isinstance(document, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"got {type(document).__name__}; {cls.__name__} is a mapping of its fields.", source=source)
+        try:
+            return cls(**{str(key): value for key, value in document.items()})
+        except InputError as error:
+            where = ": ".join(part for part in (source, error.source) if part) or None
+            raise InputError(error.what, source=where, remedy=error.remedy) from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read one from a .yaml, .yml or .json file.
+
+        Raises:
+            InputError: the file cannot be read, or does not hold a valid one.
+        """
+        return cls.from_document(read_document(path), source=str(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a .yaml, .yml or .json file, whole or not at all."""
+        write_document(path, self.to_document())
+
+
+def _plain(value: Any) -> Any:
+    """numpy's integers and truth values are as good as Python's."""
+    if isinstance(value, np.integer):
+        return int(value)  # pyright: ignore[reportUnknownArgumentType]
+    return bool(value) if isinstance(value, np.bool_) else value  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _line(detail: ErrorDetails, owner: type[Noun]) -> str:
+    cause = detail.get("ctx", {}).get("error")
+    path = ".".join(str(part) for part in detail["loc"])
+    got = _short(detail["input"])
+    if isinstance(cause, LetheError):
+        return f"{path}.{cause.what}" if path and _names_a_key(cause) else _joined(path, cause.what)
+    if detail["type"] == "extra_forbidden":
+        known = list(owner.model_fields)
+        near = difflib.get_close_matches(path, known, n=1)
+        hint = f" did you mean {near[0]!r}?" if near else ""
+        return f"{path}: unknown key;{hint} {owner.__name__} knows {', '.join(known)}."
+    if detail["type"] == "missing":
+        known = owner.said_of_missing(path)
+        return f"{path}: missing; {f'{owner.__name__} needs it.' if known is None else known.meaning}"
+    return f"{path}: got {got}; {_need(detail['msg'])}."
+
+
+def _joined(path: str, what: str) -> str:
+    return f"{path}: {what}" if path else what
+
+
+def _names_a_key(cause: LetheError) -> bool:
+    # Errors of a nested noun start with "key: ..."; those join to "outer.key: ...".
+    head = cause.what.split(":", 1)[0]
+    return ":" in cause.what and all(part.isidentifier() for part in head.split("."))
+
+
+def _remedy(detail: ErrorDetails, owner: type[Noun]) -> str | None:
+    if detail["type"] == "missing":
+        known = owner.said_of_missing(".".join(str(part) for part in detail["loc"]))
+        return None if known is None else known.remedy
+    cause = detail.get("ctx", {}).get("error")
+    return cause.remedy if isinstance(cause, LetheError) else None
+
+
+def _need(message: str) -> str:
+    text = message[0].lower() + message[1:]
+    text = text.replace("input should be", "it needs").replace("a valid integer", "an integer").replace("a valid", "a")
+    return text.replace("needs greater", "needs a number greater").replace("needs less", "needs a number less")
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than some thousand digits
+        return f"{type(value).__name__} of very many digits"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+NounT = TypeVar("NounT", bound=Noun)
+
+
+def from_tagged(value: object, *, tag: str, classes: Mapping[str, type[NounT]]) -> NounT:
+    """Turn {tag: name, ...} into the class of that name; instances of the classes pass through.
+
+    Args:
+        value: a mapping, or an instance of one of `classes`.
+        tag: the key that names the class, such as "design".
+        classes: name -> class.
+    Raises:
+        InputError: not a mapping, no tag, an unknown name, or fields the class refuses.
+    """
+    names = ", ".join(classes)
+    if isinstance(value, tuple(classes.values())):
+        return value
+    if not isinstance(value, Mapping):
+        raise InputError(f"got {_short(value)}; it needs a mapping with {tag!r}, one of {names}.")
+    fields: dict[str, Any] = {str(key): entry for key, entry in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    name = fields.pop(tag, None)
+    if name is None:
+        raise InputError(f"{tag}: missing; it needs one of {names}.")
+    if not isinstance(name, str) or name not in classes:
+        near = difflib.get_close_matches(str(name), classes, n=1)
+        raise InputError(f"{tag}: got {_short(name)};{f' did you mean {near[0]!r}?' if near else ''} it needs one of {names}.")
+    return classes[name](**fields)

@@ -1,0 +1,1 @@
+"""Which mechanism trains an estimator, and how it trains."""

@@ -1,0 +1,133 @@
+"""Which mechanism trains: the one asked for, or the one of least predicted risk; from public facts only."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lethe.calculus.guarantees import GDP
+from lethe.certificates.findings import holds
+from lethe.errors import CalibrationError, InputError
+from lethe.estimators.budget import Budget
+from lethe.estimators.choice.facts import PublicFacts
+from lethe.estimators.choice.mechanism import Draws, Mechanism, Outcome, Penalties, Plan
+from lethe.estimators.choice.noisy_moments import NoisyMoments
+from lethe.estimators.choice.perturbed import ObjectivePerturbation, OutputPerturbation
+from lethe.estimators.choice.risk import risk_of_zeros
+from lethe.estimators.choice.runs import RUNS
+from lethe.estimators.inputs.records import Records
+from lethe.mechanisms.base import Statement
+
+# Simplest first, which counts where risks are equal.
+MECHANISMS: tuple[Mechanism, ...] = (ObjectivePerturbation(), NoisyMoments(), OutputPerturbation(), *RUNS)
+NAMES = ("auto", "sgd", *(mechanism.name for mechanism in MECHANISMS))
+_RUN_NAMES = frozenset(mechanism.name for mechanism in RUNS)
+# Zeros are taken where no mechanism is expected to gain more than this share of their risk.
+_LEAST_GAIN = 0.02
+# Of risks this near one is favoured, since on generated data it was at least as good as what was predicted to be best: noise at pass ends
+# for classes, and for a regression a tilted minimiser, whose noise is least where rows are long; a run cannot know where that is.
+_CLASSES, _REGRESSION = ("pass_ends", 1.02), ("objective_perturbation", 3.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What was chosen and why.
+
+    Args:
+        plan: the mechanism made ready.
+        others: every other with its predicted risk, or the reason against it.
+        why: a sentence.
+    """
+
+    plan: Plan
+    others: tuple[tuple[str, float | str], ...]
+    why: str
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        rows = [
+            f"    {name:<24} {value if isinstance(value, str) else f'predicted excess risk {value:.3g}'}" for name, value in self.others
+        ]
+        return [self.why, *rows]
+
+
+def choose(mechanism: str, facts: PublicFacts, budget: Budget) -> Choice:
+    """The mechanism asked for by name, or of all that apply the one with the least predicted risk.
+
+    Args:
+        mechanism: "auto", "sgd" (the best run), or a name.
+        facts: the problem.
+        budget: what may be spent.
+    Raises:
+        InputError: an unknown name, or a mechanism that cannot train this problem.
+        CalibrationError: the budget is too small for every mechanism that may train.
+    """
+    if not isinstance(mechanism, str) or mechanism not in NAMES:
+        near = difflib.get_close_matches(str(mechanism), NAMES, n=1)
+        raise InputError(
+            f"mechanism: got {mechanism!r};{f' did you mean {near[0]!r}?' if near else ''} it needs one of {', '.join(NAMES)}.",
+            source="the parameter mechanism",
+        )
+    nothing = risk_of_zeros(facts)
+    if mechanism == "auto" and facts.records * budget.epsilon < 1.0:
+        # Group privacy: all records exchanged change the law of the weights by a factor of e at most.
+        why = f"zero weights: {facts.records} records are fewer than 1/epsilon, so that no private weights could say much of them"
+        return Choice(plan=zeros(facts, nothing), others=(), why=why)
+    allowed = [one for one in MECHANISMS if mechanism in ("auto", one.name) or (mechanism == "sgd" and one.name in _RUN_NAMES)]
+    plans, others = _plans(allowed, facts, budget)
+    if not plans:
+        name, reason = others[0]
+        raise InputError(
+            f"mechanism: {mechanism} cannot train this: " + (f"{reason}." if len(others) == 1 else f"{name}: {reason}, and so on."),
+            source="the parameters and the public size of the data",
+            remedy='set mechanism="auto", and leave batches, passes and schedule at "auto"',
+        )
+    least = min(plan.risk for plan in plans)
+    favoured, tie = _CLASSES if facts.target_bound is None else _REGRESSION
+    best = next((plan for plan in plans if plan.name == favoured and plan.risk <= tie * least), min(plans, key=lambda plan: plan.risk))
+    if mechanism != "auto":
+        rest = [(plan.name, plan.risk) for plan in plans if plan is not best]
+        return Choice(plan=best, others=(*rest, *others), why=f"{best.name} ({best.summary}): asked for by mechanism = {mechanism!r}")
+    if best.risk > (1.0 - _LEAST_GAIN) * nothing:
+        listed = (*((plan.name, plan.risk) for plan in plans), *others)
+        return Choice(plan=zeros(facts, nothing), others=listed, why="zero weights: no mechanism is expected to do better at this epsilon")
+    rest = sorted(((plan.name, plan.risk) for plan in plans if plan is not best), key=lambda row: row[1])
+    why = f"{best.name} ({best.summary}): predicted excess risk {best.risk:.3g}, the least {least:.3g}; zero weights {nothing:.3g}"
+    return Choice(plan=best, others=(*rest, *others), why=why)
+
+
+def _plans(allowed: Sequence[Mechanism], facts: PublicFacts, budget: Budget) -> tuple[list[Plan], list[tuple[str, float | str]]]:
+    plans: list[Plan] = []
+    refused: list[tuple[str, float | str]] = []
+    for one in allowed:
+        reason = one.refusal(facts)
+        if reason is None:
+            try:
+                plans.append(one.plan(facts, budget))
+            except CalibrationError as error:
+                reason = error.what.rstrip(".")
+        if reason is not None:
+            refused.append((one.name, f"not possible: {reason}"))
+    return plans, refused
+
+
+def zeros(facts: PublicFacts, predicted: float) -> Plan:
+    """Zero weights: they look at no data."""
+
+    def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
+        return Outcome(
+            weights=np.zeros((facts.rows, facts.loss.outputs)),
+            statement=Statement(
+                name="zero weights",
+                guarantee=GDP(0.0),
+                neighbours=facts.neighbours,
+                findings=(holds("no data", "the weights do not depend on the data", evidence="enforced"),),
+                citations=(),
+            ),
+            passes=0,
+        )
+
+    return Plan(name="zeros", risk=predicted, summary="no data is looked at", train=train)

@@ -1,0 +1,72 @@
+"""Carry out a Run on records: the loop of `lethe.train` with gradients that are read chunk by chunk."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from lethe.errors import LetheError
+from lethe.estimators.choice.mechanism import Draws
+from lethe.estimators.inputs.records import Records
+from lethe.mechanisms.base import Array
+from lethe.run.run import Run
+from lethe.train.core.budgeted_noise import as_planned
+from lethe.train.core.noise import GaussianNoise
+from lethe.train.core.noise_resolution import refuse_drowned
+from lethe.train.core.pass_average import PassAverage
+from lethe.train.core.proximal import proximal_step
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import Batch, draw_batches
+from lethe.train.linear.loop import descend
+
+
+class _Gradients:
+    """Records as `descend` asks for them; the bound on a gradient comes from the rows' norm, so nothing is clipped."""
+
+    clip_norm = None
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def clipped_gradient_sum(self, parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
+        places = batch if isinstance(batch, slice) else batch.numpy()
+        return torch.from_numpy(self._records.gradient_sum(parameters.numpy(), places))
+
+
+@torch.inference_mode()
+def carry_out(run: Run, records: Records, draws: Draws) -> tuple[Array, Run]:
+    """The last iterate, shape (D, k), started at zero, and the run as it was recorded.
+
+    Args:
+        run: planned; without clipping, so its loss's gradient bound must hold for `records`.
+        records: rows of norm at most 1.
+        draws: generators of batches and noise.
+    Raises:
+        LetheError: the iterates overflowed, or some noise was too small to survive rounding.
+    """
+    shape = (records.columns + (1 if records.intercept else 0), records.loss.outputs)
+    start = torch.zeros(shape, dtype=torch.float64)
+    recorder = Recorder(run, seeded=draws.seeded)
+    last = descend(
+        start,
+        _Gradients(records),  # pyright: ignore[reportArgumentType]
+        draw_batches(run, draws.batches),
+        run.step_sizes.tolist(),
+        run.noise_stds.tolist(),
+        run.batch_size,
+        GaussianNoise(start.shape, draws.noise, start.dtype),
+        proximal_step(run.regularisers),
+        recorder,
+        lambda step: None,
+        as_planned,
+        PassAverage(run.pass_averages),
+    )
+    if not bool(torch.isfinite(last).all()):
+        raise LetheError(
+            "training overflowed: the last iterate is not finite.",
+            source=f"step_size up to {run.step_sizes.max():g}, and noise_multiplier",
+            remedy="take fewer passes or a larger epsilon.",
+        )
+    recorded = recorder.run(run, enforced=True)
+    refuse_drowned(float(recorded.noise_stds[recorded.noise_stds > 0].min(initial=np.inf)), last)
+    return last.numpy().copy(), recorded

@@ -1,0 +1,106 @@
+"""PublicFacts: all that a mechanism may look at before it is chosen. Nothing here depends on a record, nor on what was released."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
+from lethe.mechanisms.base import require_swap
+from lethe.mechanisms.losses.linear_losses import LinearLoss, require_linear_loss
+from lethe.run.run import Neighbours
+
+# The feature of the intercept, for rows of norm 1. Of size 1 it would be half of all gradients, so of the noise; smaller ones learn slowly.
+CONSTANT = 0.3
+
+BatchDesign = Literal["auto", "cyclic", "shuffled_once", "poisson", "full"]
+NoiseShape = Literal["auto", "uniform", "joint", "pass_ends"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicFacts:
+    r"""A problem as the public sees it, in units in which every row of features has norm at most 1.
+
+    Args:
+        records: n, public.
+        columns: d, without the intercept.
+        loss: l, with k scores.
+        intercept: whether a constant feature of size `CONSTANT` is appended to the rows of norm 1.
+        neighbours: "replace_one" or "zero_out".
+        ridge: $\kappa \ge 0$ of $\frac\kappa2\|W\|^2$ beside the mean loss, on all weights, the intercept's included; 0 where it depends on
+            a release.
+        l1: $\ge 0$, of $\|W\|_1$ beside the mean loss; where that depends on a release, any number above 0.
+        target_bound: B > 0 of the targets of a regression; None for classes.
+        keeps_loss: whether the loss was asked for by name, so that neither a cut one nor squares may stand for it.
+        weighted: whether records come with weights (in [0, 1] after division by their public bound).
+        batches: the batch design asked for, or "auto".
+        passes: the passes asked for; None: by the rule.
+        schedule: the shape of noise asked for, or "auto".
+    Raises:
+        InputError: a field out of its range.
+    """
+
+    records: int
+    columns: int
+    loss: LinearLoss
+    intercept: bool = True
+    neighbours: Neighbours = "replace_one"
+    ridge: float = 0.0
+    l1: float = 0.0
+    target_bound: float | None = None
+    keeps_loss: bool = False
+    weighted: bool = False
+    batches: BatchDesign = "auto"
+    passes: int | None = None
+    schedule: NoiseShape = "auto"
+
+    def __post_init__(self) -> None:
+        require_count("records", self.records)
+        require_count("columns", self.columns)
+        require_linear_loss(self.loss)
+        require_swap(self.neighbours)
+        require_nonnegative("ridge", self.ridge, allow_infinity=False)
+        require_nonnegative("l1", self.l1, allow_infinity=False)
+        if self.target_bound is not None:
+            require_positive("target_bound", self.target_bound)
+        if self.passes is not None:
+            require_count("passes", self.passes)
+        for name, value, known in (("batches", self.batches, BatchDesign), ("schedule", self.schedule, NoiseShape)):
+            if value not in get_args(known):
+                raise outside(name, value, "one of " + ", ".join(get_args(known)))
+
+    @property
+    def rows(self) -> int:
+        """D, the weights of one score, the intercept's included."""
+        return self.columns + (1 if self.intercept else 0)
+
+    @property
+    def weights(self) -> int:
+        """Dk, all weights."""
+        return self.rows * self.loss.outputs
+
+    @property
+    def norm(self) -> float:
+        """The largest norm of a row, the constant feature included."""
+        return math.sqrt(1.0 + CONSTANT * CONSTANT) * (1.0 + 2.0**-50) if self.intercept else 1.0
+
+    @property
+    def gradient_bound(self) -> float:
+        """G, of one record."""
+        return self.loss.gradient_bound(self.norm)
+
+    @property
+    def smoothness(self) -> float:
+        r"""$\beta$, of one record's loss."""
+        return self.loss.smoothness(self.norm)
+
+    @property
+    def swap(self) -> float:
+        """How many gradient bounds apart one record's two contributions can be: 2 when it is replaced, else 1."""
+        return require_swap(self.neighbours)
+
+    @property
+    def wants_run(self) -> bool:
+        """Whether something was asked for that only a run has: batches, passes, a schedule, weights of records or l1."""
+        return self.batches != "auto" or self.passes is not None or self.schedule != "auto" or self.weighted or self.l1 > 0.0

@@ -1,0 +1,101 @@
+"""One interface for every way to train: what it may look at, what it promises, what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from lethe.estimators.budget import Budget
+from lethe.estimators.choice.facts import PublicFacts
+from lethe.estimators.inputs.records import Records
+from lethe.mechanisms.base import Array, Statement
+from lethe.run.run import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Draws:
+    """Where the randomness of one fit comes from.
+
+    Args:
+        batches: secret draws: permutations, samples.
+        noise: of a run.
+        mechanism: noise of what is no run; None: fresh entropy.
+        seeded: whether all three came from a seed.
+    """
+
+    batches: torch.Generator
+    noise: torch.Generator
+    mechanism: np.random.Generator | None
+    seeded: bool
+
+
+class Penalties(NamedTuple):
+    r"""What was asked for beside the mean loss, for rows of norm 1: $\frac\kappa2\|W\|^2 + \lambda\|W\|_1$.
+
+    They are not among the public facts: where the norm of the rows was released, they depend on it.
+    """
+
+    ridge: float
+    l1: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcome:
+    """What a mechanism releases.
+
+    Args:
+        weights: shape (D, k), the intercept's row last; for rows of norm at most 1.
+        statement: what they cost.
+        run: the run that was recorded; None where the mechanism is none.
+        passes: over the data, 0 if it was not looked at.
+    """
+
+    weights: Array
+    statement: Statement
+    run: Run | None = None
+    passes: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """A mechanism made ready: everything chosen from public facts, nothing read of the data yet.
+
+    What `train` guarantees is fixed by the plan: of mechanisms of one cost each, a choice that looks at an earlier release may cost more
+    than any of them (`lethe.mechanisms.base.joint`).
+
+    Args:
+        name: of the mechanism.
+        risk: what `lethe.estimators.choice.risk` predicts.
+        summary: what was chosen, in a few words.
+        train: carries it out, with penalties that are at least the planned ones.
+    """
+
+    name: str
+    risk: float
+    summary: str
+    train: Callable[[Records, Draws, Penalties], Outcome]
+
+
+class Mechanism(Protocol):
+    """A way to train a linear model."""
+
+    @property
+    def name(self) -> str:
+        """As the parameter `mechanism` names it."""
+        ...
+
+    def refusal(self, facts: PublicFacts) -> str | None:
+        """Why it cannot train this problem; None: it can."""
+        ...
+
+    def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
+        """Choose its numbers from public facts.
+
+        Raises:
+            CalibrationError: the budget is too small for it.
+        """
+        ...

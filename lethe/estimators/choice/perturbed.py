@@ -1,0 +1,220 @@
+"""Training by a perturbed minimiser: output and objective perturbation, with the ridge that the public model of the risk asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from lethe.calculus.guarantees import ApproxDP, Guarantee
+from lethe.certificates.findings import enforced
+from lethe.errors import CalibrationError
+from lethe.estimators.budget import Budget
+from lethe.estimators.choice.cuts import cut_losses
+from lethe.estimators.choice.facts import PublicFacts
+from lethe.estimators.choice.mechanism import Draws, Outcome, Penalties, Plan
+from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
+from lethe.estimators.inputs.records import Records, fits_densely
+from lethe.mechanisms.base import Array, PrivateWeights, gaussian_guarantee, gaussian_noise_std
+from lethe.mechanisms.losses.linear_losses import Softmax
+from lethe.mechanisms.losses.truncated_losses import TruncatedSoftmax
+from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee, objective_noise_std, objective_perturbation, release_std
+from lethe.mechanisms.minimisers.output_perturbation import output_perturbation, output_sensitivity, solver_tolerance
+
+ENFORCED = {"public size": "neighbours have the same number of records, by the definition of the relation"}
+_RIDGES = tuple(3.0**power for power in range(-16, 2))  # of the smoothness
+# Beyond these operations the solver takes more than a minute; a run takes seconds.
+_MOST_WORK = 4e12
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectivePerturbation:
+    """The minimiser of a tilted risk."""
+
+    name: str = "objective_perturbation"
+
+    def refusal(self, facts: PublicFacts) -> str | None:
+        """See `refusal`; and it needs the vertices of a record's gradients, which are known for one score and for softmax."""
+        if facts.loss.outputs > 1 and not isinstance(facts.loss, Softmax | TruncatedSoftmax):
+            return f"no bound on it is known for the {facts.loss.name} loss"
+        return refusal(facts)
+
+    def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
+        """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
+        return _least_risk(facts, lambda one, cost: self._plan(one, budget, cost))
+
+    def _plan(self, facts: PublicFacts, budget: Budget, cost: float) -> Plan:
+        target = ApproxDP(*_expected(budget))
+
+        def predicted(ridge: float) -> float:
+            noise_std = _objective_noise(facts, ridge, target)
+            tilt = noise_std / (facts.records * (curvatures(facts) + ridge))
+            release = release_std(facts.loss, records=facts.records, norm=facts.norm, regularisation=ridge, noise_std=noise_std)
+            return risk(facts, minimiser_missed(facts, ridge), np.square(tilt) + release**2)
+
+        def guarantee_at(ridge: float, goal: ApproxDP) -> Guarantee:
+            return objective_guarantee(
+                facts.loss,
+                records=facts.records,
+                weights=facts.weights,
+                norm=facts.norm,
+                regularisation=ridge,
+                noise_std=_objective_noise(facts, ridge, goal),
+                neighbours=facts.neighbours,
+            )
+
+        chosen = _best_ridge(facts, budget, predicted, guarantee_at)
+        ridge, goal = chosen.ridge, chosen.goal
+
+        def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
+            found = objective_perturbation(
+                records.dense(),
+                records.targets,
+                loss=facts.loss,
+                feature_norm=facts.norm,
+                regularisation=max(ridge, penalties.ridge),
+                noise_std=_objective_noise(facts, ridge, goal),  # with a larger ridge it costs less
+                neighbours=facts.neighbours,
+                records=facts.records,
+                generator=draws.mechanism,
+            )
+            return _outcome(found, None if penalties.ridge <= ridge else guarantee_at(ridge, goal))
+
+        summary = f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
+        return Plan(name=self.name, risk=chosen.risk + cost, summary=summary, train=train)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPerturbation:
+    """The minimiser of the risk, with noise."""
+
+    name: str = "output_perturbation"
+
+    def refusal(self, facts: PublicFacts) -> str | None:
+        """See `refusal`."""
+        return refusal(facts)
+
+    def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
+        """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
+        return _least_risk(facts, lambda one, cost: self._plan(one, budget, cost))
+
+    def _plan(self, facts: PublicFacts, budget: Budget, cost: float) -> Plan:
+        target = ApproxDP(*_expected(budget))
+
+        def sensitivity(ridge: float) -> float:
+            bound = facts.gradient_bound
+            tolerance = solver_tolerance(bound, facts.records)
+            return output_sensitivity(
+                records=facts.records, regularisation=ridge, gradient_bound=bound, neighbours=facts.neighbours, tolerance=tolerance
+            )
+
+        def predicted(ridge: float) -> float:
+            return risk(facts, minimiser_missed(facts, ridge), gaussian_noise_std(sensitivity(ridge), target) ** 2)
+
+        def guarantee_at(ridge: float, goal: ApproxDP) -> Guarantee:
+            return gaussian_guarantee(sensitivity(ridge), gaussian_noise_std(sensitivity(ridge), goal))
+
+        chosen = _best_ridge(facts, budget, predicted, guarantee_at)
+        ridge, goal = chosen.ridge, chosen.goal
+
+        def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
+            found = output_perturbation(
+                records.dense(),
+                records.targets,
+                loss=facts.loss,
+                feature_norm=facts.norm,
+                regularisation=max(ridge, penalties.ridge),
+                target=goal,
+                neighbours=facts.neighbours,
+                records=facts.records,
+                generator=draws.mechanism,
+            )
+            return _outcome(found, None if penalties.ridge <= ridge else guarantee_at(ridge, goal))
+
+        summary = f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
+        return Plan(name=self.name, risk=chosen.risk + cost, summary=summary, train=train)
+
+
+def refusal(facts: PublicFacts) -> str | None:
+    """Why no minimiser can be perturbed: something that only a run has was asked for, or the table is too large for a solver."""
+    if facts.wants_run:
+        return "batches, passes, schedule, sample weights and l1 are a run's"
+    if not fits_densely(facts.records, facts.columns):
+        return f"its solver needs a dense copy of {facts.records} x {facts.columns} features"
+    if work(facts) > _MOST_WORK:
+        return "its solver would take too long at this size"
+    return None
+
+
+def work(facts: PublicFacts) -> float:
+    """About how many operations the solver takes: twenty Hessians, or some hundred products with them if that is less."""
+    return facts.records * facts.weights * min(20.0 * facts.weights, 2_000.0)
+
+
+def _expected(budget: Budget) -> tuple[float, float]:
+    """What is left for the training, about; `Budget.settle` finds it exactly."""
+    if not budget.spent:
+        return budget.epsilon, budget.delta
+    from_mu = gaussian_guarantee(budget.mu, 1.0).epsilon(budget.delta)
+    if from_mu <= 0.0:
+        raise CalibrationError(f"epsilon = {budget.epsilon:g}: nothing is left of it for the training.")
+    return min(from_mu, budget.epsilon), budget.delta
+
+
+def _objective_noise(facts: PublicFacts, ridge: float, target: ApproxDP) -> float:
+    return objective_noise_std(
+        facts.loss,
+        records=facts.records,
+        weights=facts.weights,
+        norm=facts.norm,
+        regularisation=ridge,
+        target=target,
+        neighbours=facts.neighbours,
+    )
+
+
+def _least_risk(facts: PublicFacts, planned: Callable[[PublicFacts, float], Plan]) -> Plan:
+    """Of the plans for the loss and for its cuts the one with the least predicted risk."""
+    plans: list[Plan] = []
+    reason: CalibrationError | None = None
+    for one, cost in cut_losses(facts):
+        try:
+            plans.append(planned(one, cost))
+        except CalibrationError as error:
+            reason = error
+    if reason is not None and not plans:
+        raise reason
+    return min(plans, key=lambda plan: plan.risk)
+
+
+class _Settled(NamedTuple):
+    """A ridge, its predicted risk, and the target with which it and all that was spent meet the total."""
+
+    ridge: float
+    risk: float
+    goal: ApproxDP
+
+
+def _best_ridge(
+    facts: PublicFacts, budget: Budget, predicted: Callable[[float], float], guarantee_at: Callable[[float, ApproxDP], Guarantee]
+) -> _Settled:
+    """The ridge of least risk that can meet the total: of a grid, and no less than the ridge asked for."""
+    risks: list[tuple[float, float]] = []
+    for ridge in sorted({max(facts.ridge, share * facts.smoothness) for share in _RIDGES}):
+        with suppress(CalibrationError):  # too little curvature for this epsilon
+            risks.append((predicted(ridge), ridge))
+    for value, ridge in sorted(risks):
+        with suppress(CalibrationError):  # for what is left of it
+            return _Settled(ridge, value, budget.settle(partial(guarantee_at, ridge)))
+    raise CalibrationError("no ridge of the grid lets a perturbed minimiser meet the target.", remedy="take a larger epsilon")
+
+
+def _outcome(found: PrivateWeights, planned: Guarantee | None) -> Outcome:
+    """With a larger ridge than was planned it costs less; by how much may depend on a release, so that what was planned is stated."""
+    weights: Array = found.weights
+    stated = replace(found.statement, findings=enforced(found.statement.findings, ENFORCED))
+    return Outcome(weights=weights, statement=stated if planned is None else replace(stated, guarantee=planned))

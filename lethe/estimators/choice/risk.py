@@ -1,0 +1,58 @@
+r"""A public model of a problem, by which mechanisms are compared: a quadratic whose curvature falls like $j^{-3/2}$.
+
+$$\text{risk} = \frac k2\sum_j h_j\big(\beta_j^2\,\rho^2 + v_j\big),\qquad h_j \propto j^{-3/2},\quad
+  \sum_j h_j = c\,R^2\,\mathrm{tr}\,l''/k,$$
+
+where, of the j-th weight, $\beta_j$ is the share of the reference that is missed and $v_j$ the variance that noise leaves. The shape of the
+spectrum, $\rho$ and c were chosen on generated data. It predicts; no guarantee rests on it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lethe.estimators.choice.facts import PublicFacts
+from lethe.mechanisms.base import Array
+from lethe.mechanisms.losses.linear_losses import Huber
+
+REFERENCE = 2.5  # rho: a weight of one score, for rows of norm 1
+REFERENCE_SHARE = 2.0  # of a regression: of the bound on its targets
+_DECAY = 1.5
+_CURVATURE_SHARE = 0.5  # c: what a fitted model has of the largest curvature
+
+
+def curvatures(facts: PublicFacts) -> Array:
+    """$h_j$ of one score, shape (D,)."""
+    falling = np.arange(1.0, facts.rows + 1.0) ** -_DECAY
+    total = _CURVATURE_SHARE * facts.norm**2 * facts.loss.curvature_trace / facts.loss.outputs
+    return total * falling / falling.sum()
+
+
+def reference(facts: PublicFacts) -> float:
+    r"""$\rho$: for rows of norm 1; in target units for a regression."""
+    if isinstance(facts.loss, Huber):
+        return REFERENCE_SHARE * (facts.target_bound or facts.loss.residual_bound)
+    return REFERENCE
+
+
+def risk(facts: PublicFacts, missed: Array | float, variances: Array | float) -> float:
+    r"""The model's excess risk.
+
+    Args:
+        facts: the problem.
+        missed: $\beta_j$, shape (D,): 0 where the reference is reached, 1 for zero weights.
+        variances: $v_j$, shape (D,), of each score.
+    """
+    terms = curvatures(facts) * (np.square(missed) * reference(facts) ** 2 + variances)
+    return 0.5 * facts.loss.outputs * float(np.sum(terms))
+
+
+def risk_of_zeros(facts: PublicFacts) -> float:
+    """Of the weights that need no data."""
+    return risk(facts, 1.0, 0.0)
+
+
+def minimiser_missed(facts: PublicFacts, ridge: float) -> Array:
+    r"""$\kappa/(h_j + \kappa)$: what the minimiser of the regularised risk misses."""
+    curved = curvatures(facts)
+    return ridge / (curved + ridge) if ridge > 0.0 else np.zeros_like(curved)

@@ -1,0 +1,101 @@
+r"""Runs for a public problem: batches, passes and steps by a rule, and the noise that the rule expects them to need.
+
+For each design the rule takes, of a small grid, the passes, the batches a pass and the step size with the smallest predicted risk
+(`lethe.estimators.choice.risk`). With $s = (2\text{ or }1)\,\eta G/b$ for one touch it expects the noise
+
+- at pass ends: $\tau^2 = Ps^2/\mu^2$, once a pass;
+- cyclic, at every step: $\tau^2 = s^2(1 + (P-1)/\ell)/\mu^2$; shuffled once: $s^2(H_\ell + P - 1)/(\ell\mu^2)$;
+- full: $\tau^2 = Ps^2/\mu^2$; Poisson: $\mu = \frac1\ell\sqrt{T(e^{s^2/\tau^2} - 1)}$,
+
+the values of the last-iterate theorem, and of the central limit of composition, without contraction. The certificate decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lethe.estimators.choice.cuts import cut_losses
+from lethe.estimators.choice.facts import BatchDesign, NoiseShape, PublicFacts
+from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
+
+_PASSES = (1, 2, 3, 5, 10, 20, 50, 100, 200, 400)
+_BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 1.9)  # of 1/smoothness: no step of at most 2 expands
+_MOST_STEPS = 5_000
+_MOST_WORK = 5e9  # products of a feature and a weight: less than a minute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunShape:
+    """What the rule chose.
+
+    Args:
+        passes: P.
+        size: b, records of a batch.
+        step_size: eta.
+        facts: the problem, with the loss that is trained on.
+        risk: predicted.
+    """
+
+    passes: int
+    size: int
+    step_size: float
+    facts: PublicFacts
+    risk: float
+
+
+def best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float) -> RunShape:
+    r"""The shape with the smallest predicted risk.
+
+    Args:
+        facts: the problem.
+        design: of the batches, not "auto".
+        schedule: of the noise, not "auto".
+        mu: what may be spent, as $\mu$ of GDP.
+    """
+    cut = cut_losses(facts)
+    return min((shape for one, cost in cut for shape in _shapes(one, design, schedule, mu, cost)), key=lambda shape: shape.risk)
+
+
+def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, cost: float) -> Iterator[RunShape]:
+    limit = 1.0 / facts.smoothness
+    for batches in (1,) if design == "full" else _BATCHES:
+        size = facts.records // batches
+        if size == 0:
+            break
+        slots = facts.records // size
+        for passes in _PASSES if facts.passes is None else (facts.passes,):
+            too_long = passes * slots > _MOST_STEPS or passes * facts.records * facts.weights > _MOST_WORK
+            if facts.passes is None and passes > 1 and too_long:
+                continue
+            for step in _STEPS:
+                predicted = _risk(facts, design, schedule, mu, passes=passes, slots=slots, size=size, step_size=step * limit)
+                yield RunShape(passes=passes, size=size, step_size=step * limit, facts=facts, risk=predicted + cost)
+
+
+def _risk(
+    facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, *, passes: int, slots: int, size: int, step_size: float
+) -> float:
+    steps = passes * slots
+    factor = np.maximum(1.0 - step_size * curvatures(facts), 0.0) / (1.0 + step_size * facts.ridge)
+    missed = minimiser_missed(facts, facts.ridge)
+    missed = missed + (1.0 - missed) * factor**steps
+    touch = facts.swap * step_size * facts.gradient_bound / size
+    if mu <= 0.0:
+        return math.inf
+    if schedule in ("pass_ends", "joint"):
+        variance, decay, times = passes * (touch / mu) ** 2, factor**slots, passes
+    elif design == "poisson":
+        variance = touch**2 / math.log1p((mu * slots) ** 2 / steps)
+        decay, times = factor, steps
+    elif design == "full":
+        variance, decay, times = passes * (touch / mu) ** 2, factor, steps
+    else:
+        first = math.log(slots) + 1.0 if design == "shuffled_once" else slots
+        variance, decay, times = (touch / mu) ** 2 * (first + passes - 1.0) / slots, factor, steps
+    kept = np.where(decay < 1.0, (1.0 - decay ** (2 * times)) / np.maximum(1.0 - decay**2, 1e-300), times)
+    return risk(facts, missed, variance * kept)

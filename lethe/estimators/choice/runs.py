@@ -1,0 +1,165 @@
+"""Training by a run: gradient descent on batches, certified for its last iterate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import numpy as np
+
+from lethe.accounting.certify import certify
+from lethe.accounting.plan import plan
+from lethe.calculus.guarantees import ApproxDP, Guarantee
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.findings import ESTIMATORS, vouched
+from lethe.certificates.training_record import Claim, Released, TrainingRecord
+from lethe.certificates.weights import tensors_digest
+from lethe.estimators.budget import Budget
+from lethe.estimators.choice.descent import carry_out
+from lethe.estimators.choice.facts import BatchDesign, NoiseShape, PublicFacts
+from lethe.estimators.choice.mechanism import Draws, Outcome, Penalties, Plan
+from lethe.estimators.choice.run_losses import run_loss
+from lethe.estimators.choice.run_shapes import RunShape, best_shape
+from lethe.estimators.inputs.records import Records
+from lethe.mechanisms.base import Array, Statement
+from lethe.noise_allocation.allocate import allocate
+from lethe.run.batches import Batches, Cyclic, Full, Poisson, ShuffledOnce
+from lethe.run.regularisers import L1, ElasticNet, Regulariser, Ridge
+from lethe.run.run import Run
+
+# What this package makes true of its own runs; the rest follows from a Run itself.
+_ROWS = "every row is projected to that norm, and the loss is computed by fit"
+ENFORCED = {
+    "release": "only the last iterate leaves fit",
+    "secrecy": "drawn from fresh entropy inside fit, neither kept nor shown",
+    "gradient bound": _ROWS,
+    "curvature": _ROWS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunMechanism:
+    """One batch design with one shape of noise.
+
+    Args:
+        name: of the mechanism.
+        design: of the batches.
+        schedule: of the noise.
+    """
+
+    name: str
+    design: BatchDesign
+    schedule: NoiseShape
+
+    def refusal(self, facts: PublicFacts) -> str | None:
+        """Another design or another shape of noise was asked for."""
+        if facts.batches not in ("auto", self.design):
+            return f"batches = {facts.batches} was asked for"
+        if facts.schedule not in ("auto", self.schedule):
+            return f"schedule = {facts.schedule} was asked for"
+        return None
+
+    def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
+        """Passes, batches and steps by the rule; the noise is found when it is trained."""
+        shape = best_shape(facts, self.design, self.schedule, budget.mu)
+        summary = f"{shape.facts.loss.name} loss, {shape.passes} passes, batches of {shape.size}, step size {shape.step_size:.3g}"
+
+        @cache
+        def planned() -> Run:
+            return _with_noise(self._run(shape), budget, self.schedule)
+
+        def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
+            expected = Penalties(facts.ridge, facts.l1)
+            run = planned() if penalties == expected else planned().replace(regulariser=_regulariser(penalties))
+            weights, recorded = carry_out(run, records.with_loss(shape.facts.loss), draws)
+            certificate = certified(recorded, budget.delta)
+            fresh = certified(recorded.replace(seeded=False), budget.delta)
+            statement = Statement(
+                name=f"{self.name}: {summary}",
+                # A larger ridge only contracts; what that gains depends on a release, so it is not claimed.
+                guarantee=(fresh if penalties == expected else certified(planned(), budget.delta)).guarantee,
+                neighbours=facts.neighbours,
+                findings=vouched(certificate.findings, enforced(recorded), by=ESTIMATORS),
+                citations=certificate.citations,
+                seeded=recorded.seeded,
+            )
+            return Outcome(weights=weights, statement=statement, run=recorded, passes=shape.passes)
+
+        return Plan(name=self.name, risk=shape.risk, summary=summary, train=train)
+
+    def _run(self, shape: RunShape) -> Run:
+        facts = shape.facts
+        return Run(
+            records=facts.records,
+            batches=_batches(self.design, shape.size),
+            passes=shape.passes,
+            step_size=shape.step_size,
+            noise_at="pass_ends" if self.schedule == "pass_ends" else "every_step",
+            loss=run_loss(facts.loss, facts.norm),
+            regulariser=_regulariser(Penalties(facts.ridge, facts.l1)),
+            release="last",
+            neighbours=facts.neighbours,
+        )
+
+
+RUNS = (
+    RunMechanism("cyclic", "cyclic", "uniform"),
+    RunMechanism("shuffled_once", "shuffled_once", "uniform"),
+    RunMechanism("pass_ends", "cyclic", "pass_ends"),
+    RunMechanism("joint", "cyclic", "joint"),
+    RunMechanism("full_batch", "full", "uniform"),
+    RunMechanism("poisson", "poisson", "uniform"),
+    RunMechanism("shuffled_once_pass_ends", "shuffled_once", "pass_ends"),
+    RunMechanism("full_batch_joint", "full", "joint"),
+)
+
+
+def _with_noise(run: Run, budget: Budget, schedule: NoiseShape) -> Run:
+    found: list[Run] = []
+
+    def guarantee_at(target: ApproxDP) -> Guarantee:  # at the delta of the budget, which the estimator has looked at
+        if schedule == "joint":
+            chosen = allocate(run, target.epsilon_bound, target.delta_bound, schedule="joint", allow_large_delta=True).run
+        else:
+            chosen = plan(run, target=target, allow_large_delta=True)
+        found.append(chosen)
+        return certified(chosen, budget.delta).guarantee
+
+    budget.settle(guarantee_at)
+    return found[-1]
+
+
+@lru_cache(maxsize=16)
+def certified(run: Run, delta: float) -> Certificate:
+    """The certificate of a run, of which nobody vouches for anything yet, at a delta that the estimator has looked at."""
+    return certify(run, delta, allow_large_delta=True)
+
+
+def enforced(run: Run) -> dict[str, str]:
+    """What this package makes true of a run that it carried out, and how."""
+    return {name: how for name, how in ENFORCED.items() if not (run.seeded and name == "secrecy")}
+
+
+def training_record(run: Run, coefficients: Array, intercepts: Array | float) -> TrainingRecord:
+    """What this package vouches for where a run is all that was released.
+
+    Args:
+        run: as recorded.
+        coefficients, intercepts: as `coef_` and `intercept_` have them.
+    """
+    released = Released("coef_ and intercept_", tensors_digest({"coef_": coefficients, "intercept_": np.asarray(intercepts)}))
+    claims = tuple(Claim(name, how) for name, how in enforced(run).items())
+    return TrainingRecord(run=run, by=ESTIMATORS, enforced=claims, released=(released,))
+
+
+def _batches(design: BatchDesign, size: int) -> Batches:
+    if design == "full":
+        return Full()
+    return {"cyclic": Cyclic, "shuffled_once": ShuffledOnce, "poisson": Poisson}[design](size=size)
+
+
+def _regulariser(penalties: Penalties) -> Regulariser | None:
+    ridge, l1 = penalties
+    if l1 > 0.0:
+        return ElasticNet(l1_strength=l1, ridge_strength=ridge) if ridge > 0.0 else L1(strength=l1)
+    return Ridge(strength=ridge) if ridge > 0.0 else None

@@ -1,0 +1,1 @@
+"""Private estimators for features and targets with heavy tails or outliers."""

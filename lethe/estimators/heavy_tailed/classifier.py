@@ -1,0 +1,106 @@
+"""Private logistic regression for features with heavy tails or outliers."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
+
+from lethe.errors import InputError
+from lethe.estimators.heavy_tailed.base import PRIVATE
+from lethe.estimators.heavy_tailed.model import HeavyTailedLinearModel
+from lethe.estimators.inputs.labels import public_labels
+from lethe.estimators.inputs.tables import read_table_and_targets
+from lethe.estimators.inputs.validation import FEWEST_RECORDS
+from lethe.estimators.models.classifiers import LogisticRegression
+from lethe.mechanisms.base import Array
+from lethe.mechanisms.losses.linear_losses import Logistic
+
+
+class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
+    r"""Logistic regression for two classes; `HeavyTailedLinearModel` has the parameters.
+
+    Args:
+        classes: the two labels, public; None: those in y, which the report then says is declared.
+        epsilon, delta, allow_large_delta, solver, parameters, moment, order, radius, smoothness, strong_convexity, passes, fit_intercept,
+            neighbours, random_state, seed_noise: as `HeavyTailedLinearModel`.
+    """
+
+    _curvature = Logistic.curvature_bound
+    decision_function = LogisticRegression.decision_function
+    predict = LogisticRegression.predict
+    predict_proba = LogisticRegression.predict_proba
+    predict_log_proba = LogisticRegression.predict_log_proba
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        allow_large_delta: bool = False,
+        classes: Any = None,
+        solver: str = "auto",
+        parameters: str = "practical",
+        moment: float | str = PRIVATE,
+        order: float = 2.0,
+        radius: float | None = None,
+        smoothness: float | str = PRIVATE,
+        strong_convexity: float | None = None,
+        passes: int = 30,
+        fit_intercept: bool = True,
+        neighbours: str = "replace_one",
+        random_state: Any = None,
+        seed_noise: bool = False,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            allow_large_delta=allow_large_delta,
+            solver=solver,
+            parameters=parameters,
+            moment=moment,
+            order=order,
+            radius=radius,
+            smoothness=smoothness,
+            strong_convexity=strong_convexity,
+            passes=passes,
+            fit_intercept=fit_intercept,
+            neighbours=neighbours,
+            random_state=random_state,
+            seed_noise=seed_noise,
+        )
+        self.classes = classes
+
+    @staticmethod
+    def _loss_slope(scores: Array, targets: Array) -> Array:
+        return Logistic().slopes(scores[:, None], targets)[:, 0]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.poor_score = True
+        return tags
+
+    def _largest(self, norms: Array, targets: Array, radius: float | None) -> Array:
+        return norms if radius is not None else 0.5 * norms
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on records X of shape (n, d), an array or a frame, with labels y of shape (n,).
+
+        Raises:
+            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
+        """
+        table, labels = read_table_and_targets(self, X, y, numeric=False, dtype="float64", ensure_min_samples=FEWEST_RECORDS)
+        classes, targets, how = public_labels(self.classes, labels)
+        if len(classes) > 2:
+            raise InputError(
+                f"y: Only binary classification is supported. The type of the target is multiclass: {len(classes)} classes.",
+                source="the argument y and the parameter classes",
+                remedy="take lethe.estimators.LogisticRegression, or one model for each class",
+            )
+        weights, intercept = self._train(table, targets, public=[f"{how}: {', '.join(map(str, classes))}"])
+        self.classes_ = classes
+        self.coef_, self.intercept_ = weights[None, :], np.array([intercept])
+        return self

@@ -1,0 +1,90 @@
+"""Gradients of a linear model as slopes times rows, clipped and averaged without a table of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from lethe.estimators.inputs.records import row_norms
+from lethe.heavy_tailed import ClippedMean, Problem
+from lethe.heavy_tailed.problem import Gradient
+from lethe.mechanisms.base import Array
+
+_SHORTEST = 1e-150  # squares of shorter rows underflow; a norm may be taken too large, never too small
+
+Slope = Callable[[Array, Array], Array]
+"""(scores, targets), shape (s,) each -> the derivatives of the losses in the scores, shape (s,)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinearGradients:
+    """The gradients $l'_ix_i$ of some records.
+
+    Args:
+        features: $x_i$, shape (s, d).
+        norms: at least their norms, shape (s,), > 0.
+        slopes: $l'_i$, shape (s,); one that is not finite makes its record count 0.
+    """
+
+    features: Array
+    norms: Array
+    slopes: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(s, d)."""
+        return self.features.shape  # pyright: ignore[reportReturnType]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearProblem(Problem):
+    """A problem whose loss depends on the parameters through one score; its records are what `linear_records` gives.
+
+    Args:
+        slope: of the loss in the score.
+    """
+
+    slope: Slope
+
+    def gradients(self, parameters: Array, records: Any) -> Any:
+        """As `LinearGradients`, for `ClippedLinearMean`."""
+        features, targets, norms = records
+        with np.errstate(over="ignore", invalid="ignore"):
+            slopes = self.slope(features @ parameters, targets)
+        return LinearGradients(features=features, norms=norms, slopes=slopes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClippedLinearMean(ClippedMean):
+    r"""`ClippedMean` of `LinearGradients`: $|l'_i|\,\|x_i\|$ is the norm of a gradient, so clipping is of the slopes, at $\pm C/\|x_i\|$.
+
+    The same sensitivity $2C/s$ and the same noise.
+    """
+
+    def mean(self, rows: Any, generator: np.random.Generator) -> Array:
+        """See `ClippedMean`."""
+        count, columns = rows.shape
+        reach = self.clip_norm * (1.0 - (columns + 16) * 2.0**-52) / rows.norms
+        slopes = np.clip(np.where(np.isfinite(rows.slopes), rows.slopes, 0.0), -reach, reach)
+        return slopes @ rows.features / count + self.release(count, columns).noise_std * generator.standard_normal(columns)
+
+
+def linear_records(features: Array, targets: Array) -> tuple[Array, Array, Array]:
+    """Features, targets and norms of the features."""
+    return features, targets, np.maximum(row_norms(features), _SHORTEST)
+
+
+@lru_cache
+def gradient_rows(slope: Slope) -> Gradient:
+    """The same gradients as a table, for solvers that clip for themselves."""
+
+    def rows(parameters: Array, records: Any) -> Array:
+        features, targets, _ = records
+        with np.errstate(over="ignore", invalid="ignore"):
+            return slope(features @ parameters, targets)[:, None] * features
+
+    return rows

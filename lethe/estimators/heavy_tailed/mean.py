@@ -1,0 +1,159 @@
+"""The mean of records with heavy tails or outliers, in private."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+
+from lethe.calculus.domains import outside, require_count
+from lethe.estimators.heavy_tailed.base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
+from lethe.estimators.heavy_tailed.facts import Fact, part_of, released_centre, released_size, set_aside
+from lethe.estimators.heavy_tailed.moment import released_moment
+from lethe.estimators.heavy_tailed.solvers import PARAMETERS
+from lethe.estimators.inputs.records import row_norms
+from lethe.estimators.inputs.tables import read_table
+from lethe.estimators.inputs.validation import FEWEST_RECORDS
+from lethe.heavy_tailed import ClippedMean, Moments, Problem, multi_pass
+from lethe.heavy_tailed.inputs import require_point
+from lethe.heavy_tailed.single_pass.settings import clip_grid, gradient_errors, noise_scale
+from lethe.mechanisms.base import Array
+
+MEAN_SOLVERS = ("clipped_mean", "multi_pass")
+_QUANTILE = 0.9  # of the distances from the centre, where practical settings clip
+
+
+class PrivateMean(HeavyTailedEstimator):
+    r"""The mean of rows: $\min_w E\frac12\|w - x\|^2$ by clipped gradients $w - x$, started at a centre.
+
+    "clipped_mean" takes one step: $c + \frac1n\sum_i\Pi_C(x_i - c) + $ noise. "multi_pass" moves the point about which rows are clipped,
+    with steps $1/t$, so that noise averages out: for a centre that is far off.
+
+    Args:
+        solver: "auto" (clipped_mean), "clipped_mean" or "multi_pass".
+        parameters: where to clip: "practical" at $r_k$; "theory" at $r_k(\epsilon n/\sqrt d)^{1/k}$; "optimised" where the bound of the
+            mean squared error is least.
+        moment: a public $r_k$ with $E\|x - c\|^k \le r_k^k$, or "private"; for practical settings the 0.9 quantile of $\|x - c\|$ is
+            released in its place, which outliers do not move.
+        centre: c, public numbers, one a column; "private": medians of the columns, released from the records set aside.
+        passes: of multi_pass.
+        epsilon, delta, allow_large_delta, order, neighbours, random_state, seed_noise: as `HeavyTailedEstimator`.
+    Attributes: those of `HeavyTailedEstimator`, and `mean_`, `centre_`, `error_bound_`: a bound of the root mean squared distance of
+    `mean_` from the expectation, if the moment is one; None for multi_pass, and where a quantile stands for the moment.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        allow_large_delta: bool = False,
+        solver: str = "auto",
+        parameters: str = "practical",
+        moment: float | str = PRIVATE,
+        order: float = 2.0,
+        centre: Any = PRIVATE,
+        passes: int = 10,
+        neighbours: str = "replace_one",
+        random_state: Any = None,
+        seed_noise: bool = False,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            allow_large_delta=allow_large_delta,
+            solver=solver,
+            parameters=parameters,
+            moment=moment,
+            order=order,
+            neighbours=neighbours,
+            random_state=random_state,
+            seed_noise=seed_noise,
+        )
+        self.centre = centre
+        self.passes = passes
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Estimate the mean of records X of shape (n, d), an array or a frame.
+
+        Args:
+            X: records.
+            y: not used.
+        Raises:
+            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
+        """
+        table = np.asarray(read_table(self, X, dtype="float64", ensure_min_samples=FEWEST_RECORDS))
+        count, columns = table.shape
+        budget, chance = self._budget(count), self._randomness(count)
+        name = "clipped_mean" if isinstance(self.solver, str) and self.solver == "auto" else self.solver
+        if name not in MEAN_SOLVERS:
+            raise outside("solver", self.solver, "auto, " + " or ".join(MEAN_SOLVERS))
+        if self.parameters not in PARAMETERS:
+            raise outside("parameters", self.parameters, "one of " + ", ".join(PARAMETERS))
+        passes = require_count("passes", self.passes) if name == "multi_pass" else 1
+        moment = declared("moment", self.moment)
+        stated = Moments(order=self.order, bound=1.0 if moment is None else moment)
+        released = isinstance(self.centre, str) and self.centre == PRIVATE
+        centre = None if released else require_point("centre", self.centre, columns)
+        whole, table = whole_cost(budget), table[chance.order]
+        first = set_aside(count, whole) if moment is None or centre is None else 0
+        each = part_of(whole, 2) if moment is None and centre is None else whole
+        facts = list[Fact]()
+        if centre is None:
+            facts.append(released_centre(table[:first], each, neighbours=self.neighbours, generator=chance.norm))
+            centre = facts[-1].value
+        if moment is None:
+            sizes = row_norms(_gradient(centre, table[:first]))
+            facts.append(
+                released_size(sizes, _QUANTILE, each, neighbours=self.neighbours, generator=chance.norm)
+                if self.parameters == "practical"
+                else released_moment(sizes, stated.order, each, neighbours=self.neighbours, generator=chance.norm)
+            )
+            moment = facts[-1].value
+        problem = Problem(gradient=_gradient, dimension=columns, smoothness=1.0, moments=Moments(order=stated.order, bound=moment))
+        rho, rest = 0.5 * whole.mu * whole.mu, table[first:]
+        clip = _clip_norm(self.parameters, problem, len(rest), rho)
+        solution = multi_pass(
+            problem,
+            rest,
+            oracle=ClippedMean(clip_norm=clip, rho=rho),
+            passes=passes,
+            step_size=1.0 / np.arange(1.0, passes + 1.0),
+            start=centre,
+            generator=chance.draws.mechanism,
+        )
+        errors = gradient_errors(problem, batch_size=len(rest), clip_norm=clip, rho=rho)
+        self.solver_, self.moment_, self.plan_, self.centre_ = name, moment, None, centre
+        self.mean_ = solution.parameters.copy()
+        stands = name == "clipped_mean" and not (self.moment == PRIVATE and self.parameters == "practical")
+        self.error_bound_ = math.sqrt(errors.squared) if stands else None
+        given = [f"{key} = {getattr(self, key)}" for key in ("moment", "centre") if not isinstance(getattr(self, key), str)]
+        self._state_solved(
+            solution,
+            facts,
+            budget,
+            first=first,
+            records=count,
+            why=[
+                f"{name}, clipped to {clip:.4g}, {self.parameters} settings",
+                "a row farther than that from the centre counts as one at that distance: of skewed columns the mean comes out nearer to it",
+            ],
+            public=[f"{columns} columns, and their names", *given],
+        )
+        return self
+
+
+def _gradient(parameters: Array, records: Any) -> Array:
+    with np.errstate(over="ignore"):  # a row that overflows counts 0
+        return parameters - records
+
+
+def _clip_norm(parameters: str, problem: Problem, count: int, rho: float) -> float:
+    moments, d = problem.known_moments(), problem.dimension
+    if parameters == "practical":
+        return moments.raw(d)
+    if parameters == "theory":
+        return moments.raw(d) * (noise_scale(rho) * count / math.sqrt(d)) ** (1.0 / moments.order)
+    clips = clip_grid(moments.raw(d), count, d, rho)
+    return min(clips, key=lambda clip: gradient_errors(problem, batch_size=count, clip_norm=clip, rho=rho).squared)

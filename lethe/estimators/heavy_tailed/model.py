@@ -1,0 +1,184 @@
+"""HeavyTailedLinearModel: what private linear models for features and targets with heavy tails or outliers share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from lethe.calculus.domains import require_count, require_positive
+from lethe.errors import InputError
+from lethe.estimators.heavy_tailed.base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
+from lethe.estimators.heavy_tailed.facts import Fact, part_of, released_curvature, released_size, set_aside
+from lethe.estimators.heavy_tailed.linear import LinearProblem, Slope, gradient_rows, linear_records
+from lethe.estimators.heavy_tailed.moment import released_moment
+from lethe.estimators.heavy_tailed.solvers import UNIFORM, chosen_solver, solve
+from lethe.estimators.inputs.tables import read_table
+from lethe.heavy_tailed import Ball, Moments, WholeSpace
+from lethe.mechanisms.base import Array
+
+_QUANTILE = 0.75  # of the gradients' norms at 0, where practical settings clip
+
+
+class HeavyTailedLinearModel(HeavyTailedEstimator):
+    r"""What the linear models for heavy-tailed data share.
+
+    $$\min_{\|w\| \le R} E\,l(\langle w, x\rangle, y)$$
+
+    by clipped gradients, started at 0. Neither features nor targets need a bound; gradients longer than the clip norm, which is set from
+    the moment, keep their direction. Scaling the columns by public constants to a like size helps.
+
+    Args:
+        moment: a public $r_k$ with $E\|l'x\|^k \le r_k^k$ for all w of the domain, $E\sup_w$ for "localised" and "strongly_convex"; or
+            "private": of the largest in the domain; for practical settings the 0.75 quantile of the norms at w = 0 in its place, which
+            outliers do not move.
+        radius: R, public; None: no bound, which only multi_pass can do with. The intercept counts.
+        smoothness: public $\beta$ of the expected loss; "private": from the largest eigenvalue of the second moments of clipped rows.
+        strong_convexity: public $\mu$ of the expected loss; None: not known. For one_pass, proximal and strongly_convex.
+        passes: of multi_pass.
+        fit_intercept: whether to append a constant feature 1.
+        epsilon, delta, allow_large_delta, solver, parameters, order, neighbours, random_state, seed_noise: as `HeavyTailedEstimator`.
+    Attributes: those of `HeavyTailedEstimator`, and `coef_`, `intercept_`, `smoothness_`.
+    """
+
+    coef_: Array
+    _loss_slope: Slope
+    _curvature: float
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        allow_large_delta: bool = False,
+        solver: str = "auto",
+        parameters: str = "practical",
+        moment: float | str = PRIVATE,
+        order: float = 2.0,
+        radius: float | None = None,
+        smoothness: float | str = PRIVATE,
+        strong_convexity: float | None = None,
+        passes: int = 30,
+        fit_intercept: bool = True,
+        neighbours: str = "replace_one",
+        random_state: Any = None,
+        seed_noise: bool = False,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            allow_large_delta=allow_large_delta,
+            solver=solver,
+            parameters=parameters,
+            moment=moment,
+            order=order,
+            neighbours=neighbours,
+            random_state=random_state,
+            seed_noise=seed_noise,
+        )
+        self.radius = radius
+        self.smoothness = smoothness
+        self.strong_convexity = strong_convexity
+        self.passes = passes
+        self.fit_intercept = fit_intercept
+
+    def _largest(self, norms: Array, targets: Array, radius: float | None) -> Array:
+        r"""At least the norm of each record's gradient in the domain, shape (m,); at w = 0 with None."""
+        raise NotImplementedError
+
+    def _scores(self, X: Any) -> Array:
+        """The linear function of rows as they come, without the intercept, shape (n,) or (n, 1) as `coef_` has it."""
+        check_is_fitted(self)
+        rows = np.asarray(read_table(self, X, reset=False, dtype="float64"))
+        return rows @ self.coef_.T
+
+    def _train(self, table: Any, targets: Array, *, public: list[str]) -> tuple[Array, float]:
+        """Release what is not given, solve, and set everything but coef_ and intercept_.
+
+        Args:
+            table: shape (n, d), finite.
+            targets: as the loss takes them, shape (n,).
+            public: lines on what else was taken as public.
+        Returns:
+            The weights, shape (d,), and the intercept.
+        """
+        intercept = self._switch("fit_intercept")
+        count, columns = table.shape
+        budget, chance = self._budget(count), self._randomness(count)
+        moment, smoothness = declared("moment", self.moment), declared("smoothness", self.smoothness)
+        radius = None if self.radius is None else require_positive("radius", self.radius)
+        strongly = None if self.strong_convexity is None else require_positive("strong_convexity", self.strong_convexity)
+        require_count("passes", self.passes)
+        name = chosen_solver(self.solver, self.parameters, strongly=strongly is not None)
+        if radius is None and name != "multi_pass":
+            raise InputError(
+                f'radius = None: the solver "{name}" needs a bounded domain.',
+                source="the parameter radius",
+                remedy="give a public bound of the norm of the weights, or take multi_pass with practical parameters",
+            )
+        # Constants first: a moment out of its range is refused before anything is released.
+        stated = Moments(order=self.order, bound=1.0 if moment is None else moment, kind="uniform" if name in UNIFORM else "raw")
+        whole = whole_cost(budget)
+        rows = np.hstack([table, np.ones((count, 1))]) if intercept else table
+        features, column, norms = linear_records(np.asarray(rows, dtype=np.float64)[chance.order], targets[chance.order])
+        first = set_aside(count, whole) if moment is None or smoothness is None else 0
+        each = part_of(whole, 2) if moment is None and smoothness is None else whole
+        facts = list[Fact]()
+        if smoothness is None:
+            facts.append(released_curvature(features[:first], norms[:first], each, neighbours=self.neighbours, generator=chance.norm))
+            smoothness = facts[-1].value * self._curvature
+        if moment is None:
+            practical = self.parameters == "practical" and name not in UNIFORM
+            sizes = self._largest(norms[:first], column[:first], None if practical else radius)
+            facts.append(
+                released_size(sizes, _QUANTILE, each, neighbours=self.neighbours, generator=chance.norm)
+                if practical
+                else released_moment(sizes, stated.order, each, neighbours=self.neighbours, generator=chance.norm)
+            )
+            moment = facts[-1].value
+        problem = LinearProblem(
+            gradient=gradient_rows(self._loss_slope),
+            slope=self._loss_slope,
+            dimension=features.shape[1],
+            domain=WholeSpace() if radius is None else Ball(radius=radius),
+            smoothness=smoothness,
+            strong_convexity=strongly,
+            pl_constant=strongly,
+            moments=Moments(order=stated.order, bound=moment, kind=stated.kind),
+        )
+        found = solve(
+            name,
+            self.parameters,
+            problem,
+            (features[first:], column[first:], norms[first:]),
+            0.5 * whole.mu * whole.mu,
+            passes=self.passes,
+            generator=chance.draws.mechanism,
+        )
+        self.solver_, self.moment_, self.smoothness_ = name, moment, smoothness
+        # A quantile in the place of a moment bounds no risk.
+        self.plan_ = None if declared("moment", self.moment) is None and self.parameters == "practical" else found.plan
+        known = [
+            f"{key} = {getattr(self, key):g}"
+            for key in ("moment", "smoothness", "radius", "strong_convexity")
+            if isinstance(getattr(self, key), int | float)
+        ]
+        self._state_solved(
+            found.solution,
+            facts,
+            budget,
+            first=first,
+            records=count,
+            why=_lines(name, self.parameters, self.plan_),
+            public=[f"{columns} columns, and their names", *public, *known],
+        )
+        weights = found.solution.parameters
+        return weights[:columns].copy(), float(weights[-1]) if intercept else 0.0
+
+
+def _lines(name: str, parameters: str, plan: Any) -> list[str]:
+    lines = [f"{name}, {parameters} settings"]
+    if plan is not None:
+        lines += [f"expected excess risk at most {plan.bound:.4g} if the constants hold", *plan.notes]
+    return lines

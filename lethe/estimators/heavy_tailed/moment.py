@@ -1,0 +1,51 @@
+"""The moment of a size that every record has, released by `lethe.heavy_tailed.private_moment`, with its statement."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lethe.calculus.guarantees import GDP
+from lethe.certificates.findings import holds
+from lethe.estimators.heavy_tailed.facts import Fact
+from lethe.heavy_tailed import private_moment
+from lethe.heavy_tailed.moments.block_moments import COMPARISONS, blocks_for
+from lethe.heavy_tailed.oracles.clipped import noise_for
+from lethe.mechanisms.base import Array, Statement
+from lethe.run.run import Neighbours
+
+_FAILURES = (0.01, 0.03, 0.1, 0.3)
+
+
+def released_moment(sizes: Array, order: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None) -> Fact:
+    r"""A bound of $(E u^k)^{1/k}$, with the smallest of four failure probabilities that there are records enough for, a public choice.
+
+    Args:
+        sizes: $u \ge 0$, shape (m,).
+        order: k.
+        share: what it may cost.
+        neighbours: replace_one or zero_out; a size that becomes 0 is one that is replaced.
+        generator: None where privacy matters.
+    Raises:
+        InputError: there are too few records for the largest of these probabilities.
+    """
+    rho = 0.5 * share.mu * share.mu
+    noise_std = noise_for(1.0, rho / COMPARISONS)
+    failure = next((chance for chance in _FAILURES if blocks_for(chance, noise_std) <= len(sizes)), _FAILURES[-1])
+    found = private_moment(sizes, order=order, rho=rho, failure=failure, generator=generator)
+    name = f"moment of order {order:g} (median of {found.blocks} blocks)"
+    detail = f"one record is in one block and moves a count by 1; {COMPARISONS} counts with noise of standard deviation {noise_std:.6g}"
+    statement = Statement(
+        name=name,
+        guarantee=found.phase.with_fresh_noise,
+        neighbours=neighbours,
+        findings=(holds("sensitivity", detail, evidence="enforced"),),
+        citations=(),
+        seeded=generator is not None,
+    )
+    end = {
+        None: "",
+        "high": "; AT THE TOP of the public range: may be too small",
+        "low": "; at the bottom of the public range: may be too large",
+    }
+    why = f"{name} at most {found.bound:.4g}, wrong with probability {found.failure:.2g} if sizes are not too heavy-tailed{end[found.end]}"
+    return Fact(value=found.bound, statements=(statement,), why=why)

@@ -1,0 +1,46 @@
+"""Private linear regression for features and targets with heavy tails or outliers."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
+
+from lethe.estimators.heavy_tailed.model import HeavyTailedLinearModel
+from lethe.estimators.inputs.tables import read_table_and_targets
+from lethe.estimators.inputs.validation import FEWEST_RECORDS
+from lethe.estimators.models.regressors import PrivateRegressor
+from lethe.mechanisms.base import Array
+
+
+class HeavyTailedLinearRegression(RegressorMixin, HeavyTailedLinearModel):
+    r"""Least squares, $l = \frac12(\langle w, x\rangle - y)^2$; `HeavyTailedLinearModel` has the parameters."""
+
+    _curvature = 1.0
+    predict = PrivateRegressor.predict
+
+    @staticmethod
+    def _loss_slope(scores: Array, targets: Array) -> Array:
+        return scores - targets
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    def _largest(self, norms: Array, targets: Array, radius: float | None) -> Array:
+        finite = np.minimum(norms, 1e300)  # of a row whose norm overflows, times a target of 0
+        with np.errstate(over="ignore"):
+            return (np.abs(targets) + (0.0 if radius is None else radius * finite)) * finite
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on records X of shape (n, d), an array or a frame, with targets y of shape (n,).
+
+        Raises:
+            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
+        """
+        table, targets = read_table_and_targets(self, X, y, numeric=True, frame=True, dtype="float64", ensure_min_samples=FEWEST_RECORDS)
+        self.coef_, self.intercept_ = self._train(table, targets, public=[])
+        return self

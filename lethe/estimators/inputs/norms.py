@@ -1,0 +1,73 @@
+"""The feature norm as a released quantile, where no public bound is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from lethe.calculus.guarantees import GDP
+from lethe.certificates.findings import enforced
+from lethe.estimators.budget import Budget
+from lethe.estimators.inputs.range_ends import public_sizes, tells, warn_of_end
+from lethe.estimators.inputs.ranges import spread
+from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.quantiles.quantile import private_quantile
+from lethe.mechanisms.quantiles.searched import COMPARISONS
+from lethe.run.run import Neighbours
+
+_QUANTILE = 0.75  # longer rows keep their direction, and a smaller bound lets less noise do
+NORM_SHARE = 0.05  # of the total squared mu
+_WIDTH = 1e-3  # of what ties are spread over, of a norm
+
+
+def private_norm(norms: Array, budget: Budget, *, neighbours: Neighbours, generator: np.random.Generator | None) -> tuple[float, Statement]:
+    """The 0.75 quantile of the rows' norms, released for a twentieth of the budget (in squared mu), and what it costs.
+
+    Args:
+        norms: of the rows, shape (n,); n is public.
+        budget: the total.
+        neighbours: replace_one or zero_out.
+        generator: None where privacy matters.
+    """
+    return released_norm(norms, quantile=_QUANTILE, share=budget.share(NORM_SHARE), neighbours=neighbours, generator=generator)
+
+
+def released_norm(
+    norms: Array, *, quantile: float, share: GDP, neighbours: Neighbours, generator: np.random.Generator | None
+) -> tuple[float, Statement]:
+    """A quantile of the rows' norms, and what it costs.
+
+    Args:
+        norms: of the rows, shape (n,); n is public. Ties are spread by a thousandth: all rows may have the same norm,
+            or one beyond the public range.
+        quantile: in (0, 1).
+        share: what it may cost.
+        neighbours: replace_one or zero_out.
+        generator: None where privacy matters.
+    """
+    count = len(norms)
+    low, high = public_sizes(quantile, count, share)
+    least, most = low * (1.0 - _WIDTH / 2.0), high * (1.0 + _WIDTH / 2.0)
+    found = private_quantile(
+        np.clip(norms, low, high) * (1.0 + spread(np.zeros(count), width=_WIDTH)),
+        quantile=quantile,
+        low=least,
+        high=most,
+        target=share,
+        neighbours=neighbours,
+        records=count,
+        spacing="logarithmic",
+        generator=generator,
+    )
+    if tells(quantile, count, share):
+        ratio = (most / least) ** (0.5**COMPARISONS) if found.method == "search" else 1.0 + _WIDTH
+        for end, beyond, there in ((low, "Smaller ones", found.value <= least * ratio), (high, "Larger ones", found.value >= most / ratio)):
+            if there:
+                warn_of_end(f"the {quantile:g} quantile of the norms", end, beyond=beyond)
+    statement, public = found.statement, f"[{low:g}, {high:g}] for every data set of {count} records, fixed in the code"
+    return min(max(found.value, low), high), replace(
+        statement,
+        name=f"feature norm ({statement.name} of the rows' norms)",
+        findings=enforced(statement.findings, {"public range": public}),
+    )

@@ -1,0 +1,162 @@
+r"""Records: the private data as training reads it, batch by batch; never more than a chunk of it is copied."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from lethe.calculus.domains import require_positive
+from lethe.errors import InputError
+from lethe.estimators.choice.facts import CONSTANT
+from lethe.mechanisms.base import Array
+from lethe.mechanisms.losses.linear_losses import LinearLoss
+
+_EPS = float(np.finfo(np.float64).eps)
+_CHUNK = 2**15  # entries of a chunk: 256 KiB, so that a chunk is read from memory once and no product is worth a second thread
+_SMALLEST, _LARGEST = 1e-100, 1e100
+_MOST_DENSE = 2**26  # entries: half a GiB
+
+Index = np.ndarray[Any, np.dtype[np.intp]]
+
+
+def row_norms(table: Any) -> Array:
+    """The Euclidean norm of every row, shape (n,); inf where a square overflows."""
+    count = table.shape[0]
+    norms = np.empty(count)
+    for chunk in _chunks(count, _width(table)):
+        part = table[chunk]
+        with np.errstate(over="ignore", under="ignore"):
+            if isinstance(part, np.ndarray):
+                wide = part.astype(np.float64, copy=False)
+                squares = np.einsum("ij,ij->i", wide, wide)
+            else:
+                # `power` adds up entries that are stored twice before it squares them.
+                squares = np.asarray(part.astype(np.float64).power(2).sum(axis=1)).ravel()
+        norms[chunk] = np.sqrt(squares)
+    return norms
+
+
+class Records:
+    r"""Rows scaled to norm at most 1, $u = x\min(1/R, 1/\|x\|)$, rounded inward, the constant feature appended if wanted.
+
+    Every record is treated by itself, so neighbours stay neighbours.
+
+    Args:
+        table: shape (n, d), float64 or float32, an array or a CSR table; finite.
+        targets: what the loss takes, shape (n,).
+        loss: l.
+        feature_norm: R, from 1e-100 to 1e100.
+        intercept: whether to append the constant, of size `facts.CONSTANT`.
+        weights: of the records, in [0, 1], shape (n,), or None.
+        order: a public order in which batches count the records, shape (n,), or None.
+        norms: of the rows, if known.
+    """
+
+    def __init__(
+        self,
+        table: Any,
+        targets: Array,
+        *,
+        loss: LinearLoss,
+        feature_norm: float,
+        intercept: bool,
+        weights: Array | None = None,
+        order: Index | None = None,
+        norms: Array | None = None,
+    ) -> None:
+        radius = require_radius(feature_norm)
+        self.table, self.targets, self.loss, self.intercept = table, targets, loss, intercept
+        self.weights, self.order = weights, order
+        self._entries = _width(table)
+        limit = 1.0 - (table.shape[1] + 16) * _EPS
+        lengths = row_norms(table) if norms is None else norms
+        with np.errstate(over="ignore", divide="ignore"):
+            self.factors = np.minimum(limit / radius, limit / lengths)
+
+    def __len__(self) -> int:
+        return int(self.table.shape[0])
+
+    def with_loss(self, loss: LinearLoss) -> Records:
+        """The same records, for another loss of the same targets."""
+        other = copy(self)
+        other.loss = loss
+        return other
+
+    @property
+    def columns(self) -> int:
+        """d."""
+        return int(self.table.shape[1])
+
+    def gradient_sum(self, parameters: Array, batch: slice | Index) -> Array:
+        """Of the losses of a batch, shape (D, k); the batch counts in `order`."""
+        total = np.zeros_like(parameters)
+        for rows in self._parts(batch):
+            part = self.table[rows]
+            if part.dtype != np.float64:
+                part = part.astype(np.float64)
+            factors = self.factors[rows, None]
+            scores = np.asarray(part @ parameters[: self.columns]) * factors
+            if self.intercept:
+                scores += CONSTANT * parameters[-1]
+            slopes = self.loss.slopes(scores, self.targets[rows])
+            if self.weights is not None:
+                slopes = slopes * self.weights[rows, None]
+            total[: self.columns] += part.T @ (slopes * factors)
+            if self.intercept:
+                total[-1] += CONSTANT * slopes.sum(axis=0)
+        return total
+
+    def dense(self) -> Array:
+        """All rows, scaled to norm at most 1, with the constant; for solvers that need the whole table.
+
+        Raises:
+            InputError: the table is so large that a copy is out of place.
+        """
+        if not fits_densely(len(self), self.columns):
+            raise InputError(
+                f"features: a dense copy of {len(self)} x {self.columns} is too large.", remedy="take a mechanism that reads batches"
+            )
+        rows = self.table if isinstance(self.table, np.ndarray) else self.table.toarray()
+        scaled = rows * self.factors[:, None]
+        return np.hstack([scaled, np.full((len(scaled), 1), CONSTANT)]) if self.intercept else scaled
+
+    def _parts(self, batch: slice | Index) -> list[slice | Index]:
+        """A batch in chunks, as places in the table; views where that is possible."""
+        whole = isinstance(batch, slice) and batch.stop - batch.start == len(self)
+        if isinstance(batch, slice) and (whole or self.order is None):
+            parts = _chunks(batch.stop - batch.start, self._entries)
+            return [slice(batch.start + part.start, batch.start + part.stop) for part in parts]
+        places = batch if self.order is None else self.order[batch]
+        assert not isinstance(places, slice)
+        return [places[part] for part in _chunks(len(places), self._entries)]
+
+
+def require_radius(feature_norm: float) -> float:
+    """R as a float, from 1e-100 to 1e100: squares of rows at the bound neither vanish nor overflow.
+
+    Raises:
+        InputError: it is none.
+    """
+    radius = require_positive("feature_norm", feature_norm)
+    if not _SMALLEST <= radius <= _LARGEST:
+        raise InputError(
+            f"feature_norm = {feature_norm!r}; it needs a number from {_SMALLEST:g} to {_LARGEST:g}.", remedy="scale the features first"
+        )
+    return radius
+
+
+def fits_densely(records: int, columns: int) -> bool:
+    """Whether a dense copy of so many rows is small enough to make one."""
+    return records * columns <= _MOST_DENSE
+
+
+def _width(table: Any) -> int:
+    """Entries a row, on average."""
+    return int(table.shape[1] if isinstance(table, np.ndarray) else table.nnz // table.shape[0] + 1)
+
+
+def _chunks(count: int, width: int) -> list[slice]:
+    size = max(1, _CHUNK // max(width, 1))
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]

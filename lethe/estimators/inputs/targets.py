@@ -1,0 +1,91 @@
+"""Targets of a regression: public bounds, or released ones, around which they are centred and at which they are truncated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lethe.calculus.domains import as_number, outside
+from lethe.estimators.budget import Budget
+from lethe.estimators.inputs.ranges import private_ranges
+from lethe.mechanisms.base import Array, Statement
+from lethe.run.run import Neighbours
+
+TARGET_SHARE = 0.05  # of the total squared mu
+_TAIL = 0.05
+_WIDER = 1.5  # than the range of the middle nine tenths: of normal targets a hundredth is truncated, of even ones none
+_NEEDED = '"auto", a number B > 0 for targets within -B and B, or a pair (low, high) of finite numbers'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetRange:
+    """Where targets lie, as everybody may know.
+
+    Args:
+        centre: what is taken off them.
+        half: B > 0; what is left lies within plus and minus B, or is truncated.
+        statement: what it cost to know; None: nothing.
+    """
+
+    centre: float
+    half: float
+    statement: Statement | None = None
+
+    def centred(self, targets: Array) -> Array:
+        """Targets minus the centre, truncated, shape (n,)."""
+        return np.clip(targets - self.centre, -self.half, self.half)
+
+
+def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
+    """The range given as public, or None where it is to be released.
+
+    Args:
+        target_bound: "auto", B, or (low, high).
+        centred: whether the model has an intercept that can stand for a centre; without one the range is made symmetric about 0.
+    Raises:
+        InputError: it is none of these.
+    """
+    if isinstance(target_bound, str):
+        if target_bound != "auto":
+            raise outside("target_bound", target_bound, _NEEDED)
+        return None
+    pair = tuple(target_bound) if isinstance(target_bound, tuple | list | np.ndarray) else (target_bound,)
+    if not 1 <= len(pair) <= 2:
+        raise outside("target_bound", target_bound, _NEEDED)
+    numbers = [as_number("target_bound", number, _NEEDED) for number in pair]
+    low, high = (-numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[-1])
+    if not -1e100 <= low < high <= 1e100:
+        raise outside("target_bound", target_bound, _NEEDED)
+    return _around(low, high, centred=centred)
+
+
+def released_range(
+    targets: Array, budget: Budget, *, centred: bool, neighbours: Neighbours, generator: np.random.Generator | None
+) -> TargetRange:
+    """One and a half times the range between the 0.05 and 0.95 quantiles, released for a twentieth of the budget (in squared mu).
+
+    Args:
+        targets: shape (n,).
+        budget: the total.
+        centred: as `declared_range`.
+        neighbours: replace_one or zero_out.
+        generator: None where privacy matters.
+    """
+    found = private_ranges(
+        targets[:, None],
+        tail=_TAIL,
+        share=budget.share(TARGET_SHARE),
+        name="range of the targets (their 0.05 and 0.95 quantiles)",
+        neighbours=neighbours,
+        generator=generator,
+    )
+    middle, half = float(found.low[0] + found.high[0]) / 2.0, _WIDER * float(found.high[0] - found.low[0]) / 2.0
+    return _around(middle - half, middle + half, centred=centred, statement=found.statement)
+
+
+def _around(low: float, high: float, *, centred: bool, statement: Statement | None = None) -> TargetRange:
+    if not centred:
+        return TargetRange(centre=0.0, half=max(abs(low), abs(high)), statement=statement)
+    return TargetRange(centre=low + (high - low) / 2.0, half=(high - low) / 2.0, statement=statement)

@@ -1,0 +1,1 @@
+"""Private linear models: classifiers and regressors."""

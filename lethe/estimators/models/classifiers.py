@@ -1,0 +1,155 @@
+"""Private classifiers: logistic regression, binary or multinomial, and softmax regression."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from scipy import special
+from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
+
+from lethe.calculus.domains import as_number, outside
+from lethe.estimators.inputs.labels import public_labels
+from lethe.estimators.inputs.validation import table_and_targets
+from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.mechanisms.base import Array
+from lethe.mechanisms.losses.linear_losses import LinearLoss, Logistic, Softmax
+
+
+class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
+    r"""What the private classifiers share.
+
+    $$\min_w \sum_i w_i\,l(\langle w, x_i\rangle, y_i) + \frac{1}{2C}\|w\|^2$$
+
+    as far as privacy and the mechanism allow; some mechanisms need a larger ridge, and take it.
+
+    Args:
+        C: as in scikit-learn, > 0; infinity: no ridge of its own.
+        classes: the labels that could occur, public; None: those in y, which the report then says is declared.
+        epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
+            random_state, seed_noise: as `PrivateLinearModel`.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        allow_large_delta: bool = False,
+        C: float = 1.0,
+        classes: Any = None,
+        neighbours: str = "replace_one",
+        mechanism: str = "auto",
+        batches: str = "auto",
+        passes: int | str = "auto",
+        schedule: str = "auto",
+        feature_norm: float | str | None = "auto",
+        fit_intercept: bool = True,
+        max_weight: float = 1.0,
+        random_state: Any = None,
+        seed_noise: bool = False,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            allow_large_delta=allow_large_delta,
+            neighbours=neighbours,
+            mechanism=mechanism,
+            batches=batches,
+            passes=passes,
+            schedule=schedule,
+            feature_norm=feature_norm,
+            fit_intercept=fit_intercept,
+            max_weight=max_weight,
+            random_state=random_state,
+            seed_noise=seed_noise,
+        )
+        self.C = C
+        self.classes = classes
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        # Of a few hundred records nobody learns much in private.
+        tags.classifier_tags.poor_score = True
+        return tags
+
+    @abstractmethod
+    def _loss(self, classes: int) -> LinearLoss:
+        """The loss for so many classes."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on records X of shape (n, d), an array, a frame or a CSR table, with labels y of shape (n,).
+
+        Args:
+            X: features.
+            y: labels.
+            sample_weight: at most max_weight each; None: all 1. They are private.
+        Raises:
+            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
+        """
+        table, labels = table_and_targets(self, X, y, numeric=False)
+        classes, targets, how = public_labels(self.classes, labels)
+        strength = as_number("C", self.C, "a number > 0")
+        if not strength > 0.0:
+            raise outside("C", self.C, "a number > 0")
+        budget = self._budget(len(targets))
+        chance = self._randomness(len(targets))
+        coefficients, intercepts = self._train(
+            table,
+            targets,
+            self._loss(len(classes)),
+            budget=budget,
+            chance=chance,
+            alpha=1.0 / (strength * len(targets)),
+            sample_weight=sample_weight,
+            public=[f"{how}: {', '.join(map(str, classes[:20]))}{', ...' if len(classes) > 20 else ''}"],
+        )
+        self.classes_ = classes
+        if len(classes) == 2 and coefficients.shape[1] == 2:  # two scores say no more than their difference
+            coefficients, intercepts = coefficients[:, 1:] - coefficients[:, :1], intercepts[1:] - intercepts[:1]
+        self._release(np.ascontiguousarray(coefficients.T), intercepts.copy())
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores, shape (n, K), or (n,) for two classes: positive for the second."""
+        scores = self._scores(X) + self.intercept_
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> np.ndarray[Any, Any]:
+        """The class of the largest score, shape (n,)."""
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+
+class _Probabilistic(PrivateClassifier):
+    """A classifier whose scores are logits."""
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of the classes, shape (n, K)."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.stack([special.expit(-scores), special.expit(scores)], axis=1)
+        return special.softmax(scores, axis=1)
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Their logarithms."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.stack([special.log_expit(-scores), special.log_expit(scores)], axis=1)
+        return special.log_softmax(scores, axis=1)
+
+
+class LogisticRegression(_Probabilistic):
+    """Logistic regression for two classes, and softmax regression for more, as in scikit-learn; `PrivateClassifier` has the parameters."""
+
+    def _loss(self, classes: int) -> LinearLoss:
+        return Logistic() if classes == 2 else Softmax(classes)
+
+
+class SoftmaxRegression(_Probabilistic):
+    """Softmax regression with one score a class, also for two; `PrivateClassifier` has the parameters."""
+
+    def _loss(self, classes: int) -> LinearLoss:
+        return Softmax(classes)

@@ -1,0 +1,113 @@
+"""Private regression by Huber's loss, whose gradient is bounded whatever the targets are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lethe.calculus.domains import require_nonnegative, require_positive
+from lethe.errors import InputError
+from lethe.estimators.inputs.targets import TargetRange
+from lethe.estimators.models.regressors import PrivateRegressor
+from lethe.mechanisms.base import Array
+from lethe.mechanisms.losses.linear_losses import Huber
+
+_SHARE = 0.5  # of half the range of the targets: about 1.35 standard deviations of residuals where two thirds are explained
+_FAR = 1e100  # so that no sum of losses overflows
+
+
+class HuberRegressor(PrivateRegressor):
+    r"""Regression that outliers do not pull far.
+
+    $$\min_w \sum_i w_i\,l_\tau(\langle w, x_i\rangle - y_i) + \frac{\text{alpha}}2\|w\|^2,$$
+
+    $l_\tau$ half the square within $\pm\tau$ and linear outside. No mechanism cuts it further, and those that fit squares are refused.
+
+    Targets are centred but not truncated: a gross outlier pulls with $\tau$, whatever its size.
+
+    Args:
+        residual_bound: $\tau > 0$, public, in target units; "auto": a quarter of the width of the range of the targets.
+        alpha: $\ge 0$.
+        target_bound: as `PrivateRegressor`; None, with a residual_bound: no range is needed, targets are not centred, and
+            `target_range_` is plus and minus the residual_bound.
+        epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
+            random_state, seed_noise: as `PrivateRegressor`.
+    """
+
+    _frame_of_targets = False
+    _keeps_loss = True
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        allow_large_delta: bool = False,
+        residual_bound: float | str = "auto",
+        alpha: float = 1e-4,
+        target_bound: Any = "auto",
+        neighbours: str = "replace_one",
+        mechanism: str = "auto",
+        batches: str = "auto",
+        passes: int | str = "auto",
+        schedule: str = "auto",
+        feature_norm: float | str | None = "auto",
+        fit_intercept: bool = True,
+        max_weight: float = 1.0,
+        random_state: Any = None,
+        seed_noise: bool = False,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            allow_large_delta=allow_large_delta,
+            target_bound=target_bound,
+            neighbours=neighbours,
+            mechanism=mechanism,
+            batches=batches,
+            passes=passes,
+            schedule=schedule,
+            feature_norm=feature_norm,
+            fit_intercept=fit_intercept,
+            max_weight=max_weight,
+            random_state=random_state,
+            seed_noise=seed_noise,
+        )
+        self.residual_bound = residual_bound
+        self.alpha = alpha
+
+    def _penalties(self, records: int) -> tuple[float, float]:
+        return require_nonnegative("alpha", self.alpha, allow_infinity=False) / records, 0.0
+
+    def _bound(self) -> float | None:
+        """The residual bound that was given, or None for "auto"."""
+        if isinstance(self.residual_bound, str) and self.residual_bound == "auto":
+            return None
+        return require_positive("residual_bound", self.residual_bound)
+
+    def _declared_range(self) -> TargetRange | None:
+        given = self._bound()
+        if self.target_bound is not None:
+            return super()._declared_range()
+        if given is None:
+            raise InputError(
+                'target_bound = None with residual_bound = "auto": nothing says how far apart targets are.',
+                source="the parameters target_bound and residual_bound",
+                remedy='give a residual_bound known without looking at the data, or target_bound="auto": private quantiles, paid for',
+            )
+        return TargetRange(centre=0.0, half=given)
+
+    def _taken_as_public(self, known: TargetRange) -> list[str]:
+        given = self._bound()
+        if given is None:
+            return [f"targets between {known.centre - known.half:g} and {known.centre + known.half:g}, about"]
+        return [f"residual_bound = {given:g}", *([] if self.target_bound is None else [f"targets around {known.centre:g}"])]
+
+    def _loss_and_targets(self, known: TargetRange, targets: Array) -> tuple[Huber, Array]:
+        given = self._bound()
+        return Huber(residual_bound=_SHARE * known.half if given is None else given), np.clip(targets - known.centre, -_FAR, _FAR)
+
+    def _unit(self, known: TargetRange) -> tuple[float, float | None]:
+        # With a bound of its own the loss is known beforehand, and a range that was released only centres the targets.
+        return super()._unit(known) if self._bound() is None or known.statement is None else (1.0, None)

@@ -1,0 +1,187 @@
+"""PrivateLinearModel: what the private linear models share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from lethe.calculus.domains import require_nonnegative
+from lethe.estimators.budget import Budget
+from lethe.estimators.choice.choose import choose
+from lethe.estimators.choice.facts import CONSTANT, PublicFacts
+from lethe.estimators.choice.mechanism import Penalties
+from lethe.estimators.choice.runs import training_record
+from lethe.estimators.inputs.norms import private_norm
+from lethe.estimators.inputs.records import Records, row_norms
+from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
+from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.estimators.randomness import Randomness
+from lethe.mechanisms.base import Array
+from lethe.mechanisms.losses.linear_losses import LinearLoss
+from lethe.run.run import Run
+
+
+class PrivateLinearModel(PrivateEstimator):
+    r"""A linear model whose weights are $(\epsilon, \delta)$-differentially private.
+
+    Rows are projected on a ball, $x \mapsto x\min(1, R/\|x\|)$ with R = `feature_norm_`, in training and in prediction; within it scores
+    are linear.
+
+    Args:
+        mechanism: "auto": of least predicted risk, from public facts only; "sgd": the best of the runs; or a name (`choice.NAMES`).
+        batches: "auto", "cyclic", "shuffled_once", "poisson" or "full"; other than "auto" it asks for a run.
+        passes: over the data; "auto": by a rule on public facts; a number asks for a run.
+        schedule: of the noise: "auto", "uniform", "joint" or "pass_ends"; other than "auto" it asks for a run.
+        feature_norm: a public bound R, on which longer rows are projected; "auto": a private quantile of the norms, paid for with a
+            twentieth of the budget; None is refused.
+        fit_intercept: whether to fit one; it is a constant feature of size 0.3 R, regularised as the others.
+        max_weight: a public bound on sample weights.
+        epsilon, delta, allow_large_delta, neighbours, random_state, seed_noise: as `PrivateEstimator` of
+            `lethe.estimators.private_estimator`, whose guarantee it has.
+    Attributes: those of `PrivateEstimator`, and `coef_`, `intercept_`, `n_iter_` (passes; 0 for zero weights), `run_` (None where the
+    mechanism is none), `mechanism_`, `feature_norm_`; `certificate_` is a Certificate where a run is all that was released.
+    """
+
+    coef_: Array
+    run_: Run | None
+    _keeps_loss = False  # whether its name says which loss is trained on
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        allow_large_delta: bool = False,
+        neighbours: str = "replace_one",
+        mechanism: str = "auto",
+        batches: str = "auto",
+        passes: int | str = "auto",
+        schedule: str = "auto",
+        feature_norm: float | str | None = "auto",
+        fit_intercept: bool = True,
+        max_weight: float = 1.0,
+        random_state: Any = None,
+        seed_noise: bool = False,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            allow_large_delta=allow_large_delta,
+            neighbours=neighbours,
+            random_state=random_state,
+            seed_noise=seed_noise,
+        )
+        self.mechanism = mechanism
+        self.batches = batches
+        self.passes = passes
+        self.schedule = schedule
+        self.feature_norm = feature_norm
+        self.fit_intercept = fit_intercept
+        self.max_weight = max_weight
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _train(
+        self,
+        table: Any,
+        targets: Array,
+        loss: LinearLoss,
+        *,
+        budget: Budget,
+        chance: Randomness,
+        alpha: float = 0.0,
+        l1: float = 0.0,
+        target_bound: float | None = None,
+        sample_weight: Any = None,
+        public: Sequence[str] = (),
+    ) -> tuple[Array, Array]:
+        r"""Choose a mechanism, train, and set everything but coef_ and intercept_.
+
+        Args:
+            table: from `inputs.table_and_targets`.
+            targets: as the loss takes them.
+            loss: l.
+            budget: what is left after releases of one's own, which it lists as spent.
+            chance: from `_randomness`.
+            alpha: $\frac\alpha2\|w\|^2$ beside the mean loss.
+            l1: $\|w\|_1$ beside the mean loss.
+            target_bound: B of a regression's targets.
+            sample_weight: at most max_weight each.
+            public: lines on what else was taken as public.
+        Returns:
+            The weights, shape (d, k), and the intercepts, shape (k,), for the rows as they came.
+        """
+        intercept = self._switch("fit_intercept")
+        records, columns = table.shape
+        weights = bounded_weights(sample_weight, count=records, max_weight=self.max_weight)
+        known = [f"{columns} columns, and their names", *public]
+        norms = row_norms(table)
+        radius = declared_norm(self.feature_norm)
+        released = radius is None
+        if radius is None:
+            radius, cost = private_norm(norms, budget, neighbours=self.neighbours, generator=chance.norm)
+            budget = budget.with_spent(cost)
+        else:
+            known.append(f"feature_norm = {radius:g}")
+        # Weights are over max_weight, and so is all that stands beside them; a penalty on w is one on R w, the weights of the rows over R.
+        unit = 1.0 if weights is None else float(self.max_weight)
+        ridge, l1 = (require_nonnegative(*one, allow_infinity=False) / unit for one in (("alpha", alpha), ("l1", l1)))
+        penalties = Penalties(ridge=ridge / radius / radius, l1=l1 / radius)
+        facts = PublicFacts(
+            records=records,
+            columns=columns,
+            loss=loss,
+            intercept=intercept,
+            neighbours=self.neighbours,
+            ridge=0.0 if released else penalties.ridge,
+            l1=l1 if released else penalties.l1,
+            target_bound=target_bound,
+            keeps_loss=self._keeps_loss,
+            weighted=weights is not None,
+            batches=self.batches,  # pyright: ignore[reportArgumentType]
+            passes=declared_passes(self.passes),
+            schedule=self.schedule,  # pyright: ignore[reportArgumentType]
+        )
+        choice = choose(self.mechanism, facts, budget)
+        why = choice.lines()
+        if released and penalties.ridge > 0.0:
+            why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
+        data = Records(
+            table,
+            targets,
+            loss=loss,
+            feature_norm=radius,
+            intercept=intercept,
+            weights=weights,
+            order=chance.order,
+            norms=norms,
+        )
+        outcome = choice.plan.train(data, chance.draws, penalties)
+        self.mechanism_, self.feature_norm_ = choice.plan.name, radius
+        self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
+        self.run_, self.n_iter_ = outcome.run, outcome.passes
+        self._run_alone = outcome.run is not None and not budget.spent
+        scaled: Array = outcome.weights / radius
+        return scaled[:columns], CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
+
+    def _release(self, coefficients: Array, intercepts: Any) -> None:
+        """Set coef_ and intercept_, as they are released; where a run is all that was, its certificate will be sealed for them."""
+        self.coef_, self.intercept_ = coefficients, intercepts
+        if self._run_alone and self.run_ is not None:
+            self._proof = training_record(self.run_, coefficients, intercepts)
+
+    def _scores(self, X: Any) -> Array:
+        """The linear function of rows as they were trained on, projected; without the intercept, shape (n,) or (n, k) as `coef_` has it."""
+        check_is_fitted(self)
+        table = table_for_prediction(self, X)
+        scores = np.asarray(table @ self.coef_.T)
+        with np.errstate(divide="ignore"):
+            shorter = np.minimum(self.feature_norm_ / row_norms(table), 1.0)
+        return (scores.T * shorter).T

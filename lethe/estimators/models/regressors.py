@@ -1,0 +1,197 @@
+"""Private regression by least squares: what the regressors share, linear regression and ridge."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
+
+from lethe.calculus.domains import require_nonnegative
+from lethe.estimators.inputs.targets import TargetRange, declared_range, released_range
+from lethe.estimators.inputs.validation import table_and_targets
+from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.mechanisms.base import Array
+from lethe.mechanisms.losses.linear_losses import Huber
+
+
+class PrivateRegressor(RegressorMixin, PrivateLinearModel):
+    r"""What the private regressors share.
+
+    $$\min_w \frac1n\sum_i w_i\,l_B(\langle w, x_i\rangle - y_i) + \frac\kappa2\|w\|^2 + \lambda\|w\|_1,$$
+
+    as far as privacy and the mechanism allow; $l_B$ is half the square, and its tangent where the residual is beyond $\pm B$. Targets are
+    centred on the middle of their range and truncated at its ends; B is half of it. The penalty is also on the intercept, which the
+    centring keeps small.
+
+    Args:
+        target_bound: where targets lie: a public number B for $\pm B$, a public pair (low, high), or "auto": one and a half times the
+            range between two private quantiles, paid for with a twentieth of the budget.
+        epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
+            random_state, seed_noise: as `PrivateLinearModel`.
+    Attributes: those of `PrivateLinearModel`, and `target_range_`, (low, high), released or public.
+    """
+
+    _frame_of_targets = True  # of one column, without a warning, as in scikit-learn's least squares
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        allow_large_delta: bool = False,
+        target_bound: Any = "auto",
+        neighbours: str = "replace_one",
+        mechanism: str = "auto",
+        batches: str = "auto",
+        passes: int | str = "auto",
+        schedule: str = "auto",
+        feature_norm: float | str | None = "auto",
+        fit_intercept: bool = True,
+        max_weight: float = 1.0,
+        random_state: Any = None,
+        seed_noise: bool = False,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            allow_large_delta=allow_large_delta,
+            neighbours=neighbours,
+            mechanism=mechanism,
+            batches=batches,
+            passes=passes,
+            schedule=schedule,
+            feature_norm=feature_norm,
+            fit_intercept=fit_intercept,
+            max_weight=max_weight,
+            random_state=random_state,
+            seed_noise=seed_noise,
+        )
+        self.target_bound = target_bound
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        # Of a few hundred records nobody learns much in private.
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    def _penalties(self, records: int) -> tuple[float, float]:
+        r"""$\kappa$ and $\lambda$ for n records, checked."""
+        return 0.0, 0.0
+
+    def _declared_range(self) -> TargetRange | None:
+        """The range of the targets, or None where it is to be released."""
+        return declared_range(self.target_bound, centred=bool(self.fit_intercept))
+
+    def _taken_as_public(self, known: TargetRange) -> list[str]:
+        """Lines on a range that was given."""
+        return [f"targets between {known.centre - known.half:g} and {known.centre + known.half:g}; others are truncated"]
+
+    def _loss_and_targets(self, known: TargetRange, targets: Array) -> tuple[Huber, Array]:
+        """The loss, and the targets that it takes."""
+        return Huber(residual_bound=known.half), known.centred(targets)
+
+    def _unit(self, known: TargetRange) -> tuple[float, float | None]:
+        """In what unit targets are trained on, and their bound in it: B itself where it was released, for plans must not depend on it."""
+        return (1.0, known.half) if known.statement is None else (known.half, 1.0)
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on records X of shape (n, d), an array, a frame or a CSR table, with targets y of shape (n,).
+
+        Args:
+            X: features.
+            y: targets.
+            sample_weight: at most max_weight each; None: all 1. They are private.
+        Raises:
+            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
+        """
+        table, targets = table_and_targets(self, X, y, numeric=True, frame=self._frame_of_targets)
+        ridge, l1 = self._penalties(len(targets))
+        budget, chance = self._budget(len(targets)), self._randomness(len(targets))
+        known = self._declared_range()
+        public = [] if known is None else self._taken_as_public(known)
+        if known is None:
+            known = released_range(
+                targets,
+                budget,
+                centred=bool(self.fit_intercept),
+                neighbours=self.neighbours,  # pyright: ignore[reportArgumentType]
+                generator=chance.norm,
+            )
+        if known.statement is not None:
+            budget = budget.with_spent(known.statement)
+        loss, centred = self._loss_and_targets(known, targets)
+        unit, bound = self._unit(known)
+        coefficients, intercepts = self._train(
+            table,
+            centred / unit,
+            Huber(residual_bound=loss.residual_bound / unit),
+            budget=budget,
+            chance=chance,
+            alpha=ridge,
+            l1=l1 / unit,
+            target_bound=bound,
+            sample_weight=sample_weight,
+            public=public,
+        )
+        self.target_range_ = (known.centre - known.half, known.centre + known.half)
+        self._release(unit * coefficients[:, 0], unit * float(intercepts[0]) + known.centre)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Predicted targets, shape (n,)."""
+        return self._scores(X) + self.intercept_
+
+
+class LinearRegression(PrivateRegressor):
+    """Least squares without a penalty of its own; `PrivateRegressor` has the parameters."""
+
+
+class Ridge(PrivateRegressor):
+    r"""Least squares with $\kappa = \text{alpha}/n$: scikit-learn's Ridge, whose sum of squares is $2n$ times ours.
+
+    Args:
+        alpha: $\ge 0$.
+        target_bound, epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept,
+            max_weight, random_state, seed_noise: as `PrivateRegressor`.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        allow_large_delta: bool = False,
+        alpha: float = 1.0,
+        target_bound: Any = "auto",
+        neighbours: str = "replace_one",
+        mechanism: str = "auto",
+        batches: str = "auto",
+        passes: int | str = "auto",
+        schedule: str = "auto",
+        feature_norm: float | str | None = "auto",
+        fit_intercept: bool = True,
+        max_weight: float = 1.0,
+        random_state: Any = None,
+        seed_noise: bool = False,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            allow_large_delta=allow_large_delta,
+            target_bound=target_bound,
+            neighbours=neighbours,
+            mechanism=mechanism,
+            batches=batches,
+            passes=passes,
+            schedule=schedule,
+            feature_norm=feature_norm,
+            fit_intercept=fit_intercept,
+            max_weight=max_weight,
+            random_state=random_state,
+            seed_noise=seed_noise,
+        )
+        self.alpha = alpha
+
+    def _penalties(self, records: int) -> tuple[float, float]:
+        return require_nonnegative("alpha", self.alpha, allow_infinity=False) / records, 0.0

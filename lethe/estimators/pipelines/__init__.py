@@ -1,0 +1,1 @@
+"""Pipelines: what everything fitted on the same data costs together."""

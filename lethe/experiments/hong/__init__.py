@@ -1,0 +1,1 @@
+"""Hong, Wang and Zhou 2022, Figure 1."""

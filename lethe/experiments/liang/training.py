@@ -1,0 +1,75 @@
+"""One network of Liang et al. 2025: trained on the candidates that its coins include, and asked about all of them at each checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from lethe.audit.games.shadow_models import Candidates, Integers, Train
+from lethe.calculus.domains import FloatArray
+from lethe.experiments.liang.image_networks import image_network
+from lethe.experiments.liang.plans import Plan, Setting
+from lethe.run.run import Run
+from lethe.train import fit
+from lethe.train.network import projected_iterate
+
+LEFT_OUT = -100
+"""The label at which the loss of a record is 0, and so its gradient: the record is zeroed out."""
+_AT_ONCE = 1024
+
+
+def trainer(
+    pictures: npt.NDArray[np.float32],
+    labels: Integers,
+    plan: Plan,
+    setting: Setting,
+    *,
+    stepped: Callable[[int], None] = lambda visits: None,
+    told: Callable[[Run], None] = lambda executed: None,
+) -> Train:
+    """What trains one network of a setting.
+
+    Args:
+        pictures: all records, shape (n, channels, height, width).
+        labels: shape (n,), from 0, every class among them.
+        plan: how long, and which network.
+        setting: batch size, domain and noise.
+        stepped: told after each step how many records were expected in its batch.
+        told: the run that was executed, after each training.
+    """
+    run = plan.run(setting, plan.epochs[-1])
+    ends = {epoch * plan.steps_per_epoch(setting) for epoch in plan.epochs}
+    classes = int(labels.max()) + 1
+    device = torch.device("cuda" if plan.network != "small" and torch.cuda.is_available() else "cpu")
+
+    def train(candidates: Candidates, seed: int) -> FloatArray:
+        model = image_network(plan.network, pictures.shape[1:], classes, seed=seed).to(device)
+        if setting.diameter is not None:
+            projected_iterate(dict(model.named_parameters()), setting.diameter).step(1.0)  # the start lies in the domain
+        seen = torch.from_numpy(pictures[candidates.rows])
+        targets = torch.from_numpy(np.where(candidates.included, labels[candidates.rows], LEFT_OUT))
+        answers: list[FloatArray] = []
+
+        def attacked(step: int, steps: int) -> None:
+            del steps
+            stepped(run.batch_size)
+            if step in ends:
+                answers.append(_answers(model, seen, device))
+
+        fitted = fit(
+            model, nn.CrossEntropyLoss(reduction="none", ignore_index=LEFT_OUT), (seen, targets), run, seed=seed, progress=attacked
+        )
+        told(fitted.run)
+        return np.stack(answers)
+
+    return train
+
+
+@torch.no_grad()
+def _answers(model: nn.Module, pictures: Tensor, device: torch.device) -> FloatArray:
+    parts = [model(pictures[start : start + _AT_ONCE].to(device)).cpu() for start in range(0, len(pictures), _AT_ONCE)]
+    return torch.cat(parts).double().numpy()

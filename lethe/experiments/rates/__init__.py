@@ -1,0 +1,1 @@
+"""Published rates and tables of utility: orders of magnitude, never guarantees."""

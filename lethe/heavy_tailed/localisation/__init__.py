@@ -1,0 +1,1 @@
+"""The localised solver for convex losses: full batches, secret batches, and strong convexity by repetition."""

@@ -1,0 +1,1 @@
+"""Lower bounds of the excess risk that no private algorithm can beat."""

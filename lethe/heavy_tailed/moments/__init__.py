@@ -1,0 +1,1 @@
+"""Moments of gradients: what is known of them, and how they are released."""

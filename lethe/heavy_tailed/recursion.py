@@ -1,0 +1,66 @@
+"""A solver's noisy recursion in the words of `lethe.Run`, for the theorems about last iterates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lethe.errors import InputError
+from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.oracles.base import MeanOracle
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.problem import Problem
+from lethe.heavy_tailed.sets import Ball, Box, ConvexSet, WholeSpace
+from lethe.run.batches import Cyclic, Full
+from lethe.run.regularisers import Ball as BallConstraint
+from lethe.run.regularisers import Box as BoxConstraint
+from lethe.run.regularisers import Regulariser
+from lethe.run.run import Run
+
+
+def recursion(problem: Problem, oracle: MeanOracle, *, records: int, batch_size: int, passes: int, step_sizes: Array) -> Run | None:
+    r"""Projected clipped descent with cyclic batches as a run; None where a run cannot say it.
+
+    The oracle's noise of standard deviation $\sigma$ on a mean of b is a multiplier $z = b\sigma/C$ on the sum, rounded down.
+
+    Args:
+        problem: its domain is the run's constraint; a centre is nothing but an origin.
+        oracle: of single means.
+        records: n.
+        batch_size: b.
+        passes: E.
+        step_sizes: shape (T,).
+    """
+    constraint, known = _constraint(problem.domain, problem.dimension)
+    if not isinstance(oracle, ClippedMean) or oracle.rho == math.inf or not known:
+        return None
+    deviation = oracle.release(batch_size, problem.dimension).noise_std
+    alike = bool(np.all(step_sizes == step_sizes[0]))
+    try:
+        return Run(
+            records=records,
+            batches=Full() if batch_size == records else Cyclic(size=batch_size),
+            passes=passes,
+            step_size=float(step_sizes[0]) if alike else step_sizes.tolist(),
+            clip_norm=oracle.clip_norm,
+            noise_multiplier=batch_size * deviation / oracle.clip_norm * (1.0 - 4e-16),
+            regulariser=constraint,
+            neighbours="replace_one",
+            release="last",
+        )
+    except InputError:  # numbers beyond what a run may hold: the phases say what it costs
+        return None
+
+
+def _constraint(domain: ConvexSet, dimension: int) -> tuple[Regulariser | None, bool]:
+    """The constraint of a run, and whether there is one that says it."""
+    if isinstance(domain, WholeSpace):
+        return None, True
+    if isinstance(domain, Ball):
+        return BallConstraint(radius=domain.radius), True
+    if isinstance(domain, Box):
+        widths = np.subtract(domain.high, domain.low)
+        half = 0.5 * float(widths.max()) * (1.0 + 2**-50)
+        return BoxConstraint(half_width=half, dimension=dimension), bool(np.ptp(widths) <= 1e-12 * half)
+    return None, False

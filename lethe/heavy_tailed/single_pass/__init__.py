@@ -1,0 +1,1 @@
+"""Solvers that read every record once: clipped, accelerated and proximal SGD, with their settings."""

@@ -1,0 +1,1 @@
+"""Lethe in other libraries: each integration is optional."""

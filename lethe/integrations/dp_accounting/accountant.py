@@ -1,0 +1,214 @@
+"""An accountant in dp_accounting's manners that knows last iterates, and stops crediting them when an iterate before them is released."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+from dp_accounting import dp_event, privacy_accountant  # pyright: ignore[reportMissingTypeStubs]
+from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ignore[reportMissingTypeStubs]
+
+from lethe.accounting.certify import Verdict, judge, reasons_of
+from lethe.calculus.composition.mixed import together
+from lethe.calculus.domains import require_delta, require_nonnegative
+from lethe.calculus.guarantees import GDP, Guarantee
+from lethe.calculus.large_delta import delta_for
+from lethe.errors import InputError
+from lethe.integrations.dp_accounting.native import RELATIONS, UnknownEvent, guarantee_of, neighbours_of, whole
+from lethe.integrations.dp_accounting.releases import IterateDpEvent, LastIterateDpEvent
+from lethe.run.run import Neighbours, Run
+
+_Details = privacy_accountant.PrivacyAccountant.CompositionErrorDetails
+# Below 2^53, so that counts are exact as floats too.
+_MOST = 10**15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Execution:
+    """What is known of the trainings with one label.
+
+    Args:
+        run: what was executed.
+        named: whether the one execution the label names was released.
+        unnamed: how many more there are, from events composed several times over.
+        exposed: whether an iterate before the last was released of any of them.
+    """
+
+    run: Run
+    named: bool = False
+    unnamed: int = 0
+    exposed: bool = False
+
+    @property
+    def count(self) -> int:
+        return int(self.named) + self.unnamed
+
+
+class LetheAccountant(privacy_accountant.PrivacyAccountant):
+    """A ledger of runs whose last iterates are released, together with dp_accounting's own events.
+
+    Formal guarantee: if every execution is as its run says, draws its own noise, batches and order, and all that was released is in the
+    ledger, then the releases together are (get_epsilon(delta), delta)-DP under the neighbouring relation.
+
+    | composed | charged |
+    |---|---|
+    | `LastIterateDpEvent(run, label)`, again in later calls or not | the run's certificate, once: the same model reveals nothing new |
+    | the same with a count k > 1, or k times within one event | k independent executions more |
+    | the same run, another label | another execution |
+    | an `IterateDpEvent` with that label, before or after | every execution of the label, as if all its iterates were released |
+    | another run under a label in use, another neighbouring relation, or a run of which nothing is proved | refused |
+    | Gaussian, ZCDp, Poisson or without-replacement sampled Gaussian, NoOp, NonPrivate | their own guarantees |
+    | Composed, SelfComposed | their parts |
+    | more than 1e15 of one thing, in one call or in all | refused |
+    | anything else, subclasses of these included | refused |
+
+    Under REPLACE_ONE a Gaussian's noise multiplier is relative to one record's bound, and replacing moves a sum by twice that.
+
+    Args:
+        neighboring_relation: of dp_accounting. It must be said: one number of epsilon means another thing under each, and an event does not
+            say which is meant.
+        allow_large_delta: whether a delta of 1/records or more of some run in the ledger is meant.
+    Raises:
+        InputError: it is something else.
+    """
+
+    def __init__(self, neighboring_relation: NeighboringRelation, *, allow_large_delta: bool = False) -> None:
+        self._neighbours: Neighbours = neighbours_of(neighboring_relation)
+        self._allow_large_delta = allow_large_delta
+        super().__init__(neighboring_relation)
+        self._native: Counter[Guarantee] = Counter()
+        self._executions: dict[str, _Execution] = {}
+
+    def compose(self, event: dp_event.DpEvent, count: int = 1) -> Any:
+        """As of dp_accounting, but counts may be whole numbers of any kind, which its ledger refuses.
+
+        Raises:
+            UnsupportedEventError: the event is refused; nothing is changed.
+        """
+        times = whole(count)
+        if times is None:
+            return super().compose(event, count)
+        while type(event) is dp_event.SelfComposedDpEvent and (often := whole(event.count)) and often > 0:
+            times, event = times * often, event.event
+        return super().compose(event, times)
+
+    def get_epsilon(self, target_delta: float) -> float:
+        """The smallest epsilon proved at `target_delta` in [0, 1), and below 1/records of each run; infinity is a possible answer.
+
+        Raises:
+            InputError: it is outside that range.
+        """
+        delta = require_delta(target_delta)
+        records = max((execution.run.records for execution in self._executions.values()), default=None)
+        if records is not None and delta > 0.0:
+            delta_for(records, delta, allow_large_delta=self._allow_large_delta)
+        return self._together(lambda guarantee: guarantee.epsilon(delta)).epsilon(delta)
+
+    def get_delta(self, target_epsilon: float) -> float:
+        """The smallest delta proved at `target_epsilon` >= 0.
+
+        Raises:
+            InputError: it is below 0.
+        """
+        epsilon = require_nonnegative("epsilon", target_epsilon)
+        return self._together(lambda guarantee: guarantee.delta(epsilon)).delta(epsilon)
+
+    def _together(self, cost: Callable[[Guarantee], float]) -> Guarantee:
+        parts = [*self._native.items(), *((_certified(execution, cost), execution.count) for execution in self._executions.values())]
+        return _composed(tuple(parts))
+
+    def _maybe_compose(self, event: dp_event.DpEvent, count: int, do_compose: bool) -> _Details | None:
+        native: Counter[Guarantee] = Counter()
+        releases: Counter[Any] = Counter()
+        # A count of 0 only asks what would be supported.
+        for leaf, times in _leaves(event, count or 1):
+            try:
+                if times is None:
+                    raise UnknownEvent("counts need to be whole numbers >= 1, and events a list")
+                if type(leaf) in (LastIterateDpEvent, IterateDpEvent):
+                    self._check_relation(leaf.run)
+                    _check_provable(leaf.run)
+                    releases[leaf] += times
+                else:
+                    guarantee = guarantee_of(leaf, self._neighbours)
+                    if guarantee != GDP(0.0):
+                        native[guarantee] += times
+            except (UnknownEvent, InputError) as error:
+                return _Details(invalid_event=leaf, error_message=str(error))
+        executions = dict(self._executions)
+        for label in {release.label for release in releases}:
+            own = {release: times for release, times in releases.items() if release.label == label}
+            clash = next((r for r in own if r.run != (executions[label] if label in executions else next(iter(own))).run), None)
+            if clash is not None:
+                return _Details(invalid_event=clash, error_message=f"the label {label!r} names an execution of another run")
+            executions[label] = _with(executions.get(label), own)
+        total = self._native + native
+        if any(number > _MOST for number in (*total.values(), *(execution.count for execution in executions.values()))):
+            return _Details(invalid_event=event, error_message=f"counts in the ledger need to be at most {_MOST:.0e}")
+        if do_compose:
+            self._native, self._executions = total, executions
+        return None
+
+    def _check_relation(self, run: Run) -> None:
+        if RELATIONS[run.neighbours] is not self.neighboring_relation:
+            raise InputError(
+                f"neighbours: the run's are {run.neighbours}; this accountant's relation is {self.neighboring_relation.name}.",
+                source=f"run {run.run_id}",
+                remedy=f"account it in LetheAccountant(NeighboringRelation.{RELATIONS[run.neighbours].name}).",
+            )
+
+
+def _check_provable(run: Run) -> None:
+    verdicts = _judged(run)
+    if not any(verdict.usable for verdict in verdicts):
+        raise InputError(f"no theorem applies to run {run.run_id}: {reasons_of(verdicts)}", source=f"run {run.run_id}")
+
+
+def _with(known: _Execution | None, releases: dict[Any, int]) -> _Execution:
+    """What is known after one call: each event once is the execution of that name; copies of an event are executions of their own."""
+    run = next(iter(releases)).run
+    known = known or _Execution(run=run)
+    exposed = known.exposed or any(isinstance(release, IterateDpEvent) for release in releases)
+    if all(times <= 1 for times in releases.values()):
+        return _Execution(run=run, named=True, unnamed=known.unnamed, exposed=exposed)
+    return _Execution(run=run, named=known.named, unnamed=known.unnamed + sum(releases.values()), exposed=exposed)
+
+
+def _leaves(event: Any, count: int) -> Iterator[tuple[Any, int | None]]:
+    """The events that compose nothing, with how often each is applied; None for a composition that is not one."""
+    waiting: list[tuple[Any, int]] = [(event, count)]
+    while waiting:
+        current, times = waiting.pop()
+        if type(current) is dp_event.SelfComposedDpEvent:
+            often = whole(current.count)
+            if often is None or often < 1:
+                yield current, None
+            else:
+                waiting.append((current.event, times * often))
+        elif type(current) is dp_event.ComposedDpEvent:
+            listed: Any = current.events
+            if isinstance(listed, list | tuple):
+                waiting.extend((part, times) for part in reversed(cast("list[Any]", listed)))
+            else:
+                yield current, None
+        else:
+            yield current, times
+
+
+def _certified(execution: _Execution, cost: Callable[[Guarantee], float]) -> Guarantee:
+    """The guarantee a certificate of the execution rests on: the cheapest of those that hold for what was released."""
+    run = execution.run.replace(release="all") if execution.exposed else execution.run
+    return min((verdict.bound.guarantee for verdict in _judged(run) if verdict.usable and verdict.bound is not None), key=cost)
+
+
+@lru_cache(maxsize=64)
+def _judged(run: Run) -> tuple[Verdict, ...]:
+    return judge(run)
+
+
+@lru_cache(maxsize=16)
+def _composed(parts: tuple[tuple[Guarantee, int], ...]) -> Guarantee:
+    return together(parts)

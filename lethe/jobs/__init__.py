@@ -1,0 +1,1 @@
+"""What the command runs from a configuration: training, audits, and the demonstration."""

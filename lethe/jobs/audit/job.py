@@ -1,0 +1,148 @@
+"""AuditJob: the configuration of `lethe audit`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, get_args
+
+from pydantic import BeforeValidator, Field, InstanceOf, model_validator
+
+from lethe.audit.result import Threat
+from lethe.audit.trainers import audit
+from lethe.audit.trainers.audits import Game
+from lethe.audit.trainers.subject import CanaryKind
+from lethe.documents.specification import Noun
+from lethe.documents.strict import read_document, require_place
+from lethe.errors import InputError, LetheError
+from lethe.jobs.audit.audited import Subject, parse_subject
+from lethe.jobs.audit.outcome import AuditOutcome
+
+_ONLY: dict[Game, tuple[str, ...]] = {"two_world": ("runs", "score_file", "workers"), "one_run": ("canaries", "guesses")}
+_Pairs = tuple[Annotated[tuple[int, int], Field(strict=False)], ...]
+
+
+class AuditJob(Noun):
+    r"""What `lethe audit` is told.
+
+    Args:
+        subject: {kind: train, config}, {kind: run, run, data} or {kind: callable, train, score, data, claim}.
+        delta: $\delta$ of the audit; null: that of the training configuration, or of the claim.
+        allow_large_delta: of a run or a training: whether a delta >= 1/records is meant.
+        game: "two_world", `runs` trainings without and `runs` with one canary; "one_run", one training with `canaries` coins.
+        threat: what the adversary sees.
+        canary: what is looked for.
+        runs: in each world of "two_world".
+        canaries: of "one_run".
+        guesses: of "one_run": pairs, how many canaries are guessed to be in and out, each pair declared in advance.
+        level: the probability of being wrong.
+        conditional: also give the bound that holds if the trade-off curve is Gaussian.
+        seed: of everything.
+        workers: processes; -1: one a core; null: one.
+        score_file: a .jsonl file that keeps the score of each training, so that an interrupted audit goes on where it stopped, with the
+            level and delta that it began with.
+    """
+
+    subject: Annotated[InstanceOf[Subject], BeforeValidator(parse_subject)]
+    delta: float | None = Field(default=None, ge=0, lt=1)
+    allow_large_delta: bool = False
+    game: Game = "two_world"
+    threat: Threat = "final_model"
+    canary: CanaryKind = "auto"
+    runs: int = Field(default=1000, ge=2)
+    canaries: int = Field(default=1000, ge=4)
+    guesses: Annotated[_Pairs, Field(min_length=1, strict=False)] | None = None
+    level: float = Field(default=0.05, gt=0, le=0.5)
+    conditional: bool = True
+    seed: int = Field(default=0, ge=0)
+    workers: int | None = None
+    score_file: str | None = None
+
+    @model_validator(mode="after")
+    def _fits_its_game(self) -> AuditJob:
+        for game in get_args(Game):
+            strange = [key for key in _ONLY[game] if game != self.game and getattr(self, key) != type(self).model_fields[key].default]
+            if strange:
+                raise InputError(f"{strange[0]}: belongs to game: {game}; the game is {self.game}.", remedy="leave it out, or change game.")
+        if self.workers == 0:
+            raise InputError("workers: got 0; it needs a number of processes, or -1 for one a core.")
+        return self
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> AuditJob:
+        """Read a .yaml or .json configuration.
+
+        Raises:
+            InputError: the file cannot be read or holds no valid configuration.
+        """
+        content = read_document(path)
+        if "subject" not in content and ("run" in content or "batches" in content):
+            kind, key = ("train", "config") if "run" in content else ("run", "run")
+            raise InputError(
+                f"this describes a {'training' if kind == 'train' else 'run'}; an audit also says how to look for what it gives away.",
+                source=str(path),
+                remedy=f"write a file with subject: {{kind: {kind}, {key}: {path}}} (docs/audit.md).",
+            )
+        try:
+            return cls(**{str(key): value for key, value in content.items()})
+        except InputError as error:
+            raise InputError(error.what, source=str(path), remedy=error.remedy) from error
+
+    def execute(self, *, progress: bool = False) -> AuditOutcome:
+        """Train, and hold what was found against what is claimed.
+
+        Args:
+            progress: a bar on standard error, if that is a terminal.
+        Raises:
+            InputError: a file, a function or the data cannot be used, or the score file is another audit's.
+            HypothesisError: the run cannot be certified.
+        """
+        if self.score_file is not None:
+            require_place(self.score_file, ".jsonl")
+        prepared = self.subject.prepare(self.delta, allow_large_delta=self.allow_large_delta)
+        with _no_empty_file(self.score_file):
+            page = audit(
+                prepared.trainer,
+                prepared.data,
+                delta=prepared.delta,
+                game=self.game,
+                threat=self.threat,
+                canary=self.canary,
+                score=prepared.score,
+                claim=prepared.claim,
+                neighbours=prepared.neighbours,
+                classes=prepared.classes,
+                runs=self.runs,
+                canaries=self.canaries,
+                guesses=self.guesses,
+                level=self.level,
+                conditional=self.conditional,
+                seed=self.seed,
+                workers=self.workers,
+                score_file=self.score_file,
+                progress=progress,
+            )
+        return AuditOutcome(page=page.model_copy(update={"subject": prepared.name}), certificate=prepared.certificate)
+
+    def kept(self) -> int:
+        """How many trainings the score file keeps."""
+        return 0 if self.score_file is None else _scores(Path(self.score_file))
+
+
+@contextmanager
+def _no_empty_file(score_file: str | None) -> Iterator[None]:
+    """Where no training ended, a score file without scores would refuse the audit with what was mended or declared anew."""
+    fresh = score_file is not None and not Path(score_file).exists()
+    try:
+        yield
+    except (LetheError, KeyboardInterrupt):
+        if fresh and score_file is not None and _scores(Path(score_file)) == 0:
+            Path(score_file).unlink(missing_ok=True)
+        raise
+
+
+def _scores(file: Path) -> int:
+    # The first line says what game it is.
+    return max(0, file.read_bytes().count(b"\n") - 1) if file.exists() else 0

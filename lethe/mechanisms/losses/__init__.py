@@ -1,0 +1,1 @@
+"""Losses of linear models as the mechanisms use them: values, slopes and curvatures in the scores."""

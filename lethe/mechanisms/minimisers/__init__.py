@@ -1,0 +1,1 @@
+"""Private minimisers of regularised empirical risks: output perturbation and objective perturbation."""

@@ -1,0 +1,159 @@
+r"""Newton's method for a regularised risk: the Hessian factored where W is small, conjugate gradients where it is not.
+
+$$H = \frac1n\sum_i u_iu_i^\top\otimes l_i'' + \lambda I$$
+
+takes $n(Dk)^2$ operations to form and only $4nDk$ to multiply by. Conjugate gradients solve $HS = \nabla F$ in the metric of
+
+$$P = C\otimes A + \lambda I,\qquad C = \frac1m\sum_iu_iu_i^\top,\quad A = \frac1n\sum_il_i'',$$
+
+whose inverse is a division in the eigenvectors of C and A. H is P for records whose curvatures do not depend on their rows; what is left to
+the iteration is that dependence, and not the range of C's eigenvalues or the directions in which the scores' common shift changes nothing.
+
+Steps need not be exact: products are in single precision where $\lambda$ stands out from its rounding. The gradient, on which the
+accuracy rests, is in double precision always.
+
+Reference: Nocedal, Wright 2006, "Numerical optimization", Algorithm 7.1 and Theorem 7.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+from scipy.sparse.linalg import LinearOperator, cg
+
+from lethe.mechanisms.base import Array
+from lethe.mechanisms.minimisers.curvature import Curvatures, Floats
+from lethe.mechanisms.minimisers.linear_objective import LinearObjective
+
+# From the weights, the gradient and the accuracy that is wanted, relative to the gradient's length.
+Step = Callable[[Array, Array, float], Array]
+
+_MOST_WEIGHTS_TO_FACTOR = 200
+_STEPS, _HALVINGS, _PRODUCTS = 100, 30, 300
+_MOST_AXES = 2_000  # eigenvectors take seconds up to here
+_SINGLE = 1e-6  # of the largest curvature: a ridge that stands out from the rounding of single precision
+
+
+def newton(objective: LinearObjective, tolerance: float) -> Array:
+    r"""Weights with $\|\nabla F\| \le \tau$, or as near to it as the method came; nothing is random.
+
+    Args:
+        objective: F.
+        tolerance: $\tau > 0$.
+    Returns:
+        W, shape (D, k).
+    """
+    weights = np.zeros(objective.shape)
+    value, gradient = objective.value_and_gradient(weights)
+    length = first = float(np.linalg.norm(gradient))
+    step: Step | None = None
+    for _ in range(_STEPS):
+        if length <= tolerance:
+            break
+        step = step or (_factored(objective) if weights.size <= _MOST_WEIGHTS_TO_FACTOR else _ConjugateGradients(objective))
+        # Looser far away, where the quadratic is not the risk; never tighter than the tolerance asks for.
+        accuracy = max(min(0.1, math.sqrt(length / first)), 0.3 * tolerance / length)
+        try:
+            direction = step(weights, gradient, accuracy)
+        except linalg.LinAlgError:  # a regularisation below the rounding of the Hessian
+            break
+        slope = float(np.vdot(direction, gradient))
+        if not slope > 0.0:
+            break
+        size = 1.0
+        for _ in range(_HALVINGS):
+            trial = weights - size * direction
+            trial_value, trial_gradient = objective.value_and_gradient(trial)
+            trial_length = float(np.linalg.norm(trial_gradient))
+            # Near the end values agree to rounding, and a shorter gradient is what counts.
+            if trial_value <= value - 0.25 * size * slope or trial_length < 0.5 * length:
+                break
+            size *= 0.5
+        else:
+            break
+        weights, value, gradient, length = trial, trial_value, trial_gradient, trial_length
+    return weights
+
+
+def _factored(objective: LinearObjective) -> Step:
+    def step(weights: Array, gradient: Array, accuracy: float) -> Array:
+        return linalg.cho_solve(linalg.cho_factor(objective.hessian(weights)), gradient.ravel()).reshape(weights.shape)
+
+    return step
+
+
+class _ConjugateGradients:
+    """Rows are held as multiples of their bound, curvatures as multiples of the loss's."""
+
+    def __init__(self, objective: LinearObjective) -> None:
+        self._objective = objective
+        self._largest = objective.loss.smoothness(objective.norm)
+        self._kind = np.float32 if objective.regularisation >= _SINGLE * self._largest else np.float64
+        self._rows: Floats = np.empty(objective.rows.shape, self._kind)
+        np.divide(objective.rows, objective.norm, out=self._rows, casting="same_kind")
+        count, columns = self._rows.shape
+        if columns <= _MOST_AXES:
+            self._moments = _Spectrum.of(self._rows.T @ self._rows / max(count, 1))
+        else:
+            self._moments = _Spectrum(np.einsum("nd,nd->d", self._rows, self._rows) / max(count, 1))
+
+    def __call__(self, weights: Array, gradient: Array, accuracy: float) -> Array:
+        objective, size = self._objective, weights.size
+        parts = [(chunk, self._curvatures(weights, chunk)) for chunk in objective.chunks()]
+        bends = self._bends([part for _, part in parts])
+        scales = self._largest * np.outer(self._moments.values, bends.values) + objective.regularisation
+
+        def product(flat: Array) -> Array:
+            length = float(np.linalg.norm(flat)) or 1.0
+            direction = (flat / length).reshape(weights.shape)
+            narrow, total = direction.astype(self._kind), np.zeros(weights.shape)
+            for chunk, part in parts:
+                total += self._rows[chunk].T @ part.times(self._rows[chunk] @ narrow)
+            return length * (self._largest / objective.records * total + objective.regularisation * direction).ravel()
+
+        def solved(flat: Array) -> Array:
+            turned = bends.turn(self._moments.turn(flat.reshape(weights.shape)).T).T / scales
+            return bends.turn_back(self._moments.turn_back(turned).T).T.ravel()
+
+        found, _ = cg(
+            LinearOperator((size, size), matvec=product, dtype=np.float64),
+            gradient.ravel(),
+            rtol=accuracy,
+            maxiter=_PRODUCTS,
+            M=LinearOperator((size, size), matvec=solved, dtype=np.float64),
+        )
+        return found.reshape(weights.shape)
+
+    def _curvatures(self, weights: Array, chunk: slice) -> Curvatures:
+        loss, targets = self._objective.loss, self._objective.targets[chunk]
+        return loss.curvatures(self._objective.rows[chunk] @ weights, targets).scaled(loss.curvature_bound, self._kind)
+
+    def _bends(self, parts: list[Curvatures]) -> _Spectrum:
+        """Of A; of many scores the bound on its trace, spread evenly."""
+        outputs, loss = self._objective.shape[1], self._objective.loss
+        if outputs > _MOST_AXES:
+            return _Spectrum(np.full(outputs, loss.curvature_trace / loss.curvature_bound / outputs))
+        return _Spectrum.of(sum((part.sum() for part in parts), start=np.zeros((outputs, outputs))) / self._objective.records)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Spectrum:
+    """Eigenvalues, none below 0, and eigenvectors in columns; without these, the axes themselves."""
+
+    values: Array
+    vectors: Array | None = None
+
+    @classmethod
+    def of(cls, symmetric: Floats) -> _Spectrum:
+        values, vectors = linalg.eigh(symmetric)
+        return cls(np.maximum(values, 0.0).astype(np.float64), vectors.astype(np.float64))
+
+    def turn(self, columns: Array) -> Array:
+        return columns if self.vectors is None else self.vectors.T @ columns
+
+    def turn_back(self, columns: Array) -> Array:
+        return columns if self.vectors is None else self.vectors @ columns

@@ -1,0 +1,180 @@
+r"""Output perturbation: the minimiser of a regularised empirical risk, released with Gaussian noise.
+
+$$\tilde w + N(0, \sigma^2 I),\qquad \|\tilde w - w^*\| \le \tau/\lambda,\qquad
+  w^* = \arg\min_w F(w),\quad F(w) = \frac1n\sum_i f_i(w) + \frac\lambda2\|w\|^2.$$
+
+Sensitivity: let F and F' differ in one record, $f$ against $f'$, with minimisers $w$ and $w'$. Then $\nabla F'(w) = (\nabla f'(w) -
+\nabla f(w))/n$, and $\lambda\|w - w'\| \le \|\nabla F'(w) - \nabla F'(w')\| = \|\nabla F'(w)\|$. Two gradients of norm at most G are at
+most 2G apart (replace one), a gradient and 0 at most G (zero out one); the solver's error counts once on each side:
+
+$$s = \frac{1}{\lambda}\Big(\frac{2G\text{ or }G}{n} + 2\tau\Big).$$
+
+It is attained: records with features u and -u and slopes at the bound. The release is $(s/\sigma)$-GDP.
+
+Reference: Chaudhuri, Monteleoni, Sarwate 2011, arXiv:0912.0071, Corollary 8 (there with Laplace-like noise).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lethe.calculus.domains import require_count, require_nonnegative, require_positive
+from lethe.calculus.guarantees import Guarantee
+from lethe.calculus.noise_generators import noise_generator
+from lethe.calculus.rounding import round_up
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import Finding, holds
+from lethe.mechanisms.base import PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
+from lethe.mechanisms.losses.linear_losses import LinearLoss, require_linear_loss
+from lethe.mechanisms.minimisers.linear_objective import LinearObjective
+from lethe.mechanisms.minimisers.minimiser import minimiser
+from lethe.mechanisms.rows import projected, projected_rows, row_norm
+from lethe.mechanisms.tables import public_records
+from lethe.run.run import Neighbours
+
+CITATION = Citation(
+    key="chaudhuri-2011",
+    text="Chaudhuri, Monteleoni, Sarwate 2011, Differentially private empirical risk minimization, arXiv:0912.0071, Corollary 8.",
+)
+# The solver's error as a share of one gradient bound over n, and the least that rounding allows, as a share of the bound.
+_SOLVER_SHARE, _SOLVER_FLOOR = 1e-3, 1e-12
+
+
+def solver_tolerance(gradient_bound: float, records: int) -> float:
+    r"""$\tau$: a thousandth of what one record can add to the gradient, from public numbers only."""
+    return gradient_bound * max(_SOLVER_SHARE / records, _SOLVER_FLOOR)
+
+
+def output_sensitivity(
+    *, records: int, regularisation: float, gradient_bound: float, tolerance: float, neighbours: Neighbours = "replace_one"
+) -> float:
+    r"""How far two neighbours' points can be apart, rounded up: $s = ((2\text{ or }1)\,G/n + 2\tau)/\lambda$.
+
+    Args:
+        records: n >= 1, public.
+        regularisation: $\lambda > 0$, of the mean of the losses.
+        gradient_bound: G > 0, for every record and every w.
+        neighbours: replace_one or zero_out.
+        tolerance: $\tau \ge 0$, the largest gradient of F at which the solver stops.
+    Raises:
+        InputError: an argument is out of its range.
+    """
+    size = require_count("records", records)
+    curvature = require_positive("regularisation", regularisation)
+    one = require_swap(neighbours) * require_positive("gradient_bound", gradient_bound) / size
+    return round_up((one + 2.0 * require_nonnegative("tolerance", tolerance, allow_infinity=False)) / curvature, 1e-15)
+
+
+def output_perturbation(
+    features: Any,
+    targets: Any,
+    *,
+    loss: LinearLoss,
+    feature_norm: float,
+    regularisation: float,
+    target: Guarantee,
+    intercept: bool = False,
+    neighbours: Neighbours = "replace_one",
+    records: int | None = None,
+    generator: np.random.Generator | None = None,
+) -> PrivateWeights:
+    r"""Train and release.
+
+    Args:
+        features: shape (n, d); rows longer than `feature_norm` are projected.
+        targets: shape (n,): classes 0, 1, ..., or numbers, as the loss needs.
+        loss: l.
+        feature_norm: R > 0, public.
+        regularisation: $\lambda > 0$, public; the intercept is regularised as well.
+        target: the guarantee to meet: (epsilon, delta), mu-GDP, rho-zCDP or a Rényi curve.
+        intercept: whether to append a constant feature.
+        neighbours: replace_one or zero_out.
+        records: n, public; needed for zero_out, where zeroed-out records count and are not among the rows.
+        generator: None where privacy matters; a given one makes the statement `seeded`, and void.
+    Raises:
+        InputError: an argument is out of its range.
+        LetheError: the solver met its rounding before its tolerance; nothing is released then.
+    """
+    model, noise = require_linear_loss(loss), noise_generator(generator)
+    norm = row_norm(feature_norm, intercept=intercept)
+    rows = projected_rows(features, feature_norm=feature_norm, intercept=intercept)
+    size = public_records(records, len(rows), neighbours)
+    bound = model.gradient_bound(norm)
+    tolerance = solver_tolerance(bound, size)
+    sensitivity = output_sensitivity(
+        records=size, regularisation=regularisation, gradient_bound=bound, neighbours=neighbours, tolerance=tolerance
+    )
+    noise_std = gaussian_noise_std(sensitivity, target)
+    objective = LinearObjective(
+        records=size,
+        rows=rows,
+        targets=model.check_targets(targets, len(rows)),
+        loss=model,
+        norm=norm,
+        regularisation=float(regularisation),
+    )
+    found = minimiser(objective, tolerance)
+    return PrivateWeights(
+        weights=found + noise_std * noise.standard_normal(found.shape),
+        statement=Statement(
+            name=f"output perturbation, {model.name} loss",
+            guarantee=gaussian_guarantee(sensitivity, noise_std),
+            neighbours=neighbours,
+            findings=(*shared_findings(model, norm, float(regularisation)), _solved(tolerance)),
+            citations=(CITATION,),
+            seeded=generator is not None,
+        ),
+        noise_std=noise_std,
+    )
+
+
+def shared_findings(loss: LinearLoss, norm: float, regularisation: float) -> tuple[Finding, ...]:
+    """What both ways to perturb a minimiser rest on."""
+    return (
+        projected(norm),
+        holds("bounded gradients", f"{loss.name} loss: at most {loss.gradient_bound(norm):g} for every target", evidence="enforced"),
+        holds("strongly convex", f"regularisation {regularisation:g} on every weight", evidence="enforced"),
+        holds("public size", "the number of records is the same on both data sets", evidence="declared"),
+    )
+
+
+def _solved(tolerance: float) -> Finding:
+    return holds("solver's error", f"gradient at most {tolerance:g}, counted in the sensitivity", evidence="enforced")
+
+
+def predicted_excess_risk(
+    *,
+    records: int,
+    columns: int,
+    loss: LinearLoss,
+    feature_norm: float,
+    regularisation: float,
+    target: Guarantee,
+    intercept: bool = False,
+    neighbours: Neighbours = "replace_one",
+    reference_norm: float = 1.0,
+) -> float:
+    r"""A planner's score: what noise and regularisation are expected to add to the mean loss. A prediction, no guarantee.
+
+    $$\tfrac12\sigma^2(R^2\,\mathrm{tr}\,l'' + Dk\lambda) + \tfrac12\lambda\|w_0\|^2$$
+
+    from public numbers only: the expected rise of a quadratic with the largest curvature, and what F charges for a reference $w_0$.
+
+    Args:
+        records, columns: n and d.
+        loss, feature_norm, regularisation, target, intercept, neighbours: as `output_perturbation`.
+        reference_norm: $\|w_0\| \ge 0$ of the weights one hopes to compete with.
+    Raises:
+        InputError: an argument is out of its range.
+    """
+    model, norm = require_linear_loss(loss), row_norm(feature_norm, intercept=intercept)
+    bound, size = model.gradient_bound(norm), require_count("records", records)
+    sensitivity = output_sensitivity(
+        records=size, regularisation=regularisation, gradient_bound=bound, neighbours=neighbours, tolerance=solver_tolerance(bound, size)
+    )
+    noise_std = gaussian_noise_std(sensitivity, target)
+    weights = (require_count("columns", columns) + (1 if intercept else 0)) * model.outputs
+    rise = 0.5 * noise_std**2 * (norm**2 * model.curvature_trace + weights * regularisation)
+    return rise + 0.5 * regularisation * require_nonnegative("reference_norm", reference_norm, allow_infinity=False) ** 2

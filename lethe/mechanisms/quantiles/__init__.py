@@ -1,0 +1,1 @@
+"""Private quantiles: by the exponential mechanism, and by noisy bisection of a public grid."""

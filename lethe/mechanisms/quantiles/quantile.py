@@ -1,0 +1,129 @@
+"""A private quantile of numbers in a public range, such as feature norms before a clip norm is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lethe.calculus.domains import outside
+from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
+from lethe.calculus.noise_generators import noise_generator
+from lethe.calculus.targets import require_target
+from lethe.certificates.certificate import Citation
+from lethe.certificates.findings import holds
+from lethe.mechanisms.base import Statement, target_mu
+from lethe.mechanisms.quantiles.exponential import quantile_law
+from lethe.mechanisms.quantiles.ranks import Spacing, ranked
+from lethe.mechanisms.quantiles.searched import search_quantile
+from lethe.mechanisms.selection.bounded_range import guarantee_for, range_of_target
+from lethe.mechanisms.tables import public_records
+from lethe.run.run import Neighbours
+
+QuantileMethod = Literal["exponential", "search"]
+
+# Measured on log-normal values over six powers of ten: below this many noise units the exponential mechanism is lost in the wide outer
+# intervals, and the search still finds the right cell.
+_ENOUGH = 20.0
+
+_CITATIONS = {
+    "exponential": (
+        Citation(key="smith-2011", text="Smith 2011, Privacy-preserving statistical estimation with optimal convergence rates"),
+        Citation(
+            key="dong-2020",
+            text="Dong, Durfee, Rogers 2020, Optimal differential privacy composition for exponential mechanisms, arXiv:1909.13830",
+        ),
+    ),
+    "search": (Citation(key="dong-2019", text="Dong, Roth, Su 2019, Gaussian differential privacy, arXiv:1905.02383, Corollary 3.3"),),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantile:
+    """A released quantile.
+
+    Args:
+        value: within the public range.
+        method: how it was found.
+        statement: what it costs.
+    """
+
+    value: float
+    method: QuantileMethod
+    statement: Statement
+
+
+def quantile_method(quantile: float, records: int, target: Guarantee) -> QuantileMethod:
+    r"""The method for a public number of records: the exponential mechanism if $n\min(p, 1-p)\,\mu \ge 20$, else the search.
+
+    At $\delta = 0$ only the exponential mechanism is private. Nothing here depends on the data.
+
+    Raises:
+        InputError: the target is none.
+    """
+    goal = require_target(target)
+    if isinstance(goal, ApproxDP) and goal.delta_bound == 0.0:
+        return "exponential"
+    return "exponential" if records * min(quantile, 1.0 - quantile) * target_mu(target) >= _ENOUGH else "search"
+
+
+def private_quantile(
+    values: ArrayLike,
+    *,
+    quantile: float,
+    low: float,
+    high: float,
+    target: Guarantee,
+    neighbours: Neighbours = "replace_one",
+    records: int | None = None,
+    spacing: Spacing = "linear",
+    method: Literal["auto"] | QuantileMethod = "auto",
+    generator: np.random.Generator | None = None,
+) -> Quantile:
+    """Release one quantile.
+
+    Args:
+        values: one number a record, shape (m,); those outside the range are clipped to it.
+        quantile: p in (0, 1).
+        low: lower end of a range known without looking at the data.
+        high: its upper end.
+        target: the guarantee wanted: (epsilon, delta), mu-GDP, rho-zCDP or a Rényi curve.
+        neighbours: "replace_one", or "zero_out": the record has no value in the list, n stays public.
+        records: n, the public number of records; None: as many as there are values.
+        spacing: "linear", or "logarithmic" for a range over several powers of ten.
+        method: "exponential", "search", or "auto": see `quantile_method`.
+        generator: for tests, and the statement is then `seeded`; None: fresh entropy.
+    Returns:
+        The value, the method, and a statement whose guarantee is of the target's kind where that loses nothing.
+    Raises:
+        InputError: an argument is outside its range.
+    """
+    ranks = ranked(values, quantile=quantile, low=low, high=high, neighbours=neighbours, spacing=spacing)
+    count = public_records(records, ranks.points.size, neighbours)
+    if method not in ("auto", "exponential", "search"):
+        raise outside("method", method, "one of auto, exponential, search")
+    used = quantile_method(quantile, count, target) if method == "auto" else method
+    source = noise_generator(generator)
+    if used == "exponential":
+        epsilon = range_of_target(target)
+        coordinate, guarantee = quantile_law(ranks, epsilon).draw(source), guarantee_for(epsilon, target)
+        cost = f"one record moves a rank by at most {ranks.sensitivity:g}; bounded range {epsilon:.6g}"
+    else:
+        mu = target_mu(target)
+        coordinate, guarantee = search_quantile(ranks, mu, source), GDP(mu)
+        cost = f"one record moves a rank by at most {ranks.sensitivity:g}; 8 comparisons with Gaussian noise"
+    statement = Statement(
+        name=f"the {quantile:g} quantile",
+        guarantee=guarantee,
+        neighbours=neighbours,
+        findings=(
+            holds("public range", f"[{low:g}, {high:g}], declared to be chosen without looking at the data", evidence="declared"),
+            holds("values within the range", "clipped to it", evidence="enforced"),
+            holds("sensitivity", cost, evidence="enforced"),
+        ),
+        citations=_CITATIONS[used],
+        seeded=generator is not None,
+    )
+    return Quantile(value=ranks.value(coordinate), method=used, statement=statement)

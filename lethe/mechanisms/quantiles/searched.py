@@ -1,0 +1,51 @@
+"""A quantile by noisy bisection of a public grid: few comparisons of the empirical distribution, each with Gaussian noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lethe.calculus.domains import require_positive
+from lethe.calculus.rounding import round_up
+from lethe.mechanisms.base import Array
+from lethe.mechanisms.quantiles.ranks import Ranks
+
+COMPARISONS = 8
+
+
+def grid(ranks: Ranks) -> Array:
+    """The public grid: equally spaced in the coordinate of the range, shape (2^8 + 1,), ends included."""
+    return np.linspace(ranks.low, ranks.high, 2**COMPARISONS + 1)
+
+
+def search_quantile(ranks: Ranks, mu: float, generator: np.random.Generator) -> float:
+    r"""Bisect: at the middle point g of what is left of the grid, go down if $v(g) + N(0, \sigma^2) \ge 0$, else up.
+
+    $$\sigma = \Delta\sqrt{T}/\mu,\qquad T = 8\text{ comparisons},$$
+
+    with v of `lethe.mechanisms.quantiles.ranks` (counting $z_i \le g$) and its sensitivity $\Delta$.
+
+    Formal guarantee: $\mu$-GDP. Proof: given the earlier answers, the next point is fixed, one record moves v there by at most $\Delta$,
+    so each noisy value is $(\mu/\sqrt T)$-GDP, and adaptive composition adds the squares. The answers determine the result.
+
+    Args:
+        ranks: the data.
+        mu: > 0.
+        generator: for the noise.
+    Returns:
+        The middle of the cell found, in the coordinate of the range.
+    Raises:
+        InputError: mu is outside its range.
+    Reference: Smith 2011 and Huang, Liang, Yi 2021, arXiv:2106.00463 (noisy bisection); Dong, Roth, Su 2019, arXiv:1905.02383, Cor. 3.3.
+    """
+    noise_std = round_up(ranks.sensitivity * math.sqrt(COMPARISONS) / require_positive("mu", mu), 4e-15)
+    points = grid(ranks)
+    left, right = 0, points.size - 1
+    for noise in (noise_std * generator.standard_normal(COMPARISONS)).tolist():
+        middle = (left + right) // 2
+        if int(np.searchsorted(ranks.points, points[middle], side="right")) - ranks.rank + noise >= 0.0:
+            right = middle
+        else:
+            left = middle
+    return float(0.5 * (points[left] + points[right]))

@@ -1,0 +1,1 @@
+"""Private selection: the best of a secret random number of tries."""

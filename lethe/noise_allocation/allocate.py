@@ -1,0 +1,284 @@
+"""allocate: spread the noise of a run where it does least harm, at the same certified privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from lethe.accounting.certify import Verdict, certificate_of, judge
+from lethe.accounting.cumulative import Cumulative
+from lethe.accounting.plan import as_target, planned, refuse_seeded
+from lethe.calculus.calibration import smallest
+from lethe.calculus.conversions import gdp_mu
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, RDPCurve
+from lethe.calculus.large_delta import delta_for, is_large, usual_delta
+from lethe.calculus.targets import overshoot
+from lethe.calculus.upward_formatting import shown
+from lethe.certificates.certificate import Certificate
+from lethe.errors import CalibrationError, InputError, require_finite
+from lethe.noise_allocation.noise_shapes import SHAPES, Shape, influence_of_curvature, shaped
+from lethe.run.run import Run
+from lethe.run.schedules import Influence
+
+Schedule = Literal["auto", "uniform", "exponential", "influence", "joint"]
+SCHEDULES: tuple[Schedule, ...] = ("auto", *SHAPES)
+
+# Harms this near count as equal, and the simpler shape is taken.
+_TIE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Candidate:
+    """One shape of noise, scaled to the target.
+
+    Args:
+        shape: its name.
+        run: the run with this noise; None if it cannot be had.
+        certificate: of that run.
+        harm: $\\sum_t q_t\\tau_t^2$; inf if it cannot be had.
+        why: the reason against it, or empty.
+    """
+
+    shape: Shape
+    run: Run | None
+    certificate: Certificate | None
+    harm: float
+    why: str = ""
+
+    def __repr__(self) -> str:
+        certificate = self.certificate
+        large = ", delta >= 1/records" if certificate is not None and certificate.large_delta else ""
+        said = self.why if certificate is None else f"harm {self.harm:.4g}, epsilon {certificate.epsilon:.6g}{large}"
+        return f"Candidate({self.shape}: {said})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Allocation:
+    """The noise that was chosen, and what else was tried.
+
+    Args:
+        chosen: the candidate of least harm, the simplest of those within a thousandth.
+        candidates: all that were tried, simplest first.
+        influence: what harm was measured with.
+        notes: what a person should know, a sentence each.
+    """
+
+    chosen: Candidate
+    candidates: tuple[Candidate, ...]
+    influence: Influence
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Allocation({self.chosen.shape} of {', '.join(map(repr, self.candidates))})"
+
+    def explain(self) -> str:
+        """What was tried and chosen, the notes, and the certificate, for a person."""
+        tried = [
+            f"{'->' if one is self.chosen else '  '} {one.shape:<12} "
+            + (one.why if one.certificate is None else f"harm {one.harm / self.chosen.harm if self.chosen.harm > 0 else 1.0:.4g}")
+            for one in self.candidates
+        ]
+        return "\n".join([f"Harm is the sum of q tau^2, {self.influence.describe()}.", *tried, *self.notes, "", self.certificate.explain()])
+
+    @property
+    def run(self) -> Run:
+        """The planned run."""
+        assert self.chosen.run is not None
+        return self.chosen.run
+
+    @property
+    def certificate(self) -> Certificate:
+        """Of the planned run."""
+        assert self.chosen.certificate is not None
+        return self.chosen.certificate
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was tried, as plain data; harm relative to the chosen one's."""
+        unit = self.chosen.harm
+        return {
+            "schedule": self.chosen.shape,
+            "influence": self.influence.describe(),
+            "candidates": [
+                {
+                    "schedule": one.shape,
+                    "harm": None if one.run is None else one.harm / unit if unit > 0 else 1.0,
+                    "epsilon": None if one.certificate is None else one.certificate.epsilon,
+                    "theorem": None if one.certificate is None else one.certificate.theorem,
+                    "why": one.why,
+                }
+                for one in self.candidates
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None = None) -> dict[str, Any]:
+    """What `report.schedule_plot` draws: the noise of a planned run (and of the other candidates), and how its privacy loss grows."""
+    shapes = {"planned": run} if allocation is None else {one.shape: one.run for one in allocation.candidates if one.run is not None}
+    large = " >= 1/records" if is_large(cumulative.delta, run.records) else ""
+    last = run.release == "last"
+    epsilon, what = (cumulative.last_iterate, "the last iterate") if last else (cumulative.every_iterate, "all iterates")
+    return {
+        "title": f"run {run.run_id}: epsilon = {shown(epsilon[-1])} for {what} at delta = {cumulative.delta:g}{large}",
+        "schedules": [
+            {
+                "name": name,
+                "chosen": one is run,
+                "steps": (one.noisy_steps + 1).tolist(),
+                "noise_multipliers": one.noise_multipliers[one.noisy_steps].tolist(),
+            }
+            for name, one in shapes.items()
+        ],
+        "cumulative": cumulative.to_dict(),
+    }
+
+
+def allocate(
+    run: Run,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    *,
+    target: Guarantee | None = None,
+    schedule: Schedule = "auto",
+    influence: Influence | float | Sequence[float] | None = None,
+    floor: float = 0.0,
+    allow_large_delta: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Allocation:
+    r"""Choose the shape of a run's noise, and the smallest scale at which its certificate meets the target.
+
+    Every shape is certified by the same theorems, so at equal privacy the one with the smaller harm $\sum_t q_t\tau_t^2$ is better, as
+    far as the influence $q_t$ is right.
+
+    Args:
+        run: its own noise is not looked at; `noise_at` says where noise may be.
+        epsilon: the target, > 0, with `delta`.
+        delta: in (0, 1), and below 1/records; beside a `target` it only says where epsilons are shown; the default is the smaller of
+            1e-5 and 1/(10 records).
+        target: instead of epsilon: a GDP, ZCDP, RDPCurve or ApproxDP to be met.
+        schedule: a shape, or "auto": the best of all.
+        influence: $q_t$: an Influence, or by hand a rate r for $r^{T-t}$ or a list of one number a step; None: what curvature proves,
+            which without strong convexity is that all steps count alike.
+        floor: a least noise multiplier at every step that may have noise, as a protection of what may leak besides.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
+        progress: told (shapes tried, shapes in all).
+    Returns:
+        The Allocation; its run's certificate was evaluated against the target.
+    Raises:
+        InputError: an argument out of range, or a shape that this run cannot have.
+        CalibrationError: no amount of noise meets the target.
+    """
+    records = refuse_seeded(run).records
+    if schedule not in SCHEDULES:
+        raise InputError(f"schedule: got {schedule!r}; it needs one of {', '.join(SCHEDULES)}.")
+    goal = as_target(run, epsilon, delta if target is None else None, target, allow_large_delta=allow_large_delta)
+    if isinstance(goal, ApproxDP) and target is None:
+        shown_delta = goal.delta_bound
+    else:
+        shown_delta = usual_delta(records) if delta is None else delta_for(records, delta, allow_large_delta=allow_large_delta)
+    least = require_finite("floor", floor, low=0.0)
+    weights = _as_influence(run, influence)
+    if run.noise_budget is not None:
+        planned(run, goal)  # says why it cannot be planned
+    shapes = SHAPES if schedule == "auto" else (schedule,)
+    candidates: list[Candidate] = []
+    if progress is not None:
+        progress(0, len(shapes))
+    for shape in shapes:
+        candidates.append(_candidate(run, shape, weights, goal, shown_delta, least, forgiving=schedule == "auto"))
+        if progress is not None:
+            progress(len(candidates), len(shapes))
+    harms = [one.harm for one in candidates]
+    if min(harms) == math.inf:
+        raise CalibrationError(f"no schedule meets {goal.describe()}: {candidates[0].why}.", remedy="allow noise at every step.")
+    chosen = next(one for one in candidates if one.harm <= min(harms) * (1 + _TIE))
+    notes = (*_notes(candidates, weights), *_cautions(chosen, goal, least))
+    return Allocation(chosen=chosen, candidates=tuple(candidates), influence=weights, notes=notes)
+
+
+def _as_influence(run: Run, given: object) -> Influence:
+    if given is None:
+        return influence_of_curvature(run)
+    if isinstance(given, Influence):
+        return given
+    if isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool):
+        return Influence(rate=float(given), basis="assumed", detail="given by hand")
+    if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
+        return Influence(weights=tuple(given), basis="assumed", detail="given by hand")
+    raise InputError(
+        f"influence: got {type(given).__name__}; it needs a rate, one number a step, or a lethe.Influence.", remedy="write influence=0.99."
+    )
+
+
+def _candidate(run: Run, shape: Shape, influence: Influence, goal: Guarantee, delta: float, floor: float, *, forgiving: bool) -> Candidate:
+    try:
+        start = shaped(run, shape, influence, mu=_gaussian(goal), floor=floor)
+        found, verdicts = planned(start, goal) if floor == 0 else _planned_above(start, goal, floor)
+    except (InputError, CalibrationError) as error:
+        if not forgiving:
+            raise
+        return Candidate(shape=shape, run=None, certificate=None, harm=math.inf, why=error.what.rstrip("."))
+    harm = float(np.sum(influence.values(run.total_steps) * np.square(found.noise_stds)))
+    return Candidate(shape=shape, run=found, certificate=certificate_of(found, delta, verdicts), harm=harm)
+
+
+def _planned_above(start: Run, goal: Guarantee, floor: float) -> tuple[Run, tuple[Verdict, ...]]:
+    """The smallest scale of a shape, with every step raised to the floor, that meets the goal."""
+    shape = start.noise_multipliers[start.noisy_steps]
+
+    def raised(scale: float) -> Run:
+        return start.replace(noise_multiplier=np.maximum(scale * shape, floor).tolist())
+
+    def misses(scale: float) -> float:
+        return min(overshoot(verdict.bound.guarantee, goal) for verdict in judge(raised(scale)) if verdict.usable and verdict.bound)
+
+    found = raised(smallest(misses, 1.0, start=1.0, tolerance=1e-5))
+    return found, judge(found)
+
+
+def _gaussian(goal: Guarantee) -> float:
+    r"""The largest $\mu$ for which $\mu$-GDP meets the goal."""
+    if isinstance(goal, ApproxDP):
+        return gdp_mu(goal.epsilon_bound, goal.delta_bound)
+    if isinstance(goal, GDP):
+        return goal.mu
+    if isinstance(goal, ZCDP):
+        return math.sqrt(2.0 * goal.rho)
+    assert isinstance(goal, RDPCurve)
+    return math.sqrt(min(2.0 * value / order for order, value in zip(goal.orders, goal.values, strict=True)))
+
+
+def _cautions(chosen: Candidate, goal: Guarantee, floor: float) -> list[str]:
+    """What the chosen noise does not protect, and what the floor alone decides."""
+    run, certificate = chosen.run, chosen.certificate
+    assert run is not None
+    assert certificate is not None
+    silent = int(np.count_nonzero(run.noise_multipliers == 0))
+    cautions: list[str] = []
+    if silent:
+        cautions.append(
+            f"{silent} of {run.total_steps} steps have no noise: an intermediate iterate that leaks has no guarantee; a floor keeps some."
+        )
+    if floor > 0 and isinstance(goal, ApproxDP) and run.noise_multipliers[run.noisy_steps].max() <= floor:
+        cautions.append(f"The floor alone gives epsilon = {shown(certificate.epsilon)}: less noise than that was never tried.")
+    return cautions
+
+
+def _notes(candidates: Sequence[Candidate], influence: Influence) -> tuple[str, ...]:
+    harms = {one.shape: one.harm for one in candidates}
+    notes: list[str] = []
+    if influence.basis == "curvature" and influence.rate == 1.0:
+        notes.append("No influence was given and no contraction is known, so noise counts alike at every step; measure it on public data.")
+    joint, composed = harms.get("joint", math.inf), harms.get("influence", math.inf)
+    if joint < math.inf and composed < math.inf:
+        gain = composed / joint
+        notes.append(
+            "The schedule that is optimal under composition is already optimal for the last iterate."
+            if gain <= 1 + _TIE
+            else f"For the last iterate the joint schedule does 1/{gain:.3g} of the harm of the one that is optimal under composition."
+        )
+    return tuple(notes)

@@ -1,0 +1,189 @@
+r"""What a record's shift does between its touches: the small convex program that a run of cyclic batches comes down to.
+
+A record in batch j is touched at $e_1 < e_2 < \dots$. Between two touches nothing is added to its shift, so all payments of the gap
+$[e_k, e_{k+1})$ are proportional to the noise that arrives at the gap's end, and only three numbers of a gap matter there: the noise
+$N$ that arrived, the rise $\rho$ (the touch carried to the end) and the factor $A$ by which an older shift was carried. With $z_k \ge 0$
+the shift left after gap k,
+
+$$E_j(w) = \min_{z \ge 0,\ z_{\text{last}} = 0} \sum_k \frac{b_k^2}{N_k},\qquad b_k = A_k z_{k-1} + \rho_k - z_k,\qquad
+N_k = \sum_{t \in \text{gap}} \Big(\prod_{t < i \le \text{end}} L_i\Big)^2 w_t$$
+
+Products of Lipschitz constants are taken inside one gap only, as differences of summed logarithms, and each gap has a unit of length of
+its own in which its largest factor is 1. A touch of size 0 begins no gap, a gap without a noisy step joins the next one, and a
+Lipschitz constant 0 forgets whatever lies before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lethe.errors import InputError
+from lethe.run.schedules.base import Array
+
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+
+# Beyond e^300 a factor, its square or a product of two of them leaves the range of doubles.
+_LARGEST_LOG = 300.0
+_FORGOTTEN = 5e-10
+_RANGE = "the Lipschitz constants of the steps between two touches of one record multiply to more than doubles hold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Gaps:
+    """The gaps of all positions, position by position, in time; steps are counted from 0."""
+
+    noisy: Booleans
+    """Which steps may have noise, shape (T,)."""
+    growth: NDArray[np.longdouble]
+    """log of the product of the Lipschitz constants up to each step, shape (T,); zeros are left out, they begin the run."""
+    positions: Integers
+    """The position, from 0, of each chain: those that are touched at all."""
+    chain: Integers
+    """Which chain each gap belongs to: 0, 1, ..., ascending."""
+    first: Integers
+    last: Integers
+    unit: NDArray[np.longdouble]
+    """log of the gap's unit of length: of its largest factor from a noisy step to its end."""
+    rise: Array
+    """In the gap's unit."""
+    carry: Array
+    """From the unit of the gap before to this gap's; 0 at the first gap of a chain."""
+
+    @property
+    def count(self) -> int:
+        """Number of gaps."""
+        return self.chain.size
+
+    @property
+    def starts(self) -> Integers:
+        """Index of the first gap of each chain, and the number of gaps."""
+        return np.append(np.flatnonzero(np.diff(self.chain, prepend=-1)), self.chain.size)
+
+    def chains(self) -> Iterator[tuple[slice, int, Integers, Array]]:
+        """Chain by chain: its gaps, its first step, where its gaps begin after that step, and from there on each step's squared factor.
+
+        The squared factor of a step that may not have noise is 0.
+        """
+        starts = self.starts.tolist()
+        for begin, end in pairwise(starts):
+            gaps = slice(begin, end)
+            start = int(self.first[begin])
+            lengths = self.last[gaps] - self.first[gaps] + 1
+            at_end = np.repeat(self.growth[self.last[gaps]] - self.unit[gaps], lengths)
+            factor = np.exp(2.0 * (at_end - self.growth[start:]).astype(np.float64)) * self.noisy[start:]
+            yield gaps, start, self.first[gaps] - start, factor
+
+
+def gaps_of(lipschitz: Array, sensitivity: Array, size: int, noisy: Booleans, initial: tuple[int, Array] | None = None) -> Gaps:
+    r"""The gaps of a run.
+
+    Args:
+        lipschitz: $L_t \ge 0$, shape (T,).
+        sensitivity: $s_t \ge 0$, shape (T,), parameter units.
+        size: $\ell \ge 1$, batches a pass.
+        noisy: which steps may have noise, shape (T,).
+        initial: the step $\tau$ after which the run is taken to begin, and the shift $z_\tau$ of each position there, shape (l,).
+
+    Raises:
+        InputError: a touch has no noisy step after it; a product of Lipschitz constants in a gap leaves the range of doubles.
+    """
+    steps = lipschitz.size
+    begin, shifts = (0, np.zeros(size)) if initial is None else initial
+    forgets = np.flatnonzero(lipschitz[begin:] == 0.0)
+    if forgets.size:
+        begin, shifts = begin + int(forgets[-1]), np.zeros(size)
+    logs = np.zeros(steps, dtype=np.longdouble)
+    np.log(lipschitz.astype(np.longdouble), out=logs, where=lipschitz > 0.0)
+    logs[: begin + 1] = 0.0
+    growth = np.cumsum(logs)
+    rows: list[tuple[NDArray[Any], ...]] = []
+    positions: list[int] = []
+    for j in range(size):
+        times, sizes = _touches(lipschitz, sensitivity, size, begin, j, float(shifts[j]))
+        if times.size:
+            rows.append(_chain(growth, noisy, times, sizes))
+            positions.append(j)
+    joined = [np.concatenate(columns) for columns in zip(*rows, strict=True)] if rows else [np.zeros(0)] * 5
+    first, last, unit, rise, carry = joined
+    return Gaps(
+        noisy=noisy,
+        growth=growth,
+        positions=np.array(positions, dtype=np.int64),
+        chain=np.repeat(np.arange(len(rows)), [row[0].size for row in rows]),
+        first=first.astype(np.int64),
+        last=last.astype(np.int64),
+        unit=unit.astype(np.longdouble),
+        rise=rise.astype(np.float64),
+        carry=carry.astype(np.float64),
+    )
+
+
+def without_the_forgotten(gaps: Gaps) -> Gaps:
+    """Without the gaps whose shift, all left unpaid, adds next to nothing to a later gap, where it is added.
+
+    Energies are never smaller than before, and larger by a relative 1e-9 at most.
+    """
+    kept = np.ones(gaps.count, dtype=np.bool_)
+    rise, carry = gaps.rise.copy(), gaps.carry.copy()
+    unpaid, begin = 0.0, 0
+    for k, (own, factor) in enumerate(zip(gaps.rise.tolist(), gaps.carry.tolist(), strict=True)):
+        arriving = factor * unpaid
+        if factor == 0.0:
+            begin = k
+        elif arriving <= _FORGOTTEN * own:
+            kept[begin:k] = False
+            rise[k], carry[k], begin = own + arriving, 0.0, k
+        unpaid = own + arriving
+    columns = {"chain": gaps.chain, "first": gaps.first, "last": gaps.last, "unit": gaps.unit, "rise": rise, "carry": carry}
+    return replace(gaps, **{name: column[kept] for name, column in columns.items()})
+
+
+def _touches(lipschitz: Array, sensitivity: Array, size: int, begin: int, position: int, shift: float) -> tuple[Integers, Array]:
+    """When, and by how much, the shift of one position is moved, from step `begin` on; a shift already there comes as a touch."""
+    times = np.arange(begin + (position - begin) % size, lipschitz.size, size)
+    sizes = sensitivity[times]
+    arriving = float(lipschitz[begin]) * shift if begin < lipschitz.size else 0.0
+    if arriving > 0.0:
+        if times.size and int(times[0]) == begin:
+            sizes = np.concatenate(([sizes[0] + arriving], sizes[1:]))
+        else:
+            times, sizes = np.concatenate(([begin], times)), np.concatenate(([arriving], sizes))
+    return times[sizes > 0.0], sizes[sizes > 0.0]
+
+
+def _chain(growth: NDArray[np.longdouble], noisy: Booleans, times: Integers, sizes: Array) -> tuple[NDArray[Any], ...]:
+    """First and last step, unit, rise and carry of each gap of one position, touched at least once."""
+    ends = np.append(times[1:], growth.size) - 1
+    has_noise = np.add.reduceat(noisy.astype(np.int64), times) > 0
+    if not has_noise[-1]:
+        raise InputError(
+            f"the record touched at step {int(times[-1]) + 1} meets no noise from there to the end of the run; it needs some.",
+            source="the steps that may have noise, and the steps that touch",
+            remedy="allow noise at the last step: no noise of this shape makes the run private.",
+        )
+    # A gap without noise joins the ones after it up to the first with noise.
+    opens = np.flatnonzero(np.concatenate(([True], has_noise[:-1])))
+    first, last = times[opens], ends[has_noise]
+    at_end = growth[last]
+    lowest = np.minimum.reduceat(np.where(noisy, growth, np.inf), first)
+    unit = at_end - lowest
+    members = np.diff(np.append(opens, times.size))
+    log_rise = np.log(sizes.astype(np.longdouble)) + np.repeat(at_end - unit, members) - growth[times]
+    # The step before the gap: its shift has been through no step of the gap. Chains begin where nothing is carried.
+    log_carry = at_end[1:] - growth[first[1:] - 1] + unit[:-1] - unit[1:]
+    if bool(np.any(log_rise > _LARGEST_LOG)) or bool(np.any(log_carry > _LARGEST_LOG)):
+        raise InputError(f"{_RANGE}.", source="lipschitz and noisy", remedy="allow noise more often, or check the constants.")
+    # What would vanish is rounded up: a larger shift is never less costly.
+    rise = np.add.reduceat(_exp(log_rise), opens)
+    return first, last, unit, rise, np.concatenate(([0.0], _exp(log_carry)))
+
+
+def _exp(logs: NDArray[np.longdouble]) -> Array:
+    return np.exp(np.maximum(logs, -_LARGEST_LOG).astype(np.float64))

@@ -1,0 +1,175 @@
+r"""How noise may be spread over a run: shapes, whose scale `plan` then finds.
+
+All minimise $\sum_t q_t\tau_t^2$, the harm of the noise, under some account of its privacy: equal noise under none; the exponential and
+the influence schedule under composition, where each step pays for itself; the joint one for the last iterate.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from lethe.errors import InputError
+from lethe.noise_allocation.joint import joint_cyclic, joint_passes, joint_schedule, joint_schedule_reset
+from lethe.run.run import Run
+from lethe.run.schedules import Array, Influence
+from lethe.run.schedules.allocation import optimal_schedule
+from lethe.theorems.shuffled.averaged import as_passes
+from lethe.theorems.shuffled.positions import worst_position
+from lethe.theorems.steps import Steps, step_constants
+
+Shape = Literal["uniform", "exponential", "influence", "joint"]
+SHAPES: tuple[Shape, ...] = ("uniform", "exponential", "influence", "joint")
+
+# Where curvature forgets noise faster than this, more of it gains nothing: no noise is more than a million times another.
+_LEAST_INFLUENCE = 1e-24
+# Noise below these shares of the largest is dropped, most first, if the harm at equal privacy grows by no more than the last number.
+_RESIDUES, _RESIDUE_COST = (1e-2, 1e-3, 1e-4, 1e-6), 1e-6
+
+
+def shaped(run: Run, shape: Shape, influence: Influence, *, mu: float = 1.0, floor: float = 0.0) -> Run:
+    r"""The run with noise of a shape, whose scale `plan` has still to find.
+
+    Args:
+        run: its own noise is not looked at.
+        shape: "uniform": one multiplier. "influence": $\tau_t^2 \propto s_t/\sqrt{q_t}$ within each batch slot, the optimum under
+            composition. "exponential": the same for the nearest $q_t = r^{T-t}$. "joint": the optimum for the last iterate, with
+            noise_at = pass_ends where there is no other noise.
+        influence: $q_t$ of the run's steps.
+        mu: with a floor the joint optimum depends on the scale; it is found for $\mu$-GDP.
+        floor: a least noise multiplier at every step that may have noise; the other shapes do not look at it.
+    Raises:
+        InputError: there is no joint schedule for this run (the message says why), or an influence of another length.
+    """
+    if shape == "uniform":
+        return run.replace(noise_multiplier=1.0)
+    weights = influence.values(run.total_steps)
+    if shape == "exponential":
+        weights = exponential_weights(weights)
+    stds = _joint(run, weights, mu, floor) if shape == "joint" else _composed(run, weights)
+    units = run.step_sizes * (run.clip_bound / run.batch_size)
+    spread = run.replace(noise_multiplier=(stds / units[run.noisy_steps]).tolist())
+    return _at_pass_ends(spread) if shape == "joint" else spread
+
+
+def influence_of_curvature(run: Run) -> Influence:
+    r"""$q_t = \prod_{k>t}L_k^2$ with the contraction of each step that curvature and regulariser prove, 1 where they prove none.
+
+    For a quadratic it bounds how fast its slowest direction forgets noise. Without strong convexity all steps count alike.
+    """
+    steps = step_constants(run)
+    factors = np.ones(run.total_steps) if steps is None else np.minimum(steps.lipschitz, 1.0)
+    if factors[1:].min(initial=1.0) >= 1.0:
+        return Influence(rate=1.0, basis="curvature", detail="no contraction is known: noise at every step counts alike")
+    with np.errstate(divide="ignore"):
+        logs = np.cumsum(np.append(0.0, 2.0 * np.log(factors[:0:-1])))[::-1]
+    weights = np.exp(np.maximum(logs, np.log(_LEAST_INFLUENCE)))
+    return Influence(weights=tuple(weights.tolist()), basis="curvature", detail="what each later step contracts by")
+
+
+def exponential_weights(weights: Array) -> Array:
+    r"""The nearest $r^{T-t}$: a least-squares line through $\log q_t$."""
+    if weights.size == 1:
+        return weights
+    left = np.arange(weights.size - 1, -1, -1, dtype=np.float64)
+    slope = float(np.polyfit(left, np.log(weights), 1)[0])
+    return np.exp(slope * left - max(slope * left[0], 0.0))
+
+
+def _composed(run: Run, weights: Array) -> Array:
+    """Lemma 4.4 in each slot of a pass, where the touches of one record stand; noise at pass ends pays for the pass before it."""
+    noisy = run.noisy_steps
+    if run.noise_at == "pass_ends":
+        return np.sqrt(optimal_schedule(weights[noisy], 1.0, _pass_touches(run)).variances)
+    slots = run.steps_per_pass if run.batches.fixed and run.batches.design != "shuffled" else 1
+    variances = np.empty(run.total_steps)
+    for slot in range(min(slots, run.total_steps)):
+        own = slice(slot, None, slots)
+        variances[own] = optimal_schedule(weights[own], 1.0, run.sensitivities[own]).variances
+    return np.sqrt(variances)
+
+
+def _at_pass_ends(run: Run) -> Run:
+    """The same noise, said more simply, where there is none but at pass ends."""
+    ends = run.replace(noise_at="pass_ends", noise_multiplier=1.0).noisy_steps
+    if run.steps_per_pass == 1 or np.delete(run.noise_multipliers, ends).any():
+        return run
+    return run.replace(noise_at="pass_ends", noise_multiplier=run.noise_multipliers[ends].tolist())
+
+
+def _pass_touches(run: Run) -> Array:
+    """The largest touch of each pass, as it stands at the pass's end if no step expands."""
+    starts = np.append(0, run.noisy_steps[:-1] + 1)
+    return np.maximum.reduceat(run.sensitivities, starts)
+
+
+def _joint(run: Run, weights: Array, mu: float, floor: float) -> Array:
+    steps = _joint_steps(run)
+    units = run.step_sizes * (run.clip_bound / run.batch_size)
+    floors = np.square(floor * units)
+    if run.pass_averages is not None:
+        silent = np.zeros(run.total_steps)
+        passes, touches, bound = as_passes(steps.lipschitz, run.sensitivities, silent, run.pass_averages, steps.diameter)
+        return _one_slot(weights[run.noisy_steps], passes.lipschitz, touches.max(axis=0), bound, mu, floors[run.noisy_steps])
+    if run.steps_per_pass == 1:
+        return _one_slot(weights, steps.lipschitz, run.sensitivities, steps.diameter, mu, floors)
+    mask = np.zeros(run.total_steps, dtype=np.bool_)
+    mask[run.noisy_steps] = True
+    known = joint_passes(weights, steps.lipschitz, run.sensitivities, run.steps_per_pass, mu * mu)
+    if known is not None and steps.diameter is None and floor == 0 and mask[known > 0].all():
+        return np.sqrt(known[run.noisy_steps])
+    arrays = (steps.lipschitz, run.sensitivities)
+    found = joint_cyclic(
+        weights,
+        steps.lipschitz,
+        run.sensitivities,
+        run.steps_per_pass,
+        mu=mu,
+        noisy=mask,
+        floor=np.where(mask, floors, 0.0),
+        diameter=steps.diameter,
+    )
+    stds = found.noise_stds if floor > 0 else _without_residue(weights, arrays, found.noise_stds, run.steps_per_pass, steps.diameter)
+    return stds[run.noisy_steps]
+
+
+def _without_residue(weights: Array, arrays: tuple[Array, Array], stds: Array, slots: int, diameter: Array | None) -> Array:
+    """The same noise without what a solver leaves where none is meant, if that costs nothing."""
+
+    def cost(noise: Array) -> float:
+        return float(weights @ np.square(noise)) * worst_position(*arrays, noise, slots, diameter)[0] ** 2
+
+    limit = cost(stds) * (1 + _RESIDUE_COST)
+    for share in _RESIDUES:
+        kept = np.where(stds < share * stds.max(), 0.0, stds)
+        if cost(kept) <= limit:
+            return kept
+    return stds
+
+
+def _one_slot(weights: Array, lipschitz: Array, touches: Array, diameter: Array | None, mu: float, floors: Array) -> Array:
+    """One record touched at every step: closed form, unless there is a floor."""
+    if floors.any():
+        return joint_cyclic(weights, lipschitz, touches, 1, mu=mu, floor=floors, diameter=diameter).noise_stds
+    if diameter is None:
+        return np.sqrt(joint_schedule(weights, touches, lipschitz, mu * mu).variances)
+    return np.sqrt(joint_schedule_reset(weights, touches, lipschitz, diameter, mu * mu).variances)
+
+
+def _joint_steps(run: Run) -> Steps:
+    steps = step_constants(run)
+    why = (
+        f"release is {run.release}; every iterate pays for itself"
+        if run.release != "last"
+        else f"{run.batches.design} batches are drawn afresh"
+        if not run.batches.fixed
+        else f"nothing is known of the curvature of the {run.loss.summary}"
+    )
+    if steps is None or run.release != "last" or not run.batches.fixed:
+        raise InputError(
+            f"schedule: got joint; {why}: there is no joint optimum to compute.",
+            source="release, batches, loss",
+            remedy="take schedule influence, or a run with fixed batches, a smooth loss and release: last.",
+        )
+    return steps

@@ -1,0 +1,1 @@
+"""The specification of a training run: batches, loss, regularisers, schedules and noise."""

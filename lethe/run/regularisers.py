@@ -1,0 +1,145 @@
+"""What the proximal step adds to the loss: a convex h, taken exactly, after the noise.
+
+Two facts matter to a certificate: how strongly convex h is (it contracts) and the diameter of its domain (it bounds).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from lethe.documents.specification import Noun, from_tagged
+from lethe.errors import InputError
+
+
+class Regulariser(Noun):
+    """A convex, lower-semicontinuous h; the defaults here are those of a finite h without curvature."""
+
+    kind: ClassVar[str]
+
+    @property
+    def strong_convexity(self) -> float:
+        r"""The largest $\kappa$ with $h - \frac{\kappa}{2}\|x\|^2$ convex."""
+        return 0.0
+
+    @property
+    def diameter(self) -> float:
+        """The diameter of h's domain in the Euclidean norm, over all parameters together."""
+        return math.inf
+
+    def to_document(self) -> dict[str, Any]:
+        """{kind: name, ...}."""
+        return {"kind": self.kind, **self.model_dump()}
+
+
+class Ridge(Regulariser):
+    r"""$h(x) = \frac{\kappa}{2}\|x\|^2$, $\kappa$ = strength."""
+
+    kind: ClassVar[str] = "ridge"
+    strength: float = Field(gt=0)
+
+    @property
+    def strong_convexity(self) -> float:
+        """The strength."""
+        return self.strength
+
+
+class L1(Regulariser):
+    r"""$h(x) = \kappa\|x\|_1$, $\kappa$ = strength."""
+
+    kind: ClassVar[str] = "l1"
+    strength: float = Field(gt=0)
+
+
+class ElasticNet(Regulariser):
+    r"""$h(x) = \kappa_1\|x\|_1 + \frac{\kappa_2}{2}\|x\|^2$."""
+
+    kind: ClassVar[str] = "elastic_net"
+    l1_strength: float = Field(gt=0)
+    ridge_strength: float = Field(gt=0)
+
+    @property
+    def strong_convexity(self) -> float:
+        """The ridge part's strength."""
+        return self.ridge_strength
+
+
+class GroupL1(Regulariser):
+    r"""$h(x) = \kappa\sum_g\|x_g\|$ over groups of parameters."""
+
+    kind: ClassVar[str] = "group_l1"
+    strength: float = Field(gt=0)
+
+
+class NuclearNorm(Regulariser):
+    r"""$h(X) = \kappa\|X\|_*$, the sum of singular values."""
+
+    kind: ClassVar[str] = "nuclear_norm"
+    strength: float = Field(gt=0)
+
+
+class Ball(Regulariser):
+    """The parameters stay in the Euclidean ball of this radius about 0."""
+
+    kind: ClassVar[str] = "ball"
+    radius: float = Field(gt=0)
+
+    @property
+    def diameter(self) -> float:
+        """Twice the radius."""
+        return 2.0 * self.radius
+
+
+class Box(Regulariser):
+    r"""Each of `dimension` parameters stays in [-half_width, half_width]."""
+
+    kind: ClassVar[str] = "box"
+    half_width: float = Field(gt=0)
+    dimension: int = Field(ge=1)
+
+    @property
+    def diameter(self) -> float:
+        r"""$2 w \sqrt d$."""
+        return 2.0 * self.half_width * math.sqrt(self.dimension) * (1 + 2**-51)
+
+
+class Simplex(Regulariser):
+    """The parameters are nonnegative and sum to `total`."""
+
+    kind: ClassVar[str] = "simplex"
+    total: float = Field(gt=0)
+
+    @property
+    def diameter(self) -> float:
+        r"""$\sqrt2$ times the total: the distance between two corners."""
+        return math.sqrt(2.0) * self.total * (1 + 2**-51)
+
+
+REGULARISERS: dict[str, type[Regulariser]] = {
+    "ridge": Ridge,
+    "l1": L1,
+    "elastic_net": ElasticNet,
+    "group_l1": GroupL1,
+    "nuclear_norm": NuclearNorm,
+    "ball": Ball,
+    "box": Box,
+    "simplex": Simplex,
+}
+
+
+def parse_regulariser(value: Any) -> Regulariser | tuple[Regulariser, ...] | None:
+    """Read null, {kind: name, ...} or a list of such mappings.
+
+    Raises:
+        InputError: an unknown kind, a bad parameter, or an empty list.
+    """
+    if value is None:
+        return None
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        if not value:
+            raise InputError("got an empty list; it needs null or at least one regulariser.")
+        return tuple(from_tagged(entry, tag="kind", classes=REGULARISERS) for entry in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return from_tagged(value, tag="kind", classes=REGULARISERS)

@@ -1,0 +1,399 @@
+"""Run: everything a certificate needs to know of a training run; what the planner writes and what the trainer records."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field, InstanceOf, model_validator
+
+from lethe.documents.specification import Missing, StoredNoun
+from lethe.documents.strict import to_json
+from lethe.errors import InputError, require_finite
+from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
+from lethe.run.clip_fields import ClipGroups, ClipMethod, refuse_clipping
+from lethe.run.gradient_lengths import may_exceed
+from lethe.run.losses import Loss, UnknownLoss, parse_loss
+from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
+from lethe.run.regularisers import Regulariser, parse_regulariser
+from lethe.run.release_field import RELEASE, Release
+from lethe.run.schedules import Array, Explicit, Schedule, as_schedule, parse_schedule, schedule_document
+
+MOST_STEPS = 20_000_000
+_SMALLEST, _LARGEST = 1e-280, 1e280
+# Privacy is a sum of squares of these, over at most MOST_STEPS steps: none may vanish or overflow.
+_LEAST_NOISE, _MOST_NOISE = 1e-150, 1e150
+
+Neighbours = Literal["replace_one", "zero_out", "add_or_remove"]
+
+_ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
+
+
+class Run(StoredNoun):
+    r"""A private training run: for $t = 1..T$
+
+    $$x_t = \mathrm{prox}_{\lambda_t h}\Big(x_{t-1} - \frac{\lambda_t}{b}\sum_{i\in B_t}\mathrm{Clip}_C(\nabla f_i(x_{t-1})) + \nu_t\Big),
+    \qquad \nu_t \sim N(0, \tau_t^2 I),\quad \tau_t = \lambda_t z_t C / b.$$
+
+    Args:
+        records: n, the public number of records.
+        batches: the batch design, with its nominal size b.
+        passes: passes over the data; a pass is floor(n / b) steps. Exactly one of `passes` and `steps`.
+        steps: T.
+        step_size: $\lambda_t > 0$: number, list of T, or schedule.
+        clip_norm: C, the norm each record's gradient is clipped to; None: no clipping, and the loss's gradient bound stands for C.
+        clip_method: "clip"; "normalise" and "automatic" bring short gradients up to (nearly) C as well, which is no projection.
+        clip_groups: None, or $C_k > 0$ of groups of parameters that are clipped by themselves, $\sum_k C_k^2 \le C^2$.
+        noise_multiplier: $z_t \ge 0$, noise relative to C on the *sum* of gradients: number, list, schedule, or None (still to be planned).
+        noise_at: "every_step", or "pass_ends": noise only after the last step of a pass (and after the very last step); a list or
+            schedule then has one entry a pass.
+        pass_weights: None, or $\omega_1..\omega_\ell \ge 0$ up to a common factor (number: all alike; list; schedule): each pass ends at
+            the weighted mean of its iterates. With $y_k = u_{k-1} - \lambda_k g_k$ and $u_k = \mathrm{prox}_{\lambda_k h}(y_k)$ inside
+            the pass, its end is $\mathrm{prox}_{\lambda_\ell h}(\sum_k \omega_k y_k + \nu)$, $\sum_k \omega_k = 1$. Needs fixed
+            batches, whole passes and noise at pass ends.
+        noise_budget: None, or $\rho > 0$ of a budget filter: the noise of each step may be chosen in view of what was released before;
+            a step that would bring some record's $\sum_t s_t^2/(2\tau_t^2)$ above $\rho$ is refused and ends the run. Every iterate
+            counts as released; the multipliers are those that were used.
+        loss: what is known of one record's loss.
+        regulariser: h, or several that add up; None: h = 0.
+        release: what anybody outside may ever see, which must be said. "last": only $x_T$; void once any earlier iterate, an average, a
+            checkpoint kept for its score, or an optimiser's state leaves the training. "all": every iterate may be seen.
+        neighbours: "replace_one" and "zero_out" change one record (into another, into one without gradient) with n public;
+            "add_or_remove" needs a design in which a removed record moves no other.
+        seeded: True: noise or secret batches came from a seed or generator that somebody chose, so that whoever has it can make them
+            again: no release. False claims that all was drawn fresh and is known to nobody.
+    Raises:
+        InputError: an unknown key, no `release`, a wrong type, a number out of range, or fields that contradict one another.
+    """
+
+    _missing: ClassVar[Mapping[str, Missing]] = {"release": RELEASE}
+
+    records: int = Field(ge=1, le=MOST_RECORDS)
+    batches: Annotated[InstanceOf[Batches], BeforeValidator(parse_batches)]
+    passes: int | None = Field(default=None, ge=1, le=MOST_RECORDS)
+    steps: int | None = Field(default=None, ge=1, le=MOST_RECORDS)
+    step_size: _ScheduleField
+    clip_norm: float | None = Field(default=None, gt=0)
+    clip_method: ClipMethod = "clip"
+    clip_groups: ClipGroups = None
+    noise_multiplier: _ScheduleField | None = None
+    noise_at: NoiseAt = "every_step"
+    pass_weights: _ScheduleField | None = None
+    noise_budget: float | None = Field(default=None, gt=0)
+    loss: Annotated[InstanceOf[Loss], BeforeValidator(parse_loss)] = UnknownLoss()
+    regulariser: Annotated[InstanceOf[Regulariser] | tuple[InstanceOf[Regulariser], ...] | None, BeforeValidator(parse_regulariser)] = None
+    release: Release
+    neighbours: Neighbours = "replace_one"
+    seeded: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Run:
+        if (self.passes is None) == (self.steps is None):
+            raise InputError(
+                f"passes: got {self.passes}, and steps: {self.steps}; exactly one of the two is needed.", remedy="keep passes or steps."
+            )
+        size = self.batches.nominal_size(self.records)
+        if size > self.records:
+            raise InputError(f"batches.size: got {size}; it cannot exceed records = {self.records}.", remedy="take a smaller batch.")
+        if self.total_steps > MOST_STEPS:
+            raise InputError(f"steps: {self.total_steps} in all; at most {MOST_STEPS} can be accounted.", remedy="take larger batches.")
+        if self.neighbours == "add_or_remove" and not self.batches.removable:
+            raise InputError(
+                f"neighbours: add_or_remove does not go with {self.batches.design} batches: "
+                "removing a record moves later ones into other batches.",
+                source=f"batches.design = {self.batches.design}",
+                remedy="set neighbours to zero_out or replace_one, or batches.design to poisson.",
+            )
+        if self.clip_norm is None and self.loss.known_gradient_bound is None:
+            raise InputError(
+                f"clip_norm: null, and the {self.loss.summary} has no gradient bound: one record's influence on a step is unbounded.",
+                source="clip_norm and loss.gradient_bound",
+                remedy="set clip_norm, or loss.gradient_bound if the gradients are bounded.",
+            )
+        refuse_clipping(self.clip_norm, self.clip_method, self.clip_groups)
+        steps = self._expanded("step_size", self.step_size, self.total_steps)
+        if not steps.min() > 0:
+            raise InputError(f"step_size: step {int(steps.argmin()) + 1} has size {steps.min():g}; every step needs a size > 0.")
+        if self.noise_multiplier is not None:
+            self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)
+        self._in_range()
+        if self.pass_weights is not None:
+            refuse_averaging(self.batches, self.noise_at, steps=self.total_steps, per_pass=self.steps_per_pass)
+            refuse_no_weight(self._expanded("pass_weights", self.pass_weights, self.steps_per_pass))
+        if self.noise_budget is not None:
+            refuse_filtering(self.batches, self.noise_at, release=self.release, averaged=self.pass_weights is not None)
+        if self.bounds_differences_only and self.neighbours != "replace_one":
+            raise InputError(
+                f"loss.gradient_bound: got {self.loss.gradient_bound:g}; on this domain the gradients of a strongly convex loss exceed it, "
+                f"and {self.neighbours} takes a whole gradient away.",
+                source=f"loss.kind = strongly_convex, neighbours = {self.neighbours}",
+                remedy="set clip_norm, or write the quadratic part as regulariser: {kind: ridge, strength: ...}.",
+            )
+        return self
+
+    # Written out because the cached arrays live beside the fields, and arrays have no truth value to compare by.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    @property
+    def steps_per_pass(self) -> int:
+        r"""$\ell = \lfloor n/b \rfloor$."""
+        return self.batches.per_pass(self.records)
+
+    @property
+    def total_steps(self) -> int:
+        """T."""
+        return self.steps if self.steps is not None else (self.passes or 0) * self.steps_per_pass
+
+    @property
+    def batch_size(self) -> int:
+        """b, the nominal batch size and public divisor."""
+        return self.batches.nominal_size(self.records)
+
+    @property
+    def clip_bound(self) -> float:
+        """C: clip_norm, or the loss's gradient bound when there is no clipping; the unit of the noise multiplier."""
+        bound = self.clip_norm if self.clip_norm is not None else self.loss.known_gradient_bound
+        assert bound is not None  # _consistent has refused the rest
+        return bound
+
+    @property
+    def record_bound(self) -> float:
+        """The largest norm one record's gradient has in the sum: the smaller of clip_norm and the loss's bound, where that can be true."""
+        if self.clip_norm is None or self._impossible_bound or self.clip_method != "clip":
+            return self.clip_bound
+        return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
+
+    @property
+    def touch_bound(self) -> float:
+        """Half of how far apart two records' contributions to one step can be when one replaces the other; else `record_bound`.
+
+        A bound that a strongly convex loss exceeds somewhere is one on what differs between records. Clipping is a projection and brings
+        two gradients no further apart, so it remains one where the batches are of exact size and the other record takes the same place.
+        """
+        together = self.batches.exact_size and self.neighbours == "replace_one" and self.clip_method == "clip"
+        if not (together and self._impossible_bound):
+            return self.record_bound
+        return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
+
+    @property
+    def clips(self) -> bool:
+        """Whether clipping can act: a clip norm is set and the loss may exceed it, or that of a group, or short gradients are changed."""
+        if self.clip_norm is None or self.clip_method != "clip":
+            return self.clip_norm is not None
+        return self._impossible_bound or may_exceed(self.loss, min(self.clip_groups or (self.clip_norm,)))
+
+    @property
+    def clips_in_groups(self) -> bool:
+        """Whether several groups of parameters are clipped by themselves, so that a gradient may be turned."""
+        return self.clip_groups is not None and len(self.clip_groups) > 1
+
+    @property
+    def bounds_differences_only(self) -> bool:
+        """Whether the stated gradient bound can only be one on what differs between records.
+
+        Without clipping, on a domain where no strongly convex loss has gradients that small, a term common to all records (L2
+        regularisation inside each loss) must exceed it. Between two records it cancels, so two contributions to one batch differ by at
+        most twice the bound; a contribution itself, or a change of one record's gradient along the path, may be larger.
+        """
+        return self.clip_norm is None and self._impossible_bound
+
+    @property
+    def _impossible_bound(self) -> bool:
+        """Whether the loss's gradient bound contradicts its strong convexity: gradients vary by that times the diameter."""
+        bound, curvature = self.loss.known_gradient_bound, self.loss.curvature
+        return bound is not None and curvature is not None and curvature[0] < 0 and -curvature[0] * self.diameter / 2 > bound
+
+    @property
+    def touch_factor(self) -> float:
+        """How many gradient bounds apart one record's two contributions can be: 2 when it is replaced, else 1."""
+        return 2.0 if self.neighbours == "replace_one" else 1.0
+
+    @property
+    def regularisers(self) -> tuple[Regulariser, ...]:
+        """The regularisers, none, one or several."""
+        if self.regulariser is None:
+            return ()
+        return self.regulariser if isinstance(self.regulariser, tuple) else (self.regulariser,)
+
+    @property
+    def strong_convexity(self) -> float:
+        """Of the proximal part: the sum over regularisers."""
+        return sum(part.strong_convexity for part in self.regularisers)
+
+    @property
+    def diameter(self) -> float:
+        """Of the domain: the smallest over regularisers, inf when unbounded."""
+        return min((part.diameter for part in self.regularisers), default=float("inf"))
+
+    @property
+    def noisy_steps(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        """The 0-based steps that noise_at gives noise to, in order: all, or the last step of every pass and the last of all."""
+        if self.noise_at == "every_step":
+            return np.arange(self.total_steps)
+        ends = np.arange(1, self._noise_entries + 1) * self.steps_per_pass
+        return np.minimum(ends, self.total_steps) - 1
+
+    @cached_property
+    def step_sizes(self) -> Array:
+        r"""$\lambda_t$, shape (T,)."""
+        return _read_only(as_schedule(self.step_size).values(self.total_steps))
+
+    @cached_property
+    def noise_multipliers(self) -> Array:
+        """z_t, shape (T,), zero at steps without noise.
+
+        Raises:
+            InputError: the noise is still to be planned.
+        """
+        if self.noise_multiplier is None:
+            raise InputError("noise_multiplier: null; this run has no noise yet.", remedy="set it, or let `lethe plan` find it.")
+        multipliers = np.zeros(self.total_steps)
+        multipliers[self.noisy_steps] = as_schedule(self.noise_multiplier).values(self._noise_entries)
+        return _read_only(multipliers)
+
+    @cached_property
+    def noise_stds(self) -> Array:
+        r"""$\tau_t = \lambda_t z_t C / b$, the noise standard deviation in parameter units, shape (T,)."""
+        return _read_only(self.step_sizes * self.noise_multipliers * (self.clip_bound / self.batch_size))
+
+    @cached_property
+    def sensitivities(self) -> Array:
+        r"""$s_t = (2\text{ or }1)\,\lambda_t G / b$: how far one touch moves the iterate, in parameter units, shape (T,)."""
+        return _read_only(self.step_sizes * (self.touch_factor * self.touch_bound / self.batch_size))
+
+    @cached_property
+    def relative_noise(self) -> Array:
+        r"""$\tau_t / s_t$: noise in units of one touch, shape (T,); exactly $z_t$ / touch_factor when G = C."""
+        return _read_only(self.record_noise / self.touch_factor)
+
+    @cached_property
+    def record_noise(self) -> Array:
+        r"""$z_t C/G$: noise of the batch sum in units of `touch_bound`, shape (T,)."""
+        largest = float(np.finfo(np.float64).max)  # an infinite quotient times no noise would be no number
+        return _read_only(self.noise_multipliers * min(self.clip_bound / self.touch_bound, largest))
+
+    @cached_property
+    def pass_averages(self) -> Array | None:
+        r"""$\omega_k$, the share of the k-th iterate in what its pass ends at, shape (l,), sum 1; None: the last one is all there is."""
+        if self.pass_weights is None:
+            return None
+        weights = self._expanded("pass_weights", self.pass_weights, self.steps_per_pass)
+        return _read_only(weights / weights.max() / (weights / weights.max()).sum())
+
+    @property
+    def run_id(self) -> str:
+        """Eight hexadecimal digits of the document's SHA-256: the same run has the same name."""
+        return hashlib.sha256(to_json(self.to_document(), indent=None).encode()).hexdigest()[:8]
+
+    def replace(self, **changes: Any) -> Run:
+        """A copy with some fields changed and everything checked again; giving passes drops steps, and the reverse.
+
+        Raises:
+            InputError: as the constructor.
+        """
+        fields = dict(zip(type(self).model_fields, self._fields(), strict=True))
+        if changes.get("passes") is not None:
+            fields["steps"] = None
+        if changes.get("steps") is not None:
+            fields["passes"] = None
+        return Run(**{**fields, **changes})
+
+    def in_full_batches(self) -> Run:
+        """The same mechanism said with full batches, where every batch holds every record; else the run itself."""
+        whole = self.batches.whole(self.records) and not isinstance(self.batches, Full)
+        return self.replace(batches=Full()) if whole else self
+
+    def with_noise_scaled(self, factor: float) -> Run:
+        """The same run with every noise multiplier times `factor`, a finite number >= 0.
+
+        Raises:
+            InputError: the factor, or noise times the factor, is out of range.
+        """
+        factor = require_finite("factor", factor, low=0.0)
+        if self.noise_multiplier is None:
+            return self.replace(noise_multiplier=factor)
+        scaled = as_schedule(self.noise_multiplier).scaled(factor)
+        return self.replace(noise_multiplier=scaled)
+
+    def to_document(self) -> dict[str, Any]:
+        """The run as plain data, in the field order of the schema; of passes and steps only the one that was given."""
+        document: dict[str, Any] = {"records": self.records, "batches": self.batches.to_document()}
+        if self.passes is not None:
+            document["passes"] = self.passes
+        else:
+            document["steps"] = self.steps
+        parts = [part.to_document() for part in self.regularisers]
+        document |= {
+            "step_size": schedule_document(self.step_size),
+            "clip_norm": self.clip_norm,
+            "noise_multiplier": None if self.noise_multiplier is None else schedule_document(self.noise_multiplier),
+            "noise_at": self.noise_at,
+            **self._extras(),
+            "loss": self.loss.to_document(),
+            "regulariser": parts if isinstance(self.regulariser, tuple) else (parts[0] if parts else None),
+            "release": self.release,
+            "neighbours": self.neighbours,
+        }
+        return document
+
+    def _extras(self) -> dict[str, Any]:
+        """The fields that few runs have; a document names them only when they are set."""
+        extras: dict[str, Any] = {}
+        if self.clip_method != "clip":
+            extras["clip_method"] = self.clip_method
+        if self.clip_groups is not None:
+            extras["clip_groups"] = list(self.clip_groups)
+        if self.pass_weights is not None:
+            extras["pass_weights"] = schedule_document(self.pass_weights)
+        if self.noise_budget is not None:
+            extras["noise_budget"] = self.noise_budget
+        if self.seeded:
+            extras["seeded"] = True
+        return extras
+
+    def _in_range(self) -> None:
+        """Refuse numbers whose products overflow, or underflow to what would read as no touch or no noise."""
+        ranges = [("step_size: times the gradient bound it", "sensitivities", _SMALLEST, _LARGEST)]
+        if self.noise_multiplier is not None:
+            ranges.append(("noise_multiplier: it", "noise_multipliers", _LEAST_NOISE, _MOST_NOISE))
+            ranges.append(("noise_multiplier: times step_size and clip norm it", "noise_stds", _SMALLEST, _LARGEST))
+            ranges.append(("noise_multiplier: relative to the largest gradient it", "relative_noise", _LEAST_NOISE, _MOST_NOISE))
+        for name, quantity, smallest, largest in ranges:
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                values: Array = getattr(self, quantity)
+            if quantity != "sensitivities":
+                values = values[self.noise_multipliers > 0]
+            if values.size and not (values.min() > smallest and values.max() < largest):  # nan is refused too
+                raise InputError(
+                    f"{name} runs from {values.min():g} to {values.max():g}; it needs to stay between {smallest:g} and {largest:g}.",
+                    remedy="choose other units of the loss, or give 0 to a step without noise.",
+                )
+
+    def _fields(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in type(self).model_fields)
+
+    @property
+    def _noise_entries(self) -> int:
+        return self.total_steps if self.noise_at == "every_step" else -(-self.total_steps // self.steps_per_pass)
+
+    def _expanded(self, name: str, value: float | Schedule, count: int) -> Array:
+        if isinstance(value, Explicit) and len(value.listed) != count:
+            unit = "pass" if name == "noise_multiplier" and self.noise_at == "pass_ends" else "step"
+            unit = "step of a pass" if name == "pass_weights" else unit
+            raise InputError(f"{name}: lists {len(value.listed)} values; this run needs {count}, one for each {unit}.")
+        values = as_schedule(value).values(count)
+        if not np.isfinite(values).all():
+            raise InputError(f"{name}: entry {int(np.argmin(np.isfinite(values))) + 1} overflows to {values.max():g}.")
+        return values
+
+
+def _read_only(values: Array) -> Array:
+    values.flags.writeable = False
+    return values

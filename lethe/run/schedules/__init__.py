@@ -1,0 +1,129 @@
+"""Numbers over time: step sizes and noise multipliers, as frozen data, and the noise that does least harm at a given privacy.
+
+In a Run (and in its document) a schedule is a number, a list, or {schedule: name, ...}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from lethe.documents.specification import from_tagged
+from lethe.errors import InputError
+from lethe.noise_allocation.joint import CyclicJoint, JointSchedule, Regime, joint_cyclic, joint_schedule, joint_schedule_reset, regime
+from lethe.run.schedules.allocation import Allocation, exp_schedule, optimal_schedule, uniform_schedule
+from lethe.run.schedules.base import Array, Schedule
+from lethe.run.schedules.constant import Constant
+from lethe.run.schedules.explicit import Explicit
+from lethe.run.schedules.exponential import Exponential
+from lethe.run.schedules.influence import Influence
+from lethe.run.schedules.momentum import coherent_weights, debiased_weights, mom_weights, that, theorem_4_8_weights
+from lethe.run.schedules.polynomial import Polynomial
+from lethe.run.schedules.repeated import Repeated
+from lethe.run.schedules.step import Step
+from lethe.run.schedules.time_decay import TimeDecay
+
+__all__ = [
+    "Allocation",
+    "Array",
+    "Constant",
+    "CyclicJoint",
+    "Explicit",
+    "Exponential",
+    "Influence",
+    "JointSchedule",
+    "Polynomial",
+    "Regime",
+    "Repeated",
+    "Schedule",
+    "Step",
+    "TimeDecay",
+    "as_schedule",
+    "coherent_weights",
+    "debiased_weights",
+    "exp_schedule",
+    "joint_cyclic",
+    "joint_schedule",
+    "joint_schedule_reset",
+    "mom_weights",
+    "optimal_schedule",
+    "parse_schedule",
+    "regime",
+    "schedule_document",
+    "that",
+    "theorem_4_8_weights",
+    "uniform_schedule",
+]
+
+_CLASSES: dict[str, type[Schedule]] = {
+    "constant": Constant,
+    "explicit": Explicit,
+    "exponential": Exponential,
+    "step": Step,
+    "polynomial": Polynomial,
+    "time_decay": TimeDecay,
+    "repeated": Repeated,
+}
+
+
+def parse_schedule(value: Any) -> float | Schedule:
+    """Read a number, a list or a mapping as a schedule; a constant stays a plain number.
+
+    Raises:
+        InputError: anything else, or numbers that are negative, NaN or infinite.
+    """
+    if isinstance(value, Constant):
+        return value.value
+    if isinstance(value, bool | np.bool_):
+        raise InputError(f"got {value!r}; it needs a number, a list of numbers or a schedule.")
+    if isinstance(value, int | float | np.integer | np.floating):
+        try:
+            number = float(value)  # pyright: ignore[reportUnknownArgumentType]
+        except OverflowError:
+            number = float("inf")
+        if not 0 <= number < float("inf"):
+            raise InputError(f"got {number:g}; it needs a finite number >= 0.")
+        return number
+    if isinstance(value, np.ndarray):
+        return parse_schedule(value.tolist())
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return _listed(value)  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(value, dict | Schedule):
+        parsed = from_tagged(_inner_parsed(value), tag="schedule", classes=_CLASSES)  # pyright: ignore[reportUnknownArgumentType]
+        return parsed.value if isinstance(parsed, Constant) else parsed
+    raise InputError(f"got {value!r}; it needs a number, a list of numbers or {{schedule: {' | '.join(_CLASSES)}, ...}}.")
+
+
+def _inner_parsed(value: Any) -> Any:
+    """A mapping of a repeated schedule with what it repeats, in any form a schedule has, already read; anything else as it is."""
+    if not isinstance(value, dict):
+        return value
+    fields = cast("dict[str, Any]", value)
+    if fields.get("schedule") != Repeated.schedule or "of" not in fields:
+        return fields
+    try:
+        return {**fields, "of": as_schedule(parse_schedule(fields["of"]))}
+    except InputError as error:
+        raise InputError(f"of: {error.what}", source=error.source, remedy=error.remedy) from error
+
+
+def _listed(values: Sequence[Any]) -> Explicit:
+    if not values:
+        raise InputError("got an empty list; it needs one number for each step.")
+    try:
+        return Explicit(listed=values)  # pyright: ignore[reportArgumentType]
+    except InputError as error:
+        first = error.what.splitlines()[0].removeprefix("listed.")
+        raise InputError(f"entry {first}  (entries are counted from 0)") from error
+
+
+def as_schedule(value: float | Schedule) -> Schedule:
+    """The schedule a number stands for."""
+    return value if isinstance(value, Schedule) else Constant(value=value)
+
+
+def schedule_document(value: float | Schedule) -> Any:
+    """What stands in a document for a schedule: number, list or mapping."""
+    return as_schedule(value).to_document()

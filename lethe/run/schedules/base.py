@@ -1,0 +1,38 @@
+"""What a schedule is: numbers over time, as frozen data."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lethe.documents.specification import Noun
+
+Array = npt.NDArray[np.float64]
+
+
+class Schedule(Noun, ABC):
+    """Nonnegative numbers $v_0, v_1, \\dots$, one for each step (or each pass), known before training starts.
+
+    Every schedule but `Explicit` has a value at any index; `Explicit` has exactly as many as it lists.
+    """
+
+    schedule: ClassVar[str]
+
+    @abstractmethod
+    def values(self, count: int) -> Array:
+        """The first `count` values, shape (count,).
+
+        Raises:
+            InputError: an explicit list of another length.
+        """
+
+    @abstractmethod
+    def scaled(self, factor: float) -> Schedule:
+        """The same shape, every value multiplied by `factor` >= 0."""
+
+    def to_document(self) -> Any:
+        """What stands in a Run document: {schedule: name, parameters...}."""
+        return {"schedule": self.schedule, **self.model_dump()}

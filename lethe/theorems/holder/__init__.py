@@ -1,0 +1,1 @@
+"""The last iterate for losses with a Hölder continuous gradient."""

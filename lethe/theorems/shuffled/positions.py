@@ -1,0 +1,160 @@
+r"""The position of the record in a pass: which batch it sits in decides how much noise follows each of its touches.
+
+Runs of T steps in passes over l disjoint batches; a record in batch j is touched at t = j, j + l, j + 2l, ... up to T, where T need not
+be a multiple of l and a position j > T is never touched. Every function here takes the same arrays as `shift.solve`, in time order,
+with the sensitivity that each step would have for a record in its batch.
+"""
+
+from __future__ import annotations
+
+from typing import SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lethe.theorems.shift import engine as shift
+from lethe.theorems.shift.inputs import Path, checked_batches, checked_diameter, checked_path
+from lethe.theorems.shift.participations import Touches, optimal_mus
+from lethe.theorems.shift.scaled import Floats
+from lethe.theorems.shuffled.passes import Passes
+from lethe.theorems.shuffled.reshuffled import reshuffled as reshuffled
+
+
+def every_step(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, diameter: ArrayLike | None = None) -> float:
+    r"""$\mu$ of a record touched at every step: full batches, or any random batches without credit for the sampling.
+
+    Args, Raises, Reference: those of `shift.solve`.
+
+    Returns:
+        $\mu$, rounded up.
+    """
+    return shift.solve(lipschitz, sensitivity, noise_std, diameter).mu
+
+
+def position_mus(
+    lipschitz: ArrayLike,
+    sensitivity: ArrayLike,
+    noise_std: ArrayLike,
+    batches_per_pass: SupportsIndex,
+    diameter: ArrayLike | None = None,
+) -> Floats:
+    r"""$\mu_j$ of the last iterate for a record that sits in batch j of every pass, for all j at once.
+
+    $$\mu_j^2 = \text{the optimal shift of } (L_t,\ s_t 1\{t \equiv j \bmod \ell\},\ \tau_t)_{t \le T}$$
+
+    The exact optimum for each j, in O(T) for all of them. With a diameter, the best start right after a touch; where the bound may
+    also bind between touches, because a step expands faster than the diameter, at most 40 more starts common to all positions.
+    Any set of starts is sound, and this one is complete unless steps expand or the diameter shrinks between touches.
+
+    Args:
+        lipschitz: $L_t \ge 0$, shape (T,), Lipschitz constant of each step before its noise.
+        sensitivity: $s_t \ge 0$, shape (T,), parameter units: how far step t moves the iterate when a record of its batch changes.
+        noise_std: $\tau_t \ge 0$, shape (T,), parameter units; 0 for a step without noise.
+        batches_per_pass: $\ell \ge 1$.
+        diameter: $D_t \ge 0$, a number or shape (T,), as in `shift.solve`.
+
+    Returns:
+        $\mu_1 \dots \mu_\ell$, each rounded up; 0 for a position that is never touched.
+
+    Raises:
+        InputError: a sequence is empty, not one-dimensional, of another length, or holds a negative, infinite or nan entry;
+            batches_per_pass is not a positive integer.
+
+    Reference: positions are those of Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651, and Kong & Ribero 2024,
+    arXiv:2407.05237; the optimum over shifts is proved in docs/theory.md.
+    """
+    reached = _reached_mus(lipschitz, sensitivity, noise_std, batches_per_pass, diameter)
+    return np.concatenate((reached, np.zeros(checked_batches(batches_per_pass) - reached.size)))
+
+
+def worst_position(
+    lipschitz: ArrayLike,
+    sensitivity: ArrayLike,
+    noise_std: ArrayLike,
+    batches_per_pass: SupportsIndex,
+    diameter: ArrayLike | None = None,
+) -> tuple[float, int]:
+    r"""Batches in a fixed order: the largest $\mu_j$ and its j in 1..l (the first, if several).
+
+    Args, Raises, Reference: those of `position_mus`.
+    """
+    mus = _reached_mus(lipschitz, sensitivity, noise_std, batches_per_pass, diameter)
+    worst = int(np.argmax(mus))
+    return float(mus[worst]), worst + 1
+
+
+def shuffled_once(
+    lipschitz: ArrayLike,
+    sensitivity: ArrayLike,
+    noise_std: ArrayLike,
+    batches_per_pass: SupportsIndex,
+    diameter: ArrayLike | None = None,
+) -> tuple[Floats, Floats]:
+    r"""One secret uniform order of the records, kept for all passes: the mixture of the $\mu_j$ with equal weights.
+
+    $$\delta(\varepsilon) \le \frac1\ell \sum_{j=1}^{\ell} \delta_{\mu_j}(\varepsilon)$$
+
+    by joint convexity of the hockey-stick divergence. The bound needs the order to be secret. It holds as well for a record that joins
+    one of l batches chosen uniformly and keeps it (balls in bins): only the law of the record's own position is used.
+
+    Args, Raises, Reference: those of `position_mus`.
+
+    Returns:
+        mus and weights that sum to 1, shape (l,), or (T + 1,) where T < l: the positions that no step reaches stand together at the end.
+    """
+    mus = _reached_mus(lipschitz, sensitivity, noise_std, batches_per_pass, diameter)
+    size = checked_batches(batches_per_pass)
+    weights = np.full(mus.size, 1.0 / size)
+    if mus.size == size:
+        return mus, weights
+    return np.append(mus, 0.0), np.append(weights, (size - mus.size) / size)
+
+
+def worst_path(
+    lipschitz: ArrayLike,
+    sensitivity: ArrayLike,
+    noise_std: ArrayLike,
+    batches_per_pass: SupportsIndex,
+    diameter: ArrayLike | None = None,
+) -> float:
+    r"""$\mu$ of a record that may sit anywhere in each pass, another place each time: a bound for every order of every pass.
+
+    The optimal shift of one virtual touch a pass, at its last step e, of size $\max_j s_j \prod_{j<k\le e} L_k$. Proof in
+    docs/theory.md: with the virtual run's payments, cut where the shift is 0, the true shift never exceeds the virtual one at the end
+    of a pass, so it is paid too, for no more.
+
+    Args, Raises, Reference: those of `position_mus`.
+
+    Returns:
+        $\mu$, rounded up.
+    """
+    path = checked_path(lipschitz, sensitivity, noise_std)
+    size = min(checked_batches(batches_per_pass), path.steps)
+    bound = checked_diameter(diameter, path.steps)
+    arriving = Passes.of(path, size).largest_arrivals()
+    if not np.isfinite(arriving).all():
+        return float("inf")
+    virtual = np.zeros(path.steps)
+    virtual[np.minimum(np.arange(1, arriving.size + 1) * size, path.steps) - 1] = arriving
+    return shift.solve(path.lipschitz, virtual, path.noise_std, bound).mu
+
+
+def _reached_mus(
+    lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, batches_per_pass: SupportsIndex, diameter: ArrayLike | None
+) -> Floats:
+    """The mus of the positions that some step reaches, the first min(l, T): a pass may be far longer than the run."""
+    path = checked_path(lipschitz, sensitivity, noise_std)
+    size = min(checked_batches(batches_per_pass), path.steps)
+    bound = checked_diameter(diameter, path.steps)
+    if size == 1:
+        return np.array([shift.solve(*path, bound).mu])
+    return optimal_mus(path, _by_position(path, size), bound)
+
+
+def _by_position(path: Path, size: int) -> Touches:
+    """Position by position, then in time."""
+    passes = Passes.of(path, size)
+    real = passes.real
+    position, turn = np.nonzero(real)
+    gap = passes.until_next_touch().map(lambda a: a[real])
+    return Touches(time=turn * size + position, size=passes.sensitivity[real], gap=gap, path=position)

@@ -1,0 +1,150 @@
+r"""A fresh secret order in every pass: the law of $\mu^2$ over the record's positions.
+
+Given the positions $j_1, \dots, j_E$ there are two bounds on $\mu^2$, and the smaller one counts. Paying each touch from the noise up
+to the next one costs $\sum_e c_e(j_e, j_{e+1})$, $c = R^2/V$ of the stretch between the two touches; the positions are independent and
+uniform, so (current position, sum so far) is a Markov chain, whose law is computed with every rounding upward. And whatever the
+earlier positions, $\mu^2$ is at most what `last_touch` says of $j_E$: there, touches are pooled, which the sum cannot do.
+"""
+
+from __future__ import annotations
+
+from typing import SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lethe.calculus.rounding import square_above
+from lethe.theorems.shift.inputs import checked_batches, checked_diameter, checked_path
+from lethe.theorems.shift.pooling import outward
+from lethe.theorems.shift.scaled import Floats
+from lethe.theorems.shuffled.last_participation import LastTouch
+from lethe.theorems.shuffled.participation_costs import TouchCosts
+from lethe.theorems.shuffled.passes import Passes
+from lethe.theorems.shuffled.squared_law import SquaredLaw, grid_share, grid_step
+from lethe.theorems.shuffled.tail_law import tail_law
+
+# The law of the sum is worth its time where its mean is below that of the bound by the last touch: up to this many standard errors
+# of a sum of many terms above it where positions are exact, and clearly below it where they are rounded.
+_STANDARD_ERRORS = 0.5
+_CLEARLY = 0.9
+
+# A grid whose step is a larger share of the mean cost loses more than Chernoff's bound does.
+_TOO_COARSE = 0.08
+
+
+def reshuffled(
+    lipschitz: ArrayLike,
+    sensitivity: ArrayLike,
+    noise_std: ArrayLike,
+    batches_per_pass: SupportsIndex,
+    diameter: ArrayLike | None = None,
+) -> tuple[Floats, Floats]:
+    r"""A fresh secret uniform order in every pass: a mixture of $\mu$s whose privacy profile bounds that of the last iterate.
+
+    $$\delta(\varepsilon) \le \mathbb{E}\,\delta_\mu(\varepsilon), \qquad
+    \mu^2 = \min\Big(\sum_e c_e(j_e, j_{e+1}),\ \mu_{\text{last}}^2(j_E)\Big)$$
+
+    over independent uniform positions $j_e$; by joint convexity of the hockey-stick divergence, if the orders are secret. The sum is
+    `touch_by_touch`; $\mu_{\text{last}}$ is `last_touch.LastTouch`, the exact optimum of the worst earlier passes followed by a last
+    touch at $j_E$. It decides alone, in O(T), in long runs where no step expands; the sum decides where steps expand. A last pass
+    of r < l steps touches the record with probability r / l.
+
+    Args:
+        lipschitz: $L_t \ge 0$, shape (T,), Lipschitz constant of each step before its noise.
+        sensitivity: $s_t \ge 0$, shape (T,), parameter units: how far step t moves the iterate when a record of its batch changes.
+        noise_std: $\tau_t \ge 0$, shape (T,), parameter units; 0 for a step without noise.
+        batches_per_pass: $\ell \ge 1$.
+        diameter: $D_t \ge 0$, a number or shape (T,), as in `shift.solve`; it enters through the last touch only.
+
+    Returns:
+        mus, ascending, and weights of the same shape that sum to 1; inf is a possible mu, where noise may be missing.
+
+    Raises:
+        InputError: as `positions.position_mus`.
+
+    Reference: proved in docs/theory.md.
+    """
+    path = checked_path(lipschitz, sensitivity, noise_std)
+    size = checked_batches(batches_per_pass)
+    if size > path.steps:  # a pass that is longer than the run: what no step reaches stands together, at 0
+        reached = LastTouch.of(path, Passes.of(path, path.steps), checked_diameter(diameter, path.steps)).in_full_pass
+        weights = np.full(path.steps, 1.0 / size)
+        return _sorted(np.append(reached, 0.0), np.append(weights, (size - path.steps) / size))
+    passes = Passes.of(path, size)
+    last = LastTouch.of(path, passes, checked_diameter(diameter, path.steps))
+    mus, weights = last.mixture()
+    costs = TouchCosts.of(passes)
+    if costs.full == 0:
+        return _sorted(mus, weights)
+    rounded = costs.first.size < size
+    limit = _CLEARLY if rounded else 1.0 + _STANDARD_ERRORS / np.sqrt(costs.full)
+    if not costs.full * costs.mean(square_above(mus).max()) < limit * float(weights @ square_above(mus)):
+        return _sorted(mus, weights)
+    if grid_share(costs.full + 1, costs.weights.size) > _TOO_COARSE and costs.payable:
+        values, weights = tail_law(costs, float(square_above(mus).max()))
+        return _sorted(outward(values, path.steps), weights)
+    return _law(path.steps, costs, last)
+
+
+def touch_by_touch(
+    lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, batches_per_pass: SupportsIndex
+) -> tuple[Floats, Floats]:
+    r"""The law of $\sum_e c_e(j_e, j_{e+1})$ alone, by dynamic programming: each touch paid from the noise up to the next.
+
+    Sums are rounded up by about 1 % or less. Positions are exact up to 96 batches a pass; beyond, they lie in 96 buckets that are
+    fine at both ends of the pass, where the costly pairs are.
+
+    Args, Returns, Raises: those of `reshuffled`, which joins it with a second bound; mass of at most $10^{-18}$ is moved up to inf.
+
+    Reference: Kong & Ribero 2024, arXiv:2407.05237, for the cost of one touch; the law is proved in docs/theory.md.
+    """
+    path = checked_path(lipschitz, sensitivity, noise_std)
+    passes = Passes.of(path, checked_batches(batches_per_pass))
+    return _law(path.steps, TouchCosts.of(passes), LastTouch.unknown(passes))
+
+
+def _law(steps: int, costs: TouchCosts, last: LastTouch) -> tuple[Floats, Floats]:
+    """The mixture of the sums of costs, each at most what the last touch allows."""
+    moves = costs.full + 1
+    # A position beyond the last step of a partial pass has probability 0 there.
+    partial = np.append(last.in_partial_pass, np.zeros(last.in_full_pass.size - last.in_partial_pass.size))
+    caps, partial_caps = costs.worst_of_bucket(square_above(last.in_full_pass)), costs.worst_of_bucket(square_above(partial))
+    ceiling = float(max(caps.max(), partial_caps.max()))
+    step = grid_step(costs.mean(ceiling), moves, costs.weights.size)
+
+    def start(weights: Floats) -> SquaredLaw:
+        return SquaredLaw.start(weights, step=step, ceiling=ceiling, moves=moves)
+
+    ends: list[tuple[Floats, Floats]] = []
+    if costs.full == 0:
+        ends.append((np.zeros(1), np.array([1.0 - costs.partial.sum()])))
+        touched = start(costs.partial)
+    else:
+        law = start(costs.weights)
+        for matrix in costs.matrices():
+            law = law.moved(matrix, costs.weights)
+        if costs.partial_size == 0:
+            ends.append(law.ended(costs.to_the_end(costs.full - 1), caps))
+            touched = None
+        else:
+            values, weights = law.ended(costs.between(costs.full - 1, np.array([costs.partial_size]))[:, 0], caps)
+            ends.append((values, weights * (1.0 - costs.partial.sum())))
+            touched = law.moved(costs.between(costs.full - 1, costs.first), costs.partial)
+    if touched is not None:
+        ends.append(touched.ended(costs.to_the_end(costs.full), partial_caps))
+    squared = np.concatenate([values for values, _ in ends])
+    weights = np.concatenate([weights for _, weights in ends])
+    # Each weight is a sum over buckets and moves; what rounding may have taken from it is given back.
+    return _sorted(outward(squared, steps), weights * (1.0 + moves * (costs.weights.size + 4) * float(np.finfo(np.float64).eps)))
+
+
+def _sorted(mus: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Ascending mus, each once. What rounding left above 1 in all the smallest lose; what it left missing the largest get."""
+    if not (np.isfinite(weights).all() and (mus >= 0.0).all()):
+        return np.array([np.inf]), np.ones(1)
+    distinct, which = np.unique(mus, return_inverse=True)
+    together = np.bincount(which, weights)
+    together[-1] += max(1.0 - float(together.sum()), 0.0)
+    above = np.minimum(np.cumsum(together[::-1])[::-1], 1.0)
+    kept = above - np.append(above[1:], 0.0)
+    return distinct[kept > 0.0], kept[kept > 0.0]

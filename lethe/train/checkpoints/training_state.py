@@ -1,0 +1,162 @@
+"""What a checkpoint holds of a training: taken down, compared with the training that is to go on, and set right there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lethe.errors import InputError
+from lethe.train.checks.held_parameters import HeldParameters
+from lethe.train.clipping import METHODS, Clipper
+from lethe.train.core.recorder import Recorder
+from lethe.train.data import BatchStream
+from lethe.train.network.tensors import contents
+
+AGAIN = "give what training began with, or begin another run in another folder."
+"""What to do where the parts of a training are others than those of its checkpoint."""
+PARTS = {"trained", "untrained", "clipping", "optimizer", "also", "stream", "recorder", "random"}
+"""The names of what `taken_down` returns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Training:
+    """What is saved of a training, and set right when it goes on.
+
+    Args:
+        named: the trained parameters.
+        clipper: of the model.
+        stream: of the batches.
+        recorder: of the steps.
+        held: the trained parameters, as the last step left them: others are not saved.
+        optimizer: None: the plain recursion.
+        pass_weights: that passes end at; None: at their last iterate.
+    """
+
+    named: Mapping[str, nn.Parameter]
+    clipper: Clipper
+    stream: BatchStream
+    recorder: Recorder
+    held: HeldParameters
+    optimizer: torch.optim.Optimizer | None = None
+    pass_weights: tuple[float, ...] | None = None
+
+
+def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
+    """The training between two steps, as tensors and plain data; no generator of noise is among them.
+
+    Raises:
+        InputError: a step is only half done.
+        HypothesisError: something else than a step moved the parameters; a training that goes on from there would not know of it.
+    """
+    training.held.refuse_changes("before they were saved")
+    return {
+        "trained": {name: parameter.detach().cpu().clone() for name, parameter in training.named.items()},
+        "untrained": _untrained(training.clipper.model),
+        "clipping": _clipping(training.clipper),
+        "optimizer": _described(training) | {"state": None if training.optimizer is None else training.optimizer.state_dict()},
+        "also": {name: part.state_dict() for name, part in also.items()},
+        "stream": training.stream.state_dict(),
+        "recorder": training.recorder.state_dict(),
+        "random": _random_state(_device(training)),
+    }
+
+
+def refuse_others(found: Mapping[str, Any], training: Training, also: Mapping[str, Any]) -> None:
+    """Refuse a training whose model, clipping or optimiser is not that of the checkpoint; its stream and recorder see to themselves.
+
+    Raises:
+        InputError: what differs.
+    """
+    there = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found["trained"].items()}
+    here = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in training.named.items()}
+    if there != here:
+        name = next(name for name in [*here, *there] if here.get(name) != there.get(name))
+        raise InputError(
+            f"model: its trained parameters are not those of the checkpoint: {name} is {there.get(name, 'not among them')} there, "
+            f"and {here.get(name, 'not trained')} here.",
+            source="checkpoints.folder",
+            remedy=AGAIN,
+        )
+    if found["untrained"] != _untrained(training.clipper.model):
+        raise InputError(
+            "model: its buffers or frozen parameters are not those that training began with.",
+            source="checkpoints.folder",
+            remedy="load the same frozen weights as before.",
+        )
+    described = {key: value for key, value in found["optimizer"].items() if key != "state"}
+    for what, before, now in (
+        ("clipping", found["clipping"], _clipping(training.clipper)),
+        ("optimizer", described, _described(training)),
+        ("also", sorted(found["also"]), sorted(also)),
+    ):
+        if before != now:
+            raise InputError(f"{what}: the checkpoint has {before}; got {now}.", source="checkpoints.folder", remedy=AGAIN)
+
+
+@torch.no_grad()
+def set_right(found: Mapping[str, Any], training: Training, also: Mapping[str, Any], *, random: bool) -> None:
+    """Put the model, the optimiser and what is also saved in the state of the checkpoint; compare them first.
+
+    Args:
+        found: what `taken_down` returned.
+        training: its stream and recorder are loaded already.
+        also: by name.
+        random: whether PyTorch's global generators, from which dropout draws, go on where they were.
+    """
+    for name, parameter in training.named.items():
+        parameter.copy_(found["trained"][name])
+    if training.optimizer is not None:
+        training.optimizer.load_state_dict(found["optimizer"]["state"])
+    for name, part in also.items():
+        part.load_state_dict(found["also"][name])
+    if random:
+        _set_random_state(found["random"], _device(training))
+
+
+def _untrained(model: nn.Module) -> str:
+    """A hash of the buffers and the frozen parameters, by name."""
+    digest = hashlib.blake2b(digest_size=32)
+    frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    for name, tensor in [*frozen, *model.named_buffers()]:
+        digest.update(repr((name, tuple(tensor.shape), tensor.dtype)).encode())
+        digest.update(contents(tensor))
+    return digest.hexdigest()
+
+
+def _clipping(clipper: Clipper) -> dict[str, Any]:
+    method = next(name for name, method in METHODS.items() if method is clipper.method)
+    return {"method": method, "groups": [[list(group.parameters), group.clip_norm] for group in clipper.groups]}
+
+
+def _described(training: Training) -> dict[str, Any]:
+    """The optimiser's class, and the parameters of each of its groups by name: its state is kept by their order."""
+    if training.optimizer is None:
+        return {"kind": None, "groups": []}
+    names = {id(parameter): name for name, parameter in training.clipper.model.named_parameters()}
+    kind = type(training.optimizer)
+    groups: Sequence[Mapping[str, Any]] = training.optimizer.param_groups
+    return {
+        "kind": f"{kind.__module__}.{kind.__qualname__}",
+        "groups": [[names.get(id(parameter), "") for parameter in group["params"]] for group in groups],
+    }
+
+
+def _device(training: Training) -> torch.device:
+    return next(iter(training.named.values())).device
+
+
+def _random_state(device: torch.device) -> dict[str, Tensor]:
+    """Of PyTorch's global generators, from which dropout draws."""
+    states = {"cpu": torch.get_rng_state()}
+    return states | {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else states
+
+
+def _set_random_state(states: Mapping[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)

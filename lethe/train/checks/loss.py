@@ -1,0 +1,203 @@
+"""The loss that `fit` is given: in batches that the clipper looks at, each record's is asked for alone and in other company as well."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from lethe.errors import InputError
+from lethe.train.clipping import Clipper
+from lethe.train.clipping.checks.comparison import (
+    ALLOWED,
+    ALLOWED_IN_SHAPE,
+    FAILURES,
+    arithmetic,
+    chance,
+    close,
+    coarser,
+    first_line,
+    halves,
+    sample,
+)
+from lethe.train.clipping.checks.replaced_batch import has_rows, with_copies, with_nothing
+from lethe.train.clipping.checks.undisturbed import Rewind, undisturbed
+
+LossFunction = Callable[[Any, Tensor], Tensor]
+
+_ALONE = 3  # records whose loss is computed alone
+
+
+class CheckedLoss:
+    """A loss function that is compared with itself, so that no record's loss depends on the others even by detached values, nor on others
+    that it was asked of before.
+
+    What the clipper asks of gradients and of the model it cannot ask of a loss, which it sees the values of only.
+
+    Args:
+        loss: (outputs, targets) -> one loss a record.
+        clipper: whose checked batches are checked here as well.
+    """
+
+    def __init__(self, loss: LossFunction, clipper: Clipper) -> None:
+        self._loss, self._clipper = loss, clipper
+        self._missing: str | None = None
+
+    def __call__(self, outputs: Any, targets: Tensor) -> Tensor:
+        """The losses.
+
+        Raises:
+            InputError: a record's loss depends on the other records of its batch.
+        """
+        if not self._clipper.checking:
+            return self._loss(outputs, targets)
+        devices = [targets.device.index or 0] if targets.device.type == "cuda" else []
+        rewind = Rewind(devices)
+        losses = self._loss(outputs, targets)
+        if _one_each(losses, len(targets)) and len(losses) > 1:
+            module = self._loss if isinstance(self._loss, nn.Module) else nn.Identity()
+            detached = tree_map(lambda entry: entry.detach() if isinstance(entry, Tensor) else entry, outputs)
+            with torch.no_grad(), torch.random.fork_rng(devices), undisturbed(module):
+                self._check_memory(detached, targets, losses.detach(), rewind)
+                self._check(detached, targets, losses, rewind)
+        return losses
+
+    @property
+    def function(self) -> LossFunction:
+        """The loss function."""
+        return self._loss
+
+    @property
+    def missing(self) -> str | None:
+        """What could not be said of the loss; None if nothing is missing."""
+        return self._missing
+
+    def said(self, checked: str | None) -> str | None:
+        """What the clipper could say, with what could not be said of the loss."""
+        if self._missing is None or checked is None:
+            return checked
+        return f"{'gradients and model checked' if checked == 'checked' else checked}; the loss was not: {self._missing}"
+
+    def _check_memory(self, outputs: Any, targets: Tensor, told: Tensor, rewind: Rewind) -> None:
+        """Ask again, with other records in between: neither values nor gradients may have changed."""
+        usable = torch.isfinite(told).nonzero()[:, 0].tolist()
+        other = next((company[0] for company in _companies(outputs, targets, told, usable)), None)
+        if other is None:
+            return
+        rewind()
+        try:
+            before = self._asked(outputs, targets)
+            random = rewind.drew()
+            self._asked(*other)
+            rewind()
+            after = self._asked(outputs, targets)
+        except FAILURES:
+            return  # it does not work on what was detached: `_check` says as much of a record alone
+        if random or [entry.shape for entry in before] != [entry.shape for entry in after]:
+            return
+        for one, expected in ((before[0], told), *zip(after, before, strict=True)):
+            if one.shape == expected.shape and not bool(close(one, expected, expected, ALLOWED_IN_SHAPE, _precision(outputs, told)).all()):
+                raise InputError(
+                    "loss: gives other losses, or gradients, of the same outputs when it was asked of other records in between: it keeps "
+                    "what it saw, of which nothing is clipped with the record that it came from.",
+                    source="the check of the loss: a batch before and after another one",
+                    remedy="compute each record's loss from its own output and target; set a weight that changes over training from "
+                    "outside, between the steps.",
+                )
+
+    def _asked(self, outputs: Any, targets: Tensor) -> list[Tensor]:
+        """Losses, and the gradients of their sum in each output."""
+        with torch.enable_grad():
+            leaves = tree_map(lambda entry: _as_leaf(entry) if isinstance(entry, Tensor) else entry, outputs)
+            losses = self._loss(leaves, targets)
+            wanted = [entry for entry in tree_flatten(leaves)[0] if isinstance(entry, Tensor) and entry.requires_grad]
+            found = torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted and losses.requires_grad else ()
+        return [losses.detach(), *(torch.zeros(1) if gradient is None else gradient[None] for gradient in found)]
+
+    def _check(self, outputs: Any, targets: Tensor, losses: Tensor, rewind: Rewind) -> None:
+        records, told = len(losses), losses.detach()
+        usable = torch.isfinite(told).nonzero()[:, 0].tolist()
+        precision = _precision(outputs, told)
+        reason: str | None = None
+        for record in sample(usable, _ALONE):
+            rewind()
+            try:
+                alone = self._loss(*_mapped((outputs, targets), records, lambda entry, record=record: entry[record : record + 1]))
+            except FAILURES as error:
+                reason = f"it does not accept a single record: {first_line(error)}"
+                break
+            if not isinstance(alone, Tensor) or alone.numel() != 1:
+                reason = "of a single record it gives more than one number"
+                break
+            if rewind.drew():
+                reason = "it is random"
+                break
+            if not bool(close(alone.reshape(1), told[record : record + 1], told, ALLOWED, precision).all()):
+                raise _depends(record, "the loss of the record alone against that in the batch")
+        for other, kept, where in _companies(outputs, targets, told, usable):
+            rewind()
+            try:
+                again = self._loss(*other)
+            except FAILURES:
+                continue  # NaN, or a class that is not there: the record alone says as much
+            if _one_each(again, records):
+                wrong = kept & torch.isfinite(told) & ~close(again, told, told, ALLOWED_IN_SHAPE, precision)
+                if bool(wrong.any()):
+                    raise _depends(int(wrong.nonzero()[0, 0]), f"the loss of the record in its batch against that {where}")
+        if reason is not None and self._missing is None:
+            self._missing = reason
+            warnings.warn(f"fit could not check the loss: {reason}.", stacklevel=4)
+
+
+def _precision(outputs: Any, losses: Tensor) -> torch.dtype:
+    precision = arithmetic(losses.device)
+    for entry in tree_flatten(outputs)[0]:
+        precision = coarser(precision, entry.dtype) if isinstance(entry, Tensor) and entry.is_floating_point() else precision
+    return precision
+
+
+def _as_leaf(entry: Tensor) -> Tensor:
+    leaf = entry.detach().clone()
+    return leaf.requires_grad_() if leaf.is_floating_point() else leaf
+
+
+def _one_each(losses: Any, records: int) -> bool:
+    return isinstance(losses, Tensor) and losses.shape == (records,) and losses.is_floating_point()
+
+
+def _mapped(pair: tuple[Any, Tensor], records: int, replace: Callable[[Tensor], Tensor]) -> tuple[Any, Tensor]:
+    return tree_map(lambda entry: replace(entry) if has_rows(entry, records) else entry, pair)
+
+
+def _companies(outputs: Any, targets: Tensor, losses: Tensor, usable: list[int]) -> Iterator[tuple[tuple[Any, Tensor], Tensor, str]]:
+    """Outputs and targets with some records replaced, and who was kept."""
+    records = len(losses)
+    pair = (outputs, targets)
+    for replaced in halves(records, losses.device):
+        gone, values = replaced.tolist(), losses.tolist()
+        kept = [record for record in usable if not gone[record]]
+        if not kept:
+            continue
+        hardest = max(kept, key=lambda record: values[record])
+        for record in (hardest, chance.choice(kept)):
+
+            def copied(entry: Tensor, replaced: Tensor = replaced, record: int = record) -> Tensor:
+                return with_copies(entry, replaced.to(entry.device), record)
+
+            yield _mapped(pair, records, copied), ~replaced, "where others are copies of itself or of another"
+        if losses.device.type == "cpu":  # elsewhere a loss of probabilities may end the process at NaN
+            poisoned = tree_map(lambda entry, gone=replaced: with_nothing(entry, gone) if has_rows(entry, records) else entry, outputs)
+            yield (poisoned, targets), ~replaced, "where others are NaN"
+
+
+def _depends(record: int, comparison: str) -> InputError:
+    return InputError(
+        f"loss: the loss of record {record} depends on the other records of its batch.",
+        source=f"the check of the loss: {comparison}",
+        remedy="compute each record's loss from its own output and target: no mean, median, count or weight of the batch, detached or not; "
+        "if there is none, begin with a batch of another size: this one may be as long as another dimension of the outputs.",
+    )

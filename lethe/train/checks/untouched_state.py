@@ -1,0 +1,105 @@
+"""What a model carries besides its trained parameters, and that training must leave as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from lethe.errors import HypothesisError
+from lethe.train.checks.changed_attributes import attribute_digests, changed_attributes
+from lethe.train.checks.hidden_numbers import hidden_numbers
+from lethe.train.checks.module_attributes import kept_values
+from lethe.train.checks.tensor_fingerprint import fingerprint, same_numbers
+
+
+class UntouchedState:
+    """Buffers and frozen parameters of a model, watched: they are released with it, and no noise was added to them.
+
+    A forward pass that keeps a running mean, a count of what it saw or a memory writes what it learned of private records into a buffer.
+
+    Parameters are compared by a fingerprint of their values: a write through `.data` leaves no other trace.
+
+    So do plain attributes of its modules, which are in no state dict, and in every file that `torch.save(model)` writes.
+
+    Args:
+        model: as it is before training.
+        trained: watch the trained parameters as well, as during one forward pass, which may set none of them by what it saw.
+        attributes: watch the attributes as well, as in a whole training (see `kept_values`); what is no longer there tells nothing.
+    """
+
+    __slots__ = ("_attributes", "_buffers", "_digests", "_hidden", "_model", "_parameters", "_trained")
+
+    def __init__(self, model: nn.Module, *, trained: bool = False, attributes: bool = False) -> None:
+        self._model, self._trained = model, trained
+        self._attributes = kept_values(model) if attributes else None
+        self._hidden = hidden_numbers(model) if attributes else {}
+        self._digests = attribute_digests(model) if attributes else {}
+        # By value: buffers are small, and a self-check that restores them counts as a change of version.
+        self._buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
+        self._parameters = self._fingerprints()
+
+    def refuse_changes_after(self, steps: int) -> None:
+        """The same after 1, 2, 4, 8 and so on steps: early enough to save a long training, and rare enough to cost nothing.
+
+        Raises:
+            HypothesisError: see `refuse_changes`.
+        """
+        if steps & (steps - 1) == 0:
+            self.refuse_changes()
+
+    def refuse_changes(self) -> None:
+        """Refuse a model whose buffers, frozen parameters or, if they are watched, attributes are not what they were.
+
+        Raises:
+            HypothesisError: some are not.
+        """
+        now = dict(self._model.named_buffers())
+        changed = [name for name, buffer in now.items() if name not in self._buffers or not _same(buffer, self._buffers[name][1])]
+        changed += [name for name in self._buffers if name not in now]
+        parameters = self._fingerprints()
+        changed += [name for name, found in parameters.items() if name not in self._parameters or found != self._parameters[name]]
+        if changed:
+            raise HypothesisError(
+                f"{', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed while records passed through the model; "
+                "nothing of it was clipped or noised, so it may tell of them what no certificate covers.",
+                source=f"the model's buffers and {'' if self._trained else 'frozen '}parameters",
+                remedy="put the layer that writes them in eval mode, or train without it; where the first batch is to set a parameter, let "
+                "public data set it before; the model as it is now must not be released.",
+            )
+        self._refuse_kept()
+
+    def _refuse_kept(self) -> None:
+        before = self._attributes
+        if before is None:
+            return
+        hidden = [name for name, found in hidden_numbers(self._model).items() if self._hidden.get(name) != found]
+        if hidden:
+            raise HypothesisError(
+                f"{', '.join(hidden[:3])}{' and others' if len(hidden) > 3 else ''} came to lie in a longer tensor, whose other numbers "
+                "torch.save writes into the file of the state dict as well; no certificate covers them.",
+                source="the storages of the model's parameters and buffers, compared with what they were before",
+                remedy="give parameters and buffers memory of their own: tensor.clone(), not a part of a longer one.",
+            )
+        changed = [name for name, found in kept_values(self._model).items() if name not in before or found != before[name]]
+        if changed:
+            raise HypothesisError(
+                f"{', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''}: a module kept something of what passed through it "
+                "in an attribute; it is in no state dict, but in every file that torch.save(model) writes, and no certificate covers it.",
+                source="attributes of the model's modules, their containers and hooks, compared by value with what they were before",
+                remedy="take out what keeps it, or delete the attribute or remove the hook if it was put there after training only; where "
+                "it is a table that follows from shapes, call the model once on zeros of the records' shape before training.",
+            )
+
+    @property
+    def declared(self) -> str | None:
+        """Which plain attributes changed, to be declared by name; None: none did, or they are not watched."""
+        return None if self._attributes is None else changed_attributes(self._digests, attribute_digests(self._model))
+
+    def _fingerprints(self) -> dict[str, tuple[Any, ...]]:
+        named = self._model.named_parameters()
+        return {name: fingerprint(parameter) for name, parameter in named if self._trained or not parameter.requires_grad}
+
+
+def _same(now: Tensor, before: Tensor) -> bool:
+    return now.shape == before.shape and now.dtype == before.dtype and now.device == before.device and same_numbers(now, before)

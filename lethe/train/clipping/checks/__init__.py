@@ -1,0 +1,1 @@
+"""The clipper's self-check: whether records of a batch influence one another."""

@@ -1,0 +1,47 @@
+"""Where the losses come from: the batch, the model's parameters, and nothing else that asks for a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
+
+from lethe.errors import InputError
+from lethe.train.clipping.checks.graphs import Node, kind_of
+from lethe.train.clipping.hooks import Recording
+
+
+def refuse_other_leaves(nodes: Iterable[Node], recording: Recording) -> None:
+    """Refuse losses that go back to an earlier batch, whose graph somebody held, or to another tensor that asks for gradients.
+
+    Detached tensors leave no trace in the graph: this sees none of them.
+
+    Args:
+        nodes: of the graph from the losses to its leaves.
+        recording: of the forward pass.
+    Raises:
+        InputError: a leaf is no parameter and no input of this batch.
+    """
+    leaves = [node.variable for node in nodes if kind_of(node) == "AccumulateGrad"]
+    strange = [leaf for leaf in leaves if not isinstance(leaf, nn.Parameter)]
+    if not strange:
+        return
+    known = {id(tensor) for tensor in recording.leaves()}
+    if len(strange) == len(leaves) and not any(id(leaf) in known for leaf in leaves):
+        return  # nothing of this recording: the backward pass says so
+    inputs = {tensor.untyped_storage().data_ptr() for tensor in _inputs(recording)}
+    for leaf in strange:
+        if id(leaf) not in known and leaf.untyped_storage().data_ptr() not in inputs:
+            raise InputError(
+                f"the losses come from a tensor of shape {tuple(leaf.shape)} that is no parameter, and no input of this batch.",
+                source="the graph that autograd recorded: outputs or losses of an earlier batch that were kept, or a tensor with "
+                "requires_grad=True",
+                remedy="keep nothing of one batch for the next: what it holds of records is clipped with nobody; detach a constant.",
+            )
+
+
+def _inputs(recording: Recording) -> Iterator[Tensor]:
+    for calls in recording.calls.values():
+        for call in calls:
+            yield from (entry for entry in tree_flatten((call.inputs, call.keywords))[0] if isinstance(entry, Tensor))

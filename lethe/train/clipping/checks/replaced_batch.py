@@ -1,0 +1,144 @@
+"""Other company for a record: a batch in which some of the other records are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from lethe.train.clipping.checks.comparison import chance
+
+_FAR = 1e4  # in units of the largest number that the records hold: no branch that only outliers take is left out
+
+
+def has_rows(entry: Any, records: int) -> bool:
+    """Whether an argument or a result has one entry a record."""
+    return isinstance(entry, Tensor) and entry.dim() > 0 and len(entry) == records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Given:
+    """What a model was called with.
+
+    Args:
+        args, kwargs: of the call.
+        records: B.
+        precision: the coarsest arithmetic that the model computed in.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    records: int
+    precision: torch.dtype
+
+    def rows(self) -> list[Tensor]:
+        """The tensors with one entry a record."""
+        return [entry for entry in tree_flatten((self.args, self.kwargs), is_leaf=_whole)[0] if has_rows(entry, self.records)]
+
+    def mapped(self, replace: Callable[[Tensor], Tensor], records: int | None = None) -> Given:
+        """The same with every tensor of `rows` replaced."""
+        args, kwargs = tree_map(lambda entry: replace(entry) if has_rows(entry, self.records) else entry, self._pair(), is_leaf=_whole)
+        return Given(args=args, kwargs=kwargs, records=self.records if records is None else records, precision=self.precision)
+
+    def taken(self, rows: list[int]) -> Given:
+        """Of some records alone."""
+        return self.mapped(lambda entry: entry[rows], len(rows))
+
+    def _pair(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return self.args, self.kwargs
+
+
+def _whole(entry: Any) -> bool:
+    return isinstance(entry, PackedSequence)  # its rows are no records, whatever their number
+
+
+def with_nothing(entry: Tensor, replaced: Tensor) -> Tensor:
+    """NaN where `replaced` says so; whole numbers as they are."""
+    return _filled(entry, replaced, torch.tensor(float("nan")))
+
+
+def with_large_numbers(entry: Tensor, replaced: Tensor) -> Tensor:
+    """Finite numbers far beyond all others, of either sign, where `replaced` says so; whole numbers as they are."""
+    if not entry.is_floating_point():
+        return entry
+    largest = float(torch.where(torch.isfinite(entry), entry, 0).detach().abs().max()) if entry.numel() else 0.0
+    size = min(_FAR * (1 + largest), torch.finfo(entry.dtype).max / 64)
+    return _filled(entry, replaced, torch.tensor([chance.choice((-size, size)) for _ in range(len(entry))]))
+
+
+def with_copies(entry: Tensor, replaced: Tensor, record: int) -> Tensor:
+    """Copies of a record where `replaced` says so."""
+    copied = entry.clone()
+    copied[replaced] = entry[record]
+    return copied
+
+
+def _filled(entry: Tensor, replaced: Tensor, filler: Tensor) -> Tensor:
+    if not entry.is_floating_point():
+        return entry
+    shape = (-1, *[1] * (entry.dim() - 1))
+    return torch.where(replaced.view(shape).to(entry.device), filler.to(entry).view(shape), entry)
+
+
+@contextmanager
+def embeddings_replaced(layers: Collection[nn.Module], records: int, replace: Callable[[Tensor], Tensor]) -> Generator[None]:
+    """Within: `replace` is applied to what embedding layers give, since there is no NaN among tokens."""
+
+    def replaced(module: nn.Module, args: Any, output: Any) -> Any:
+        return replace(output) if has_rows(output, records) else None
+
+    handles = [layer.register_forward_hook(replaced) for layer in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def embeddings_of_one_record(model: nn.Module) -> Generator[set[nn.Module]]:
+    """Within: the model is given one record; the embedding layers whose every input has one row: those of tokens, not of positions."""
+    found: set[nn.Module] = set()
+    other: set[nn.Module] = set()
+
+    def looked_at(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        first = next((entry for entry in (*args, *kwargs.values()) if isinstance(entry, Tensor)), None)
+        single = first is not None and len(first) == 1 if first is not None and first.dim() else False
+        (found if single and has_rows(output, 1) else other).add(module)
+
+    layers = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    handles = [layer.register_forward_hook(looked_at, with_kwargs=True) for layer in layers]
+    try:
+        yield found
+    finally:
+        found -= other
+        for handle in handles:
+            handle.remove()
+
+
+class CarefulNumbers(TorchDispatchMode):
+    """Refuses to make whole numbers, or chances, of what may be NaN or far out of range: a GPU does not survive it."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and what keeps the compiler out imports it, which takes seconds
+
+    _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+    _DRAWN = ("multinomial", "bernoulli")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Carry out one operation."""
+        name = func.overloadpacket.__name__
+        if name in self._DRAWN and any(isinstance(entry, Tensor) and not bool(((entry >= 0) & (entry <= 1)).all()) for entry in args[:1]):
+            raise ValueError("it draws with chances that are none")
+        result = func(*args, **(kwargs or {}))
+        if name == "_to_copy" and args[0].is_floating_point() and result.dtype in self._INTEGERS:
+            raise ValueError("it turns real numbers into whole ones")
+        return result

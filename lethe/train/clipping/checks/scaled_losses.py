@@ -1,0 +1,99 @@
+"""All records at once: weigh their losses, and each record's rows must be weighed alike, whoever else is in the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lethe.train.clipping.checks.comparison import ALLOWED_IN_SHAPE, halves, sample
+from lethe.train.clipping.hooks import Recording
+from lethe.train.clipping.record_gradients import Tap, gradients_at, mixes, require_apart, rows_of, taps_of, usable_records
+
+_POWERS = range(-6, 7)
+_SUSPECTS = 3  # records that are looked at closely where rows are not weighed alike
+
+
+def check_scaled(losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
+    r"""Refuse losses where one record's touches another's rows, however many records there are.
+
+    The gradient of $\sum_i v_i \ell_i$ at record i's row is $v_i$ times that of $\sum_i \ell_i$, if the row is touched by $\ell_i$ alone.
+    With $v_i = \pm 2^k$ at random this costs no rounding. Where rows differ all the same, from rounding that is not repeatable or from a
+    backward pass that is not linear, the record is asked for by itself.
+
+    Two records that mix are missed only where they have the same $v$: never of 26 records or fewer, of many in one batch of 26.
+
+    Args:
+        losses: shape (B,).
+        counted: shape (B,), bool; None: all.
+        recording: of their forward pass.
+    Raises:
+        InputError: records mix.
+    """
+    usable, taps = usable_records(losses, counted), list(taps_of(recording))
+    if len(losses) < 2 or not taps:
+        return
+    drawn = [sign * 2.0**power for power in _POWERS for sign in (-1, 1)] * -(-len(losses) // (2 * len(_POWERS)))
+    weights = torch.tensor(sample(drawn, len(losses)), dtype=torch.float64, device=losses.device) * usable
+    plain = gradients_at(taps, losses, usable, recording)
+    scaled = gradients_at(taps, losses, weights, recording)
+    gaps = torch.zeros(len(losses), dtype=torch.float64, device=losses.device)
+    for tap, one, other in zip(taps, plain, scaled, strict=True):
+        if (rows := rows_of(tap, one, len(losses))) is not None and (told := rows_of(tap, other, len(losses))) is not None:
+            gaps = torch.maximum(gaps, _gaps(rows, told, weights).to(gaps))
+    suspects = (gaps > 0).nonzero()[:, 0]
+    for record in suspects[gaps[suspects].argsort(descending=True)][:_SUSPECTS].tolist():
+        _look_closely(taps, losses, usable, weights, scaled, record, recording)
+
+
+def _gaps(rows: Tensor, told: Tensor, weights: Tensor) -> Tensor:
+    """How far each record's rows are from $v_i$ times what they were, relative to the largest of its numbers."""
+    factors = weights.to(rows).unsqueeze(1)
+    expected = rows * factors
+    if torch.equal(expected, told):
+        return torch.zeros(len(rows), device=rows.device)
+    tiny = torch.finfo(rows.dtype).smallest_normal * 2.0 ** max(_POWERS)
+    gap = (told - expected).abs().amax(1)
+    size = expected.abs().amax(1)
+    relative = torch.where(gap <= tiny, 0.0, gap / size)
+    known = torch.isfinite(rows).all(1) & (weights != 0).to(rows.device)
+    return torch.where(known, relative.nan_to_num(nan=torch.inf), 0.0)
+
+
+def _look_closely(
+    taps: Sequence[Tap],
+    losses: Tensor,
+    usable: Tensor,
+    weights: Tensor,
+    scaled: Sequence[Tensor | None],
+    record: int,
+    recording: Recording,
+) -> None:
+    """Require that the others' losses do not touch the record's rows at all, and that its own gives them as in company."""
+    alone = torch.zeros_like(usable)
+    alone[record] = True
+    others = usable & ~alone
+    require_apart(taps, gradients_at(taps, losses, others, recording), ~alone)
+    own = gradients_at(taps, losses, weights * alone, recording)
+    for tap, one, other in zip(taps, own, scaled, strict=True):
+        by_itself, in_company = rows_of(tap, one, len(losses)), rows_of(tap, other, len(losses))
+        if by_itself is None or in_company is None:
+            continue
+        gap, size = (in_company[record] - by_itself[record]).abs().max(), by_itself[record].abs().max()
+        tiny = torch.finfo(size.dtype).smallest_normal
+        if bool(torch.isfinite(by_itself[record]).all()) and not bool(gap <= ALLOWED_IN_SHAPE[size.dtype] * size + tiny):
+            raise mixes(tap, record)
+
+
+def check_half(losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
+    """Refuse losses where one of a random half of the records touches a row of the other half: the cheapest look, without tolerance.
+
+    Raises:
+        InputError: records mix.
+    """
+    taps = list(taps_of(recording))
+    if len(losses) < 2 or not taps:
+        return
+    asked = halves(len(losses), losses.device)[0]
+    require_apart(taps, gradients_at(taps, losses, asked & usable_records(losses, counted), recording), asked)

@@ -1,0 +1,74 @@
+"""Which batches the self-check looks at, and how closely."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from enum import IntEnum
+
+from lethe.train.clipping.checks.comparison import chance
+from lethe.train.clipping.survey import Survey
+
+_GROWN = 1.5  # a batch so many times as large as any that was checked is checked
+_THOROUGH = 4096  # checks are thorough at batches 1, 4096, 4096^2
+_ODDS = 128  # one batch in so many is looked at, besides powers of two
+
+
+class Depth(IntEnum):
+    """How closely a batch is looked at."""
+
+    NOT = 0
+    GLANCE = 1
+    THOROUGH = 2
+
+
+class Schedule:
+    """A thorough check until one was passed, of each state of the model and of larger batches; glances at powers of two, and at random.
+
+    A glance costs about half a step, a thorough check several.
+    """
+
+    def __init__(self) -> None:
+        self._batches = 0
+        self._largest = 0
+        self._passed: set[Hashable] = set()
+        self._lucky = False
+
+    def due(self, found: Survey, records: int | None) -> Depth:
+        """For the next batch.
+
+        Args:
+            found: of the model as it is now.
+            records: B; None where it is not known yet. One record alone cannot show that records are mixed.
+        """
+        number = self._batches + 1
+        power = number & (number - 1) == 0
+        if records is not None and records < 2:
+            return Depth.THOROUGH if power else Depth.NOT
+        if state_of(found) not in self._passed or (records is not None and records > _GROWN * self._largest):
+            return Depth.THOROUGH
+        if power and (number.bit_length() - 1) % (_THOROUGH.bit_length() - 1) == 0:
+            return Depth.THOROUGH
+        return Depth.GLANCE if power or self._lucky else Depth.NOT
+
+    def over(self, records: int, depth: Depth) -> None:
+        """A batch is over, at which was looked so."""
+        self._batches += 1
+        self._lucky = chance.randrange(_ODDS) == 0
+        if depth is not Depth.THOROUGH and records > _GROWN * self._largest:
+            self._passed.clear()  # its size was not known in time
+
+    def passed(self, found: Survey, records: int) -> None:
+        """A thorough check of so many records went well, and told all it can."""
+        self._passed.add(state_of(found))
+        self._largest = max(self._largest, records)
+
+    def forget(self) -> None:
+        """A check failed: nothing that was passed before counts any more."""
+        self._passed.clear()
+        self._largest = 0
+
+
+def state_of(found: Survey) -> Hashable:
+    """What a check holds for: which modules are there and in training mode, and which parameters are trained."""
+    modules = frozenset((path, id(module), module.training) for module, path in found.paths.items())
+    return modules, frozenset(id(parameter) for parameter in found.names)

@@ -1,0 +1,148 @@
+"""The clipper's self-check: when it looks, at what, and what it can say afterwards."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator, Hashable, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lethe.errors import InputError
+from lethe.train.checks.untouched_state import UntouchedState
+from lethe.train.clipping.checks.decisions import Decisions
+from lethe.train.clipping.checks.first_batch import FirstBatch
+from lethe.train.clipping.checks.forward_checks import ALIKE, ForwardChecks
+from lethe.train.clipping.checks.gradient_checks import check_gradients
+from lethe.train.clipping.checks.replaced_batch import Given
+from lethe.train.clipping.checks.scaled_losses import check_half, check_scaled
+from lethe.train.clipping.checks.schedule import Depth, Schedule, state_of
+from lethe.train.clipping.hooks import Recording
+from lethe.train.clipping.rules.parts import Part
+from lethe.train.clipping.survey import Survey
+
+_PATIENCE = 8  # checked batches in which a parameter's gradient may be 0, or records all alike, before that is said
+_PARTS = "only parts of the model were called"
+
+
+class SelfCheck:
+    """Looks at some of a clipper's batches.
+
+    Args:
+        model: of the clipper.
+        decisions: of the clipper; forgotten where a check fails.
+        verify: False: nothing is looked at.
+
+    Attributes:
+        verdict: None before two records with gradients were compared; then "checked", or what was not.
+        depth: how closely the batch that is recorded, or was recorded last, is looked at.
+    """
+
+    def __init__(self, model: nn.Module, decisions: Decisions, *, verify: bool) -> None:
+        self.verdict: str | None = None if verify else "not checked"
+        self.depth = Depth.NOT
+        self._model, self._decisions, self._verify = model, decisions, verify
+        self._schedule = Schedule()
+        self._forward, self._first = ForwardChecks(model), FirstBatch(model)
+        self._state: UntouchedState | None = None
+        self._records: int | None = None
+        self._unchecked: str | None = None
+        self._missing: dict[Hashable, str | None] = {}
+        self._heard: set[nn.Parameter] = set()
+        self._patience = _PATIENCE
+        self._warned: str | None = None
+
+    def begin(self, found: Survey, records: int | None) -> Depth:
+        """A recording begins: how closely it is looked at, as far as B is known."""
+        self._unchecked, self._state = _PARTS, None
+        if self._verify:
+            self._first.begin()
+        # Before the model's call where B can be guessed: within it, somebody may have put other parameters in for the time being.
+        if self._verify and self._schedule.due(found, records or self._records):
+            self._state = UntouchedState(self._model, trained=True)
+        self.depth = self._schedule.due(found, records) if self._verify else Depth.NOT
+        return self.depth
+
+    def begun(self, found: Survey, records: int) -> Depth:
+        """The model is called, and B is known: how closely its recording is looked at."""
+        self.depth = self._schedule.due(found, records) if self._verify else Depth.NOT
+        self._state = (self._state or UntouchedState(self._model, trained=True)) if self.depth else None
+        return self.depth
+
+    def call(self, records: int, args: tuple[Any, ...], kwargs: dict[str, Any], precision: torch.dtype) -> None:
+        """The model was called so in a recording that is looked at.
+
+        Raises:
+            InputError: records mix.
+            HypothesisError: the model remembers records.
+        """
+        given = Given(args=args, kwargs=kwargs, records=records, precision=precision)
+        with self._doubted():
+            if self.depth is Depth.GLANCE:
+                self._forward.glance(given)
+                return
+            found = (self._forward.thorough(given), self._first.check(given))
+            known = (self._unchecked, *found) if self._unchecked is not None and self._unchecked != _PARTS else found
+            self._unchecked = "; ".join(dict.fromkeys(reason for reason in known if reason is not None)) or None
+
+    def losses(self, losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
+        """Before the backward pass, whose graph is still there.
+
+        Raises:
+            InputError: records mix.
+            HypothesisError: the forward pass wrote what it saw into a buffer or a parameter.
+        """
+        self._schedule.over(len(losses), self.depth)
+        self._records = len(losses)
+        state, self._state = self._state, None
+        if state is not None:
+            state.refuse_changes()
+        if self.depth is Depth.GLANCE:
+            with self._doubted():
+                check_half(losses, counted, recording)
+
+    def gradients(self, parts: Mapping[nn.Parameter, Part], losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
+        """After the backward pass of a recording that is looked at thoroughly.
+
+        Raises:
+            InputError: the parts are not what plain autograd tells, or records mix.
+        """
+        with self._doubted():
+            seen = check_gradients(parts, losses, counted, recording)
+            check_scaled(losses, counted, recording)
+        if seen.records < 2:
+            return
+        self._heard |= seen.heard
+        silent = [recording.found.names[parameter] for parameter in seen.silent - self._heard]
+        telling = not silent and self._unchecked != ALIKE
+        self._patience -= not telling
+        if telling or self._patience <= 0:
+            self._schedule.passed(recording.found, len(losses))
+        self._say(silent, state_of(recording.found))
+
+    def _say(self, silent: list[str], state: Hashable) -> None:
+        reasons = [] if self._unchecked is None else [f"single records were not: {self._unchecked}"]
+        if silent:
+            others = " and others" if len(silent) > 1 else ""
+            reasons.append(f"of {min(silent)}{others} only gradients of 0 were seen")
+        if self._missing.get(state, "") is not None:
+            self._missing[state] = "; ".join(reasons) or None
+        missing = dict.fromkeys(reason for reason in self._missing.values() if reason is not None)
+        self.verdict = "; ".join(("gradients checked", *missing)) if missing else "checked"
+        if missing and self.verdict != self._warned and (self._unchecked not in (None, ALIKE) or self._patience <= 0):
+            self._warned = self.verdict
+            warnings.warn(f"the clipper could not check everything: {self.verdict}.", stacklevel=5)
+
+    @contextmanager
+    def _doubted(self) -> Generator[None]:
+        """Within: where a check fails, nothing that was settled or checked before counts any more."""
+        try:
+            yield
+        except InputError:
+            self._decisions.forget()
+            self._schedule.forget()
+            self._missing.clear()
+            self.verdict = None
+            raise

@@ -1,0 +1,328 @@
+"""One forward pass, tapped: what every layer was given, and where the gradient of its output will come by."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Container, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import tree_flatten
+from torch.utils.hooks import RemovableHandle
+
+from lethe.errors import InputError
+from lethe.train.clipping.anchors import Anchor, Untouched
+from lethe.train.clipping.checks.comparison import arithmetic, coarser
+from lethe.train.clipping.checks.decisions import Decisions
+from lethe.train.clipping.checks.schedule import Depth
+from lethe.train.clipping.fallback import RecordFree, Tape
+from lethe.train.clipping.replay import RandomUse
+from lethe.train.clipping.rules.rule import Use
+from lethe.train.clipping.survey import Survey
+
+_KINDS = 8  # of calls of the model are looked at in one recording
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call of a layer with a rule.
+
+    Args:
+        inputs: positional arguments, detached.
+        keywords: keyword arguments, detached.
+        untouched: watches them.
+        random_state: before the call, of a layer that drops numbers inside.
+        edges: of each output tensor, None for what has no gradient.
+        single: the output is one tensor.
+    """
+
+    inputs: tuple[Any, ...]
+    keywords: dict[str, Any]
+    untouched: Untouched
+    random_state: Tensor | None
+    edges: list[GradientEdge | None] = field(default_factory=list)
+    single: bool = True
+
+    def use(self, told: Sequence[Tensor | None]) -> Use | None:
+        """The call with the gradients of its outputs, in the order of `edges`; None if no gradient came."""
+        if all(gradient is None for gradient in told):
+            return None
+        first = next(gradient for gradient in told if gradient is not None)
+        return RandomUse(
+            inputs=self.inputs,
+            grad_output=first if told[0] is None else told[0],
+            keywords=self.keywords,
+            grad_outputs=None if self.single else tuple(told),
+            random_state=self.random_state,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _Frame:
+    """A module that is computing: what to restore afterwards, and the call if it is recorded."""
+
+    module: nn.Module
+    frozen: list[nn.Parameter] = field(default_factory=list)
+    replaced: dict[str, nn.Parameter] = field(default_factory=dict)
+    call: Call | None = None
+
+
+@dataclass(slots=True)
+class _Counted:
+    """How many records there are, None before that is known."""
+
+    records: int | None
+
+
+class Recording:
+    """Hooks on a model's layers while records pass through it.
+
+    A layer with a rule computes while its parameters do not ask for gradients, so that autograd neither computes nor awaits them: a
+    parameter that gets one all the same was used elsewhere. Other modules get record-free stand-ins for their own parameters.
+
+    Args:
+        model: whose forward pass is recorded.
+        found: its survey.
+        decisions: see Decisions.
+        records: B if it is known; else the first dimension of the first tensor that the model is given.
+        attached: leave parameters in the graph, so that plain autograd can check the result.
+        looked_at: asked once the model's first call tells B, if nothing was recorded before; what it says replaces `attached`.
+        inspect: called with B, the arguments of the model's calls, one of each kind, and what they were computed in, hooks asleep, if the
+            recording is looked at.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        found: Survey,
+        decisions: Decisions,
+        *,
+        records: int | None,
+        attached: bool,
+        looked_at: Callable[[int], Depth] | None = None,
+        inspect: Callable[[int, tuple[Any, ...], dict[str, Any], torch.dtype], None] | None = None,
+    ) -> None:
+        self.model = model
+        self.found = found
+        self._counted = _Counted(records)
+        self.attached = attached
+        self.calls: dict[nn.Module, list[Call]] = {}
+        self._decisions = decisions
+        self._looked_at, self._inspect, self._kinds = looked_at, inspect, set[Hashable]()
+        self._depth = Depth.THOROUGH if attached else Depth.NOT
+        self._anchor = torch.zeros((), requires_grad=True)
+        self._buffers = {id(buffer) for buffer in model.buffers()}
+        # Nothing that the tape holds may lead back here: in a circle the layers' inputs would outlive the step.
+        counted, constant = self._counted, partial(_constant, self._buffers)
+        self.tape = Tape(lambda: counted.records, decisions, attached=attached, anchor=self._anchor, constant=constant)
+        self._frames: list[_Frame] = []
+        self._handles: list[RemovableHandle] = []
+        self._asleep = False
+        self.precision = torch.float64
+
+    @property
+    def records(self) -> int | None:
+        """B, None before it is known."""
+        return self._counted.records
+
+    @records.setter
+    def records(self, records: int | None) -> None:
+        self._counted.records = records
+
+    def open(self) -> None:
+        """Put the hooks on."""
+        self._decisions.begin()
+        self._handles.append(self.model.register_forward_pre_hook(self._begin, with_kwargs=True, prepend=True))
+        # Hooks of the user's own run outside these: before the arguments are seen, and after the result is.
+        for module in (*self.found.covered, *self.found.bare):
+            self._handles.append(module.register_forward_pre_hook(self._before, with_kwargs=True))
+            self._handles.append(module.register_forward_hook(self._after, with_kwargs=True, always_call=True, prepend=True))
+        if self._inspect is not None:
+            self._handles.append(self.model.register_forward_hook(self._end, with_kwargs=True))
+
+    def watched(self) -> dict[Tensor, str]:
+        """Trained parameters and their stand-ins, with their names: what no backward pass may write gradients to."""
+        return {**self.found.names, **{alias: self.found.names[parameter] for parameter, alias in self.tape.aliases.items()}}
+
+    def leaves(self) -> list[Tensor]:
+        """What this recording itself put at the ends of the graph."""
+        return [self._anchor, *self.tape.aliases.values(), *(copies for copies in self.tape.wanted() if isinstance(copies, Tensor))]
+
+    def close(self) -> None:
+        """Take the hooks off, and undo what an interrupted forward pass left."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        while self._frames:
+            _restore(self._frames.pop())
+
+    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.records is None and torch.is_grad_enabled():
+            tensors = [entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor) and entry.dim() > 0]
+            self.records = len(tensors[0]) if tensors else None
+        self.precision = coarser(self.precision, arithmetic(next(iter(self.found.names)).device))
+        if self._looked_at is not None and self.records is not None and torch.is_grad_enabled():
+            looked_at, self._looked_at = self._looked_at, None
+            if not self.calls and not self.tape.aliases:
+                self._depth = looked_at(self.records)
+                self.attached = self.tape.attached = self._depth is Depth.THOROUGH
+
+    def _end(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if self._asleep or not self._depth or self._inspect is None or not torch.is_grad_enabled() or (self.records or 0) < 2:
+            return
+        kind = _kind(args, kwargs)
+        if kind in self._kinds or len(self._kinds) == _KINDS:
+            return
+        self._kinds.add(kind)
+        self._asleep = True
+        try:
+            self._inspect(cast("int", self.records), args, kwargs, self.precision)
+        finally:
+            self._asleep = False
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._asleep:
+            return
+        _refuse_checkpoints(self.found.describe(module))
+        frame = _Frame(module)
+        self._frames.append(frame)
+        if not torch.is_grad_enabled():
+            return
+        own = self.found.covered.get(module)
+        if own is None or not self._holds_records(module, args, kwargs):
+            parameters = self.found.bare[module] if own is None else own
+            for name, parameter in parameters.items():
+                if name not in module._parameters:
+                    raise InputError(f"{self.found.describe(module)} is called without records; its {name} cannot be told apart.")
+                frame.replaced[name] = parameter
+                module._parameters[name] = self.tape.alias(parameter)  # pyright: ignore[reportArgumentType]
+            return
+        given = [entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor)]
+        frame.call = Call(
+            inputs=tuple(_detached(entry) for entry in args),
+            keywords={key: _detached(entry) for key, entry in kwargs.items()},
+            untouched=Untouched(given, own.values()),
+            random_state=_random_state(module, given),
+        )
+        if not self.attached:
+            for parameter in own.values():
+                if parameter.requires_grad:
+                    parameter.requires_grad_(False)
+                    frame.frozen.append(parameter)
+
+    def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        if self._asleep or not self._frames:
+            return None
+        frame = self._frames.pop()
+        _restore(frame)
+        if frame.call is None or output is None:
+            return None
+        frame.call.single = isinstance(output, Tensor)
+        given = [entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor)]
+        held = self._held(output, frame.call.edges, module, given)
+        self.calls.setdefault(module, []).append(frame.call)
+        return held
+
+    def _held(self, output: Any, edges: list[GradientEdge | None], module: nn.Module, given: list[Tensor]) -> Any:
+        """The output with every tensor in the graph; appends their edges."""
+        if output is None or (isinstance(output, Tensor) and not output.is_floating_point()):
+            edges.append(None)
+            return output
+        if isinstance(output, Tensor):
+            # A linear layer gives a view of a product's result for three dimensions or more.
+            output = Anchor.hold(output, self._anchor, given, fresh=type(module) is nn.Linear)
+            edges.append(get_gradient_edge(output))
+            self.precision = coarser(self.precision, output.dtype)
+            return output
+        if isinstance(output, PackedSequence):
+            return output._replace(data=self._held(output.data, edges, module, given))
+        if isinstance(output, tuple | list):
+            entries = [self._held(entry, edges, module, given) for entry in output]
+            return type(output)(*entries) if hasattr(output, "_fields") else type(output)(entries)
+        raise InputError(
+            f"{self.found.describe(module)} returns {type(output).__name__}; a layer with a rule needs tensors, or tuples of them."
+        )
+
+    def _holds_records(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the layer is given records, rather than something that is the same for all of them, such as positions."""
+        entries = [*args, *kwargs.values()]
+        if any(isinstance(entry, RecordFree) for entry in entries):
+            return False
+        first = next((entry for entry in entries if isinstance(entry, Tensor | PackedSequence)), None)
+        if first is None or isinstance(first, PackedSequence) or self.records is None:
+            return True
+        if isinstance(module, nn.EmbeddingBag) and first.dim() == 1:
+            return True
+        dimension = 1 if getattr(module, "batch_first", True) is False else 0
+        fits = (
+            first.dim() > dimension
+            and first.shape[dimension] == self.records
+            and not (self.records > 1 and _constant(self._buffers, first))
+        )
+        fits = self._decisions.settle(("call of", self.found.describe(module)), [fits], self.records)[0]
+        if not fits and first.requires_grad:
+            raise InputError(
+                f"{self.found.describe(module)} is given shape {tuple(first.shape)}; it needs the {self.records} records along "
+                f"dimension {dimension}.",
+                source="the model's forward pass",
+                remedy="keep the records' dimension by itself (flatten the others only); if the first tensor that the model is given does "
+                "not start with the records, name their number: recording(records=...).",
+            )
+        return fits
+
+
+def _kind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+    """What tells calls of a model apart: which arguments there are, tensors by type and dimensions, words and switches by value."""
+    leaves, spec = tree_flatten((args, kwargs))
+    told = [
+        (entry.dtype, entry.dim()) if isinstance(entry, Tensor) else entry if isinstance(entry, bool | str | None) else type(entry)
+        for entry in leaves
+    ]
+    return str(spec), tuple(told)
+
+
+def _constant(buffers: Container[int], tensor: Tensor) -> bool:
+    """Whether it is a buffer of the model, told by its id, or a part of one: never records, whatever its length."""
+    return id(tensor) in buffers or (id(tensor._base) in buffers and 0 not in tensor.stride())
+
+
+def _restore(frame: _Frame) -> None:
+    for parameter in frame.frozen:
+        parameter.requires_grad_(True)
+    for name, parameter in frame.replaced.items():
+        frame.module._parameters[name] = parameter
+
+
+def _detached(entry: Any) -> Any:
+    if isinstance(entry, Tensor):
+        return entry.detach()
+    if isinstance(entry, PackedSequence):
+        return entry._replace(data=entry.data.detach())
+    if isinstance(entry, tuple | list) and not hasattr(entry, "_fields"):
+        return type(entry)(_detached(part) for part in entry)
+    return entry
+
+
+def _random_state(module: nn.Module, given: Sequence[Tensor]) -> Tensor | None:
+    dropout = getattr(module, "dropout", 0.0)
+    if not (module.training and isinstance(dropout, float) and dropout > 0):
+        return None
+    device = given[0].device if given else torch.device("cpu")
+    return torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
+
+
+def _refuse_checkpoints(where: str) -> None:
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            raise InputError(
+                f"{where} runs under activation checkpointing, which computes it again in the backward pass.",
+                source="torch.utils.checkpoint in the model's forward pass",
+                remedy="switch checkpointing off, and take smaller micro-batches if memory is short.",
+            )
+        frame = frame.f_back

@@ -1,0 +1,1 @@
+"""Per-layer rules for per-record gradients: their norms and their clipped sums."""

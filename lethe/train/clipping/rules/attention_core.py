@@ -1,0 +1,129 @@
+"""The middle of nn.MultiheadAttention: from projected queries, keys and values to the context of each query."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lethe.train.clipping.arguments import argument
+from lethe.train.clipping.rules.rule import Use
+
+# Rounding of a score, in units of eps times the lengths of query and key: sums of some hundred products, with room.
+_ROUNDINGS = 16
+
+# A record of whose scores, or of whose gradients in them, rounding may be more than this is not measured.
+_STEADY = 1e-2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AttentionOptions:
+    """How one call attends.
+
+    Args:
+        heads: the number of heads, H.
+        dropout: the probability in force, 0 outside training.
+        zero: whether an all-zero key and value are appended.
+        weights: whether the call returns its weights, and so computes them.
+        averaged: whether these are averaged over heads.
+        causal: whether the hint replaces the mask.
+        mask: what is added to the scores, broadcastable to (B, H, L, S); None: nothing.
+    """
+
+    heads: int
+    dropout: float
+    zero: bool
+    weights: bool
+    averaged: bool
+    causal: bool
+    mask: Tensor | None
+
+
+def options_of(use: Use, module: nn.MultiheadAttention, batch: int, dtype: torch.dtype) -> AttentionOptions:
+    """Read them off a call; `dtype` is that of the scores."""
+    padding, mask = argument(use, 3, "key_padding_mask"), argument(use, 5, "attn_mask")
+    weights, causal = bool(argument(use, 4, "need_weights", True)), bool(argument(use, 7, "is_causal", False))
+    # The hint counts only where nothing else masks; then torch never looks at the mask itself.
+    causal = causal and padding is None and not weights
+    masks: list[Tensor] = []
+    if mask is not None and not causal:
+        shape = (1, 1, *mask.shape) if mask.dim() == 2 else (batch, module.num_heads, *mask.shape[1:])
+        masks.append(_added(mask, dtype).reshape(shape))
+    if padding is not None:
+        masks.append(_added(padding, dtype)[:, None, None, :])
+    appended = (module.bias_k is not None) + int(module.add_zero_attn)
+    return AttentionOptions(
+        heads=module.num_heads,
+        dropout=module.dropout if module.training else 0.0,
+        zero=module.add_zero_attn,
+        weights=weights,
+        averaged=bool(argument(use, 6, "average_attn_weights", True)),
+        causal=causal,
+        mask=functional.pad(sum(masks[1:], masks[0]), (0, appended)) if masks else None,
+    )
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> tuple[Tensor, Tensor | None]:
+    r"""$\mathrm{softmax}(q k^\top / \sqrt{E/H} + \text{mask})\, v$ in each head, and its weights if the call returns them.
+
+    The same operations in the same order as torch's, so that dropout draws the same masks.
+
+    Args:
+        query: projected, shape (B, L, E).
+        key: projected, shape (B, S, E).
+        value: projected, shape (B, S, E).
+        options: how to attend.
+    Returns:
+        The context, shape (B, L, E); the weights, shape (B, L, S') or (B, H, L, S'), or None.
+    """
+    q, k, v = (_split(tensor, options.heads) for tensor in (query, key, value))
+    if options.zero:
+        k, v = functional.pad(k, (0, 0, 0, 1)), functional.pad(v, (0, 0, 0, 1))
+    if not options.weights:
+        context = functional.scaled_dot_product_attention(q, k, v, options.mask, options.dropout, options.causal)
+        return _joined(context), None
+    scores = (q * math.sqrt(1.0 / q.shape[-1])) @ k.mT
+    weights = torch.softmax(scores if options.mask is None else scores + options.mask, dim=-1)
+    if options.dropout > 0:
+        weights = functional.dropout(weights, options.dropout)
+    return _joined(weights @ v), weights.mean(1) if options.averaged else weights
+
+
+def unsteady(query: Tensor, key: Tensor, value: Tensor, heads: int, scale: float | None = None) -> Tensor:
+    r"""Which records' gradients are made of rounding, shape (B,), bool; True where their numbers are not finite.
+
+    A score $q_t \cdot k_s/\sqrt{E/H}$ is right to some eps times $\|q_t\|\|k_s\|/\sqrt{E/H}$, and softmax takes the error as it is: where
+    that is not small, the largest score of a query is chosen by rounding. In the gradients $v_s$ stands where $q_t$ or $k_s$ did: they
+    are differences of $v_s \cdot \partial o_t$, which cancel where softmax is saturated. How it rounds depends on the batch's size: such
+    a record's gradient, though clipped, would change by up to 2 C when another record comes or goes.
+
+    Args:
+        query, key, value: projected, shape (B, L, E) and (B, S, E).
+        heads: H.
+        scale: what scores are multiplied by, at most; None: $1/\sqrt{E/H}$.
+    """
+    parts = (_split(tensor.detach(), heads) for tensor in (query, key, value))
+    q, k, v = (torch.linalg.vector_norm(part, dim=-1, dtype=torch.float64).amax(2) for part in parts)
+    size = torch.maximum(torch.maximum(q * k, v * k), v * q).amax(1) * (math.sqrt(heads / query.shape[-1]) if scale is None else scale)
+    # Half precision rounds ordinary records as coarsely as this asks of huge ones: they are held to what float32 is.
+    return ~(_ROUNDINGS * min(torch.finfo(query.dtype).eps, torch.finfo(torch.float32).eps) * size <= _STEADY)
+
+
+def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask as torch adds it to the scores: True forbids."""
+    if mask.dtype == torch.bool:
+        return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, -math.inf)
+    return mask.to(dtype)
+
+
+def _split(tensor: Tensor, heads: int) -> Tensor:
+    batch, length, width = tensor.shape
+    return tensor.view(batch, length, heads, width // heads).transpose(1, 2)
+
+
+def _joined(tensor: Tensor) -> Tensor:
+    batch, heads, length, width = tensor.shape
+    return tensor.transpose(1, 2).reshape(batch, length, heads * width)

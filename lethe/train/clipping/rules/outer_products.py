@@ -1,0 +1,153 @@
+"""A weight applied to many positions of a record: its gradient is a sum of outer products, and need not be formed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lethe.train.clipping.rounding import Cancelling
+from lethe.train.clipping.rules.parts import Rows, scaled, silenced, squares_of
+from lethe.train.clipping.workspace import borrowed, scratch
+
+# Numbers that may be held besides the activations, at most, while norms are taken: 2^24 float32 are 64 MiB.
+_HELD = 2**24
+
+# Numbers formed at once where they are not kept: memory that is fresh from the operating system costs more than the arithmetic.
+_FRESH = 2**20
+
+# Products of positions are taken while they need no more than this share of the multiplications of forming the gradients: in float64,
+# each is worth two; and gradients that can be held serve the sum as well.
+_GRAM_SHARE, _FORMED_SHARE = 0.5, 0.25
+
+# A matrix product on a CPU is summed in blocks of no more products than this; in ours, 384.
+_BLOCK = 512
+
+# Where a factor is one number wide it is not: its products are added one after another, so that they are given in pieces of this many.
+_PIECE = 256
+
+
+class Applied(NamedTuple):
+    """What an affine map was applied to in one use of a layer, and the gradient in its result, shapes (B, T, d) and (B, T, p)."""
+
+    inputs: Tensor
+    gradients: Tensor
+
+
+def weight_part(uses: Sequence[Applied]) -> OuterProducts:
+    """The gradients in the weight of an affine map, over all its uses."""
+    return OuterProducts(torch.cat([use.inputs for use in uses], dim=1), torch.cat([use.gradients for use in uses], dim=1))
+
+
+def shift_part(uses: Sequence[Applied]) -> Rows:
+    """The gradients in the bias of an affine map, over all its uses."""
+    return Rows(torch.stack([use.gradients.sum(1) for use in uses]).sum(0))
+
+
+class OuterProducts(Cancelling):
+    r"""$G_i = \sum_t g_{it} x_{it}^\top$, for a weight $W$ used as $s_{it} = W x_{it}$.
+
+    $$\|G_i\|^2 = \langle x_i x_i^\top,\, g_i g_i^\top \rangle = \sum_{t,s} (x_{it} \cdot x_{is})(g_{it} \cdot g_{is})$$
+
+    costs $T^2(p+d)$ multiplications a record, forming $G_i$ costs $Tpd$: the faster is done. The products are taken in float64: their
+    rounding is multiplied by $(\sum_t \|x_{it}\| \|g_{it}\|)^2 / \|G_i\|^2$, and their range is the square of the factors'.
+
+    Args:
+        inputs: $x$, shape (B, T, d).
+        gradients: $g$, shape (B, T, p), of the same dtype, float32 or float64.
+
+    Reference: Goodfellow 2015, arXiv:1510.01799 (T = 1); Bu et al. 2022, arXiv:2205.10683 (the choice).
+    """
+
+    def __init__(self, inputs: Tensor, gradients: Tensor) -> None:
+        self.inputs = inputs
+        self.gradients = gradients
+        self.dtype = gradients.dtype
+        self.numbers = inputs.shape[2] * gradients.shape[2]
+        self._sizes: tuple[Tensor, Tensor] | None = None
+        self._formed_in_turn = False
+
+    def _squares(self) -> Tensor:
+        positions, wide_in, wide_out = self.inputs.shape[1], self.inputs.shape[2], self.gradients.shape[2]
+        if positions == 1:
+            return self.lengths().square()
+        share = positions * (wide_in + wide_out) / max(1, self.numbers)
+        if share > _FORMED_SHARE and len(self.inputs) * self.numbers <= _HELD:
+            self._kept = borrowed((len(self.inputs), wide_out, wide_in), self.inputs)
+            if self._kept is not None:
+                return squares_of(_formed(self.gradients, self.inputs, out=self._kept))
+        if share > _GRAM_SHARE:
+            self._formed_in_turn = True
+            size = max(1, _FRESH // max(1, self.numbers))
+            formed = scratch((min(size, len(self.inputs)), wide_out, wide_in), self.inputs)
+            pairs = zip(self.inputs.split(size), self.gradients.split(size), strict=True)
+            return torch.cat([squares_of(_formed(g, x, out=formed[: len(x)])) for x, g in pairs])
+        # Copies in float64 of a chunk count twice.
+        pairs = self._chunks(4 * positions * positions + 2 * positions * (wide_in + wide_out))
+        return torch.cat([_inner(x.double(), g.double()) for x, g in pairs])
+
+    def lengths(self) -> Tensor:
+        """See Part."""
+        return torch.linalg.vecdot(*self._norms())
+
+    def _roundings(self) -> float:
+        """See Cancelling; a record's gradient that is not kept is formed twice, once by itself and once in the sum."""
+        positions = self.inputs.shape[1]
+        at_once = positions / 2
+        blocked = (min(positions, _BLOCK) + -(-positions // _BLOCK)) / 2 if self.gradients.device.type == "cpu" else at_once
+        twice = (at_once if self._thin() else blocked) if self._formed_in_turn else 0
+        return 1 + blocked + twice
+
+    def _thin(self) -> bool:
+        return min(self.inputs.shape[2], self.gradients.shape[2]) <= 1
+
+    def _largest(self) -> Tensor | None:
+        return torch.cat(self._norms(), dim=1).amax(1) if self.inputs.shape[1] else None
+
+    def _norms(self) -> tuple[Tensor, Tensor]:
+        """Of x and g at each position, shapes (B, T), float64."""
+        if self._sizes is None:
+            x, g = (squares_of(factor.flatten(0, 1)).sqrt().view(factor.shape[:2]) for factor in (self.inputs, self.gradients))
+            self._sizes = x, g
+        return self._sizes
+
+    def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
+        inputs, gradients = self.inputs[rows].to(dtype), self.gradients[rows].to(dtype)
+        memory = scratch((len(rows), gradients.shape[2], inputs.shape[2]), gradients) if brief else None
+        return _formed(gradients, inputs, out=memory)
+
+    def _chunks(self, held: int) -> Iterator[tuple[Tensor, Tensor]]:
+        size = max(1, _HELD // max(1, held))
+        return zip(self.inputs.split(size), self.gradients.split(size), strict=True)
+
+    def _sum(self, weights: Tensor) -> Tensor:
+        if self.inputs.shape[2] <= self.gradients.shape[2]:
+            inputs, gradients = scaled(self.inputs, weights), silenced(self.gradients, weights)
+        else:
+            inputs, gradients = silenced(self.inputs, weights), scaled(self.gradients, weights)
+        columns, rows = gradients.flatten(0, 1), inputs.flatten(0, 1)
+        if not self._thin() or len(rows) <= _PIECE:
+            return columns.mT @ rows
+        return _formed(columns[None], rows[None])[0]
+
+    def per_record(self) -> Tensor:
+        """See Part."""
+        return _formed(self.gradients, self.inputs)
+
+
+def _formed(gradients: Tensor, inputs: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """$G_i$ of every record, shape (B, p, d); where a factor is one number wide, in pieces whose sums are added in float64."""
+    positions = inputs.shape[1]
+    if min(inputs.shape[2], gradients.shape[2]) > 1 or positions <= _PIECE:
+        return torch.bmm(gradients.mT, inputs, out=out)
+    whole = positions - positions % _PIECE
+    columns, rows = (factor[:, :whole].unflatten(1, (-1, _PIECE)).flatten(0, 1) for factor in (gradients, inputs))
+    summed = torch.bmm(columns.mT, rows).unflatten(0, (len(inputs), -1)).sum(1, dtype=torch.float64)
+    summed += torch.bmm(gradients[:, whole:].mT, inputs[:, whole:])
+    return summed.to(gradients.dtype) if out is None else out.copy_(summed)
+
+
+def _inner(inputs: Tensor, gradients: Tensor) -> Tensor:
+    return (torch.bmm(inputs, inputs.mT) * torch.bmm(gradients, gradients.mT)).sum((1, 2))

@@ -1,0 +1,183 @@
+"""What one parameter's per-record gradients are made of, in the forms that are cheap to measure and to sum."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from lethe.errors import InputError
+from lethe.train.clipping.rules.rule import LayerGradients, Use
+
+# Squares are summed in their own arithmetic over this many numbers at most: by eight partial sums or more, of 32 squares each.
+_BLOCK = 256
+
+# Between these no square of a float32 number that matters to the sum has vanished, and none has overflown.
+_SMALL, _LARGE = 1e-24, 1e34
+
+
+def scaled(tensor: Tensor, weights: Tensor) -> Tensor:
+    """Record i times $w_i$, shape of `tensor`; exactly 0 where $w_i = 0$, even if record i is not finite."""
+    factors = _along_records(weights.to(tensor.dtype), tensor)
+    dropped, products = factors == 0, tensor * factors
+    return products.masked_fill_(dropped, 0) if bool(dropped.any()) else products
+
+
+def silenced(tensor: Tensor, weights: Tensor) -> Tensor:
+    """The tensor with 0 in the records of weight 0, for the other factor of a product with scaled records."""
+    dropped = weights == 0
+    return tensor.masked_fill(_along_records(dropped, tensor), 0) if bool(dropped.any()) else tensor
+
+
+def _along_records(values: Tensor, tensor: Tensor) -> Tensor:
+    return values.view(-1, *[1] * (tensor.dim() - 1))
+
+
+def squares_of(formed: Tensor) -> Tensor:
+    """Squared norms of the records' tensors, shape (B,), float64: right to 22 eps of the tensors' arithmetic at any size.
+
+    Short blocks are summed as they are, blocks in float64. A sum near which squares vanish or overflow is taken anew in float64.
+    """
+    flat = formed.flatten(1)
+    if flat.dtype == torch.float64:
+        return torch.linalg.vector_norm(flat, dim=1).square()
+    # Across rows, a record's squares would be added one by one.
+    flat = flat.contiguous()
+    whole = flat.shape[1] - flat.shape[1] % _BLOCK
+    if flat.shape[1] > _BLOCK:
+        blocks = torch.linalg.vector_norm(flat[:, :whole].unflatten(1, (-1, _BLOCK)), dim=2).double().square().sum(1)
+        squares = blocks + torch.linalg.vector_norm(flat[:, whole:], dim=1).double().square()
+    else:
+        squares = torch.linalg.vector_norm(flat, dim=1).double().square()
+    extreme = ~((squares > _SMALL) & (squares < _LARGE))
+    if bool(extreme.any()):
+        squares[extreme] = torch.linalg.vector_norm(flat[extreme], dim=1, dtype=torch.float64).square()
+    return squares
+
+
+class Part(ABC):
+    """The gradients of the records in one parameter, in whatever form."""
+
+    dtype: torch.dtype = torch.float32
+    """Of what `weighted_sum` gives."""
+
+    @abstractmethod
+    def squared_norms(self) -> Tensor:
+        """Shape (B,)."""
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Of the parameter's shape; `weights` has shape (B,). A record of weight 0 adds nothing, even if it is not finite."""
+
+    @abstractmethod
+    def per_record(self) -> Tensor:
+        """Shape (B, *shape)."""
+
+    def slack(self) -> Tensor | None:
+        r"""How far a record's part of the weighted sum may lie from $w_i G_i$ in units of $w_i$, beyond some eps of its norm.
+
+        Shape (B,), float64; None: nowhere.
+        """
+        return None
+
+    def lengths(self) -> Tensor:
+        r"""$L_i \ge \|G_i\|$, the lengths of the terms that $G_i$ is summed of, shape (B,), float64: rounding is some eps times $L_i$."""
+        return self.squared_norms().double().clamp(min=0).sqrt()
+
+    def formed(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """G_i of some records, summed in an arithmetic, shape (len(rows), *shape)."""
+        return self.per_record()[rows].to(dtype)
+
+
+class Rows(Part):
+    """Gradients held as they are: for parameters small enough, such as biases and scales.
+
+    Args:
+        gradients: shape (B, *shape).
+    """
+
+    def __init__(self, gradients: Tensor) -> None:
+        self.gradients = gradients
+        self.dtype = gradients.dtype
+
+    def squared_norms(self) -> Tensor:
+        """See Part."""
+        return squares_of(self.gradients)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """See Part."""
+        return torch.tensordot(weights.to(self.gradients.dtype), silenced(self.gradients, weights), dims=1)
+
+    def per_record(self) -> Tensor:
+        """See Part."""
+        return self.gradients
+
+
+class Stacked(Part):
+    """A parameter that is several others stacked along its first dimension.
+
+    Args:
+        parts: in the order of the stack.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = tuple(parts)
+        self.dtype = self.parts[0].dtype
+
+    def squared_norms(self) -> Tensor:
+        """See Part."""
+        return torch.stack([part.squared_norms() for part in self.parts]).sum(0)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """See Part."""
+        return torch.cat([part.weighted_sum(weights) for part in self.parts])
+
+    def slack(self) -> Tensor | None:
+        """See Part."""
+        known = [slack for part in self.parts if (slack := part.slack()) is not None]
+        return torch.stack(known).square().sum(0).sqrt() if known else None
+
+    def lengths(self) -> Tensor:
+        """See Part."""
+        return torch.stack([part.lengths() for part in self.parts]).square().sum(0).sqrt()
+
+    def formed(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """See Part."""
+        return torch.cat([part.formed(rows, dtype) for part in self.parts], dim=1)
+
+    def per_record(self) -> Tensor:
+        """See Part."""
+        return torch.cat([part.per_record() for part in self.parts], dim=1)
+
+
+class PartedGradients(LayerGradients):
+    """A layer whose parameters are told of one by one; `parts` holds one entry for each parameter in `names`."""
+
+    def __init__(self, module: nn.Module, uses: Sequence[Use], names: frozenset[str]) -> None:
+        super().__init__(module, uses, names)
+        parts = self.make_parts()
+        if missing := sorted(names - parts.keys()):
+            raise InputError(
+                f"{type(module).__name__} has no gradient rule for {', '.join(missing)}; the rule knows {', '.join(sorted(parts))}.",
+                source="the trained parameters of the layer",
+                remedy="freeze what a subclass added (requires_grad_(False)), or register a rule of its own for that class.",
+            )
+        self.parts: dict[str, Part] = {name: parts[name] for name in sorted(names)}
+
+    @abstractmethod
+    def make_parts(self) -> Mapping[str, Part]:
+        """The parts of all parameters that the layer has, or at least of those in `names`, over all uses."""
+
+    def squared_norms(self) -> Tensor:
+        """See LayerGradients."""
+        return torch.stack([part.squared_norms() for part in self.parts.values()]).sum(0)
+
+    def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
+        """See LayerGradients."""
+        return {name: part.weighted_sum(weights) for name, part in self.parts.items()}
+
+    def per_record(self, name: str) -> Tensor:
+        """See LayerGradients."""
+        return self.parts[name].per_record()

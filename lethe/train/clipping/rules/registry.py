@@ -1,0 +1,70 @@
+"""Which rule tells the gradients of which layer."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from lethe.errors import InputError
+from lethe.train.clipping.rules.attention import AttentionGradients
+from lethe.train.clipping.rules.convolution.layers import ConvGradients, TransposedConvGradients
+from lethe.train.clipping.rules.embedding import EmbeddingBagGradients, EmbeddingGradients
+from lethe.train.clipping.rules.linear import LinearGradients
+from lethe.train.clipping.rules.normalisation import GroupNormGradients, InstanceNormGradients, LayerNormGradients, RMSNormGradients
+from lethe.train.clipping.rules.recurrent import RecurrentGradients
+from lethe.train.clipping.rules.rule import Rule
+
+RULES: dict[type[nn.Module], Rule] = {
+    nn.Linear: LinearGradients,
+    nn.Conv1d: ConvGradients,
+    nn.Conv2d: ConvGradients,
+    nn.Conv3d: ConvGradients,
+    nn.ConvTranspose1d: TransposedConvGradients,
+    nn.ConvTranspose2d: TransposedConvGradients,
+    nn.ConvTranspose3d: TransposedConvGradients,
+    nn.Embedding: EmbeddingGradients,
+    nn.EmbeddingBag: EmbeddingBagGradients,
+    nn.LayerNorm: LayerNormGradients,
+    nn.RMSNorm: RMSNormGradients,
+    nn.GroupNorm: GroupNormGradients,
+    nn.InstanceNorm1d: InstanceNormGradients,
+    nn.InstanceNorm2d: InstanceNormGradients,
+    nn.InstanceNorm3d: InstanceNormGradients,
+    nn.MultiheadAttention: AttentionGradients,
+    nn.RNN: RecurrentGradients,
+    nn.GRU: RecurrentGradients,
+    nn.LSTM: RecurrentGradients,
+}
+"""Layer type -> rule. A layer with a rule answers for all parameters inside it; any other module falls back to `bare.py`."""
+
+# A convolution's forward hands its work to a method of another name.
+_COMPUTING = ("forward", "_conv_forward")
+
+
+def rule_for(module: nn.Module) -> Rule | None:
+    """The rule of the module's type, or of a base class whose `forward` it inherits unchanged; None if there is none.
+
+    A subclass that computes something else than its base, a parametrised layer, or one whose `forward` was replaced on the instance, must
+    not be told by the base's rule.
+    """
+    if is_parametrized(module) or "forward" in vars(module) or "_conv_forward" in vars(module):
+        return None
+    for base in type(module).__mro__:
+        rule = RULES.get(base)
+        if rule is not None:
+            same = all(getattr(type(module), name, None) is getattr(base, name, None) for name in _COMPUTING)
+            return rule if same else None
+    return None
+
+
+def register_rule(layer_type: type[nn.Module], rule: Rule) -> None:
+    """Add or replace the rule of a layer type; it holds for all clippers whose recordings begin afterwards.
+
+    Raises:
+        InputError: not a module class, or a rule that cannot be called.
+    """
+    if not (isinstance(layer_type, type) and issubclass(layer_type, nn.Module)):
+        raise InputError(f"layer_type: got {layer_type!r}; it needs a subclass of torch.nn.Module.")
+    if not callable(rule):
+        raise InputError(f"rule: got {rule!r}; it needs a subclass of LayerGradients, or a function (module, uses, names) to one.")
+    RULES[layer_type] = rule

@@ -1,0 +1,1 @@
+"""What all training shares: batches, noise, projections, and the record of what was executed."""

@@ -1,0 +1,199 @@
+"""Noise that is paid for as it is drawn: from a privacy budget, by a rule that may look at what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from lethe.calculus.composition.budget import BudgetFilter, gaussian_cost
+from lethe.calculus.composition.odometer import Odometer
+from lethe.calculus.domains import require_positive
+from lethe.calculus.upward_formatting import shown
+from lethe.errors import BudgetExceededError, InputError, LetheError
+from lethe.run.run import Run
+from lethe.train.core.noise_resolution import refuse_drowned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Observed:
+    """What a noise policy may look at: only what is public already, since every iterate counts as released.
+
+    Args:
+        step: the step about to be taken, from 1.
+        steps_per_pass: l, public.
+        parameters: the iterate before that step, a copy: of a linear model shape (d, k), or (d + 1, k) with the intercept's row last; of a
+            network all trained parameters as one vector, shape (p,), in the order of `model.named_parameters()`.
+        remaining: the zCDP budget that the records of this step's batch have left.
+        last_multiplier: the noise multiplier of the step before; None at the first.
+    """
+
+    step: int
+    steps_per_pass: int
+    parameters: npt.NDArray[np.float64]
+    remaining: float
+    last_multiplier: float | None
+
+
+NoisePolicy = Callable[[Observed], float]
+
+
+# (step, parameters, planned noise) -> the noise of the step in parameter units, decided before anything of the step is computed;
+# None: the step is not taken.
+NoiseOfStep = Callable[[int, torch.Tensor, float], float | None]
+
+
+def as_planned(step: int, parameters: torch.Tensor, planned: float) -> float | None:
+    """The planned noise, whatever was seen."""
+    return planned
+
+
+def as_planned_above_rounding(step: int, parameters: torch.Tensor, planned: float) -> float | None:
+    """The planned noise, refused if it drowns in an iterate that will be released.
+
+    Raises:
+        LetheError: it does.
+    """
+    refuse_drowned(planned, parameters)
+    return planned
+
+
+def refuse_policy(run: Run, policy: object) -> None:
+    """Refuse what is no noise policy, and a policy where no filter pays for what it chooses.
+
+    Raises:
+        InputError: it is one of the two.
+    """
+    if policy is not None and not callable(policy):
+        raise InputError(f"noise_policy: got {type(policy).__name__}; it needs a function of Observed, or None.")
+    if policy is not None and run.noise_budget is None:
+        raise InputError(
+            "noise_policy: given, and the run has no noise_budget: noise chosen along the way needs a filter to be private.",
+            source="run.noise_budget = null",
+            remedy="set noise_budget and release: all, or leave the policy out.",
+        )
+
+
+class Chosen(NamedTuple):
+    """The noise of a step: relative to the clip norm, and its standard deviation in parameter units."""
+
+    multiplier: float
+    noise_std: float
+
+
+class BudgetedNoise:
+    r"""Asks the policy, or takes the planned noise, and pays $\tfrac12(s_t/\tau_t)^2$ for it out of the run's `noise_budget`.
+
+    Slots: a full batch, and any design in which a record may come at every step or in another place each pass, has one account that
+    pays at every step, without credit for sampling. In cyclic and shuffled_once batches a record keeps its place in every pass, and
+    each place has an account of its own.
+
+    Args:
+        run: with noise_budget set.
+        policy: gives the noise multiplier of the next step; None: the run's own.
+    """
+
+    __slots__ = ("_filter", "_last", "_policy", "_run", "_sensitivities", "_slots", "_step_sizes")
+
+    def __init__(self, run: Run, policy: NoisePolicy | None) -> None:
+        assert run.noise_budget is not None
+        self._run = run
+        self._policy = policy
+        self._slots = run.steps_per_pass if run.batches.design in ("cyclic", "shuffled_once") else 1
+        self._filter = BudgetFilter(run.noise_budget, slots=self._slots)
+        self._sensitivities = run.sensitivities.tolist()
+        self._step_sizes = run.step_sizes.tolist()
+        self._last: float | None = None
+
+    @property
+    def spent(self) -> float:
+        """The most that any record has spent, as zCDP."""
+        return self._filter.spent()
+
+    @property
+    def odometer(self) -> Odometer:
+        """Fixed by the budget alone, so before training."""
+        return Odometer.up_to(self._filter.rho)
+
+    def __call__(self, step: int, parameters: torch.Tensor, planned: float) -> float | None:
+        """The noise's standard deviation, paid for; None if the budget does not reach.
+
+        Raises:
+            BudgetExceededError: not even the first step can be paid.
+            InputError: the policy returned no finite number > 0.
+            LetheError: the iterate overflowed, or the noise drowns in its rounding.
+        """
+        noise_std = planned if self._policy is None else self.chosen(step, parameters).noise_std
+        refuse_drowned(noise_std, parameters)
+        return noise_std if self.pays(step, noise_std) else None
+
+    def pays(self, step: int, noise_std: float) -> bool:
+        """Pay for the step, before anything of it is computed; False if the budget does not reach.
+
+        Args:
+            step: from 1.
+            noise_std: of its noise, in parameter units.
+        Raises:
+            BudgetExceededError: not even the first step can be paid.
+        """
+        slot = (step - 1) % self._slots
+        cost = gaussian_cost(noise_std / self._sensitivities[step - 1])
+        if self._filter.allows(cost, slot):
+            self._filter.spend(cost, slot)
+            return True
+        if step == 1:
+            run = self._run
+            least = run.touch_factor * run.touch_bound / run.clip_bound / (2 * self._filter.rho) ** 0.5
+            raise BudgetExceededError(
+                f"noise_budget: the first step costs rho = {cost:.6g} of a budget of {self._filter.rho:.6g}; nothing was trained.",
+                source="run.noise_budget, and run.noise_multiplier or noise_policy",
+                remedy=f"take a noise multiplier of at least {shown(least, 6)}, which spends all in one step, or a larger budget.",
+            )
+        return False
+
+    def reaches(self, step: int, noise_std: float) -> bool:
+        """Whether the budget has enough left for a step; nothing is paid. Arguments as for `pays`."""
+        return self._filter.allows(gaussian_cost(noise_std / self._sensitivities[step - 1]), (step - 1) % self._slots)
+
+    def chosen(self, step: int, parameters: torch.Tensor) -> Chosen:
+        """What the policy asks for at a step, not paid for yet.
+
+        Args:
+            step: from 1.
+            parameters: the iterate before it, which counts as released; the policy is given a copy.
+        Raises:
+            InputError: the policy returned no finite number > 0.
+            LetheError: the iterate overflowed.
+        """
+        assert self._policy is not None
+        if not bool(torch.isfinite(parameters).all()):
+            raise LetheError(
+                f"training overflowed before step {step}: the iterate is not finite.", remedy="take smaller steps or less noise."
+            )
+        observed = Observed(
+            step=step,
+            steps_per_pass=self._run.steps_per_pass,
+            parameters=parameters.to(device="cpu", dtype=torch.float64, copy=True).numpy(),
+            remaining=self._filter.remaining((step - 1) % self._slots),
+            last_multiplier=self._last,
+        )
+        try:
+            answer = self._policy(observed)
+        except StopIteration as error:  # a generator around it would make another error of it
+            raise InputError(
+                f"noise_policy: raised StopIteration at step {step}; it needs to return a finite noise multiplier > 0.",
+                remedy="give one for every step of the run; to end training, ask for less noise than the budget pays for.",
+            ) from error
+        try:
+            self._last = require_positive("noise multiplier", answer)
+            noise_std = require_positive("noise", self._step_sizes[step - 1] * self._last * (self._run.clip_bound / self._run.batch_size))
+        except InputError as error:
+            raise InputError(
+                f"noise_policy: returned {answer!r} at step {step}; it needs a finite noise multiplier > 0.",
+                remedy="return a positive number; to stop, ask for less noise than the budget pays for.",
+            ) from error
+        return Chosen(self._last, noise_std)

@@ -1,0 +1,86 @@
+"""What a certificate of training rests on that no code saw: declared by whoever trains, and named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lethe.certificates.training_record import Claim
+
+START = (
+    "the model's weights, and the optimiser's state, before training do not depend on these records, unless by a training that is "
+    "certified as well: the two certificates then add up"
+)
+MODEL = "the model keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
+LOSS = (
+    "each record's loss is made of its own output and target in batches other than those that were checked, and what else enters it "
+    "(weights, constants, tensors that the loss holds) is public"
+)
+BARE_LOSS = (
+    "each loss handed to engine.backward is made of its own record's output and target (their gradients were checked; what enters them "
+    "without a gradient, such as a mean or a count of the batch, was not: engine.losses looks at that), and what else enters it is public"
+)
+OPTIMISER = (
+    "the optimiser and its hooks make each step of noisy gradients and of nothing else of the records, and its settings follow a plan, or "
+    "what is released: no learning rate is chosen by a training loss"
+)
+LOOP = "what the loop does between the loader and the model, and between the model and the losses, keeps records apart"
+UNCHECKED = "neither model nor loss was checked in any batch (verify=False): that they keep records apart is all declared"
+UNSEEN = "what no check of training could see keeps records apart; training told whoever trained which that was"
+
+
+def of_loss(*, optimiser: bool, loop: bool = False, bare: bool = False) -> tuple[str, ...]:
+    """What there is to declare of the loss and what stands around it.
+
+    Args:
+        optimiser: whether one of the caller's own takes the steps, all of which are released.
+        loop: whether the loop is the caller's own.
+        bare: whether some of its losses did not come from engine.losses.
+    """
+    return (BARE_LOSS if bare else LOSS, *((LOOP,) if loop else ()), *((OPTIMISER,) if optimiser else ()))
+
+
+def claims(*, data: Any, verify: bool, loss: tuple[str, ...]) -> tuple[Claim, ...]:
+    """What a certificate says of them, by name. It is published, so nothing in it may depend on the records.
+
+    What a check could not see, and what a model was found to keep, may depend on them; in its place stands that there may be such a thing.
+
+    Args:
+        data, verify, loss: as for `declared_of`.
+    """
+    named = {START: "start", MODEL: "model", LOSS: "loss", BARE_LOSS: "loss", LOOP: "loop", OPTIMISER: "optimiser"}
+    named |= {UNCHECKED: "checks", UNSEEN: "unseen"}
+    said = (START, MODEL, *loss, *_of_data(data), UNSEEN if verify else UNCHECKED)
+    return tuple(Claim(named.get(statement, "data"), statement) for statement in said)
+
+
+def declared_of(
+    *,
+    data: Any,
+    verify: bool,
+    checked: str | None,
+    loss: tuple[str, ...],
+    missing: tuple[str | None, ...] = (),
+    attributes: str | None = None,
+) -> tuple[str, ...]:
+    """The statements, each by itself.
+
+    Args:
+        data: a source; what it declares of itself is `data.declared`, if it does.
+        verify: whether model and loss were checked at all.
+        checked: what the self-check could say of the model.
+        loss: what there is to declare of the loss.
+        missing: why something could not be checked; None: it was.
+        attributes: what there is to declare of the model's plain attributes.
+    """
+    unseen = [] if verify else [UNCHECKED]
+    if verify and checked != "checked":
+        unseen.append(f"what the self-check could not see keeps records apart: {checked or 'no batch had two records with gradients'}")
+    unseen += [f"what could not be compared keeps records apart: {reason}" for reason in missing if reason is not None]
+    kept = () if attributes is None else (attributes,)
+    return (START, MODEL, *kept, *loss, *_of_data(data), *unseen)
+
+
+def _of_data(data: Any) -> tuple[str, ...]:
+    own = not type(data).__module__.startswith("lethe.") and not hasattr(data, "declared")
+    apart = (f"{type(data).__name__}.fetch makes each row of a batch of its own record alone",) if own else ()
+    return (*apart, *getattr(data, "declared", ()))

@@ -1,0 +1,81 @@
+"""Random generators: fresh from the operating system's entropy for privacy, seeded for tests and benchmarks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+import numpy as np
+import torch
+
+from lethe.errors import InputError
+from lethe.run.run import Run
+
+# The state of PyTorch's Mersenne Twister: 624 words of 32 bits, each in 8 bytes, after the seed and two counters.
+_WORDS = 624
+_OFFSET = 24
+
+
+def fresh_generator(device: torch.device) -> torch.Generator:
+    """A generator that nobody can repeat, from the operating system's entropy.
+
+    On the CPU the whole state is drawn: `torch.Generator.manual_seed` keeps 32 bits of its seed only, few enough to try them all.
+    It is not a cryptographic generator: who sees enough of its raw output can predict the rest. A cryptographic one is left to a later
+    secure mode.
+    """
+    generator = torch.Generator(device=device)
+    generator.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
+    if device.type == "cpu":
+        state = generator.get_state()
+        words = state[_OFFSET : _OFFSET + 8 * _WORDS].view(_WORDS, 8)
+        words[:, :4] = torch.frombuffer(bytearray(os.urandom(4 * _WORDS)), dtype=torch.uint8).view(_WORDS, 4)
+        generator.set_state(state)
+    return generator
+
+
+def seeded_generators(seed: int, devices: tuple[torch.device, ...], *, start: int = 0) -> tuple[torch.Generator, ...]:
+    """Repeatable generators with unrelated streams, one for each device.
+
+    Args:
+        seed: an integer >= 0. Two trainings under one seed share their noise: the difference of what they release may have none left.
+        devices: of the generators.
+        start: how often training with this seed was started before; each start has streams of its own, so noise is not used twice.
+    Raises:
+        InputError: the seed is no integer >= 0.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed: got {seed!r}; it needs an integer >= 0, or None.", remedy="leave it out when privacy matters.")
+    parent = np.random.SeedSequence(int(seed), spawn_key=(len(devices), start) if start else ())
+    children = parent.spawn(len(devices))
+    seeds = [int(child.generate_state(1, np.uint32)[0]) for child in children]
+    return tuple(torch.Generator(device=device).manual_seed(number) for device, number in zip(devices, seeds, strict=True))
+
+
+def is_seeded(run: Run, *, seed: object, batch_generator: object, noise_generator: object) -> bool:
+    """Whether noise or secret batches can be made again by somebody: under a seed, or from a generator that was given.
+
+    Nobody can tell how a given generator was seeded, or who has a copy of it. One for the batches alone tells nothing where the design
+    keeps nothing secret: all is as certified, whoever knows the batches.
+
+    Args:
+        run: whose design says whether its batches are secret.
+        seed, batch_generator, noise_generator: as training was given them; None where it was not.
+    """
+    return seed is not None or noise_generator is not None or (batch_generator is not None and bool(run.batches.secret))
+
+
+def same_stream(first: object, second: object) -> bool:
+    """Whether two objects are PyTorch generators that give the same numbers from here on."""
+    if not (isinstance(first, torch.Generator) and isinstance(second, torch.Generator)) or first.device.type != second.device.type:
+        return False
+    return first is second or torch.equal(first.get_state(), second.get_state())
+
+
+def state_digest(generator: np.random.Generator | torch.Generator) -> str:
+    """A hash of the generator's state, by which the same state is known again."""
+    if isinstance(generator, torch.Generator):
+        state = generator.get_state().numpy().tobytes()
+    else:
+        state = json.dumps(generator.bit_generator.state, sort_keys=True, default=np.ndarray.tolist).encode()
+    return hashlib.blake2b(state, digest_size=32).hexdigest()

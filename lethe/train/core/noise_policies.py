@@ -1,0 +1,140 @@
+"""Earlier rules for choosing the noise along the way, as noise policies: a fixed schedule, and decay by validation accuracy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lethe.calculus.domains import outside, require_positive, require_probability
+from lethe.errors import InputError
+from lethe.run.losses import LeastSquares, Loss
+from lethe.run.schedules import Explicit, Schedule, as_schedule, parse_schedule
+from lethe.train.core.budgeted_noise import NoisePolicy, Observed
+from lethe.train.linear.features import prepare_features
+from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.linear.targets import prepare_targets, public_classes
+
+
+def scheduled(schedule: Any, *, every: str = "step") -> NoisePolicy:
+    """The noise multipliers of a schedule, whatever is seen: training lasts as long as the budget does.
+
+    Args:
+        schedule: as in `Run.noise_multiplier`: a number, a list, or {schedule: time_decay | step | polynomial | exponential, ...}.
+        every: "step", or "pass" for one value a pass, as Yu et al. 2019 count time.
+    Raises:
+        InputError: no schedule, or another word than step and pass. The policy itself raises it at the end of a list.
+    Reference: Yu et al. 2019, arXiv:1904.02200 (time, step, exponential and polynomial decay of the noise).
+    """
+    if every not in ("step", "pass"):
+        raise outside("every", every, "step or pass")
+    noise = as_schedule(parse_schedule(schedule))
+    seen: list[float] = []
+
+    def policy(observed: Observed) -> float:
+        place = (observed.step - 1) // (observed.steps_per_pass if every == "pass" else 1)
+        if place >= len(seen):
+            seen[:] = _values(noise, 2 * place + 1)
+        if place >= len(seen):
+            raise InputError(
+                f"noise_policy: the list of {len(seen)} multipliers ends before {every} {place + 1}.",
+                remedy="list one for each, give the run fewer steps, or take a schedule that goes on.",
+            )
+        return seen[place]
+
+    return policy
+
+
+def _values(schedule: Schedule, count: int) -> list[float]:
+    return list(schedule.listed) if isinstance(schedule, Explicit) else schedule.values(count).tolist()
+
+
+class ValidationDecay:
+    r"""Validation-driven decay: less noise once the model stops getting better.
+
+    After every `period` passes, with $S_e$ the mean accuracy of the last `window` passes: if $S_e - S_{e-1} < $ `threshold`, then
+    $z \leftarrow k z$; $S_0 = 0$. The noise is constant in between.
+
+    The validation records must be PUBLIC: they are looked at once a pass without any noise, and no certificate covers them. Accuracy on
+    records that are private, those being trained on included, would leak through the noise levels it chooses.
+
+    One object serves one run after the other: it starts again at step 1.
+
+    Args:
+        features: public, shape (m, d).
+        targets: public class numbers, shape (m,).
+        loss: the run's loss, softmax or logistic regression.
+        classes: their public number, as for fit_linear.
+        first: z of the first passes.
+        factor: k in (0, 1].
+        period: passes between two checks.
+        window: passes whose accuracy is averaged, at most `period`.
+        threshold: the gain in accuracy that counts as progress, in [0, 1].
+    Raises:
+        InputError: an argument is outside its range, or the data do not fit the loss. The policy itself: another number of features.
+    Reference: Yu et al. 2019, arXiv:1904.02200 (validation-based decay).
+    """
+
+    def __init__(
+        self,
+        features: Any,
+        targets: Any,
+        *,
+        loss: Loss,
+        classes: int | None = None,
+        first: float = 10.0,
+        factor: float = 0.8,
+        period: int = 10,
+        window: int = 5,
+        threshold: float = 0.01,
+    ) -> None:
+        known = linear_loss(loss)
+        if isinstance(known, LeastSquares):
+            raise InputError("loss.kind: got least_squares; validation accuracy needs classes.", remedy="use scheduled.")
+        kept: dict[str, Any] = {"dtype": torch.float64, "device": torch.device("cpu")}
+        self._rows = prepare_features(features, feature_norm=known.feature_norm, intercept=known.intercept, **kept).rows
+        count = public_classes(known, classes)
+        self._targets = prepare_targets(targets, classes=count, records=len(self._rows), **kept).squeeze(1)
+        self._link = link_of(known)
+        self._first = require_positive("first", first)
+        self._factor = require_probability("factor", require_positive("factor", factor))
+        self._period = _whole("period", period)
+        self._window = _whole("window", window)
+        if self._window > self._period:
+            raise outside("window", window, f"an integer in 1..{self._period} (period)")
+        self._threshold = require_probability("threshold", threshold)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._multiplier = self._first
+        self._previous = 0.0
+        self._accuracies: list[float] = []
+
+    def __call__(self, observed: Observed) -> float:
+        """The noise multiplier of the next step."""
+        if observed.step == 1:
+            self._begin()
+        elif (observed.step - 1) % observed.steps_per_pass == 0:
+            self._accuracies.append(self._accuracy(observed))
+            if len(self._accuracies) % self._period == 0:
+                mean = sum(self._accuracies[-self._window :]) / self._window
+                if mean - self._previous < self._threshold:
+                    self._multiplier *= self._factor
+                self._previous = mean
+        return self._multiplier
+
+    def _accuracy(self, observed: Observed) -> float:
+        parameters = torch.from_numpy(observed.parameters)
+        if parameters.ndim != 2 or len(parameters) != self._rows.shape[1]:
+            raise InputError(
+                f"noise_policy: the validation features have {self._rows.shape[1]} columns (a constant one included); "
+                f"the model has parameters of shape {tuple(parameters.shape)}.",
+                remedy="give validation records with the features that are trained on; for a network write a policy of your own.",
+            )
+        return float((self._link.decide(self._rows @ parameters) == self._targets).to(torch.float64).mean())
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise outside(name, value, "an integer >= 1")
+    return value

@@ -1,0 +1,59 @@
+"""What training vouches for: of a run it carried out what it made true, and the digests of the weights it released."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from lethe.certificates.findings import TRAIN
+from lethe.certificates.training_record import Claim, Released, TrainingRecord
+from lethe.certificates.weights import tensors_digest
+from lethe.certificates.weights.torch_tensors import raw_state
+from lethe.errors import InputError
+from lethe.run.run import Run
+
+_FILTER = "the budget filter of lethe.train decides it, step by step"
+
+
+def network_record(run: Run, model: nn.Module, declared: tuple[Claim, ...]) -> TrainingRecord:
+    """Of a network: the parameters and buffers that its state dict has now.
+
+    Args:
+        run: as recorded.
+        model: trained; nothing else of it is sealed, such as its code.
+        declared: what no code saw, and nothing that depends on the records.
+    """
+    enforced = (Claim("budget filter", _FILTER),) if run.noise_budget is not None else ()
+    return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released_states({"model": model}))
+
+
+def linear_record(run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray[Any, Any]) -> TrainingRecord:
+    """Of a linear model that `fit_linear` trained: its weights and its intercept.
+
+    Args:
+        run: as recorded, of a loss whose features were projected.
+        weights: shape (d, k).
+        intercept: shape (k,).
+    """
+    projected = f"every record's features are projected to norm {run.loss.feature_norm:g}"  # pyright: ignore[reportAttributeAccessIssue]
+    enforced = [Claim("gradient bound", projected), Claim("curvature", projected)]
+    if not run.seeded:
+        enforced.append(Claim("secrecy", "drawn from fresh entropy inside fit_linear, neither kept nor shown"))
+    if run.noise_budget is not None:
+        enforced.append(Claim("budget filter", _FILTER))
+    released = Released("weights and intercept", tensors_digest({"weights": weights, "intercept": intercept}))
+    return TrainingRecord(run=run, by=TRAIN, enforced=tuple(enforced), released=(released,))
+
+
+def released_states(models: Mapping[str, nn.Module]) -> tuple[Released, ...]:
+    """The digests of models' state dicts, by what they are; none where a tensor is of a kind that has no digest.
+
+    Hours of training are not thrown away for that: the record then cannot be sealed, and says so when it is asked to be.
+    """
+    try:
+        return tuple(Released(name, tensors_digest(raw_state(model.state_dict()))) for name, model in models.items())
+    except InputError:
+        return ()

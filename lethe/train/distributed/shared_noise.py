@@ -1,0 +1,69 @@
+"""One noise for all processes: drawn once, by one of them, and the same in all to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from lethe.train.distributed.collectives import control_device
+from lethe.train.distributed.workers import Workers
+from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.noise.secure import SecureNoise
+
+
+class SharedNoise:
+    r"""Adds $N(0, \tau^2 I)$ once to what process 0 holds, and gives all processes the result.
+
+    What the others held is overwritten, with $\tau = 0$ too: of the sums they have nothing (`Workers.add_up`), and parameters stay equal
+    bit for bit. Their own generators are never drawn from, and nobody but process 0 knows the noise, unless a seed was given to all.
+
+    Args:
+        noise: of process 0; the others' is not used.
+        workers: all processes, which must add noise at the same places.
+    """
+
+    __slots__ = ("_noise", "_workers")
+
+    def __init__(self, noise: NetworkNoise | SecureNoise, workers: Workers) -> None:
+        self._noise, self._workers = noise, workers
+
+    @property
+    def secure(self) -> bool:
+        """Whether the noise is on a grid, from a cryptographic source."""
+        return isinstance(self._noise, SecureNoise)
+
+    def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
+        """As `NetworkNoise.add_to`, in all processes.
+
+        Raises:
+            InputError, LetheError: what the noise raises, in process 0.
+            LetheError: the processes ask for different noise.
+            StoppedElsewhere: another process had an error, or is gone.
+        """
+        tensors = list(tensors)
+        if self._workers.root:
+            self._noise.add_to(tensors, noise_std)
+        self._workers.from_root_noisy(tensors, noise_std)
+
+
+Noise = NetworkNoise | SecureNoise | SharedNoise
+
+
+def is_secure(noise: Noise) -> bool:
+    """Whether noise is on a grid, from a cryptographic source; such noise is made so much larger that its grid costs nothing."""
+    return noise.secure if isinstance(noise, SharedNoise) else isinstance(noise, SecureNoise)
+
+
+def share_generator(generator: torch.Generator, workers: Workers) -> None:
+    """Put a CPU generator of batches into the state that process 0's is in, so that all processes draw the same batches.
+
+    Raises:
+        StoppedElsewhere: another process had an error, or is gone.
+    """
+    if not workers.several:
+        return
+    state = generator.get_state().to(control_device())
+    workers.from_root([state])
+    generator.set_state(state.cpu())

@@ -1,0 +1,88 @@
+"""What several processes must agree on before they train one model together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from lethe.run.run import Run
+from lethe.train.core.generators import fresh_generator
+from lethe.train.data import Source
+from lethe.train.data.fingerprint import Fingerprint
+from lethe.train.data.sources.base import Layout
+from lethe.train.distributed.collectives import control_device
+from lethe.train.distributed.workers import Workers
+from lethe.train.network.tensors import contents
+
+_KEY_BYTES = 32
+
+
+def refuse_other_start(
+    workers: Workers,
+    model: nn.Module,
+    run: Run,
+    source: Source,
+    *,
+    optimizer: torch.optim.Optimizer | None,
+    options: Mapping[str, Any],
+) -> None:
+    """Refuse processes that would not train the same model, by the same run, on the same data.
+
+    Of the data the number of records, their shapes and types, and hashes of all records, or of at most 32 where that would take long, are
+    compared (`Fingerprint`), under a key that is made for this comparison; of the latter, others may differ unseen, and so may tensors
+    that are augmented at random. Of the model everything is compared: parameters, frozen ones too, and buffers, bit for bit.
+
+    Args:
+        workers: all processes.
+        model: before training.
+        run: the run.
+        source: the data.
+        optimizer: its class and settings are compared.
+        options: of training, by their public names; whatever has a repr that says all of it.
+    Raises:
+        InputError: they differ, and in what.
+        StoppedElsewhere: another process had an error, or is gone.
+    """
+    if not workers.several:
+        return
+    key = _common_key(workers)
+    found = Fingerprint.of(source, Layout.of(source), key).with_whole(source)
+    unread = [""] * len(found.shapes)
+    workers.refuse_disagreement(
+        {
+            "run": json.dumps(run.to_document(), sort_keys=True, default=str),
+            "model": _model_hash(model),
+            "optimizer": "None" if optimizer is None else _settings(optimizer),
+            **{name: repr(value) for name, value in options.items()},
+            "data (number of records)": str(found.records),
+            "data (shapes and types of a record)": repr((found.shapes, found.dtypes)),
+            **{f"data (contents of some records, tensor {place})": sample for place, sample in enumerate(found.samples)},
+            **{f"data (contents of all records, tensor {place})": all_of_it for place, all_of_it in enumerate(found.whole or unread)},
+        }
+    )
+
+
+def _common_key(workers: Workers) -> str:
+    generator = fresh_generator(torch.device("cpu"))
+    key = torch.randint(0, 256, (_KEY_BYTES,), generator=generator, dtype=torch.uint8).to(control_device())
+    workers.from_root([key])
+    return bytes(key.cpu().tolist()).hex()
+
+
+def _model_hash(model: nn.Module) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        digest.update(repr((name, tuple(tensor.shape), tensor.dtype, tensor.requires_grad)).encode())
+        digest.update(contents(tensor))
+    digest.update(repr([module.training for module in model.modules()]).encode())
+    return digest.hexdigest()
+
+
+def _settings(optimizer: torch.optim.Optimizer) -> str:
+    groups = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+    return repr((type(optimizer).__name__, groups))

@@ -1,0 +1,303 @@
+r"""Several processes that train one model over `torch.distributed`: who they are, and how they meet.
+
+Before anything is exchanged all processes meet: each tells what it is about to do. So an error in one of them reaches all others at
+their next meeting, instead of leaving them waiting, and processes that have come apart find out before their sums are mixed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lethe.errors import InputError, LetheError
+from lethe.train.distributed.collectives import StoppedElsewhere, control_device, device_types, reached, spread_from_root, sum_to_root
+
+_STOPPED, _COMPARE, _BROADCAST, _ADD, _NOISE, _END = range(6)
+_DOING = (
+    "stopped by an error",
+    "comparing what they begin with",
+    "taking what process 0 sends",
+    "adding up clipped sums",
+    "adding noise",
+    "at the end of the run",
+)
+
+# How long a process that stops waits for the others to hear of it: they may be in the middle of a step, or may never come.
+_PATIENCE = timedelta(seconds=20)
+
+# How far the norms of the parameters may lie apart, in units of their rounding: unlike machines round differently.
+_ROUNDINGS = 64
+
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """The processes that train one model together; alone, none of the methods does anything.
+
+    Every process must call the same methods in the same order, from one thread.
+
+    Args:
+        rank: of this process, from 0. Process 0 is the root: it alone holds the sums, and draws the noise.
+        world_size: how many there are.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+
+    @classmethod
+    def current(cls) -> Workers:
+        """The default process group, if `torch.distributed` is initialised; else this process alone.
+
+        Raises:
+            InputError: this process was started as one of several, and no group is initialised.
+        """
+        if not (dist.is_available() and dist.is_initialized()):
+            _refuse_strangers()
+            return cls()
+        return cls(rank=dist.get_rank(), world_size=dist.get_world_size())
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one."""
+        return self.world_size > 1
+
+    @property
+    def root(self) -> bool:
+        """Whether this is process 0."""
+        return self.rank == 0
+
+    def refuse_another_group(self) -> None:
+        """Refuse to go on with another process group than the one that training was prepared with.
+
+        Raises:
+            InputError: it was initialised, destroyed or replaced since.
+        """
+        if (now := Workers.current()) != self:
+            raise InputError(
+                f"torch.distributed: process {now.rank} of {now.world_size}; the engine was made in process {self.rank} of "
+                f"{self.world_size}.",
+                source="init_process_group or destroy_process_group, called since the engine was made",
+                remedy="call torch.distributed.init_process_group first, and make the engine then.",
+            )
+
+    def refuse_device(self, device: torch.device) -> None:
+        """Refuse a process group that cannot add up tensors of the model's device.
+
+        Raises:
+            InputError: it has no backend for it, or the processes would talk through another GPU than the model's.
+        """
+        if not self.several:
+            return
+        if device.type not in (known := device_types()):
+            raise InputError(
+                f"torch.distributed: the process group exchanges tensors on {', '.join(known)}; the model is on {device}.",
+                source="the backend given to init_process_group",
+                remedy='initialise it with backend "nccl" for GPUs, or "gloo".',
+            )
+        if control_device().type == device.type == "cuda" and device.index != (present := torch.cuda.current_device()):
+            raise InputError(
+                f"torch.distributed: the model is on {device}, and the present GPU of this process is {present}.",
+                source="torch.cuda.set_device, which was not called",
+                remedy="call torch.cuda.set_device(local_rank) in each process first.",
+            )
+
+    @contextmanager
+    def watched(self, *, awaited: Callable[[], bool] = lambda: True) -> Iterator[None]:
+        """Within: an error is told to the other processes before it goes on.
+
+        Args:
+            awaited: whether the others will still meet; if not there is nobody to tell.
+        Raises:
+            StoppedElsewhere: another process had an error, or is gone.
+        """
+        try:
+            yield
+        except (StoppedElsewhere, GeneratorExit):
+            raise
+        except BaseException:
+            if self.several and awaited():
+                self._announce()
+            raise
+
+    def end(self) -> None:
+        """Wait for all to have come to the end of the run without an error."""
+        self._meet(_END)
+
+    @torch.no_grad()
+    def add_up(self, tensors: Sequence[Tensor], *, parameters: Sequence[Tensor] = ()) -> None:
+        r"""$x \leftarrow \sum_r x^{(r)}$ in process 0, in place; 0 in the others, which are to be given what process 0 makes of it.
+
+        Nobody but process 0 learns the sum, and so nobody can tell the noise from it afterwards.
+
+        Args:
+            tensors: of the same shapes and types in all processes, on the model's device.
+            parameters: what is trained; it must be the same in all processes, up to rounding.
+        Raises:
+            LetheError: the parameters have come apart.
+            StoppedElsewhere: another process had an error, or is gone.
+        """
+        if not self.several:
+            return
+        norms = self._meet(_ADD, _norm(parameters))
+        precision = max((torch.finfo(parameter.dtype).eps for parameter in parameters), default=0.0)
+        if all(map(math.isfinite, norms)) and max(norms) - min(norms) > _ROUNDINGS * precision * max(norms):
+            raise LetheError(
+                f"the processes do not hold the same parameters any more: their norms are {_listed(norms)}.",
+                source="an optimiser, a schedule or a callback that is not the same in all processes, or unlike machines",
+                remedy="do in every process what is done in one.",
+            )
+        sum_to_root(tensors)
+        if not self.root:
+            for tensor in tensors:
+                tensor.zero_()
+
+    def from_root(self, tensors: Sequence[Tensor]) -> None:
+        """Process 0's tensors, in place, bit for bit.
+
+        Raises:
+            LetheError: the processes do not expect as much; nothing is exchanged then.
+            StoppedElsewhere: another process had an error, or is gone.
+        """
+        if not self.several:
+            return
+        sizes = self._meet(_BROADCAST, sum(tensor.nbytes for tensor in tensors))
+        if len(set(sizes)) > 1:
+            raise LetheError(
+                f"the processes do not expect the same from process 0: bytes {_listed(sizes)}.",
+                source="arguments, such as checkpoints, that are not given to all of them",
+                remedy="call with the same arguments in every process.",
+            )
+        spread_from_root(tensors)
+
+    def from_root_noisy(self, tensors: Sequence[Tensor], noise_std: float) -> None:
+        """Process 0's tensors, with noise of this standard deviation on them already.
+
+        Raises:
+            LetheError: the processes ask for different noise; none is exchanged then.
+            StoppedElsewhere: another process had an error, or is gone.
+        """
+        if not self.several:
+            return
+        asked = self._meet(_NOISE, noise_std)
+        if len(set(asked)) > 1:
+            raise LetheError(
+                f"the processes would record different noise: its standard deviations are {_listed(asked)}.",
+                source="the noise multiplier of this step",
+                remedy="let it depend on nothing that differs between processes.",
+            )
+        spread_from_root(tensors)
+
+    def refuse_disagreement(self, what: Mapping[str, str]) -> None:
+        """Refuse processes that do not begin alike; each is told the same.
+
+        Args:
+            what: names, as they are to be read in an error, with the whole of what must agree, as text; empty where it cannot be told.
+        Raises:
+            InputError: some of it differs, and which.
+            StoppedElsewhere: another process had an error, or is gone.
+        """
+        if not self.several:
+            return
+        self._meet(_COMPARE)
+        told: list[dict[str, str]] = [{}] * self.world_size
+        with reached():
+            dist.all_gather_object(told, {name: _short(value) for name, value in what.items()})
+        for name in dict.fromkeys(name for one in told for name in one):
+            values = [one.get(name, "nothing") for one in told]
+            if len(set(values)) > 1 and "" not in values:
+                raise InputError(
+                    f"{name}: not the same in all processes: {_listed(values)}.",
+                    source="torch.distributed, processes in the order of their ranks",
+                    remedy="begin with the same run, model, options and data in every process; each then takes its share of every batch.",
+                )
+
+    def _announce(self) -> None:
+        try:
+            self._gathered(_STOPPED, 0.0, _PATIENCE)
+        except RuntimeError:
+            return  # nobody is there to hear it, and the error itself is what matters
+
+    def _meet(self, doing: int, value: float = 0.0) -> list[float]:
+        """All processes' values, once all are here to do the same."""
+        if not self.several:
+            return [value]
+        with reached():
+            told = self._gathered(doing, value)
+        done = [int(one[0]) for one in told]
+        if stopped := [rank for rank, other in enumerate(done) if other == _STOPPED]:
+            raise StoppedElsewhere(
+                f"process {' and '.join(map(str, stopped))} of {self.world_size} stopped with an error, and this one with it.",
+                source=f"process {self.rank}, {_DOING[doing]}",
+                remedy=f"read what process {stopped[0]} wrote; the model holds an unfinished iterate, which must not be released.",
+            )
+        if len(set(done)) > 1:
+            raise LetheError(
+                f"the processes are not at the same point of the loop: {_listed([_DOING[other] for other in done])}.",
+                remedy="run the same loop in every process, over all batches of its loader.",
+            )
+        return [one[1] for one in told]
+
+    def _gathered(self, doing: int, value: float, patience: timedelta | None = None) -> list[list[float]]:
+        mine = torch.tensor([doing, value], dtype=torch.float64, device=control_device())
+        told = [torch.empty_like(mine) for _ in range(self.world_size)]
+        work = dist.all_gather(told, mine, async_op=True)
+        assert work is not None  # this process is in the default group
+        _ = work.wait() if patience is None else work.wait(patience)
+        return torch.stack(told).tolist()
+
+
+def _norm(parameters: Sequence[Tensor]) -> float:
+    if not parameters:
+        return 0.0
+    # A sum is rounded pairwise, unlike vector_norm, which loses thousands of roundings in a large tensor, or takes ten times as long.
+    return float(torch.stack([parameter.detach().square().sum().double() for parameter in parameters]).sum().sqrt())
+
+
+def _refuse_strangers() -> None:
+    """Refuse a process that a launcher started as one of several, and that has not joined the others."""
+    told = os.environ.get("WORLD_SIZE", "")
+    if told.isdecimal() and int(told) > 1:
+        raise InputError(
+            f"torch.distributed: this is one of {told} processes, and no process group is initialised. Each would train by itself, with "
+            f"noise of its own, and release a model of its own: {told} releases, where a certificate counts one.",
+            source=f"the environment variable WORLD_SIZE = {told}, which torchrun sets",
+            remedy="call torch.distributed.init_process_group first; or start one process without torchrun, or unset WORLD_SIZE in it.",
+        )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"(hash {hashlib.blake2b(text.encode(), digest_size=16).hexdigest()})"
+
+
+def _listed(values: Sequence[object]) -> str:
+    return ", ".join(f"{value} in process {rank}" for rank, value in enumerate(values))
+
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def ending_together(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """A function that returns only where it returns in all processes; an error in one of them is one in all."""
+
+    @wraps(function)
+    def together(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        workers = Workers.current()
+        with workers.watched():
+            result = function(*args, **kwargs)
+            workers.end()
+            return result
+
+    return together

@@ -1,0 +1,1 @@
+"""PrivacyEngine: private training in a loop of one's own."""

@@ -1,0 +1,310 @@
+"""PrivacyEngine: private training in a loop of one's own; the model, its names and the optimiser stay what they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lethe.certificates.training_record import TrainingRecord
+from lethe.errors import InputError
+from lethe.run.run import Run
+from lethe.train.checkpoints.checkpointing import keeping
+from lethe.train.checkpoints.file import Checkpoints
+from lethe.train.checks.loss import LossFunction
+from lethe.train.clipping import Group
+from lethe.train.core.declared import claims, of_loss
+from lethe.train.core.generators import is_seeded
+from lethe.train.core.vouching import network_record
+from lethe.train.data import BatchStream, as_source
+from lethe.train.distributed.shared_start import refuse_other_start
+from lethe.train.distributed.workers import Workers
+from lethe.train.engine.private_loader import PrivateLoader
+from lethe.train.engine.state import LoopState
+from lethe.train.network.noise.sources import shared_sources, sources_of
+from lethe.train.network.plan import as_clipped, clipper_of, refuse_optimizer, trained_parameters
+from lethe.train.network.report import NetworkReport
+from lethe.train.network.steps import NoisySums, refuse_start
+
+M = TypeVar("M", bound=nn.Module)
+OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
+
+
+class PrivacyEngine:
+    r"""Clips, noises and records in a loop that is the user's; what leaves that order is refused, not repaired.
+
+        engine = PrivacyEngine(run, physical_size=64)
+        model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=dataset)
+        for inputs, targets in loader:
+            with engine.recording():
+                losses = engine.losses(criterion, model(inputs), targets)  # one loss a record
+            engine.backward(losses)
+            optimizer.step()
+            optimizer.zero_grad()
+        certificate = lethe.certify(engine.record(), delta=1e-5)
+
+    `backward` on the last micro-batch of a logical batch writes $\frac1b(\sum_i \mathrm{Clip}_C(\nabla f_i) + \zeta)$,
+    $\zeta \sim N(0, z^2C^2I)$, into the parameters' `.grad`; on the others `.grad` stays None, so that `optimizer.step()` changes
+    nothing and may be called after each. An empty Poisson batch comes as one row of zeros that does not count (`counted`), and takes its
+    noisy step like any other.
+
+    Refused, with the reason: a step without `backward`, or after `losses.backward()`; a batch that is left out or used twice; gradients
+    that were changed or lost in between; a step beyond the run; trained parameters that anything but `optimizer.step()` moved, by however
+    little and through whatever door (`.data`, NumPy, a second optimiser, the forward pass, a checkpoint loaded before `recorded_run`);
+    where the last iterate is to be certified, another learning rate, momentum, weight decay, or a step that is not plain SGD's. Gradients
+    and parameters are compared by value at every step, with copies that take their memory once each. What an optimiser's step, its own
+    hooks included, makes of noisy gradients is its own affair where all is released.
+
+    In a process group of `torch.distributed`, all processes run the same loop: each is given its share of every batch, and `backward`
+    on the last micro-batch adds up, noises and shares, as `fit` does. What the engine refuses in one process ends the loop in all.
+
+    `losses` asks the loss function for records alone and in other company, as `fit` does. Losses that are computed beside it are handed
+    over as they are: what enters them without a gradient, such as a mean or a count of the batch, is then declared, not checked, but for a
+    number that all records share and that changes from batch to batch, which is refused. `declared` says, statement by statement, what the
+    certificate rests on and nobody checked: where training begins, too (the model's weights and the optimiser's state must not depend on
+    the private data, but by a training that is certified as well; the two then add up).
+
+    Not seen from here: inputs that are mixed before the model is given them; an optimiser that looks at private data other than the
+    gradients it is given, or whose state somebody writes to; and whatever else a loop computes from the data and tells (a printed training
+    loss is not covered by any certificate).
+
+    Args:
+        run: as for `fit`; without regulariser and pass_weights.
+        clip_groups, method, physical_size, prefetch, seed, batch_generator, noise_generator, secure, verify: as for `fit`.
+        checkpoints: as for `fit`. The training is saved when the loader is asked for the next batch, so all that a loop does after a step
+            (a scheduler's step) is in it; schedulers are to be named in `Checkpoints(also=...)`.
+    Raises:
+        InputError: see `make_private`, which checks everything.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        clip_groups: Sequence[Group] | None = None,
+        method: str | None = None,
+        physical_size: int | None = None,
+        prefetch: int = 2,
+        seed: int | None = None,
+        batch_generator: torch.Generator | None = None,
+        noise_generator: np.random.Generator | torch.Generator | None = None,
+        secure: bool = False,
+        verify: bool = True,
+        checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.run = run
+        self._workers = Workers.current()
+        self._groups, self._method, self._verify = clip_groups, method, verify
+        self._reading: dict[str, Any] = {"physical_size": physical_size, "prefetch": prefetch}
+        self._randomness: dict[str, Any] = {
+            "seed": seed,
+            "batch_generator": batch_generator,
+            "noise_generator": noise_generator,
+            "secure": secure,
+        }
+        self._checkpoints = checkpoints
+        self._loop: LoopState | None = None
+        self._model: nn.Module | None = None
+        self._source: Any = None
+
+    def make_private(
+        self, *, module: M, optimizer: OptimizerT, data: Any, noise_multiplier: float | None = None, max_grad_norm: float | None = None
+    ) -> tuple[M, OptimizerT, PrivateLoader]:
+        """The same model and optimiser, the latter guarded, and a loader of the run's batches; of those that are left, where training
+        goes on from a checkpoint, which is loaded into both.
+
+        Args:
+            module: any model that `fit` takes, trained in place.
+            optimizer: over its parameters; needs run.release = all, unless it is plain SGD with the run's step sizes.
+            data: what `fit` takes: the data set, not a DataLoader.
+            noise_multiplier, max_grad_norm: the run's own; given, they are compared with it.
+        Raises:
+            InputError: anything that cannot be used, a number that is not the run's, or a second call.
+            HypothesisError: the run asks for more than such training can be certified for.
+        """
+        if self._loop is not None:
+            raise InputError("make_private: this engine has a model already; a run is carried out once.", remedy="make another engine.")
+        self._workers.refuse_another_group()
+        with self._workers.watched():
+            self._loop = self._prepared(module, optimizer, data, noise_multiplier, max_grad_norm)
+            self._workers.end()
+        return module, optimizer, PrivateLoader(self._loop)
+
+    def _prepared(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        data: Any,
+        noise_multiplier: float | None,
+        max_grad_norm: float | None,
+    ) -> LoopState:
+        self.run = as_clipped(self.run, groups=self._groups, method=self._method)
+        clipper = clipper_of(module, self.run, groups=self._groups, verify=self._verify)
+        _refuse_other_numbers(self.run, noise_multiplier, max_grad_norm)
+        named = trained_parameters(module)
+        refuse_optimizer(optimizer, self.run, named, module)
+        parameters = list(named.values())
+        refuse_start(self.run, parameters)
+        device, workers = parameters[0].device, self._workers
+        workers.refuse_device(device)
+        given = {name: self._randomness[name] for name in ("seed", "batch_generator", "noise_generator")}
+        seeded = is_seeded(self.run, **given)
+        kept = keeping(self._checkpoints, self.run, self._randomness["noise_generator"], workers, seeded=seeded)
+        try:
+            batches, noise = shared_sources(sources_of(self.run, device, **self._randomness, start=kept.starts), workers)
+            source = as_source(data)
+            self._model, self._source = module, source
+            stream = BatchStream(self.run, source, batches, **self._reading, rank=workers.rank, world_size=workers.world_size)
+            options = {
+                "clip_groups": self._groups,
+                "physical_size": self._reading["physical_size"],
+                "secure": self._randomness["secure"],
+                "verify": self._verify,
+                "seeded": seeded,
+            }
+            refuse_other_start(workers, module, self.run, source, optimizer=optimizer, options=options)
+            noisy = NoisySums(self.run, noise)
+            return LoopState(self.run, clipper, named, stream, noisy, optimizer, workers, kept, seeded=seeded, verify=self._verify)
+        except BaseException:
+            kept.close()
+            raise
+
+    @property
+    def steps(self) -> int:
+        """Steps taken, those before training was taken up again included."""
+        return self._begun.steps
+
+    @property
+    def resumed(self) -> int:
+        """The steps that were over when training was taken up again from a checkpoint; 0 if it began here."""
+        return self._begun.resumed
+
+    @property
+    def counted(self) -> Tensor:
+        """Which rows of the present micro-batch are records, shape (rows,), on the model's device; the others are padding."""
+        return self._begun.counted
+
+    def recording(self) -> AbstractContextManager[None]:
+        """Within: the model is called on the present micro-batch, once or in parts.
+
+        Raises:
+            InputError: there is no batch, or it was used already.
+        """
+        return self._begun.recording()
+
+    def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
+        """`criterion(outputs, targets)`, looked at in the batches that the model is looked at in; for `backward`, as they are.
+
+        Args:
+            criterion: the loss function, to one loss a record, shape (rows,).
+            outputs, targets: of the present micro-batch, padding included.
+        Raises:
+            InputError: a record's loss depends on the other records of its batch, or on earlier ones.
+        """
+        return self._begun.losses(criterion, outputs, targets)
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What the certificate rests on besides, and nobody checked, statement by statement: of the training so far."""
+        return self._begun.declared
+
+    @property
+    def report(self) -> NetworkReport | None:
+        """What happened to the data, private; None before `recorded_run`."""
+        return self._begun.report
+
+    def backward(self, losses: Tensor) -> None:
+        """Clip and add up; when the logical batch is complete, noise, and write the gradients.
+
+        Args:
+            losses: one for each row of the micro-batch, padding included, each of its own record alone: what `losses` gave, untouched, or
+                others, of which it is declared.
+        Raises:
+            InputError: there was no recording, the losses have another shape or a factor that changes from batch to batch, or other
+                gradients lie in the parameters.
+            HypothesisError: the model keeps what it saw, or is no longer what the last iterate's certificate supposes.
+            LetheError: noise too small to survive rounding.
+        """
+        self._begun.backward(losses)
+
+    def recorded_run(self, *, steps_fixed_in_advance: bool = False) -> Run:
+        r"""What to certify, with `lethe.certify(engine.recorded_run(), delta)`: the run that was executed, or that was begun.
+
+        A certificate of T steps is for a T that is fixed in advance. A loop that ends at a step $\tau$ chosen along the way shows, by where
+        it ends, what made it end, and no certificate of $\tau$ steps covers that: if each is left at the moment when its certificate looks
+        best, the chance to lose more than $\varepsilon(\delta)$ adds up to far more than $\delta$. So before the last step of the run:
+
+        - release all: the *planned* run is returned. All its iterates are covered, hence also those that came before any moment.
+        - release last: refused. Its certificate is of the last iterate of the plan, and the noise after a record's step is part of it.
+
+        Args:
+            steps_fixed_in_advance: True declares that the number of steps taken was settled before training, and by nothing of the private
+                data: no released iterate, no accuracy, no time it took. Then the shorter run that was executed is returned.
+        What the run is about is the state dict of the model as it is at this moment. Call it before another iterate or an average is
+        loaded: where all is released these are functions of released iterates, and where only the last one is, they must not be released.
+        A last iterate that was recorded before the last step ends the loop: a later one would be a second release.
+
+        Raises:
+            InputError: a gradient was written and no step taken with it, or the argument is neither True nor False.
+            HypothesisError: no step was taken, no Run describes what was, it is not the beginning of the plan, or release is last, steps
+                are missing, and their number was not fixed in advance; or the parameters are not those that the last step left, or the
+                model keeps what it saw.
+            LetheError: the parameters overflowed, or noise was too small to survive rounding.
+            StoppedElsewhere: another process had an error, or is gone.
+
+        With checkpoints, and only the last iterate certified, the model may be released from here on: before the last step of the run
+        this means that training will not be taken up again from the folder. Of several processes all must call it then: none of them
+        returns before process 0 has written that down.
+        """
+        return self._begun.recorded_run(steps_fixed_in_advance)
+
+    def record(self, *, steps_fixed_in_advance: bool = False) -> TrainingRecord:
+        """What this training vouches for: the recorded run, and the parameters and buffers that the model has now.
+
+        `lethe.certify(engine.record(), delta)` certifies the run and seals it: it binds it to these weights.
+
+        Args, Raises: as `recorded_run`.
+        """
+        run = self.recorded_run(steps_fixed_in_advance=steps_fixed_in_advance)
+        assert self._model is not None
+        loss = of_loss(optimiser=self.run.release == "all", loop=True, bare=self._begun.bare)
+        return network_record(run, self._model, claims(data=self._source, verify=self._verify, loss=loss))
+
+    def save(self) -> None:
+        """Save the training now, between two steps; it is saved by itself besides, every `Checkpoints.every` steps.
+
+        Raises:
+            InputError: there are no checkpoints, a step is under way, or the last one had no noise.
+            LetheError: the file cannot be written.
+        """
+        self._begun.save()
+
+    def close(self) -> None:
+        """End reading ahead, unlock the checkpoints, and take the guard off: the optimiser is an ordinary one, and nothing is recorded."""
+        self._begun.close()
+
+    @property
+    def _begun(self) -> LoopState:
+        if self._loop is None:
+            raise InputError("the engine has no model yet.", remedy="call engine.make_private(module=..., optimizer=..., data=...) first.")
+        return self._loop
+
+
+def _refuse_other_numbers(run: Run, noise_multiplier: float | None, max_grad_norm: float | None) -> None:
+    if noise_multiplier is not None and not bool((run.noise_multipliers[run.noisy_steps] == noise_multiplier).all()):
+        raise InputError(
+            f"noise_multiplier: got {noise_multiplier!r}; the run says {run.to_document()['noise_multiplier']!r}.",
+            source="run.noise_multiplier",
+            remedy="leave it out: the run's is used, and certified.",
+        )
+    if max_grad_norm is not None and max_grad_norm != run.clip_norm:
+        raise InputError(
+            f"max_grad_norm: got {max_grad_norm!r}; the run says {run.clip_norm!r}.",
+            source="run.clip_norm",
+            remedy="leave it out: the run's is used, and certified.",
+        )

@@ -1,0 +1,351 @@
+"""Where a loop of the user's own stands: at which micro-batch, whether it was used, and what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lethe.errors import HypothesisError, InputError
+from lethe.run.run import Run
+from lethe.train.checkpoints.checkpointing import Kept, NotKept
+from lethe.train.checkpoints.training_state import Training
+from lethe.train.checks.held_parameters import HeldParameters
+from lethe.train.checks.loss import CheckedLoss, LossFunction
+from lethe.train.checks.untouched_state import UntouchedState
+from lethe.train.clipping import Clipper
+from lethe.train.core.declared import declared_of, of_loss
+from lethe.train.core.recorder import Recorder
+from lethe.train.data import BatchStream, LoadedBatch
+from lethe.train.distributed.workers import Workers
+from lethe.train.engine.padding_check import Asked, LoopAlone
+from lethe.train.engine.shared_factors import SharedFactors
+from lethe.train.engine.step_guard import StepGuard
+from lethe.train.network.report import NetworkReport, reported
+from lethe.train.network.steps import Executed, NoisySums, refuse_end
+
+Tensors = tuple[Tensor, ...]
+
+_ALONE = {
+    "all": "leave them alone between two steps and in the model's forward pass; what is done to noisy iterates belongs into the "
+    "optimiser's step, or comes after recorded_run.",
+    "last": "leave them alone between two steps and in the model's forward pass. Another iterate, or an average of them, is not the last "
+    "one: to release it train with release: all, and load it after recorded_run.",
+}
+
+
+class LoopState:
+    """Takes the micro-batches of a run one by one from the stream to the optimiser; see `PrivacyEngine`.
+
+    Args:
+        run: to carry out.
+        clipper: of the model.
+        named: the trained parameters.
+        stream: of the run's batches.
+        noisy: makes noisy mean gradients of sums.
+        optimizer: is guarded from here on.
+        workers: all processes that train this model; what goes wrong in one ends the run in all.
+        kept: its checkpoints; the training is taken up again from them, if there are any.
+        seeded: whether somebody can make its noise or its secret batches again.
+        verify: look at the losses that are handed over, and at padded batches.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        clipper: Clipper,
+        named: Mapping[str, nn.Parameter],
+        stream: BatchStream,
+        noisy: NoisySums,
+        optimizer: torch.optim.Optimizer,
+        workers: Workers,
+        kept: Kept | NotKept,
+        *,
+        seeded: bool,
+        verify: bool = True,
+    ) -> None:
+        self._run, self._clipper, self._stream, self._noisy, self._workers = run, clipper, stream, noisy, workers
+        self._parameters = list(named.values())
+        self._device = self._parameters[0].device
+        self._untouched = UntouchedState(clipper.model, attributes=True)
+        self._recorder = Recorder(run, seeded=seeded)
+        self._kept = kept
+        self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=_ALONE[run.release])
+        training = Training(named=named, clipper=clipper, stream=stream, recorder=self._recorder, held=self._held, optimizer=optimizer)
+        self.steps = self.resumed = kept.begin(training)
+        self._held.keep()  # from now on a change of parameters is the user's
+        self._guard = StepGuard(optimizer, named, run, self._held, self._note, done=self.resumed)
+        self._verify = verify
+        self._alone, self._factors = LoopAlone(clipper.model), SharedFactors()
+        self._loss: CheckedLoss | None = None
+        self._asked: Asked | None = None
+        self._delivered: Tensors = ()
+        self.bare = False  # losses were handed over that no checked function computed
+        self._batch: LoadedBatch | None = None
+        self._counted: Tensor | None = None
+        self._executed: Executed | None = None
+        self._used = self._broken = self._ended = False
+        self.report: NetworkReport | None = None
+        self._shared = self.steps  # steps whose noisy sums all processes have
+
+    @property
+    def left(self) -> int:
+        """Steps of the run whose batches were not delivered yet."""
+        return self._run.total_steps - self._stream.steps_done
+
+    @property
+    def left_in_pass(self) -> int:
+        """The same of the present pass, or of the next one where a pass is over."""
+        per_pass = self._run.steps_per_pass
+        return per_pass - self._stream.steps_done % per_pass
+
+    @property
+    def counted(self) -> Tensor:
+        """Which rows of the present micro-batch are records."""
+        if self._counted is None:
+            raise InputError("counted: no batch has been taken from the loader.", remedy="iterate over the loader.")
+        return self._counted
+
+    def deliver(self, steps: int) -> Iterator[Tensors]:
+        """The batches of the next so many steps, or of all that are left."""
+        with self._told():
+            yield from self._deliver(steps)
+
+    def _deliver(self, steps: int) -> Iterator[Tensors]:
+        self._refuse_unused()
+        if not self.left and self._batch is None and self.resumed:
+            return  # it was killed after its last step
+        if not self.left:
+            raise InputError(
+                f"loader: the batches of all {self._run.total_steps} steps of the run were delivered: iterating once gives all of them.",
+                source="run.steps or run.passes",
+                remedy="for a loop over epochs write: for epoch in loader.passes().",
+            )
+        stop = self._stream.steps_done + steps
+        try:
+            for batch in self._stream:
+                tensors, counted = _with_a_row(batch)
+                self._batch, self._used, self._counted = batch, False, counted.to(self._device)
+                self._delivered = tuple(tensor.to(self._device) for tensor in tensors)
+                yield self._delivered
+                self._refuse_unused()
+                if batch.last:
+                    self._kept.after(batch.step)
+                if batch.last and batch.step == stop:
+                    return
+        finally:
+            self._stream.close()
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """The clipper's, for the rows of the present micro-batch."""
+        with self._told():
+            batch, self._asked = self._present("recording"), None
+            self._held.refuse_changes(f"before step {self.steps + 1}")
+            with self._clipper.recording(records=len(self.counted)), self._alone.watched(self._verify and bool(batch.alone)):
+                yield
+
+    def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
+        """The losses, of a function that is looked at where the model is."""
+        if self._loss is None or self._loss.function is not criterion:
+            self._loss = CheckedLoss(criterion, self._clipper)
+        with self._told():
+            losses = self._loss(outputs, targets)
+        if isinstance(losses, Tensor):  # else `backward` says what is wrong
+            self._asked = Asked(losses, losses._version, criterion, outputs, targets)
+        return losses
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What the certificate rests on besides."""
+        missing = (None if self._loss is None else self._loss.missing, self._alone.missing)
+        return declared_of(
+            data=self._stream.source,
+            verify=self._verify,
+            checked=self._clipper.verified,
+            loss=of_loss(optimiser=self._run.release == "all", loop=True, bare=self.bare),
+            missing=missing,
+            attributes=self._untouched.declared,
+        )
+
+    def backward(self, losses: Tensor) -> None:
+        """Clip and add; after the last micro-batch of a step add noise and hand the gradients over."""
+        with self._told():
+            self._backward(losses)
+
+    def _backward(self, losses: Tensor) -> None:
+        batch = self._present("backward")
+        self._guard.clear()
+        asked, self._asked = self._asked, None
+        if asked is None or asked.losses is not losses or asked.version != losses._version:
+            self.bare, asked = True, None
+            if self._verify and isinstance(losses, Tensor):
+                self._factors.refuse_changes(self._clipper.before_layers(losses), len(self.counted))
+        try:
+            self._clipper.backward(losses, self.counted)
+        except InputError:  # found before anything was added
+            raise
+        except BaseException:
+            self._broken = True
+            raise
+        self._used = True
+        try:
+            if self._verify and batch.alone:
+                alone = {record: [tensor.to(self._device) for tensor in own] for record, own in batch.alone.items()}
+                self._alone.require(self._delivered, alone, asked)
+            self._complete(batch)
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _complete(self, batch: LoadedBatch) -> None:
+        """The micro-batch is in the sums; where it is the last of its step, they become the step's noisy gradient."""
+        self._held.refuse_changes(f"in the forward pass of step {batch.step}")
+        if not batch.last:
+            self._guard.wait()
+            return
+        sums = self._clipper.take()
+        if set(sums) != set(self._parameters):
+            raise InputError(
+                "the model's trained parameters are not those that make_private saw.",
+                source="requires_grad, or parameters added since",
+                remedy="freeze and unfreeze before make_private.",
+            )
+        self._untouched.refuse_changes_after(batch.step - self.resumed)
+        self._workers.refuse_another_group()
+        self._workers.add_up(list(sums.values()), parameters=self._parameters)
+        self._kept.before_noise(batch.step)
+        self._executed = self._noisy(batch.step, list(sums.values()))
+        self._shared = batch.step
+        self._guard.hand(batch.step, sums)
+
+    def recorded_run(self, steps_fixed_in_advance: bool) -> Run:
+        """The run of the steps taken; where they might have been more, and how many was not fixed in advance, the run that they began."""
+        if not isinstance(steps_fixed_in_advance, bool):
+            raise InputError(f"steps_fixed_in_advance: got {steps_fixed_in_advance!r}; it needs True or False.")
+        if self._guard.pending:
+            raise InputError(
+                f"recorded_run: the gradient of step {self.steps + 1} was written and not used.", remedy="call optimizer.step() first."
+            )
+        self._held.refuse_changes(f"after step {self.steps}")
+        early = self.steps < self._run.total_steps
+        if not early or steps_fixed_in_advance:
+            recorded = self._recorder.run(self._run, enforced=False)
+        else:
+            recorded = self._recorder.beginning_of(self._run, enforced=False)
+            self._refuse_early_last()
+        self._untouched.refuse_changes()
+        self.report = reported(self._clipper)
+        refuse_end(recorded, self._parameters)
+        if not early:
+            self._kept.finish()
+        elif self._run.release == "last":
+            self._kept.finish_early()
+            self._ended = True
+        return recorded
+
+    def _refuse_early_last(self) -> None:
+        if self._run.release == "last":
+            raise HypothesisError(
+                f"recorded_run: {self.steps} of the run's {self._run.total_steps} steps were taken, and release is last: a certificate of "
+                "the last iterate is for a number of steps that is fixed in advance.",
+                source="run.release, and a loop that ended before run.steps or run.passes",
+                remedy="take the remaining steps; or say recorded_run(steps_fixed_in_advance=True), if their number was settled before "
+                "training and by nothing of the data; or train with release: all, which covers any end.",
+            )
+
+    def save(self) -> None:
+        """Save the training between two steps."""
+        self._refuse_broken()
+        begun = self._batch is not None and not (self._used and self._batch.last)
+        if begun or self._guard.pending:
+            raise InputError(
+                f"save: step {self.steps + 1} is under way; half a step is in no checkpoint.",
+                remedy="call it after optimizer.step(), before the loader is asked for the next batch.",
+            )
+        self._kept.save(self.steps)
+
+    def close(self) -> None:
+        """End reading ahead, unlock the checkpoints and take the guard off."""
+        self._stream.close()
+        self._kept.close()
+        self._guard.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Within: an error ends the run in all processes; a process alone may try again."""
+        if not self._workers.several:
+            yield
+            return
+        self._refuse_broken()
+        self._workers.refuse_another_group()
+        try:
+            with self._workers.watched(awaited=lambda: self._shared < self._run.total_steps):
+                yield
+        except GeneratorExit:
+            raise
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _note(self) -> None:
+        assert self._batch is not None
+        assert self._executed is not None
+        self._recorder.note(
+            step_size=self._executed.step_size,
+            noise_std=self._executed.noise_std,
+            clip_norm=self._run.clip_norm,
+            divisor=self._run.batch_size,
+            batch=self._batch.whole,
+        )
+        self.steps += 1
+
+    def _present(self, what: str) -> LoadedBatch:
+        """The micro-batch that is to be used now."""
+        self._refuse_broken()
+        if self._batch is None or self._used:
+            got = "no batch has been taken from the loader" if self._batch is None else "the present batch was used already"
+            raise InputError(
+                f"{what}: {got}.",
+                source="a record may count once a step",
+                remedy="record and call backward once for each micro-batch of the loader.",
+            )
+        return self._batch
+
+    def _refuse_unused(self) -> None:
+        self._refuse_broken()
+        if self._batch is not None and not self._used:
+            raise InputError(
+                f"loader: a batch of step {self._batch.step} was left out: there was no engine.backward for it.",
+                source="which records meet which step is part of the guarantee",
+                remedy="use every batch, empty ones too.",
+            )
+        if self._guard.pending:
+            raise InputError(f"loader: step {self.steps + 1} was not taken.", remedy="call optimizer.step() after engine.backward(losses).")
+
+    def _refuse_broken(self) -> None:
+        if self._ended:
+            raise InputError(
+                f"the last iterate was recorded after step {self.steps}, and may be released: another step would make another last iterate "
+                "of the same records, and the two certificates would add up.",
+                source="recorded_run(steps_fixed_in_advance=True) before the last step of a run with release: last",
+                remedy="call it once, at the end; or train with release: all, which covers every iterate.",
+            )
+        if self._broken:
+            raise InputError(
+                f"the loop was interrupted within step {self.steps + 1}: some of its records may have been counted.",
+                remedy="certify what was done before with recorded_run, or begin again with another engine.",
+            )
+
+
+def _with_a_row(batch: LoadedBatch) -> tuple[Tensors, Tensor]:
+    """The tensors, one row of zeros where there is none (many models take no empty batch), and which rows are records."""
+    rows = len(batch.tensors[0])
+    if batch.counted is not None:
+        return batch.tensors, batch.counted
+    if rows:
+        return batch.tensors, torch.ones(rows, dtype=torch.bool)
+    return tuple(tensor.new_zeros((1, *tensor.shape[1:])) for tensor in batch.tensors), torch.zeros(1, dtype=torch.bool)

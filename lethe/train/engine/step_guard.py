@@ -1,0 +1,199 @@
+"""What stands between an optimiser's step and a gradient that nobody clipped and noised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from lethe.errors import HypothesisError, InputError
+from lethe.run.run import Run
+from lethe.train.checks.held_parameters import HeldParameters
+from lethe.train.network.plan import refuse_other_recursion
+from lethe.train.network.step_sizes import refuse_other_step_size
+from lethe.train.network.tensors import same_bits
+
+_INSTEAD = "call engine.backward(losses) once for every micro-batch, and losses.backward() never."
+
+
+class StepGuard:
+    """Hooks on an optimiser that let a step pass only with the gradients that were handed over for it, and at the parameters that the step
+    before left, both as they were, compared by value. Where the last iterate is to be certified, the step must be plain SGD's as well.
+
+    Args:
+        optimizer: the user's.
+        named: the parameters that it trains privately.
+        run: what it must agree with, where the last iterate is to be certified.
+        held: the same parameters, as they are between steps.
+        taken: called when a step is about to be taken.
+        done: steps that were taken before, where training is taken up again.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        named: Mapping[str, nn.Parameter],
+        run: Run,
+        held: HeldParameters,
+        taken: Callable[[], None],
+        *,
+        done: int = 0,
+    ) -> None:
+        self._optimizer, self._named, self._run, self._held, self._taken = optimizer, dict(named), run, held, taken
+        # Of the last step handed over: its number, its gradients with their versions, copies of them, and how the optimiser was set.
+        self._step = done
+        self._handed: list[tuple[Tensor, int]] = []
+        self._copies: dict[nn.Parameter, Tensor] = {}
+        self._settings: list[dict[str, Any]] = []
+        self._partial = self._moving = False
+        self.pending = False
+        self._handles: list[RemovableHandle] = []
+        optimizer.zero_grad(set_to_none=True)
+        self._attach()
+
+    def clear(self) -> None:
+        """A new micro-batch: the gradients of the last step go, if they are still there.
+
+        Raises:
+            InputError: other gradients are there, or those of the last step were not used.
+        """
+        if self.pending:
+            raise InputError(f"the gradient of step {self._step} was not used.", remedy="call optimizer.step() after each whole batch.")
+        ours = {id(gradient) for gradient, _ in self._handed}
+        for name, parameter in self._watched():
+            if parameter.grad is not None and id(parameter.grad) not in ours:
+                raise _foreign(name)
+            parameter.grad = None
+        self._handed.clear()
+        self._partial = False
+
+    def wait(self) -> None:
+        """More micro-batches are to come: until then a step changes nothing, since there are no gradients."""
+        self._partial = True
+
+    def hand(self, step: int, gradients: Mapping[nn.Parameter, Tensor]) -> None:
+        """Hand over the noisy mean gradients of step number `step`.
+
+        Raises:
+            HypothesisError: the optimiser is not that of the certified recursion.
+        """
+        # Anew each time: after hooks of the user's own, which are part of the step; and the guard's are no departure from the recursion.
+        self.close()
+        try:
+            if self._run.release == "last":
+                refuse_other_recursion(self._optimizer, self._run)
+        finally:
+            self._attach()
+        for parameter in self._named.values():
+            parameter.grad = gradients[parameter]
+        self._handed = [(gradient, gradient._version) for gradient in gradients.values()]
+        self._copies = {parameter: gradient.clone() for parameter, gradient in gradients.items()}
+        self._settings = _settings(self._optimizer)
+        self._step, self.pending = step, True
+
+    def close(self) -> None:
+        """Take the hooks off: the optimiser is an ordinary one again."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _attach(self) -> None:
+        self._handles = [
+            self._optimizer.register_step_pre_hook(self._before),
+            self._optimizer.register_step_post_hook(self._after),
+        ]
+
+    def _before(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._moving = False
+        if any(given is not None and given is not optimizer for given in (*args, *kwargs.values())):
+            raise InputError(
+                "step: got a closure; what it computes again is not the noisy gradient.", remedy="call step() without arguments."
+            )
+        if not self.pending:
+            self._refuse_nothing_handed()
+            return
+        self._held.refuse_changes(f"before step {self._step}")
+        known = {id(gradient): version for gradient, version in self._handed}
+        for name, parameter in self._watched():
+            gradient = parameter.grad
+            if gradient is not None and known.get(id(gradient)) != gradient._version:
+                raise _foreign(name)
+            if gradient is None and name in self._named:
+                raise InputError(
+                    f"step {self._step}: the noisy gradient of {name} is gone.",
+                    source="zero_grad() between engine.backward and optimizer.step",
+                    remedy="call optimizer.zero_grad() after optimizer.step().",
+                )
+        own = list(self._copies)
+        for parameter, alike in zip(own, same_bits([_gradient_of(one) for one in own], list(self._copies.values())), strict=True):
+            if not alike:
+                raise _foreign(next(name for name, one in self._named.items() if one is parameter))
+        if self._run.release == "last":
+            refuse_other_step_size(self._optimizer, self._step_size, self._step)
+            hooks = len(self._optimizer._optimizer_step_pre_hooks) + len(self._optimizer._optimizer_step_post_hooks)
+            if _settings(self._optimizer) != self._settings or hooks > len(self._handles):
+                raise HypothesisError(
+                    f"step {self._step}: the optimiser's settings or hooks were changed after engine.backward; release is last.",
+                    source="optimizer.param_groups",
+                    remedy="leave momentum, weight decay and hooks alone, or certify with release: all.",
+                )
+            self._held.expect(self._copies, self._step_size)
+        else:
+            self._copies.clear()
+        self.pending, self._moving = False, True
+        self._taken()
+
+    def _after(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._moving:
+            return
+        self._moving = False
+        if self._run.release == "last":
+            copies, self._copies = self._copies, {}
+            self._held.refuse_other_step(copies, self._step_size, self._step)
+        else:
+            self._held.keep()
+
+    @property
+    def _step_size(self) -> float:
+        return float(self._run.step_sizes[self._step - 1])
+
+    def _refuse_nothing_handed(self) -> None:
+        """A step without private gradients: refused, unless it moves nothing because the batch is not complete."""
+        stray = next((name for name, parameter in self._watched() if parameter.grad is not None), None)
+        if self._partial and stray is None:
+            return
+        if stray is not None and not self._handed:
+            raise _foreign(stray)
+        if self._step == self._run.total_steps:
+            raise InputError(
+                f"step: all {self._step} steps of the run are used up; another would cost more privacy than was planned.",
+                source="run.steps or run.passes",
+                remedy="plan a longer run; after engine.close() the optimiser is an ordinary one again.",
+            )
+        raise InputError(f"step: there is no private gradient for step {self._step + 1}.", remedy=_INSTEAD)
+
+    def _watched(self) -> Iterator[tuple[str, nn.Parameter]]:
+        yield from self._named.items()
+        trained = {id(parameter) for parameter in self._named.values()}
+        for group in self._optimizer.param_groups:
+            yield from (("another parameter of the optimiser", parameter) for parameter in group["params"] if id(parameter) not in trained)
+
+
+def _gradient_of(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+def _settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+
+
+def _foreign(name: str) -> InputError:
+    return InputError(
+        f"{name}: its .grad is not the noisy gradient that engine.backward wrote, or was changed since.",
+        source="losses.backward() beside engine.backward(losses), or a change of .grad in place",
+        remedy=_INSTEAD + " What is done to noisy gradients belongs into the optimiser.",
+    )

@@ -1,0 +1,1 @@
+"""Training linear models: gradients in closed form, and the loops."""

@@ -1,0 +1,219 @@
+"""fit_head: a linear head on the features of a frozen backbone, trained with everything a certificate supposes of it enforced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from lethe.certificates.training_record import Claim, TrainingRecord
+from lethe.errors import InputError
+from lethe.run.losses import SoftmaxRegression
+from lethe.run.run import Run
+from lethe.train.core.budgeted_noise import NoisePolicy
+from lethe.train.core.progress import Callback
+from lethe.train.core.projection import onto_ball
+from lethe.train.core.trained import Trained
+from lethe.train.core.vouching import released_states
+from lethe.train.data import as_source
+from lethe.train.linear.frozen_features import features_of
+from lethe.train.linear.links import LinearLoss, linear_loss
+from lethe.train.linear.loop import fit_linear
+
+PUBLIC_BACKBONE = "the backbone is public: none of these records, nor anything computed from them, went into its weights"
+APART = "it keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
+NOT_COPIED = "(it could not be copied: whether its first batch stays in it was not looked at)"
+START = (
+    "the head's weights before training do not depend on these records, unless by a training that is certified as well: "
+    "the two certificates then add up"
+)
+
+
+class FeatureProjection(nn.Module):
+    r"""$u \mapsto u\min(1, R/\|u\|)$ for each row, in the arithmetic of training.
+
+    Args:
+        feature_norm: R > 0.
+        dtype: of the head.
+    """
+
+    def __init__(self, feature_norm: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.feature_norm, self.dtype = feature_norm, dtype
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Shape (B, d) to the same, in the head's type."""
+        rows, _ = onto_ball(features.to(torch.float64), self.feature_norm, dtype=self.dtype)
+        return rows.to(self.dtype)
+
+    def extra_repr(self) -> str:
+        """The radius, and the type."""
+        return f"feature_norm={self.feature_norm:g}, dtype={self.dtype}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FittedHead:
+    """A trained head, on its backbone.
+
+    Args:
+        model: the backbone, the projection of its features, and the head, in eval mode.
+        trained: the same head as a linear model of features, with the report of what happened to them.
+        record: what this training vouches for: `lethe.certify(fitted, delta)` certifies and seals it. It is of the whole model's state
+            dict, of the head's, and of the head as `trained` has it.
+        declared: what the certificate rests on besides, and no code can check: that the backbone is public, that it keeps records apart
+            in other batches than those looked at and nothing of them, that training began at weights that are independent of the data,
+            and what the source of the data says of itself.
+    """
+
+    model: nn.Sequential
+    trained: Trained
+    record: TrainingRecord
+    declared: str
+
+    @property
+    def run(self) -> Run:
+        """The run that was executed, as recorded: what to certify."""
+        return self.trained.run
+
+
+def fit_head(
+    backbone: nn.Module,
+    head: nn.Linear,
+    data: Any,
+    run: Run,
+    *,
+    physical_size: int = 256,
+    noise_policy: NoisePolicy | None = None,
+    seed: int | None = None,
+    batch_generator: torch.Generator | None = None,
+    noise_generator: torch.Generator | None = None,
+    progress: bool | Callback = False,
+) -> FittedHead:
+    r"""Train a linear head on a frozen backbone $\phi$ by `fit_linear`: $s = W\,\phi(a)\min(1, R/\|\phi(a)\|) + c$ for inputs a.
+
+    The features of all records are computed once, in eval mode and without gradients, and projected to norm R = run.loss.feature_norm.
+    In W and c the loss is convex, and its curvature and gradient bound follow from R; so they are enforced, and the last iterate can be
+    certified as such. The features are kept in memory, 8 bytes a number, with a copy or two: they must fit, the inputs need not.
+
+    What is certified is the head, and this training of it. The backbone is released with it, so it must be public; and the head's weights
+    before training must be independent of the private data. A head that was trained on them already adds its certificate to this one's,
+    privately trained or not (`FittedHead.declared`).
+
+    In a process group of `torch.distributed`, call it in one process: called in W, it trains W heads, each with noise of its own, and what
+    they release adds up.
+
+    Args:
+        backbone: any module with all parameters frozen, from a record's inputs to one vector of head.in_features numbers. It is put in eval
+            mode, and left there. That it keeps records apart is checked on the first batch, and on a shorter last one (`features_of`); with
+            physical_size 1 each goes through it alone.
+        head: float32 or float64. Training begins at its present weights, which must not come from the private data, and ends in place:
+            if an error is raised they are as they were. It needs one output for each class for softmax regression, one for logistic
+            regression and for least squares; and a bias if run.loss.intercept is set, none if not.
+        data: what `fit` takes; a record is the backbone's input and a target.
+        run: as for `fit_linear`; its loss is softmax_regression, logistic_regression (classes 0 and 1) or least_squares.
+        physical_size: how many records go through the backbone at once.
+        noise_policy, seed, batch_generator, noise_generator, progress: as for `fit_linear`; the noise's generator on the head's device.
+    Returns:
+        The whole model, and the linear one with its recorded run.
+    Raises:
+        InputError: anything about the modules, the data or the run that cannot be used; nothing is trained then.
+        HypothesisError: the backbone lets one record change the features of another, draws random numbers, or keeps what it saw, in its
+            buffers or elsewhere.
+        BudgetExceededError, LetheError: as for `fit_linear`.
+    """
+    if not isinstance(run, Run):
+        raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.")
+    loss = linear_loss(run.loss)
+    _refuse_head(head, loss)
+    _refuse_shared(backbone, head)
+    source = as_source(data)
+    features, targets, compared = features_of(
+        backbone, source, records=run.records, columns=head.in_features, physical_size=physical_size, device=head.weight.device
+    )
+    trained = fit_linear(
+        run,
+        features,
+        targets,
+        classes=head.out_features if isinstance(loss, SoftmaxRegression) else None,
+        seed=seed,
+        batch_generator=batch_generator,
+        noise_generator=noise_generator,
+        initial=_stacked(head),
+        noise_policy=noise_policy,
+        progress=progress,
+        dtype=head.weight.dtype,
+        device=head.weight.device,
+    )
+    with torch.no_grad():
+        head.weight.copy_(torch.from_numpy(trained.weights.T))
+        if head.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            head.bias.copy_(torch.from_numpy(trained.intercept))
+    projection = FeatureProjection(loss.feature_norm, head.weight.dtype)
+    kept = APART if compared else f"{APART} {NOT_COPIED}"
+    besides = (
+        Claim("public backbone", PUBLIC_BACKBONE),
+        Claim("records apart", kept),
+        Claim("start", START),
+        *(Claim("data", said) for said in getattr(source, "declared", ())),
+    )
+    model = nn.Sequential(backbone, projection, head).eval()
+    released = (*released_states({"model": model, "head": head}), *trained.record.released)
+    return FittedHead(
+        model=model,
+        trained=trained,
+        record=replace(trained.record, declared=besides, released=released),
+        declared="; ".join(claim.detail for claim in besides),
+    )
+
+
+def _stacked(head: nn.Linear) -> npt.NDArray[np.float64]:
+    """The head as fit_linear has it: features by outputs, the bias as the last row, that of the constant feature 1."""
+    rows = [head.weight.detach().T]
+    if head.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        rows.append(head.bias.detach()[None])
+    return torch.cat(rows).to(device="cpu", dtype=torch.float64).numpy()
+
+
+def _refuse_head(head: nn.Linear, loss: LinearLoss) -> None:
+    plain = type(head) is nn.Linear and set(dict(head.named_parameters())) <= {"weight", "bias"}
+    if not plain or head._forward_hooks or head._forward_pre_hooks or head.weight.is_meta:
+        raise InputError(
+            f"head: got {type(head).__name__}; it needs a plain torch.nn.Linear, without hooks or parametrisations, and with storage.",
+            remedy="put what comes before it into the backbone.",
+        )
+    if any(tensor.is_inference() for tensor in head.parameters()):
+        raise InputError(
+            "head: was made in inference mode; its weights cannot be set in place.",
+            source="torch.inference_mode() around nn.Linear(...)",
+            remedy="make it outside, or give copy.deepcopy(head).",
+        )
+    if head.weight.dtype not in (torch.float32, torch.float64):
+        raise InputError(f"head: got {head.weight.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.")
+    several = isinstance(loss, SoftmaxRegression)
+    if (head.out_features < 2) if several else (head.out_features != 1):
+        raise InputError(
+            f"head: has {head.out_features} outputs; a {loss.summary} needs {'one for each class, at least 2' if several else '1'}.",
+            source="head.out_features, run.loss.kind",
+            remedy="take another head, or another kind of loss.",
+        )
+    biased = head.bias is not None  # pyright: ignore[reportUnnecessaryComparison]
+    if biased != loss.intercept:
+        raise InputError(
+            f"head: has {'a' if biased else 'no'} bias; run.loss.intercept is {loss.intercept}.",
+            source="head.bias, run.loss.intercept",
+            remedy=f"set intercept to {biased} in the run's loss (it counts in the bounds), or take nn.Linear(..., bias={loss.intercept}).",
+        )
+
+
+def _refuse_shared(backbone: nn.Module, head: nn.Linear) -> None:
+    if not isinstance(backbone, nn.Module):
+        raise InputError(f"backbone: got {type(backbone).__name__}; it needs a torch.nn.Module.")
+    held = {tensor.untyped_storage().data_ptr() for tensor in (*backbone.parameters(), *backbone.buffers())}
+    if any(tensor.untyped_storage().data_ptr() in held for tensor in head.parameters()):
+        raise InputError(
+            "head: shares memory with the backbone, which would be trained with it.", remedy="give the head weights of its own."
+        )

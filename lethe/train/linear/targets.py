@@ -1,0 +1,67 @@
+"""Targets as the trainer needs them: class numbers from a public range, or finite real numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from lethe.errors import InputError
+from lethe.run.losses import LeastSquares, SoftmaxRegression
+from lethe.train.linear.features import numbers, refuse_not_finite
+from lethe.train.linear.links import LinearLoss
+
+
+def public_classes(loss: LinearLoss, classes: int | None) -> int | None:
+    """The number of classes, checked against the loss: public knowledge, never looked up in the data. None for least squares.
+
+    Raises:
+        InputError: softmax regression without it or with fewer than 2, logistic regression with another number than 2, or
+            least squares with any.
+    """
+    if isinstance(loss, LeastSquares):
+        if classes is not None:
+            raise InputError(
+                f"classes: got {classes!r}; least squares has none.", remedy="leave classes out, or choose softmax_regression."
+            )
+        return None
+    if isinstance(loss, SoftmaxRegression):
+        if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
+            raise InputError(
+                f"classes: got {classes!r}; softmax regression needs their public number, an integer >= 2.",
+                remedy="give the classes that could occur, not those that do: which classes occur is private.",
+            )
+        return classes
+    if classes not in (None, 2) or isinstance(classes, bool):
+        raise InputError(f"classes: got {classes!r}; logistic regression has 2.", remedy="leave classes out, or choose softmax_regression.")
+    return 2
+
+
+def prepare_targets(values: Any, *, classes: int | None, records: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """The targets as a column of shape (n, 1): class numbers as int64, or real numbers as `dtype`.
+
+    Args:
+        values: shape (n,).
+        classes: how many classes, numbered 0..classes-1; None: real numbers.
+        records: n, the rows of the features.
+        dtype: of real targets.
+        device: of the result.
+    Raises:
+        InputError: another shape, NaN or infinity, or a class number outside the public range (named).
+    """
+    array = numbers("targets", values)
+    if array.shape not in ((records,), (records, 1)):
+        raise InputError(f"targets: got shape {array.shape}; it needs ({records},), one for each row of features.")
+    column = array.reshape(-1, 1)
+    refuse_not_finite("targets", column)
+    if classes is None:
+        return torch.tensor(column, dtype=dtype, device=device)
+    wrong = (column != np.floor(column)) | (column < 0) | (column >= classes)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"targets[{row}]: got {column[row, 0]:g}; it needs a class number 0..{classes - 1}.",
+            remedy="number the classes 0, 1, 2, ... by a public list.",
+        )
+    return torch.tensor(column, dtype=torch.int64, device=device)

@@ -1,0 +1,97 @@
+"""Where the batches and the noise of a network's training come from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from lethe.calculus.noise_generators import fresh_numpy_generator
+from lethe.errors import HypothesisError, InputError
+from lethe.run.run import Run
+from lethe.train.core.generators import fresh_generator, same_stream, seeded_generators
+from lethe.train.distributed.shared_noise import Noise, SharedNoise, share_generator
+from lethe.train.distributed.workers import Workers
+from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.noise.secure import SecureNoise
+
+_CPU = torch.device("cpu")
+
+
+class Sources(NamedTuple):
+    """A CPU generator for the batches, and the noise."""
+
+    batches: torch.Generator
+    noise: Noise
+
+
+def shared_sources(sources: Sources, workers: Workers) -> Sources:
+    """The sources of several processes, of which each has made its own: one noise, and process 0's batches; alone, as they are.
+
+    Raises:
+        StoppedElsewhere: another process had an error, or is gone.
+    """
+    if not workers.several:
+        return sources
+    assert not isinstance(sources.noise, SharedNoise)
+    share_generator(sources.batches, workers)
+    return Sources(sources.batches, SharedNoise(sources.noise, workers))
+
+
+def sources_of(
+    run: Run,
+    device: torch.device,
+    *,
+    seed: int | None,
+    batch_generator: torch.Generator | None,
+    noise_generator: np.random.Generator | torch.Generator | None,
+    secure: bool,
+    start: int = 0,
+) -> Sources:
+    """Generators from the operating system's entropy, unless a seed or generators are given.
+
+    Args:
+        run: what is to be trained.
+        device: of the parameters.
+        seed: for both; whoever knows it knows the noise.
+        batch_generator: for the batches, on the CPU.
+        noise_generator: for the noise, on `device`.
+        secure: noise from a cryptographic source on a grid, see `SecureNoise`.
+        start: how often this training was started before; under a seed, each start has noise of its own.
+    Raises:
+        InputError: a seed together with generators, a generator on another device, or one generator for both.
+        HypothesisError: secure noise, and the run is not one of noisy sums alone.
+    """
+    if not isinstance(secure, bool):
+        raise InputError(f"secure: got {secure!r}; it needs True or False.")
+    if secure and (run.release != "all" or run.pass_weights is not None):
+        raise HypothesisError(
+            f"secure: True, and release is {run.release}{', with pass_weights' if run.pass_weights is not None else ''}; rounding to a "
+            "grid is not Lipschitz, so only composition covers it.",
+            source="run.release, run.pass_weights",
+            remedy="set release: all, or secure to False.",
+        )
+    if seed is not None and (batch_generator is not None or noise_generator is not None or secure):
+        raise InputError("seed: given together with a generator or secure noise.", remedy="give the seed or the others.")
+    if secure and noise_generator is not None:
+        raise InputError("noise_generator: given together with secure noise, which has a source of its own.", remedy="leave it out.")
+    if seed is not None:
+        first, second = seeded_generators(seed, (_CPU, device))
+        if start:
+            _, second = seeded_generators(seed, (_CPU, device), start=start)
+        return Sources(first, NetworkNoise(second))
+    if same_stream(batch_generator, noise_generator):
+        raise InputError(
+            "noise_generator: in the same state as batch_generator; noise must not be predictable from batches.",
+            remedy="give two generators.",
+        )
+    batches = fresh_generator(_CPU) if batch_generator is None else batch_generator
+    if secure:
+        return Sources(batches, SecureNoise())
+    if noise_generator is None:
+        noise_generator = fresh_numpy_generator() if device.type == "cpu" else fresh_generator(device)
+    noise = NetworkNoise(noise_generator)
+    if noise.device.type != device.type:
+        raise InputError(f"noise_generator: is on {noise.device}; the model is on {device}.", remedy="give one on the model's device.")
+    return Sources(batches, noise)

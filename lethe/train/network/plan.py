@@ -1,0 +1,216 @@
+"""What a Run must say, and an optimiser must be, for a network to be trained as the run's certificate supposes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from lethe.errors import HypothesisError, InputError
+from lethe.run.run import Run
+from lethe.train.clipping import METHODS, Clipper, Group
+from lethe.train.clipping.groups import as_groups
+from lethe.train.engine.wrapped_models import refuse_wrapped
+from lethe.train.network.optimisers import certified_release
+from lethe.train.network.proximal.steps import ProximalGroup
+from lethe.train.network.tensors import checked_tensors
+
+
+def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) -> Run:
+    """The run that says how records are clipped when these arguments are given besides: what is carried out, recorded and certified.
+
+    Args:
+        run: the plan.
+        groups: of parameters, with norms of their own: those of run.clip_groups, or the plan has none; None: one norm for all.
+        method: a name in METHODS: run.clip_method, or the plan leaves that at "clip"; None: the plan's.
+    Raises:
+        InputError: no run, no groups, no method, or not those of the run.
+        HypothesisError: the plan counts with what this method would not keep.
+    """
+    if not isinstance(run, Run):
+        raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.")
+    if not isinstance(method, str | None):
+        raise InputError(f"clip_method: got {method!r}; it needs 'clip', 'normalise' or 'automatic'.", source="method")
+    if method is not None and method != run.clip_method:
+        if run.clip_method != "clip":
+            raise InputError(
+                f"method: got {method!r}; the run says {run.clip_method}.",
+                source="run.clip_method",
+                remedy="leave method out: the run's is used, and certified.",
+            )
+        lengthened = run.replace(clip_method=method)
+        if run.record_bound < lengthened.record_bound:
+            raise HypothesisError(
+                f"method: {method} gives a record's gradient a norm up to {run.clip_norm:g}; the run counts with {run.record_bound:g}, the "
+                "loss's bound on the gradient as it was.",
+                source="method, run.loss.gradient_bound",
+                remedy=f"plan the run with clip_method: {method}, use method clip, or leave the gradient bound out.",
+            )
+        run = lengthened
+    if groups is None:
+        if run.clip_groups is not None:
+            raise InputError(
+                f"clip_groups: none were given; the run says norms of {len(run.clip_groups)}, and not which parameters they are for.",
+                source="run.clip_groups",
+                remedy="give a Group with its parameters for each of them, in their order.",
+            )
+        return run
+    if not isinstance(groups, list | tuple):
+        raise InputError(f"clip_groups: got {groups!r}; it needs a list of Group, or None.")
+    norms = tuple(group.clip_norm for group in as_groups(tuple(groups)))
+    if run.clip_groups is not None and run.clip_groups != norms:
+        raise InputError(
+            f"clip_groups: got the norms {list(norms)}; the run says {list(run.clip_groups)}.",
+            source="run.clip_groups",
+            remedy="give the run's, in their order, or leave clip_groups out of the run: what is used is recorded.",
+        )
+    return run.replace(clip_groups=norms)
+
+
+def clipper_of(model: nn.Module, run: Run, *, groups: Sequence[Group] | None, verify: bool, budgeted: bool = False) -> Clipper:
+    r"""The clipper that keeps each record's part of a sum within the run's clip norm.
+
+    Args:
+        model: what to train.
+        run: with a clip norm and noise, as `as_clipped` gives it.
+        groups: of parameters, whose norms are run.clip_groups; None: one norm for all.
+        verify: check the first batches.
+        budgeted: whether the caller asks the filter of a run with noise_budget before every step, and ends the run where it says no.
+    Raises:
+        InputError: the run has no clip norm, no noise, or a noise budget that nobody asks; or something that the clipper cannot use.
+        HypothesisError: clipping of this kind is not what the run's certificate would suppose.
+    """
+    if not isinstance(run, Run):
+        raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.")
+    if isinstance(model, nn.Module):
+        refuse_wrapped(model)
+    if run.noise_budget is None:
+        run.noise_stds  # noqa: B018  refuses a run without noise, before anything is trained
+    if run.clip_norm is None:
+        raise InputError(
+            "clip_norm: null; nothing bounds the gradients of a network but clipping.",
+            source="run.clip_norm",
+            remedy="set clip_norm, or use fit_linear, whose gradient bounds hold by construction.",
+        )
+    if run.noise_budget is not None and not budgeted:
+        raise InputError(
+            f"noise_budget: got {run.noise_budget:g}; its filter decides between two steps whether there is another, and lets a policy see "
+            "nothing but released iterates. A loop of one's own keeps neither promise.",
+            source="run.noise_budget",
+            remedy="use lethe.train.fit or fit_linear, or drop noise_budget: noise that is fixed in advance needs no filter.",
+        )
+    if not isinstance(verify, bool):
+        raise InputError(f"verify: got {verify!r}; it needs True or False.")
+    norms = None if groups is None else tuple(group.clip_norm for group in groups)
+    if norms != run.clip_groups:
+        raise InputError(f"clip_groups: got the norms {norms}; the run says {run.clip_groups}.", source="run.clip_groups")
+    clipper = Clipper(model, clip_norm=run.clip_norm if groups is None else tuple(groups), method=run.clip_method, verify=verify)
+    if not METHODS[run.clip_method].projection and run.release == "last":
+        raise HypothesisError(
+            f"clip_method: {run.clip_method} is no projection, so nothing is known of a step's Lipschitz constant; release is last.",
+            source="method or run.clip_method, run.release",
+            remedy="use method clip, or certify with release: all.",
+        )
+    return clipper
+
+
+def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that require grad, by name: float32 or float64, all on one device.
+
+    Raises:
+        InputError: another type, several devices, or a tensor that cannot take noise.
+    """
+    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for name, parameter in named.items():
+        if parameter.dtype not in (torch.float32, torch.float64):
+            raise InputError(
+                f"parameter {name}: got {parameter.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.",
+                source="model",
+                remedy="keep the parameters in float32 (model.float()) and compute in half precision under torch.autocast.",
+            )
+    checked_tensors(parameter.detach() for parameter in named.values())
+    devices = {str(parameter.device) for parameter in named.values()}
+    if len(devices) != 1:
+        raise InputError(f"model: its trained parameters are on {', '.join(sorted(devices))}; they need to be on one device.")
+    return named
+
+
+def refuse_groups(groups: Sequence[ProximalGroup], run: Run, model: nn.Module) -> None:
+    """Refuse proximal groups that the run's certificate does not cover, or that lack a part; overlaps are `NetworkProximal`'s to refuse.
+
+    Raises:
+        InputError: no groups, something that is none, a group without regularisers, a parameter that is frozen, or a run with a
+            regulariser or averages of its own.
+        HypothesisError: the last iterate is to be certified.
+    """
+    if not isinstance(groups, list | tuple) or not groups or not all(isinstance(group, ProximalGroup) for group in groups):
+        raise InputError(f"proximal_groups: got {groups!r}; it needs a list of ProximalGroup.", remedy="leave it out where there is none.")
+    if run.release == "last":
+        raise HypothesisError(
+            "proximal_groups: given, and release is last: a certificate of the last iterate counts with the proximal step that the run "
+            "states, and a run states one regulariser of all parameters.",
+            source="proximal_groups, run.release",
+            remedy="set run.regulariser, or certify with release: all.",
+        )
+    if run.regularisers or run.pass_weights is not None:
+        raise InputError(
+            "proximal_groups: given together with the run's own regulariser or pass_weights; steps of overlapping groups do not add up to "
+            "one proximal step, nor are they taken inside an average.",
+            source="proximal_groups, run.regulariser, run.pass_weights",
+            remedy="write the run's regularisers into the groups, and drop the other two.",
+        )
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    for group in groups:
+        if not isinstance(group.regularisers, list | tuple) or not group.regularisers:
+            raise InputError(f"regularisers: got {group.regularisers!r}; a proximal group needs at least one, in a tuple.")
+        if not isinstance(group.parameters, list | tuple | None):
+            raise InputError(f"parameters: got {group.parameters!r}; a proximal group needs names, in a tuple, or None for all.")
+        if held := [name for name in group.parameters or () if name in frozen]:
+            raise InputError(
+                f"parameters: {held[0]!r} is frozen; a proximal step would move it, with no gradient and no noise.",
+                source="a proximal group",
+                remedy="leave it out of the group, or set its requires_grad to True.",
+            )
+
+
+def refuse_optimizer(optimizer: torch.optim.Optimizer, run: Run, named: Mapping[str, nn.Parameter], model: nn.Module) -> None:
+    """Refuse an optimiser that the run's certificate does not cover, or that would leave parameters out.
+
+    Raises:
+        InputError: it is none, lacks trained parameters or holds some that are not the model's; or the run has a regulariser or averages.
+        HypothesisError: the last iterate is to be certified, and it is not the certified recursion.
+    """
+    refuse_other_recursion(optimizer, run)
+    if run.regularisers or run.pass_weights is not None:
+        raise InputError(
+            "optimizer: given together with a regulariser or pass_weights, which belong to the plain recursion.",
+            source="run.regulariser, run.pass_weights",
+            remedy="use lethe.train.fit without an optimiser, or leave the other two out.",
+        )
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if missing := [name for name, parameter in named.items() if id(parameter) not in held]:
+        raise InputError(
+            f"optimizer: {', '.join(missing[:3])} ({len(missing)} of {len(named)} trained parameters) are not among its own; "
+            "they would never move.",
+            remedy="give the optimiser model.parameters(), or set requires_grad of the others to False.",
+        )
+    if foreign := held - {id(parameter) for parameter in model.parameters()}:
+        raise InputError(
+            f"optimizer: {len(foreign)} of its parameters are not the model's; nothing clips their gradients.",
+            remedy="make them part of the model, or leave them out.",
+        )
+
+
+def refuse_other_recursion(optimizer: torch.optim.Optimizer, run: Run) -> None:
+    """Refuse an optimiser that, as it is set now, does not allow what the run says is released.
+
+    Raises:
+        InputError: no optimiser, or one that asks for gradients of its own.
+        HypothesisError: the last iterate is to be certified, and the optimiser is not the certified recursion.
+    """
+    allowed = certified_release(optimizer)
+    if run.release == "last" and allowed.release == "all":
+        raise HypothesisError(
+            f"release: last, and {allowed.reason}", source="run.release, optimizer", remedy="set release: all, or use plain SGD."
+        )

@@ -1,0 +1,1 @@
+"""Exact proximal steps of a network's parameters."""

@@ -1,0 +1,164 @@
+r"""The exact proximal step of a sum of regularisers of one group of tensors, as stages that are taken one after the other.
+
+Shrinking first, the domain last: soft threshold, group threshold or singular values, ridge, then ball, box or simplex. Only sums for which
+that is their argmin, not a mere sequence, are accepted:
+
+- Every shrinking part is positively homogeneous, so its subdifferential does not change when later stages multiply the whole group by
+  a factor > 0; ridge and ball do just that (see `proximal_step`). For l1 before group l1 the same holds block by block, and a block
+  that becomes 0 admits every subgradient.
+- l1, ridge and box act on each coordinate alone, and the argmin of a convex function of one number on an interval is the nearest point
+  of the interval to the argmin without it.
+- Ridge only rescales the quadratic that a projection on a simplex minimises.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from lethe.errors import InputError, LetheError
+from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
+from lethe.train.core.proximal import proximal_step
+from lethe.train.network.proximal.joint_ball import inward_in_storage, onto_joint_ball, require_radius
+from lethe.train.network.tensors import dimension
+
+Stage: TypeAlias = Callable[[Sequence[Tensor], float], None]
+"""Changes the tensors in place, given the step size."""
+
+
+def stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], blocks: Literal["rows", "tensors"]) -> list[Stage]:
+    """The stages of the group's proximal step, in order.
+
+    Raises:
+        InputError: a sum whose argmin is not known in closed form, a nuclear norm of vectors, a box of another dimension.
+    """
+    _refuse_unknown_sums(regularisers)
+    l1 = sum(part.strength for part in regularisers if isinstance(part, L1))
+    l1 += sum(part.l1_strength for part in regularisers if isinstance(part, ElasticNet))
+    ridge = sum(part.strong_convexity for part in regularisers)
+    group = sum(part.strength for part in regularisers if isinstance(part, GroupL1))
+    nuclear = sum(part.strength for part in regularisers if isinstance(part, NuclearNorm))
+    radius = min((part.radius for part in regularisers if isinstance(part, Ball)), default=math.inf)
+    width = min((part.half_width for part in regularisers if isinstance(part, Box)), default=math.inf)
+    totals = [part.total for part in regularisers if isinstance(part, Simplex)]
+    _refuse_shapes(regularisers, tensors)
+
+    stages: list[Stage] = []
+    if l1 > 0:
+        stages.append(_on_each(L1(strength=l1)))
+    if group > 0:
+        stages.append(lambda members, step_size: _shrink_blocks(members, step_size * group, blocks))
+    if nuclear > 0:
+        stages.append(lambda members, step_size: _shrink_singular_values(members, step_size * nuclear))
+    if ridge > 0:
+        stages.append(_on_each(Ridge(strength=ridge)))
+    if radius < math.inf:
+        radius = require_radius("regulariser.radius", radius)
+        stages.append(lambda members, _: onto_joint_ball(members, radius))
+    if width < math.inf:
+        width = require_radius("regulariser.half_width", width)
+        stages.append(lambda members, _: _onto_box(members, width))
+    if totals:
+        total = require_radius("regulariser.total", totals[0])
+        stages.append(lambda members, _: _onto_simplex(members, total))
+    return stages
+
+
+def _on_each(part: Regulariser) -> Stage:
+    """A part that acts on each coordinate alone: tensor by tensor, by the same formula as a linear model's."""
+    prox = proximal_step([part])
+
+    def stage(tensors: Sequence[Tensor], step_size: float) -> None:
+        for tensor in tensors:
+            tensor.copy_(prox(tensor, step_size))
+
+    return stage
+
+
+def _shrink_blocks(tensors: Sequence[Tensor], threshold: float, blocks: Literal["rows", "tensors"]) -> None:
+    r"""$\arg\min_u k\sum_g\|u_g\| + \frac12\|u - x\|^2$: each block times $\max(0, 1 - k/\|x_g\|)$."""
+    for tensor in tensors:
+        dims = tuple(range(tensor.ndim)) if blocks == "tensors" else tuple(range(1, tensor.ndim))
+        norms = torch.linalg.vector_norm(tensor, dim=dims, keepdim=True) if dims else tensor.abs()
+        tensor.mul_(torch.where(norms > threshold, 1.0 - threshold / norms, 0.0))
+
+
+def _shrink_singular_values(tensors: Sequence[Tensor], threshold: float) -> None:
+    r"""$\arg\min_U k\|U\|_* + \frac12\|U - X\|^2$: singular values less k, not below 0; dimensions after the first are flattened."""
+    for tensor in tensors:
+        if tensor.numel():
+            left, values, right = torch.linalg.svd(tensor.flatten(1), full_matrices=False)
+            tensor.copy_(((left * (values - threshold).clamp(min=0.0)) @ right).view(tensor.shape))
+
+
+def _onto_box(tensors: Sequence[Tensor], width: float) -> None:
+    r"""$\arg\min_u\{\|u - x\| : |u_i| \le w\}$, each entry clamped to the last number of its type inside."""
+    for tensor in tensors:
+        bound = torch.tensor(width, dtype=tensor.dtype)
+        if float(bound) > width:
+            bound = torch.nextafter(bound, torch.zeros_like(bound))
+        tensor.clamp_(-float(bound), float(bound))
+
+
+def _onto_simplex(tensors: Sequence[Tensor], total: float) -> None:
+    r"""$\arg\min_u\{\|u - x\| : u \ge 0, \sum_i u_i = t\}$ for the concatenation: $\max(x_i - \theta, 0)$ with the $\theta$ that fits.
+
+    Rounded inward: the sum is at most t, and so the distance between two results at most $\sqrt2\,t$.
+
+    Reference: Held, Wolfe, Crowder 1974; the sorting algorithm as in Duchi et al. 2008 (ICML), Figure 1.
+    """
+    point = torch.cat([tensor.reshape(-1).to(torch.float64) for tensor in tensors])
+    if not bool(torch.isfinite(point).all()):
+        raise LetheError("the parameters are not finite: training has diverged.", remedy="take smaller steps or less noise.")
+    point -= point.max()  # adding a constant to all entries changes nothing, and this one keeps t from vanishing beside them
+    ordered = point.sort(descending=True).values
+    shifts = (ordered.cumsum(0) - total) / torch.arange(1, len(point) + 1, dtype=torch.float64, device=point.device)
+    last = int((ordered > shifts).nonzero()[-1])
+    point = (point - shifts[last]).clamp_(min=0.0)
+    point *= inward_in_storage(total, tensors) / float(point.sum())
+    for tensor, part in zip(tensors, point.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view(tensor.shape))
+
+
+def _refuse_unknown_sums(regularisers: Sequence[Regulariser]) -> None:
+    for part in regularisers:
+        if not isinstance(part, L1 | Ridge | ElasticNet | GroupL1 | NuclearNorm | Ball | Box | Simplex):
+            raise InputError(f"regulariser.kind: got {type(part).__name__}; no proximal step of it is known here.")
+    kinds = {part.kind for part in regularisers}
+    domains = kinds & {"ball", "box", "simplex"}
+    shrinking = kinds & {"l1", "elastic_net", "group_l1", "nuclear_norm"}
+    unknown = (
+        len(domains) > 1
+        or sum(isinstance(part, Simplex) for part in regularisers) > 1
+        or ("nuclear_norm" in kinds and len(shrinking) > 1)
+        or ("box" in kinds and shrinking & {"group_l1", "nuclear_norm"})
+        or ("simplex" in kinds and shrinking)
+    )
+    if unknown:
+        raise InputError(
+            f"regulariser: no exact proximal step is known for the sum of {' and '.join(sorted(kinds))}.",
+            source="a proximal group",
+            remedy="take one domain only; l1 and ridge with any of them but a simplex; group_l1 and nuclear_norm with ridge or a ball.",
+        )
+
+
+def _refuse_shapes(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor]) -> None:
+    for part in regularisers:
+        if isinstance(part, NuclearNorm) and any(tensor.ndim < 2 for tensor in tensors):
+            raise InputError(
+                "regulariser.kind: nuclear_norm is given for a tensor with fewer than two dimensions; it needs matrices.",
+                source="a proximal group with nuclear_norm",
+                remedy="leave biases and scales out of the group.",
+            )
+        if isinstance(part, Box) and part.dimension != dimension(tensors):
+            raise InputError(
+                f"regulariser.dimension: got {part.dimension}; the group's tensors hold {dimension(tensors)} numbers.",
+                source="a proximal group with box",
+                remedy=f"set dimension to {dimension(tensors)}: the diameter depends on it.",
+            )
+        if isinstance(part, Simplex) and dimension(tensors) == 0:
+            raise InputError("regulariser.kind: simplex is given for tensors without entries.", source="a proximal group with simplex")
