@@ -9,8 +9,8 @@ from dp_accounting.rdp import RdpAccountant
 from interop_cases import DELTAS, MIXTURE, RELATIONS, losses, run_of
 
 import lethe
+from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.guarantees import NotPrivate, Tightest, WithSlack
-from lethe.calculus.sampled.balls_in_bins import BallsInBinsGaussian
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.integrations.dp_accounting import to_dp_event
 

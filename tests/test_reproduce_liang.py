@@ -32,8 +32,8 @@ from lethe.experiments.liang.plans import (
     Setting,
     theory,
 )
-from lethe.experiments.pages.epoch_tables import rounded_down
 from lethe.experiments.pages.reproduction_tables import reproduction_tables
+from lethe.report.epoch_tables import rounded_down
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")

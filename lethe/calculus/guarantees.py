@@ -281,7 +281,7 @@ def guarantee_from_dict(data: Mapping[str, object]) -> Guarantee:
         InputError: the kind is unknown, a field is missing or unknown, or a value is outside its range.
     """
     # These are built on this module, and one function must know every kind.
-    from lethe.calculus.sampled.balls_in_bins import BallsInBinsGaussian
+    from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
     from lethe.calculus.sampled.gaussian import SampledGaussian
     from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 

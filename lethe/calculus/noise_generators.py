@@ -30,7 +30,7 @@ def noise_generator(generator: np.random.Generator | None) -> np.random.Generato
     """
     if generator is None:
         return fresh_numpy_generator()
-    if not isinstance(generator, np.random.Generator):
+    if not isinstance(generator, np.random.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(
             f"generator = {generator!r}; it needs a numpy.random.Generator, or None.",
             source="the argument generator",

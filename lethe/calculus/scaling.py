@@ -7,10 +7,10 @@ from functools import singledispatch
 
 import numpy as np
 
+from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.base import Guarantee
 from lethe.calculus.domains import FloatArray, require_positive
 from lethe.calculus.guarantees import GDP, GDPMixture, NotPrivate, Tightest, WithSlack
-from lethe.calculus.sampled.balls_in_bins import BallsInBinsGaussian
 from lethe.calculus.sampled.gaussian import SampledGaussian, merged_levels
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 

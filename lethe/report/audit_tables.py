@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lethe.audit.page import AuditPage
 from lethe.audit.result import AuditResult
-from lethe.experiments.pages.epoch_tables import rounded_down
+from lethe.report.epoch_tables import rounded_down
 
 KINDS = {
     "certified": "certified",

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import above
-from lethe.calculus.sampled.balls_in_bins import BallsInBinsGaussian
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
 from lethe.run.run import Run

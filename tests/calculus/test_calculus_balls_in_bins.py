@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lethe
+from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.composition.dominating_losses import dominating_losses
 from lethe.calculus.composition.renyi import renyi_curve
 from lethe.calculus.guarantees import guarantee_from_dict
-from lethe.calculus.sampled.balls_in_bins import BallsInBinsGaussian
 from lethe.calculus.scaling import noise_scaled
 
 RELATIONS: dict[str, Any] = {"P against Q": "zero_out", "Q against P": "zero_out", "replaced": "replace_one"}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from lethe.calculus.sampled.lognormal_grid import Term, grid_for
-from lethe.calculus.sampled.lognormal_sums import log_mean_excess, mean_excess
+from lethe.calculus.balls_in_bins.lognormal_grid import Term, grid_for
+from lethe.calculus.balls_in_bins.lognormal_sums import log_mean_excess, mean_excess
 
 
 def _exact_mean_excess(term: Term, level: float) -> mpf:

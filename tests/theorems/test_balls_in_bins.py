@@ -9,8 +9,8 @@ from helpers import batches, make_run
 
 import lethe
 from lethe.accounting.certify import judge
+from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.guarantees import WithSlack
-from lethe.calculus.sampled.balls_in_bins import BallsInBinsGaussian
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError

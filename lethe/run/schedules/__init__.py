@@ -12,7 +12,6 @@ import numpy as np
 
 from lethe.documents.specification import from_tagged
 from lethe.errors import InputError
-from lethe.noise_allocation.joint import CyclicJoint, JointSchedule, Regime, joint_cyclic, joint_schedule, joint_schedule_reset, regime
 from lethe.run.schedules.allocation import Allocation, exp_schedule, optimal_schedule, uniform_schedule
 from lethe.run.schedules.base import Array, Schedule
 from lethe.run.schedules.constant import Constant
@@ -29,13 +28,10 @@ __all__ = [
     "Allocation",
     "Array",
     "Constant",
-    "CyclicJoint",
     "Explicit",
     "Exponential",
     "Influence",
-    "JointSchedule",
     "Polynomial",
-    "Regime",
     "Repeated",
     "Schedule",
     "Step",
@@ -44,13 +40,9 @@ __all__ = [
     "coherent_weights",
     "debiased_weights",
     "exp_schedule",
-    "joint_cyclic",
-    "joint_schedule",
-    "joint_schedule_reset",
     "mom_weights",
     "optimal_schedule",
     "parse_schedule",
-    "regime",
     "schedule_document",
     "that",
     "theorem_4_8_weights",

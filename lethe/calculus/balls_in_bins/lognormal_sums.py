@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, special
 
+from lethe.calculus.balls_in_bins.lognormal_grid import Grid, Term, Terms, grid_for
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.rounding import MOST_COUNT, count_above
-from lethe.calculus.sampled.lognormal_grid import Grid, Term, Terms, grid_for
 
 _EPS = float(np.finfo(np.float64).eps)
 # Normal tails at g are off by about g^2 units; mean excesses were off by less than half of this, against 600 digits. Tails beyond 38
