@@ -15,7 +15,7 @@ from interop_cases import ADD, DELTAS, RELATIONS, REPLACE, ZERO, gaussian, run_o
 import lethe
 from lethe.integrations.dp_accounting import IterateDpEvent, LastIterateDpEvent, LetheAccountant
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "interop.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "interop.md"
 
 
 @pytest.mark.parametrize("design", ["full", "cyclic", "shuffled_once", "shuffled", "balls_in_bins", "poisson", "without_replacement"])

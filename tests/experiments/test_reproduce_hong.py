@@ -37,7 +37,7 @@ from lethe.experiments.pages.reproduction_tables import reproduction_tables
 torch = pytest.importorskip("torch")
 from lethe.experiments.hong.two_layer_network import Records, TwoLayerNetwork, descend  # noqa: E402  # after the optional torch is seen to be there
 
-MNIST = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "mnist.npz"
+MNIST = Path(__file__).resolve().parents[3] / "shared" / "data" / "mnist.npz"
 SMALL = Plan(
     tasks=(
         Task(name="MNIST35", digits=(3, 5), sizes=(70, 90)),

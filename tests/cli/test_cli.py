@@ -210,7 +210,7 @@ def test_the_module_is_the_command() -> None:
 
 
 def test_every_verb_is_documented() -> None:
-    page = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
     for command in app.registered_commands:
         assert command.callback is not None
         assert f"lethe {command.callback.__name__}" in page

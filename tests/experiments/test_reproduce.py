@@ -310,5 +310,5 @@ def test_an_interrupted_one_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_page_names_every_one() -> None:
-    page = (Path(__file__).resolve().parent.parent / "docs" / "reproduce.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reproduce.md").read_text()
     assert all(f"`{name}`" in page for name in REPRODUCTIONS)

@@ -178,7 +178,7 @@ def test_of_the_file_that_lethe_train_writes_the_numbers_count(tmp_path: Path) -
 
 
 def test_the_recipe_on_the_page_gives_the_digest() -> None:
-    page = (Path(__file__).resolve().parent.parent / "docs" / "seals.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "seals.md").read_text()
     (recipe,) = [block for block in re.findall(r"```python\n(.*?)```", page, flags=re.S) if "def digest" in block]
     names: dict[str, Any] = {}
     exec(compile(recipe, "seals.md", "exec"), names)
