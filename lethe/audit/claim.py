@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from lethe.audit.result import AuditResult, Neighbours, infinity_of
+from lethe.audit.statistics.result import AuditResult, Neighbours, infinity_of
 from lethe.documents.specification import Noun
 
 

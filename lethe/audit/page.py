@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, InstanceOf
 
 from lethe.audit.claim import Claim
-from lethe.audit.result import RELATIONS, AuditResult
+from lethe.audit.statistics.result import RELATIONS, AuditResult
 from lethe.calculus.upward_formatting import shown
 from lethe.documents.specification import StoredNoun
 

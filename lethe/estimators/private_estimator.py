@@ -19,7 +19,7 @@ from lethe.estimators.choice.runs import certified
 from lethe.estimators.joining import joint_statement
 from lethe.estimators.randomness import Randomness, randomness
 from lethe.estimators.report import privacy_report
-from lethe.estimators.search.surrounding import note_surrounding
+from lethe.estimators.surrounding import note_surrounding
 from lethe.mechanisms.base import Statement, require_swap
 from lethe.run.run import Neighbours
 

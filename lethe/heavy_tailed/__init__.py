@@ -7,10 +7,10 @@ from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
 from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
 from lethe.heavy_tailed.lower_bounds.bounds import LowerBound, convex_lower_bound, strongly_convex_lower_bound
-from lethe.heavy_tailed.moments.moments import Moments
-from lethe.heavy_tailed.moments.private_moments import MomentEstimate, estimated_moments, private_moment
+from lethe.heavy_tailed.moments import Moments
 from lethe.heavy_tailed.multi_pass import multi_pass, practical_oracle
 from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean, MeanOracle
+from lethe.heavy_tailed.private_moments import MomentEstimate, estimated_moments, private_moment
 from lethe.heavy_tailed.problem import Problem
 from lethe.heavy_tailed.sets import Ball, Box, WholeSpace
 from lethe.heavy_tailed.shuffle import ShuffledClippedMean, ShuffledCoordinateMedian

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
 from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.moments.moments import Moments
+from lethe.heavy_tailed.moments import Moments
 from lethe.heavy_tailed.sets import ConvexSet, WholeSpace
 
 Column = NDArray[np.generic]

@@ -13,7 +13,6 @@ from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.train.core.budgeted_noise import as_planned
 from lethe.train.core.generators import seeded_generators
-from lethe.train.core.noise import GaussianNoise
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.recorder import Recorder
@@ -22,6 +21,7 @@ from lethe.train.linear.features import prepare_features
 from lethe.train.linear.gradients import LinearModel, refuse_other_clipping
 from lethe.train.linear.links import Link, linear_loss, link_of
 from lethe.train.linear.loop import descend
+from lethe.train.linear.noise import GaussianNoise
 from lethe.train.linear.targets import prepare_targets, public_classes
 
 _CPU = torch.device("cpu")

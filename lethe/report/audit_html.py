@@ -6,7 +6,7 @@ import base64
 from html import escape
 
 from lethe.audit.page import AuditPage
-from lethe.audit.result import AuditResult
+from lethe.audit.statistics.result import AuditResult
 from lethe.report.audit_tables import audit_cells, crossed, notes_of
 
 _STYLE = """

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lethe.audit.page import AuditPage
-from lethe.audit.result import AuditResult
+from lethe.audit.statistics.result import AuditResult
 from lethe.calculus.upward_formatting import shown
 from lethe.report.audit_tables import audit_cells, crossed
 from lethe.report.drawing import Axes, Figure, clear, png

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lethe.audit.page import AuditPage
-from lethe.audit.result import AuditResult
+from lethe.audit.statistics.result import AuditResult
 from lethe.report.epoch_tables import rounded_down
 
 KINDS = {

@@ -16,14 +16,14 @@ if importlib.util.find_spec("torch") is None:
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clipping import Group
 from lethe.train.core.budgeted_noise import NoisePolicy, Observed
-from lethe.train.core.noise_policies import ValidationDecay, scheduled
-from lethe.train.core.trained import Report, Trained
 from lethe.train.engine.private_engine import PrivacyEngine
 from lethe.train.fit import Fitted, fit
 from lethe.train.linear.adaptive_budget import AdaptivelyTrained, AdaptiveStep, fit_adaptively
 from lethe.train.linear.adaptive_descent import AdaptiveDescent
 from lethe.train.linear.convex_head import FittedHead, fit_head
 from lethe.train.linear.loop import fit_linear
+from lethe.train.linear.noise_policies import ValidationDecay, scheduled
+from lethe.train.linear.trained import Report, Trained
 from lethe.train.network.proximal.steps import ProximalGroup
 
 __all__ = [

@@ -22,8 +22,8 @@ from lethe.train.checkpoints.training_state import Training
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import CheckedLoss, LossFunction
 from lethe.train.checks.padding import AloneCheck
-from lethe.train.checks.untouched_state import UntouchedState
 from lethe.train.clipping import Clipper, Group
+from lethe.train.clipping.checks.untouched_state import UntouchedState
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.declared import claims, declared_of, of_loss
 from lethe.train.core.generators import is_seeded

@@ -29,7 +29,7 @@ from sklearn.preprocessing import (
 )
 
 from lethe.estimators import PublicScaler
-from lethe.estimators.pipelines.data_free import learns_nothing, lesson_of
+from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of
 
 RECORDS = 30
 KNOWN: Any = [["a", "b", "c"], ["x", "y", "z"]]

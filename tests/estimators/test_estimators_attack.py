@@ -8,8 +8,8 @@ import torch
 
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.choose import choose
-from lethe.estimators.choice.facts import PublicFacts
 from lethe.estimators.choice.mechanism import Draws, Penalties
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.losses.linear_losses import SmoothedHinge
 

@@ -15,14 +15,14 @@ from lethe.audit import AuditResult, GaussianCurve, Split, two_world
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.choose import choose
-from lethe.estimators.choice.facts import PublicFacts
 from lethe.estimators.choice.mechanism import Draws, Penalties
 from lethe.estimators.heavy_tailed.base import HeavyTailedEstimator
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.randomness import Randomness
 from lethe.mechanisms.losses.linear_losses import LinearLoss
 from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
-from lethe.train.core.noise import GaussianNoise
+from lethe.train.linear.noise import GaussianNoise
 
 FITS, EPSILON, DELTA = 400, 3.0, 1e-3
 LESS = 0.35  # of the noise: half of it leaks about 7, and so few fits show 2 to 6 of that

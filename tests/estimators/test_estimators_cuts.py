@@ -11,7 +11,7 @@ from lethe.estimators import LogisticRegression
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.choose import MECHANISMS
 from lethe.estimators.choice.cuts import cut_losses
-from lethe.estimators.choice.facts import CONSTANT, PublicFacts
+from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
 

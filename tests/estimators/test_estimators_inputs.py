@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from lethe.errors import InputError
 from lethe.estimators import LogisticRegression, SoftmaxRegression
-from lethe.estimators.choice.facts import CONSTANT
+from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.losses.linear_losses import Logistic, Softmax
 

@@ -17,8 +17,8 @@ from lethe.estimators import HuberRegressor, Lasso, LinearRegression, LinearSVC,
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice import perturbed
 from lethe.estimators.choice.choose import MECHANISMS
-from lethe.estimators.choice.facts import PublicFacts
 from lethe.estimators.choice.mechanism import Draws, Penalties
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.base import Statement, joint
 from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic

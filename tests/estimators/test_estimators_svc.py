@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from lethe.accounting.certify import certify
 from lethe.errors import InputError
 from lethe.estimators import MECHANISMS, LinearSVC
-from lethe.estimators.choice.facts import CONSTANT
+from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.losses.linear_losses import SmoothedHinge
 from lethe.mechanisms.losses.one_versus_rest import OneVersusRest

@@ -9,7 +9,7 @@ import lethe.estimators.choice.perturbed as perturbed
 from lethe.errors import InputError
 from lethe.estimators import HuberRegressor
 from lethe.estimators.choice.cuts import cut_losses
-from lethe.estimators.choice.facts import PublicFacts
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.mechanisms.losses.linear_losses import Huber, Logistic
 
 # Parameters, and the residual bound that they ask for: "auto" is half of the half width of the targets.

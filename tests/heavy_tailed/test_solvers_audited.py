@@ -23,9 +23,9 @@ from lethe.heavy_tailed import (
     regularised_descent,
     sampled_localised,
 )
+from lethe.heavy_tailed.block_moments import searched_median
 from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.localisation.plans import LocalPhase
-from lethe.heavy_tailed.moments.block_moments import searched_median
 from lethe.heavy_tailed.shuffle.scalar import analyse, calibrated_protocol, simulated_ones
 
 RUNS, DELTA, LEVEL = 2000, 0.2, 1e-4

@@ -28,7 +28,7 @@ from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.localisation.plans import LocalPhase, descent_distance, localised_bound
 from lethe.heavy_tailed.localisation.solver import regularised_descent
 from lethe.heavy_tailed.localisation.strongly_convex import round_distances, round_sizes, strongly_convex
-from lethe.heavy_tailed.moments.moments import clipping_bias, printed_clipping_bias
+from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias
 from lethe.heavy_tailed.problem import Records
 
 MOMENTS = Moments(order=4, bound=6.0, half=4.0, second=3.0, kind="uniform")

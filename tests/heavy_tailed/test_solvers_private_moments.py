@@ -11,7 +11,7 @@ from solver_problems import regression, regression_records
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.errors import InputError
 from lethe.heavy_tailed import Moments, Problem, estimated_moments, multi_pass, one_pass, practical_oracle, private_moment, strongly_convex
-from lethe.heavy_tailed.moments.block_moments import block_moments, blocks_for, failure_probability, searched_median
+from lethe.heavy_tailed.block_moments import block_moments, blocks_for, failure_probability, searched_median
 from lethe.heavy_tailed.solution import composed
 
 RHO = 0.5

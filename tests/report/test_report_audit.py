@@ -7,8 +7,8 @@ from rich.console import Console
 
 from lethe.audit.claim import Claim
 from lethe.audit.page import AuditPage
-from lethe.audit.result import AuditResult
 from lethe.audit.statistics.counts import Tally
+from lethe.audit.statistics.result import AuditResult
 from lethe.report.audit_tables import audit_cells, audit_tables, crossed, notes_of
 
 image = pytest.importorskip("matplotlib.image")

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from lethe.errors import InputError, LetheError
 from lethe.train import PrivacyEngine, fit
 from lethe.train.distributed.collectives import StoppedElsewhere
-from lethe.train.distributed.shared_noise import SharedNoise, is_secure
 from lethe.train.distributed.workers import Workers, ending_together
 from lethe.train.network import NetworkNoise, SecureNoise
+from lethe.train.network.noise.shared import SharedNoise, is_secure
 from lethe.train.network.noise.sources import Sources, shared_sources
 
 

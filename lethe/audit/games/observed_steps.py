@@ -10,10 +10,10 @@ from lethe.audit.games.error_context import blamed
 from lethe.audit.games.trials import World, require_steps
 from lethe.audit.games.two_worlds import trial_seeds
 from lethe.audit.page import AuditPage
-from lethe.audit.result import Neighbours
 from lethe.audit.statistics.curves import SampledGaussianCurve
 from lethe.audit.statistics.games import two_world
 from lethe.audit.statistics.inputs import require_array
+from lethe.audit.statistics.result import Neighbours
 from lethe.audit.statistics.rules import Rule, Split
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError

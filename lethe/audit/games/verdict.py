@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from lethe.audit.claim import Claim
 from lethe.audit.games.two_worlds import Played
 from lethe.audit.page import AuditPage
-from lethe.audit.result import Neighbours, Threat
 from lethe.audit.statistics.curves import GaussianCurve
 from lethe.audit.statistics.games import one_run, two_world
+from lethe.audit.statistics.result import Neighbours, Threat
 from lethe.audit.statistics.rules import Ranks, Rule
 from lethe.calculus.domains import require_count, require_delta
 from lethe.errors import InputError

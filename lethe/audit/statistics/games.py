@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from lethe.audit.result import AuditResult, Neighbours, Threat, Unit
 from lethe.audit.statistics.bayesian import bayesian_epsilon
 from lethe.audit.statistics.counts import Guesses, Tally, require_tally
 from lethe.audit.statistics.curves import AnyMechanism, Curve, Estimator, GaussianCurve, gaussian_epsilon, rates_epsilon
 from lethe.audit.statistics.inputs import Booleans, require_array, require_flags, require_level, require_scores
 from lethe.audit.statistics.one_run import one_run_epsilon
 from lethe.audit.statistics.one_run_gaussian import one_run_gaussian_mu
+from lethe.audit.statistics.result import AuditResult, Neighbours, Threat, Unit
 from lethe.audit.statistics.rules import FixedThreshold, Rule, Split, best_threshold
 from lethe.calculus.domains import FloatArray, require_count, require_delta
 from lethe.errors import InputError

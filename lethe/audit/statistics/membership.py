@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.audit.result import AuditResult, Neighbours
 from lethe.audit.statistics.counts import Rates, Tally
 from lethe.audit.statistics.games import one_run, point_estimate
 from lethe.audit.statistics.inputs import require_array, require_flags
+from lethe.audit.statistics.result import AuditResult, Neighbours
 from lethe.calculus.domains import require_delta, require_probability
 from lethe.errors import InputError
 

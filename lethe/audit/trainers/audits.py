@@ -16,7 +16,7 @@ from lethe.audit.games.canaries import Record, require_data
 from lethe.audit.games.two_worlds import MOST_RUNS
 from lethe.audit.games.verdict import refuse_game
 from lethe.audit.page import AuditPage
-from lethe.audit.result import Neighbours, Threat
+from lethe.audit.statistics.result import Neighbours, Threat
 from lethe.audit.statistics.rules import Rule
 from lethe.audit.trainers.claims import claim_of
 from lethe.audit.trainers.functions import RecordScores, plain_canaries

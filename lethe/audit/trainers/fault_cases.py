@@ -16,7 +16,7 @@ from lethe.audit.claim import Claim
 from lethe.audit.games import Data, OneByOne, RecordTrial, Train, judge_worlds, play
 from lethe.audit.games.canaries import replaced
 from lethe.audit.page import AuditPage
-from lethe.audit.result import Threat
+from lethe.audit.statistics.result import Threat
 from lethe.audit.trainers.claims import claim_of
 from lethe.audit.trainers.engine_loop import fit_by_engine
 from lethe.audit.trainers.faults import OwnDivisor, SameSeed, Shortness, Untrained, less_noise, no_clipping, noise_once_a_pass

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lethe.audit.games import Data, Record, Train, blank, least_moved_direction, mislabelled, random_directions
-from lethe.audit.result import Threat
+from lethe.audit.statistics.result import Threat
 from lethe.audit.trainers.subject import Canary, CanaryKind, Scores, Subject, unknown_threat
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError

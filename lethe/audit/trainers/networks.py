@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lethe.audit.games import Data, Record, Train, blank, mislabelled
-from lethe.audit.result import Threat
+from lethe.audit.statistics.result import Threat
 from lethe.audit.trainers.subject import Canary, CanaryKind, Scores, Subject, unknown_threat
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError

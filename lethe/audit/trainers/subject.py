@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from lethe.audit.games import Data, Record, Train
-from lethe.audit.result import Threat
+from lethe.audit.statistics.result import Threat
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.run import Run

@@ -12,12 +12,12 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice.facts import PublicFacts
 from lethe.estimators.choice.mechanism import Draws, Mechanism, Outcome, Penalties, Plan
 from lethe.estimators.choice.noisy_moments import NoisyMoments
 from lethe.estimators.choice.perturbed import ObjectivePerturbation, OutputPerturbation
 from lethe.estimators.choice.risk import risk_of_zeros
 from lethe.estimators.choice.runs import RUNS
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.base import Statement
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lethe.estimators.choice.facts import PublicFacts
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.mechanisms.losses.linear_losses import Huber, Logistic, Softmax
 from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
 

@@ -11,13 +11,13 @@ from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.base import Array
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import as_planned
-from lethe.train.core.noise import GaussianNoise
 from lethe.train.core.noise_resolution import refuse_drowned
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.proximal import proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.linear.loop import descend
+from lethe.train.linear.noise import GaussianNoise
 
 
 class _Gradients:

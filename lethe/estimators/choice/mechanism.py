@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice.facts import PublicFacts
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.base import Array, Statement
 from lethe.run.run import Run

@@ -9,9 +9,9 @@ import numpy as np
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.errors import CalibrationError
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice.facts import PublicFacts
 from lethe.estimators.choice.mechanism import Draws, Outcome, Penalties, Plan
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, reference, risk
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records, fits_densely
 from lethe.mechanisms.adassp import adassp, moments_sensitivity, noise_norm
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std

@@ -15,9 +15,9 @@ from lethe.certificates.findings import enforced
 from lethe.errors import CalibrationError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.cuts import cut_losses
-from lethe.estimators.choice.facts import PublicFacts
 from lethe.estimators.choice.mechanism import Draws, Outcome, Penalties, Plan
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records, fits_densely
 from lethe.mechanisms.base import Array, PrivateWeights, gaussian_guarantee, gaussian_noise_std
 from lethe.mechanisms.losses.linear_losses import Softmax

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lethe.estimators.choice.facts import PublicFacts
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.losses.linear_losses import Huber
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.estimators.choice.cuts import cut_losses
-from lethe.estimators.choice.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
+from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 
 _PASSES = (1, 2, 3, 5, 10, 20, 50, 100, 200, 400)
 _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)

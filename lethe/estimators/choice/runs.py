@@ -16,10 +16,10 @@ from lethe.certificates.training_record import Claim, Released, TrainingRecord
 from lethe.certificates.weights import tensors_digest
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.descent import carry_out
-from lethe.estimators.choice.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.estimators.choice.mechanism import Draws, Outcome, Penalties, Plan
 from lethe.estimators.choice.run_losses import run_loss
 from lethe.estimators.choice.run_shapes import RunShape, best_shape
+from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.base import Array, Statement
 from lethe.noise_allocation.allocate import allocate

@@ -8,7 +8,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
 from lethe.estimators.heavy_tailed.facts import Fact
 from lethe.heavy_tailed import private_moment
-from lethe.heavy_tailed.moments.block_moments import COMPARISONS, blocks_for
+from lethe.heavy_tailed.block_moments import COMPARISONS, blocks_for
 from lethe.heavy_tailed.oracles.clipped import noise_for
 from lethe.mechanisms.base import Array, Statement
 from lethe.run.run import Neighbours

@@ -9,7 +9,7 @@ import numpy as np
 
 from lethe.calculus.domains import require_positive
 from lethe.errors import InputError
-from lethe.estimators.choice.facts import CONSTANT
+from lethe.estimators.inputs.facts import CONSTANT
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.losses.linear_losses import LinearLoss
 

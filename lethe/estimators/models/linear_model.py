@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from lethe.calculus.domains import require_nonnegative
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.choose import choose
-from lethe.estimators.choice.facts import CONSTANT, PublicFacts
 from lethe.estimators.choice.mechanism import Penalties
 from lethe.estimators.choice.runs import training_record
+from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.norms import private_norm
 from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction

@@ -14,9 +14,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
 
 from lethe.errors import InputError
-from lethe.estimators.pipelines.data_free import learns_nothing
 from lethe.estimators.pipelines.fitted_refusals import Path, named
 from lethe.estimators.preprocessing import PrivatePCA, PrivateStandardScaler, PublicScaler
+from lethe.estimators.preprocessing.data_free import learns_nothing
 
 _DENSE = (OrdinalEncoder, PrivatePCA, PrivateStandardScaler)
 

@@ -19,11 +19,11 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
 from lethe.errors import InputError
-from lethe.estimators.pipelines.data_free import learns_nothing
 from lethe.estimators.pipelines.dense_results import require_public_density
 from lethe.estimators.pipelines.fitted_refusals import Path, named, not_fitted, refused, searched
+from lethe.estimators.preprocessing.data_free import learns_nothing
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.estimators.search.surrounding import others_around, search_around
+from lethe.estimators.surrounding import others_around, search_around
 from lethe.mechanisms.base import Statement
 
 _ONE_RECORD = "taken to look at one record at a time, with constants that were not read off these records"

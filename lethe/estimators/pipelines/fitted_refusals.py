@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline
 
 from lethe.errors import InputError
-from lethe.estimators.pipelines.data_free import lesson_of
+from lethe.estimators.preprocessing.data_free import lesson_of
 from lethe.estimators.private_estimator import PrivateEstimator
 
 Path = tuple[str, ...]

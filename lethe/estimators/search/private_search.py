@@ -59,7 +59,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     Args:
         estimator: a model of this package, or scikit-learn's Pipeline of private transformers of this package, of steps that learn nothing
-            (`PublicScaler` and those of `lethe.estimators.pipelines.data_free`), and of such a model at its end. Epsilon, delta and neighbours of
+            (`PublicScaler` and those of `lethe.estimators.preprocessing.data_free`), and of such a model at its end. Epsilon, delta and neighbours of
             its own are not used.
         candidates: as scikit-learn's ParameterGrid: lists of values by name of the parameter, or a list of such. Public.
         tries: E[K] of the random number of tries, above 1, at most 1000.

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.errors import InputError
-from lethe.heavy_tailed.moments.moments import clipping_bias, printed_clipping_bias
+from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias
 from lethe.heavy_tailed.oracles.clipped import noise_for, require_rho
 from lethe.heavy_tailed.problem import Problem, require_problem
 from lethe.heavy_tailed.single_pass.settings import MOST_CLIP, noise_scale

@@ -12,7 +12,7 @@ from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up
 from lethe.errors import InputError
 from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.moments.moments import clipping_bias
+from lethe.heavy_tailed.moments import clipping_bias
 from lethe.heavy_tailed.oracles.base import MeanOracle, finite_rows, require_rows
 from lethe.heavy_tailed.oracles.clipped import noise_for, require_rho
 from lethe.heavy_tailed.solution import Release, gaussian_release

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from lethe.calculus.domains import require_count, require_positive
-from lethe.heavy_tailed.moments.moments import clipping_bias, printed_clipping_bias
+from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias
 from lethe.heavy_tailed.oracles.clipped import ClippedMean, noise_for, require_rho
 from lethe.heavy_tailed.problem import Problem, require_problem
 

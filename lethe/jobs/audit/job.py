@@ -10,7 +10,7 @@ from typing import Annotated, get_args
 
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
-from lethe.audit.result import Threat
+from lethe.audit.statistics.result import Threat
 from lethe.audit.trainers import audit
 from lethe.audit.trainers.audits import Game
 from lethe.audit.trainers.subject import CanaryKind

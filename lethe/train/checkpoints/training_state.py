@@ -14,8 +14,8 @@ from lethe.errors import InputError
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.clipping import METHODS, Clipper
 from lethe.train.core.recorder import Recorder
+from lethe.train.core.tensors import contents
 from lethe.train.data import BatchStream
-from lethe.train.network.tensors import contents
 
 AGAIN = "give what training began with, or begin another run in another folder."
 """What to do where the parts of a training are others than those of its checkpoint."""

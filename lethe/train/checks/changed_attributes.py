@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from lethe.train.checks.module_attributes import computed_attributes
-from lethe.train.checks.tensor_fingerprint import fingerprint
+from lethe.train.core.tensor_fingerprint import fingerprint
 
 _SHOWN = 6
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
-from lethe.train.network.tensors import same_bits
+from lethe.train.core.tensors import same_bits
 
 _ROUNDINGS = 4  # by so many units of rounding may builds of one step differ: some round once, some twice
 

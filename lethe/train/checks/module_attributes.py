@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lethe.train.checks.tensor_fingerprint import fingerprint
+from lethe.train.core.tensor_fingerprint import fingerprint
 
 _OWN = {"_parameters", "_buffers", "_modules"}
 _NUMBERS = int | float | complex | np.number

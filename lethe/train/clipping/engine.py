@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
-from lethe.train.clipping.checks.decisions import Decisions
 from lethe.train.clipping.checks.graphs import Node, nodes_of
 from lethe.train.clipping.checks.leaves import refuse_other_leaves
-from lethe.train.clipping.checks.schedule import Depth
 from lethe.train.clipping.checks.self_check import SelfCheck
 from lethe.train.clipping.checks.steadiness import unsteady_records
 from lethe.train.clipping.checks.surroundings import surroundings
 from lethe.train.clipping.contributions import backward
+from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.groups import METHODS, Group, as_groups, clip_weights, group_of, total_bound
 from lethe.train.clipping.hooks import Recording
-from lethe.train.clipping.rounding import full_precision
 from lethe.train.clipping.rules.parts import Part
+from lethe.train.clipping.rules.rounding import full_precision
 from lethe.train.clipping.rules.rule import wide
+from lethe.train.clipping.schedule import Depth
 from lethe.train.clipping.survey import survey
 from lethe.train.clipping.workspace import Workspace
 

@@ -14,7 +14,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from lethe.errors import InputError
 from lethe.train.clipping.anchors import Anchor, Untouched
-from lethe.train.clipping.checks.decisions import Decisions
+from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.rules.rule import wide
 
 # Operations that treat every entry of their broadcast arguments alone.

@@ -17,13 +17,13 @@ from torch.utils.hooks import RemovableHandle
 
 from lethe.errors import InputError
 from lethe.train.clipping.anchors import Anchor, Untouched
-from lethe.train.clipping.checks.comparison import arithmetic, coarser
-from lethe.train.clipping.checks.decisions import Decisions
-from lethe.train.clipping.checks.schedule import Depth
+from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.fallback import RecordFree, Tape
-from lethe.train.clipping.replay import RandomUse
+from lethe.train.clipping.rules.replay import RandomUse
 from lethe.train.clipping.rules.rule import Use
+from lethe.train.clipping.schedule import Depth
 from lethe.train.clipping.survey import Survey
+from lethe.train.core.comparison import arithmetic, coarser
 
 _KINDS = 8  # of calls of the model are looked at in one recording
 

@@ -12,8 +12,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.checks.comparison import BATCH_STATISTICS
 from lethe.train.clipping.hooks import Call, Recording
+from lethe.train.core.comparison import BATCH_STATISTICS
 
 
 def usable_records(losses: Tensor, counted: Tensor | None) -> Tensor:

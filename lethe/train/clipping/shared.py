@@ -8,9 +8,9 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from lethe.train.clipping.rounding import Cancelling
 from lethe.train.clipping.rules.outer_products import OuterProducts
 from lethe.train.clipping.rules.parts import Part, squares_of
+from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.rules.token_rows import TokenRows
 
 # Numbers that may be held besides the activations, at most: 2^24 float32 are 64 MiB.

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from lethe.errors import InputError
+from lethe.train.core.tensors import contents
 from lethe.train.data.sources.arrays import TensorSource
 from lethe.train.data.sources.base import Layout, Source, fetched
 from lethe.train.data.sources.mapped import MappedSource
-from lethe.train.network.tensors import contents
 
 _SAMPLES = 32
 _KEY_BYTES = 32

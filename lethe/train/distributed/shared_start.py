@@ -12,12 +12,12 @@ from torch import nn
 
 from lethe.run.run import Run
 from lethe.train.core.generators import fresh_generator
+from lethe.train.core.tensors import contents
 from lethe.train.data import Source
 from lethe.train.data.fingerprint import Fingerprint
 from lethe.train.data.sources.base import Layout
 from lethe.train.distributed.collectives import control_device
 from lethe.train.distributed.workers import Workers
-from lethe.train.network.tensors import contents
 
 _KEY_BYTES = 32
 

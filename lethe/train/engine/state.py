@@ -15,8 +15,8 @@ from lethe.train.checkpoints.checkpointing import Kept, NotKept
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import CheckedLoss, LossFunction
-from lethe.train.checks.untouched_state import UntouchedState
 from lethe.train.clipping import Clipper
+from lethe.train.clipping.checks.untouched_state import UntouchedState
 from lethe.train.core.declared import declared_of, of_loss
 from lethe.train.core.recorder import Recorder
 from lethe.train.data import BatchStream, LoadedBatch

@@ -12,9 +12,9 @@ from torch.utils.hooks import RemovableHandle
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train.checks.held_parameters import HeldParameters
+from lethe.train.core.tensors import same_bits
 from lethe.train.network.plan import refuse_other_recursion
 from lethe.train.network.step_sizes import refuse_other_step_size
-from lethe.train.network.tensors import same_bits
 
 _INSTEAD = "call engine.backward(losses) once for every micro-batch, and losses.backward() never."
 

@@ -17,12 +17,12 @@ from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.progress import Callback
 from lethe.train.core.projection import onto_ball
-from lethe.train.core.trained import Trained
 from lethe.train.core.vouching import released_states
 from lethe.train.data import as_source
 from lethe.train.linear.frozen_features import features_of
 from lethe.train.linear.links import LinearLoss, linear_loss
 from lethe.train.linear.loop import fit_linear
+from lethe.train.linear.trained import Trained
 
 PUBLIC_BACKBONE = "the backbone is public: none of these records, nor anything computed from them, went into its weights"
 APART = "it keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
-from lethe.train.checks.untouched_state import UntouchedState
-from lethe.train.clipping.checks.comparison import ALLOWED, close
+from lethe.train.clipping.checks.untouched_state import UntouchedState
+from lethe.train.core.comparison import ALLOWED, close
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import Source, fetched, require_whole
 from lethe.train.data.sources.reader import Padded

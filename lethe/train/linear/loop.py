@@ -12,19 +12,19 @@ from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import BudgetedNoise, NoiseOfStep, NoisePolicy, as_planned, as_planned_above_rounding, refuse_policy
 from lethe.train.core.generators import fresh_generator, is_seeded, same_stream, seeded_generators
-from lethe.train.core.noise import GaussianNoise
 from lethe.train.core.noise_resolution import refuse_drowned
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.progress import Callback, reporting
 from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.core.trained import Report, Trained
 from lethe.train.core.vouching import linear_record
 from lethe.train.linear.features import Features, numbers, prepare_features, refuse_not_finite
 from lethe.train.linear.gradients import LinearModel, refuse_other_clipping
 from lethe.train.linear.links import LinearLoss, linear_loss, link_of
+from lethe.train.linear.noise import GaussianNoise
 from lethe.train.linear.targets import prepare_targets, public_classes
+from lethe.train.linear.trained import Report, Trained
 
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lethe.calculus.domains import require_positive
 from lethe.errors import InputError, LetheError
-from lethe.train.network.tensors import checked_tensors, dimension
+from lethe.train.core.tensors import checked_tensors, dimension
 
 Product = Callable[[Tensor], Tensor]
 

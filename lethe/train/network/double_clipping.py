@@ -14,10 +14,10 @@ from torch import Tensor
 from lethe.calculus.domains import require_positive
 from lethe.errors import InputError
 from lethe.run.regularisers import Ball
+from lethe.train.core.tensors import checked_tensors
 from lethe.train.network.optimisers import CertifiedRelease
 from lethe.train.network.proximal.joint_ball import onto_joint_ball, require_radius
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
-from lethe.train.network.tensors import checked_tensors
 
 
 def projected_iterate(parameters: Mapping[str, Tensor], diameter: float) -> NetworkProximal:

@@ -11,10 +11,10 @@ from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train.clipping import METHODS, Clipper, Group
 from lethe.train.clipping.groups import as_groups
-from lethe.train.engine.wrapped_models import refuse_wrapped
+from lethe.train.core.tensors import checked_tensors
 from lethe.train.network.optimisers import certified_release
 from lethe.train.network.proximal.steps import ProximalGroup
-from lethe.train.network.tensors import checked_tensors
+from lethe.train.network.wrapped_models import refuse_wrapped
 
 
 def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) -> Run:

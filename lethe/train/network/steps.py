@@ -20,13 +20,13 @@ from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.core.budgeted_noise import Chosen
 from lethe.train.core.noise_resolution import refuse_drowned
 from lethe.train.core.pass_average import PassAverage
-from lethe.train.distributed.shared_noise import Noise, is_secure
+from lethe.train.core.tensors import dimension
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.secure import grid_noise_std
+from lethe.train.network.noise.shared import Noise, is_secure
 from lethe.train.network.plan import refuse_other_recursion
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 from lethe.train.network.step_sizes import refuse_other_step_size
-from lethe.train.network.tensors import dimension
 
 Sums = Mapping[nn.Parameter, Tensor]
 

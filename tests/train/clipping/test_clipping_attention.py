@@ -8,8 +8,8 @@ from layer_oracle import Call, check, names_of
 from torch import Tensor, nn
 
 from lethe.errors import InputError
-from lethe.train.clipping.replay import RandomUse
-from lethe.train.clipping.rules.attention import AttentionGradients
+from lethe.train.clipping.rules.attention.layers import AttentionGradients
+from lethe.train.clipping.rules.replay import RandomUse
 from lethe.train.clipping.rules.rule import Use
 
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clipping import METHODS, Clipper
-from lethe.train.clipping.rounding import full_precision
 from lethe.train.clipping.rules.outer_products import OuterProducts
 from lethe.train.clipping.rules.parts import Rows, squares_of
+from lethe.train.clipping.rules.rounding import full_precision
 from lethe.train.clipping.rules.token_rows import TokenRows
 
 RECORD, RECORDS, WIDTH = 4, 9, 6
@@ -147,7 +147,7 @@ def test_without_room_for_them_they_exceed_it(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_same_without_the_careful_way_exceeds_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     for share in ("_SHARE", "_SHARE_PROVED"):
-        monkeypatch.setattr(f"lethe.train.clipping.rounding.{share}", math.inf)
+        monkeypatch.setattr(f"lethe.train.clipping.rules.rounding.{share}", math.inf)
     torch.manual_seed(0)
     given = torch.randn(RECORDS, 3, 128)
     large = torch.randn(128)

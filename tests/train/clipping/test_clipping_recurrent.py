@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from lethe.errors import InputError
-from lethe.train.clipping.replay import RandomUse
 from lethe.train.clipping.rules.recurrent import RecurrentGradients
+from lethe.train.clipping.rules.replay import RandomUse
 from lethe.train.clipping.rules.rule import Use
 
 KINDS = {

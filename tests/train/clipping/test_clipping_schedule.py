@@ -10,9 +10,9 @@ from torch import nn
 
 from lethe.errors import InputError
 from lethe.train.clipping import Clipper
-from lethe.train.clipping.checks.comparison import chance
-from lethe.train.clipping.checks.schedule import Depth, Schedule
+from lethe.train.clipping.schedule import Depth, Schedule
 from lethe.train.clipping.survey import survey
+from lethe.train.core.comparison import chance
 
 
 def depths(sizes: list[int]) -> list[Depth]:

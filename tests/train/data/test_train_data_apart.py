@@ -258,7 +258,7 @@ def test_what_begins_late_is_found_later(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_which_batches_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.clipping.checks.comparison.chance.randrange", lambda count: count - 1, raising=False)
+    monkeypatch.setattr("lethe.train.core.comparison.chance.randrange", lambda count: count - 1, raising=False)
     apart, same = KeptApart("collate"), (torch.zeros(8, 3),)
     assert [number for number in range(1, 40) if apart.due(same)] == [1, 2, 3, 4, 8, 16, 32]
     assert apart.due((torch.zeros(8, 4),))  # a new length

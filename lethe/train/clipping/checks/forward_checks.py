@@ -11,17 +11,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from lethe.errors import InputError
-from lethe.train.clipping.checks.comparison import (
-    ALLOWED,
-    ALLOWED_IN_SHAPE,
-    BATCH_STATISTICS,
-    FAILURES,
-    chance,
-    close,
-    first_line,
-    halves,
-    sample,
-)
 from lethe.train.clipping.checks.replaced_batch import (
     CarefulNumbers,
     Given,
@@ -33,6 +22,7 @@ from lethe.train.clipping.checks.replaced_batch import (
     with_nothing,
 )
 from lethe.train.clipping.checks.undisturbed import Rewind, undisturbed, without_dropout
+from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, chance, close, first_line, halves, sample
 
 ALIKE = "its records are all alike"
 """Why nothing was learned of a batch of whole numbers; another batch may tell."""

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.checks.comparison import ALLOWED, sample
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.record_gradients import require_apart, taps_of, usable_records
 from lethe.train.clipping.rules.parts import Part
+from lethe.train.core.comparison import ALLOWED, sample
 
 _TRACED = 3  # records whose gradients are compared with those of plain autograd
 

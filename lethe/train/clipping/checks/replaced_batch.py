@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from lethe.train.clipping.checks.comparison import chance
+from lethe.train.core.comparison import chance
 
 _FAR = 1e4  # in units of the largest number that the records hold: no branch that only outliers take is left out
 

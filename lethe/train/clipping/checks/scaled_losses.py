@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lethe.train.clipping.checks.comparison import ALLOWED_IN_SHAPE, halves, sample
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.record_gradients import Tap, gradients_at, mixes, require_apart, rows_of, taps_of, usable_records
+from lethe.train.core.comparison import ALLOWED_IN_SHAPE, halves, sample
 
 _POWERS = range(-6, 7)
 _SUSPECTS = 3  # records that are looked at closely where rows are not weighed alike

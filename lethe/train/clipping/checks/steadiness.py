@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lethe.train.clipping.checks.graphs import Node, kind_of, nearest, saved
-from lethe.train.clipping.rules.attention_core import unsteady
+from lethe.train.clipping.rules.attention.core import unsteady
 
 
 class _Attended(NamedTuple):

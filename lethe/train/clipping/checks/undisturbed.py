@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lethe.train.checks.tensor_fingerprint import same_numbers
+from lethe.train.core.tensor_fingerprint import same_numbers
 
 # Subclasses are left alone: what they do in training mode is theirs.
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lethe.errors import InputError
-from lethe.train.clipping.arguments import argument
+from lethe.train.clipping.rules.arguments import argument
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
 from lethe.train.clipping.rules.rule import wide
 

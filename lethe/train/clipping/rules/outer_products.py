@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lethe.train.clipping.rounding import Cancelling
 from lethe.train.clipping.rules.parts import Rows, scaled, silenced, squares_of
+from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import borrowed, scratch
 
 # Numbers that may be held besides the activations, at most, while norms are taken: 2^24 float32 are 64 MiB.

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from lethe.errors import InputError
-from lethe.train.clipping.rules.attention import AttentionGradients
+from lethe.train.clipping.rules.attention.layers import AttentionGradients
 from lethe.train.clipping.rules.convolution.layers import ConvGradients, TransposedConvGradients
 from lethe.train.clipping.rules.embedding import EmbeddingBagGradients, EmbeddingGradients
 from lethe.train.clipping.rules.linear import LinearGradients

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lethe.errors import InputError
-from lethe.train.clipping.checks.comparison import chance, first_line, sample
+from lethe.train.core.comparison import chance, first_line, sample
 from lethe.train.data.sources.base import Tensors
 from lethe.train.data.sources.padding import Padding, same
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lethe.calculus.domains import require_nonnegative
 from lethe.errors import InputError
-from lethe.train.network.tensors import checked_tensors
+from lethe.train.core.tensors import checked_tensors
 
 # Small enough for the cache; a GPU wants fewer, larger pieces.
 _CPU_PIECE, _DEVICE_PIECE = 2**14, 2**22

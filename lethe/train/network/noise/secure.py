@@ -34,8 +34,8 @@ from torch import Tensor
 
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.errors import InputError, LetheError
+from lethe.train.core.tensors import checked_tensors, pieces
 from lethe.train.network.noise.exact_normals import Words, rounded_normals
-from lethe.train.network.tensors import checked_tensors, pieces
 
 RESOLUTION = 28
 """The noise's standard deviation is between 2^28 and 2^29 steps of the grid."""

@@ -11,10 +11,10 @@ from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train.core.generators import fresh_generator, same_stream, seeded_generators
-from lethe.train.distributed.shared_noise import Noise, SharedNoise, share_generator
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
+from lethe.train.network.noise.shared import Noise, SharedNoise, share_generator
 
 _CPU = torch.device("cpu")
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from lethe.calculus.domains import require_positive
 from lethe.errors import InputError
 from lethe.run.regularisers import Regulariser
+from lethe.train.core.tensors import checked_tensors
 from lethe.train.network.proximal.parts import Stage, stages_of
-from lethe.train.network.tensors import checked_tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

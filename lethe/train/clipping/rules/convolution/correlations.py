@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lethe.train.clipping.rounding import Cancelling
 from lethe.train.clipping.rules.convolution.windows import Geometry, windows
 from lethe.train.clipping.rules.parts import scaled, silenced, squares_of
+from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import borrowed, scratch
 
 # Numbers that may be held besides the activations, at most: 2^25 float32 are 128 MiB.

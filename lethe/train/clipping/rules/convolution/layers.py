@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd  # the only name torch has for all of them
 
 from lethe.errors import InputError
-from lethe.train.clipping.arguments import argument
+from lethe.train.clipping.rules.arguments import argument
 from lethe.train.clipping.rules.convolution.correlations import Correlated, Correlations
 from lethe.train.clipping.rules.convolution.windows import Geometry
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.calculus.noise_generators import noise_generator
 from lethe.errors import InputError
+from lethe.heavy_tailed.block_moments import COMPARISONS, End, block_moments, blocks_for, failure_probability, searched_median
 from lethe.heavy_tailed.inputs import Array, require_point
-from lethe.heavy_tailed.moments.block_moments import COMPARISONS, End, block_moments, blocks_for, failure_probability, searched_median
-from lethe.heavy_tailed.moments.moments import Moments
+from lethe.heavy_tailed.moments import Moments
 from lethe.heavy_tailed.oracles.clipped import noise_for, require_rho
 from lethe.heavy_tailed.problem import Problem, Records, count_records, require_problem, some_records
 from lethe.heavy_tailed.single_pass.blocks import pieces

@@ -10,7 +10,7 @@ from lethe.errors import HypothesisError
 from lethe.train.checks.changed_attributes import attribute_digests, changed_attributes
 from lethe.train.checks.hidden_numbers import hidden_numbers
 from lethe.train.checks.module_attributes import kept_values
-from lethe.train.checks.tensor_fingerprint import fingerprint, same_numbers
+from lethe.train.core.tensor_fingerprint import fingerprint, same_numbers
 
 
 class UntouchedState:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lethe.train.network.tensors import WHOLE_NUMBERS, same_bits
+from lethe.train.core.tensors import WHOLE_NUMBERS, same_bits
 
 _COLUMNS = 1024
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from enum import IntEnum
 
-from lethe.train.clipping.checks.comparison import chance
 from lethe.train.clipping.survey import Survey
+from lethe.train.core.comparison import chance
 
 _GROWN = 1.5  # a batch so many times as large as any that was checked is checked
 _THOROUGH = 4096  # checks are thorough at batches 1, 4096, 4096^2
