@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
 import numpy as np
 
 from lethe.calculus import conversions
-from lethe.calculus.base import Guarantee, Profile, freeze, stored_fields
+from lethe.calculus.base import Guarantee, Profile, freeze
 from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.rounding import exp_above, round_down, round_up
@@ -28,7 +27,6 @@ __all__ = [
     "RDPCurve",
     "Tightest",
     "WithSlack",
-    "guarantee_from_dict",
 ]
 
 
@@ -268,42 +266,3 @@ class WithSlack(Guarantee):
     def describe(self) -> str:
         """Such as `0.2442-GDP, plus 1e-09 in delta`."""
         return f"{self.guarantee.describe()}, plus {shown(self.slack)} in delta"
-
-
-def guarantee_from_dict(data: Mapping[str, object]) -> Guarantee:
-    """Rebuild the guarantee that `to_dict` wrote.
-
-    Args:
-        data: a mapping with a known `kind` and exactly that kind's fields.
-    Returns:
-        A guarantee equal to the one written, so with the same numbers bit for bit.
-    Raises:
-        InputError: the kind is unknown, a field is missing or unknown, or a value is outside its range.
-    """
-    # These are built on this module, and one function must know every kind.
-    from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
-    from lethe.calculus.sampled.gaussian import SampledGaussian
-    from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
-
-    plain: tuple[type[Guarantee], ...] = (GDP, ZCDP, RDPCurve, ApproxDP, NotPrivate, GDPMixture, Tightest, WithSlack)
-    known = {kind.kind: kind for kind in (*plain, SampledGaussian, WindowedGaussian, BallsInBinsGaussian)}
-    if not isinstance(data, Mapping) or data.get("kind") not in known:  # pyright: ignore[reportUnnecessaryIsInstance]
-        got = data.get("kind") if isinstance(data, Mapping) else data  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise outside("kind", got, "one of " + ", ".join(known))
-    kind = known[str(data["kind"])]
-    given, wanted = set(data) - {"kind"}, set(stored_fields(kind))
-    if given != wanted:
-        raise InputError(
-            f"a guarantee of kind {kind.kind} came with the fields {sorted(given)}; it needs {sorted(wanted)}.",
-            source="the dictionary of a guarantee",
-            remedy="give back what to_dict wrote",
-        )
-    return cast("Callable[..., Guarantee]", kind)(**{name: _decode(data[name]) for name in wanted})
-
-
-def _decode(value: object) -> object:
-    if isinstance(value, Mapping):
-        return guarantee_from_dict(cast("Mapping[str, object]", value))
-    if isinstance(value, list | tuple):
-        return tuple(_decode(entry) for entry in cast("list[object]", value))
-    return math.inf if value == "inf" else value

@@ -129,7 +129,7 @@ class PrivateEstimator(BaseEstimator):
         """
         if total is None:
             total = parts[0] if len(parts) == 1 else joint_statement(parts)
-        note_surrounding(self)
+        note_surrounding(self, PrivateEstimator)
         if self.seed_noise:
             total = replace(total, seeded=True)
         self.statement_ = self.certificate_ = total

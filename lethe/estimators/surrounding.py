@@ -20,9 +20,9 @@ _KNOWN = (Pipeline, ColumnTransformer, FeatureUnion)
 _ATTRIBUTE = "_fitted_within"
 
 
-def note_surrounding(fitted: Any) -> None:
-    """Note on what is being fitted whose fit that is part of, or that it is nobody's."""
-    found = list(dict.fromkeys((type(outer).__name__, isinstance(outer, BaseSearchCV)) for outer in _callers(fitted)))
+def note_surrounding(fitted: Any, private: type) -> None:
+    """Note on what is being fitted whose fit that is part of, or that it is nobody's; those of class `private` account for it themselves."""
+    found = list(dict.fromkeys((type(outer).__name__, isinstance(outer, BaseSearchCV)) for outer in _callers(fitted, private)))
     if found:
         setattr(fitted, _ATTRIBUTE, tuple(found))
     elif hasattr(fitted, _ATTRIBUTE):
@@ -39,16 +39,14 @@ def others_around(fitted: Any) -> tuple[str, ...]:
     return tuple(name for name, searches in getattr(fitted, _ATTRIBUTE, ()) if not searches)
 
 
-def _callers(fitted: Any) -> Iterator[Any]:
+def _callers(fitted: Any, private: type) -> Iterator[Any]:
     """The estimators among those that call, from the inside out, but for private ones and those that fit each step once."""
-    from lethe.estimators.private_estimator import PrivateEstimator  # it calls this
-
     frame = sys._getframe(1)
     while frame is not None:
         names = frame.f_code.co_varnames
         if frame.f_code.co_argcount and names[0] == "self":
             caller = frame.f_locals.get("self")
-            known = caller is fitted or isinstance(caller, PrivateEstimator) or type(caller) in _KNOWN
+            known = caller is fitted or isinstance(caller, private) or type(caller) in _KNOWN
             if isinstance(caller, BaseEstimator) and not known:
                 yield caller
         frame = frame.f_back

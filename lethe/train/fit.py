@@ -23,7 +23,6 @@ from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import CheckedLoss, LossFunction
 from lethe.train.checks.padding import AloneCheck
 from lethe.train.clipping import Clipper, Group
-from lethe.train.clipping.checks.untouched_state import UntouchedState
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.declared import claims, declared_of, of_loss
 from lethe.train.core.generators import is_seeded
@@ -34,6 +33,7 @@ from lethe.train.core.vouching import network_record
 from lethe.train.data import BatchStream, as_source
 from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers, ending_together
+from lethe.train.model_state.untouched_state import UntouchedState
 from lethe.train.network.noise.budget import NetworkBudget, network_budget
 from lethe.train.network.noise.sources import shared_sources, sources_of
 from lethe.train.network.plan import as_clipped, clipper_of, refuse_groups, refuse_optimizer, trained_parameters

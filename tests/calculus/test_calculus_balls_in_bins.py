@@ -13,8 +13,8 @@ import lethe
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.composition.dominating_losses import dominating_losses
 from lethe.calculus.composition.renyi import renyi_curve
-from lethe.calculus.guarantees import guarantee_from_dict
 from lethe.calculus.scaling import noise_scaled
+from lethe.calculus.stored_guarantees import guarantee_from_dict
 
 RELATIONS: dict[str, Any] = {"P against Q": "zero_out", "Q against P": "zero_out", "replaced": "replace_one"}
 

@@ -21,9 +21,9 @@ from lethe.calculus.guarantees import (
     RDPCurve,
     Tightest,
     WithSlack,
-    guarantee_from_dict,
 )
 from lethe.calculus.sampled.gaussian import SampledGaussian
+from lethe.calculus.stored_guarantees import guarantee_from_dict
 from lethe.errors import InputError
 
 SAMPLED = SampledGaussian(sampling_probability=0.01, noise=(1.0, 2.5), counts=(10, 20), relation="zero_out", design="poisson")

@@ -310,7 +310,7 @@ def test_it_refuses_by_name(changes: dict[str, Any], hypothesis: str) -> None:
 
 def test_a_round_trip_through_json_changes_no_bit() -> None:
     guarantee = _guarantee(_run())
-    again = lethe.calculus.guarantees.guarantee_from_dict(guarantee.to_dict())
+    again = lethe.calculus.stored_guarantees.guarantee_from_dict(guarantee.to_dict())
     assert again == guarantee
     assert again.epsilon(1e-6) == guarantee.epsilon(1e-6)
 

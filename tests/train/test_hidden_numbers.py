@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
 from lethe.train import fit
-from lethe.train.checks.changed_attributes import attribute_digests, changed_attributes
-from lethe.train.checks.hidden_numbers import hidden_numbers
 from lethe.train.core.tensor_fingerprint import fingerprint, same_numbers
+from lethe.train.model_state.changed_attributes import attribute_digests, changed_attributes
+from lethe.train.model_state.hidden_numbers import hidden_numbers
 
 RUN = make_network_run(noise_multiplier=1.0)
 

@@ -22,7 +22,7 @@ from torch.nn.utils import prune
 from lethe.errors import HypothesisError
 from lethe.run.run import Run
 from lethe.train import fit, fit_head
-from lethe.train.checks.module_attributes import kept_values
+from lethe.train.model_state.module_attributes import kept_values
 
 
 @pytest.fixture(autouse=True, scope="module")

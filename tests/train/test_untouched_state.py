@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
-from lethe.train.clipping.checks.untouched_state import UntouchedState
+from lethe.train.model_state.untouched_state import UntouchedState
 
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:

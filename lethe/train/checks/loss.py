@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 from lethe.errors import InputError
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.checks.replaced_batch import has_rows, with_copies, with_nothing
-from lethe.train.clipping.checks.undisturbed import Rewind, undisturbed
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, FAILURES, arithmetic, chance, close, coarser, first_line, halves, sample
+from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
 LossFunction = Callable[[Any, Tensor], Tensor]
 

@@ -11,8 +11,8 @@ from torch.autograd import grad
 
 from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.checks.undisturbed import undisturbed, without_dropout
 from lethe.train.core.comparison import ALLOWED, FAILURES, arithmetic, coarser, first_line
+from lethe.train.model_state.undisturbed import undisturbed, without_dropout
 
 Numbers = Callable[[], Sequence[Tensor] | Tensor]
 """Computes the model anew: one number for each of some records."""

@@ -16,7 +16,6 @@ from lethe.train.checkpoints.training_state import Training
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import CheckedLoss, LossFunction
 from lethe.train.clipping import Clipper
-from lethe.train.clipping.checks.untouched_state import UntouchedState
 from lethe.train.core.declared import declared_of, of_loss
 from lethe.train.core.recorder import Recorder
 from lethe.train.data import BatchStream, LoadedBatch
@@ -24,6 +23,7 @@ from lethe.train.distributed.workers import Workers
 from lethe.train.engine.padding_check import Asked, LoopAlone
 from lethe.train.engine.shared_factors import SharedFactors
 from lethe.train.engine.step_guard import StepGuard
+from lethe.train.model_state.untouched_state import UntouchedState
 from lethe.train.network.report import NetworkReport, reported
 from lethe.train.network.steps import Executed, NoisySums, refuse_end
 

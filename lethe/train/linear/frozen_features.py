@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
-from lethe.train.clipping.checks.untouched_state import UntouchedState
 from lethe.train.core.comparison import ALLOWED, close
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import Source, fetched, require_whole
 from lethe.train.data.sources.reader import Padded
+from lethe.train.model_state.untouched_state import UntouchedState
 
 _MEETING = "a record then counts more than once a step, and no certificate covers it"
 

@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_flatten
 from lethe.errors import HypothesisError
 from lethe.train.clipping.anchors import unaccumulated
 from lethe.train.clipping.checks.replaced_batch import CarefulNumbers, Given, has_rows
-from lethe.train.clipping.checks.undisturbed import Rewind, undisturbed, without_dropout
 from lethe.train.core.comparison import ALLOWED_IN_SHAPE, FAILURES, close, first_line
+from lethe.train.model_state.undisturbed import Rewind, undisturbed, without_dropout
 
 _FEW = 8  # records whose gradients are compared, in a batch of their own
 

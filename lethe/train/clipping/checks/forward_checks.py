@@ -21,8 +21,8 @@ from lethe.train.clipping.checks.replaced_batch import (
     with_large_numbers,
     with_nothing,
 )
-from lethe.train.clipping.checks.undisturbed import Rewind, undisturbed, without_dropout
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, chance, close, first_line, halves, sample
+from lethe.train.model_state.undisturbed import Rewind, undisturbed, without_dropout
 
 ALIKE = "its records are all alike"
 """Why nothing was learned of a batch of whole numbers; another batch may tell."""

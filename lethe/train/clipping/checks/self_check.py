@@ -16,12 +16,12 @@ from lethe.train.clipping.checks.forward_checks import ALIKE, ForwardChecks
 from lethe.train.clipping.checks.gradient_checks import check_gradients
 from lethe.train.clipping.checks.replaced_batch import Given
 from lethe.train.clipping.checks.scaled_losses import check_half, check_scaled
-from lethe.train.clipping.checks.untouched_state import UntouchedState
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.rules.parts import Part
 from lethe.train.clipping.schedule import Depth, Schedule, state_of
 from lethe.train.clipping.survey import Survey
+from lethe.train.model_state.untouched_state import UntouchedState
 
 _PATIENCE = 8  # checked batches in which a parameter's gradient may be 0, or records all alike, before that is said
 _PARTS = "only parts of the model were called"

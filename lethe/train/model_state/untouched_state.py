@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
-from lethe.train.checks.changed_attributes import attribute_digests, changed_attributes
-from lethe.train.checks.hidden_numbers import hidden_numbers
-from lethe.train.checks.module_attributes import kept_values
 from lethe.train.core.tensor_fingerprint import fingerprint, same_numbers
+from lethe.train.model_state.changed_attributes import attribute_digests, changed_attributes
+from lethe.train.model_state.hidden_numbers import hidden_numbers
+from lethe.train.model_state.module_attributes import kept_values
 
 
 class UntouchedState:

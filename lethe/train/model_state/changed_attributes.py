@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lethe.train.checks.module_attributes import computed_attributes
 from lethe.train.core.tensor_fingerprint import fingerprint
+from lethe.train.model_state.module_attributes import computed_attributes
 
 _SHOWN = 6
 
