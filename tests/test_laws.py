@@ -9,7 +9,7 @@ from exact_runs import EXACT, Exact
 from helpers import DESIGNS, NEIGHBOURS, batches, make_run
 
 import lethe
-from lethe.calculus.scaling import noise_scaled
+from lethe.calculus.any_guarantee.scaling import noise_scaled
 from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError
 from lethe.theorems.base import Theorem

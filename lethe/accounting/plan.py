@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lethe.accounting.certify import Verdict, certificate_of, judge, require_run
+from lethe.calculus.any_guarantee.scaling import noise_scaled
 from lethe.calculus.calibration import smallest
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.large_delta import delta_for
-from lethe.calculus.scaling import noise_scaled
 from lethe.calculus.targets import overshoot, require_target
 from lethe.certificates.certificate import Certificate
 from lethe.errors import CalibrationError, InputError

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from lethe._version import __version__
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note
-from lethe.calculus.stored_guarantees import guarantee_from_dict
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.findings import ENFORCEABLE, FRESH_NOISE, SAID, Evidence, Finding, Status, as_said, as_written
 from lethe.certificates.parts import (

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.composition.composition import compose_gdp
-from lethe.calculus.composition.mixed import together
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import round_up
 from lethe.mechanisms.base import Statement, joint

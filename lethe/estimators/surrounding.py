@@ -21,7 +21,7 @@ _ATTRIBUTE = "_fitted_within"
 
 
 def note_surrounding(fitted: Any, private: type) -> None:
-    """Note on what is being fitted whose fit that is part of, or that it is nobody's; those of class `private` account for it themselves."""
+    """Note on what is being fitted whose fit that is part of, or that it is nobody's. Those of class `private` account for themselves."""
     found = list(dict.fromkeys((type(outer).__name__, isinstance(outer, BaseSearchCV)) for outer in _callers(fitted, private)))
     if found:
         setattr(fitted, _ATTRIBUTE, tuple(found))

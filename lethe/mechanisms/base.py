@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.calculus.composition.mixed import together
+from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, RDPCurve

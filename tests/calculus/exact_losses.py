@@ -5,7 +5,7 @@ from typing import Literal
 import mpmath
 import numpy as np
 
-from lethe.calculus.composition.loss_distributions import Losses
+from lethe.calculus.privacy_losses.distributions import Losses
 
 DIGITS = 45
 Way = Literal["removed", "added", "replaced"]

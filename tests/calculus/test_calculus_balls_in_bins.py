@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lethe
+from lethe.calculus.any_guarantee.scaling import noise_scaled
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
-from lethe.calculus.composition.dominating_losses import dominating_losses
 from lethe.calculus.composition.renyi import renyi_curve
-from lethe.calculus.scaling import noise_scaled
-from lethe.calculus.stored_guarantees import guarantee_from_dict
+from lethe.calculus.privacy_losses.dominating import dominating_losses
 
 RELATIONS: dict[str, Any] = {"P against Q": "zero_out", "Q against P": "zero_out", "replaced": "replace_one"}
 

@@ -8,7 +8,7 @@ import pytest
 from dp_accounting.pld import pld_pmf
 from exact_losses import DIGITS, profile_on_grid
 
-from lethe.calculus.composition.connected_losses import connected_losses
+from lethe.calculus.privacy_losses.connected import connected_losses
 
 
 def random_pair(seed: int, size: int) -> tuple[list[mpmath.mpf], list[mpmath.mpf]]:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import lethe
-from lethe.calculus.composition.dominating_losses import dominating_factor
-from lethe.calculus.composition.loss_distributions import Losses
 from lethe.calculus.guarantees import Tightest, WithSlack
+from lethe.calculus.privacy_losses.distributions import Losses
+from lethe.calculus.privacy_losses.dominating import dominating_factor
 
 INTERVAL = 1e-3
 LEVELS = (0.0, 1e-4, 0.3, 0.3005, 0.99, 1.7, 3.0, 6.0, 40.0)

@@ -9,14 +9,14 @@ import pytest
 
 import lethe
 from lethe.calculus import conversions
+from lethe.calculus.any_guarantee.composition import together
+from lethe.calculus.any_guarantee.scaling import noise_scaled
 from lethe.calculus.composition.composition import compose, compose_gdp_columns
-from lethe.calculus.composition.mixed import together
 from lethe.calculus.composition.renyi import renyi_curve
 from lethe.calculus.crossing import crossing, log_gap
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, RDPCurve
 from lethe.calculus.sampled.gaussian import SampledGaussian, merged_levels
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
-from lethe.calculus.scaling import noise_scaled
 from lethe.calculus.targets import concentrated_rho
 from lethe.mechanisms.selection.bounded_range import guarantee_for
 from lethe.theorems.lipschitz import clipped_step, plain_step, ridge_contraction

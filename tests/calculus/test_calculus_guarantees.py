@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.calculus import conversions
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.guarantees import (
     GDP,
     ZCDP,
@@ -23,7 +24,6 @@ from lethe.calculus.guarantees import (
     WithSlack,
 )
 from lethe.calculus.sampled.gaussian import SampledGaussian
-from lethe.calculus.stored_guarantees import guarantee_from_dict
 from lethe.errors import InputError
 
 SAMPLED = SampledGaussian(sampling_probability=0.01, noise=(1.0, 2.5), counts=(10, 20), relation="zero_out", design="poisson")

@@ -8,8 +8,8 @@ from dp_accounting.pld.pld_pmf import SparsePLDPmf
 from scipy import stats
 
 import lethe
-from lethe.calculus.composition.dominating_losses import dominating_factor
-from lethe.calculus.composition.loss_distributions import MOST_STEPS, Factor, Losses, compose_losses, self_composed
+from lethe.calculus.privacy_losses.distributions import MOST_STEPS, Factor, Losses, compose_losses, self_composed
+from lethe.calculus.privacy_losses.dominating import dominating_factor
 
 
 def factor(losses: Losses, count: int, width: float = 0.1) -> Factor:

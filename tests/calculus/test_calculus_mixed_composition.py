@@ -10,8 +10,8 @@ from dp_accounting.pld import common, privacy_loss_distribution
 from interop_cases import DELTAS, MIXTURE
 
 import lethe
+from lethe.calculus.any_guarantee.composition import convolved, together
 from lethe.calculus.base import stored_fields
-from lethe.calculus.composition.mixed import convolved, together
 from lethe.calculus.guarantees import Tightest, WithSlack
 from lethe.calculus.sampled.gaussian import SampledGaussian
 

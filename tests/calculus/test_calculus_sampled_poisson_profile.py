@@ -12,7 +12,7 @@ from exact_losses import DIGITS, Way, exact_delta, loss_at, profile_on_grid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lethe.calculus.composition.loss_distributions import Losses
+from lethe.calculus.privacy_losses.distributions import Losses
 from lethe.calculus.sampled.poisson_profile import added_delta, poisson_losses, removed_delta, replaced_delta
 from lethe.calculus.sampled.renyi import Relation
 

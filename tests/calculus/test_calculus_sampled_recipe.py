@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampled_cases import steps
 
+from lethe.calculus.any_guarantee.scaling import noise_scaled
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.sampled.gaussian import Design, SampledGaussian, merged_levels, sampled_gaussian
-from lethe.calculus.scaling import noise_scaled
-from lethe.calculus.stored_guarantees import guarantee_from_dict
 from lethe.errors import InputError
 
 

@@ -9,7 +9,7 @@ from private_cases import fitted, three_blobs, two_blobs
 
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck
-from lethe.calculus.composition.mixed import together
+from lethe.calculus.any_guarantee.composition import together
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import enforced, fails, holds
 from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from lethe.calculus.composition.mixed import together
+from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.conversions import gdp_delta
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError

@@ -8,7 +8,7 @@ from helpers import SIZED_DESIGNS, batches, make_run
 from random_documents import extreme_document
 
 import lethe
-from lethe.calculus.composition.mixed import together
+from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.guarantees import GDP, GDPMixture
 from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant
 from lethe.theorems.shuffled import positions

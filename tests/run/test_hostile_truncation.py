@@ -8,7 +8,7 @@ import pytest
 
 import lethe
 from lethe.accounting.recheck import recheck
-from lethe.calculus.stored_guarantees import guarantee_from_dict
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.certificates.training_record import Claim, Released, TrainingRecord
 from lethe.errors import InputError
 from lethe.theorems.lipschitz import clipped_step

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import lethe
 from lethe.accounting.cumulative import cumulative_privacy
 from lethe.accounting.recheck import recheck
-from lethe.calculus.composition.mixed import together
+from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.guarantees import GDP, ZCDP, RDPCurve, WithSlack
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError

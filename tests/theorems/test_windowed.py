@@ -12,12 +12,12 @@ from oracles import Floats, ProjectedChain, law_delta, law_epsilon
 from scipy import stats
 
 import lethe
+from lethe.calculus.any_guarantee.scaling import noise_scaled
 from lethe.calculus.guarantees import WithSlack
 from lethe.calculus.sampled.fixed_profile import fixed_size_delta
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.calculus.sampled.renyi import ORDERS, renyi_values
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
-from lethe.calculus.scaling import noise_scaled
 from lethe.certificates.findings import first_failure
 from lethe.theorems.windowed import Windowed, shift_mus
 
@@ -310,7 +310,7 @@ def test_it_refuses_by_name(changes: dict[str, Any], hypothesis: str) -> None:
 
 def test_a_round_trip_through_json_changes_no_bit() -> None:
     guarantee = _guarantee(_run())
-    again = lethe.calculus.stored_guarantees.guarantee_from_dict(guarantee.to_dict())
+    again = lethe.calculus.any_guarantee.stored.guarantee_from_dict(guarantee.to_dict())
     assert again == guarantee
     assert again.epsilon(1e-6) == guarantee.epsilon(1e-6)
 

@@ -36,9 +36,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from lethe.calculus.composition.loss_distributions import MOST_INTERVALS
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.normal import log_mixture
+from lethe.calculus.privacy_losses.distributions import MOST_INTERVALS
 from lethe.calculus.rounding import count_above
 from lethe.calculus.sampled.renyi import Relation
 

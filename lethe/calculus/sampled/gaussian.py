@@ -22,10 +22,10 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.base import freeze
 from lethe.calculus.composition.composition import compose_gdp
-from lethe.calculus.composition.loss_distributions import LossProfile
 from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee, NotPrivate, RDPCurve, Tightest
+from lethe.calculus.privacy_losses.distributions import LossProfile
 from lethe.calculus.rounding import raised, round_up
 from lethe.calculus.sampled.loss import MOST_LEVELS, loss_profile, round_levels_down
 from lethe.calculus.sampled.renyi import ORDERS, WEAKEST_NOISE, Design, Relation, distance, renyi_values, require_design

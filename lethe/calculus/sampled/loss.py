@@ -9,11 +9,11 @@ import math
 
 import numpy as np
 
-from lethe.calculus.composition.dominating_losses import dominating_factor
-from lethe.calculus.composition.loss_distributions import LARGEST_LOSS, SMALLEST_LOSS, Factor, Losses, LossProfile, compose_losses
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.normal import log_mixture
+from lethe.calculus.privacy_losses.distributions import LARGEST_LOSS, SMALLEST_LOSS, Factor, Losses, LossProfile, compose_losses
+from lethe.calculus.privacy_losses.dominating import dominating_factor
 from lethe.calculus.sampled.fixed_profile import fixed_size_masses, largest_loss
 from lethe.calculus.sampled.poisson_profile import poisson_losses
 from lethe.calculus.sampled.renyi import Design, Relation

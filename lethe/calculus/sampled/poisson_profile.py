@@ -27,10 +27,10 @@ import math
 import numpy as np
 from scipy import special
 
-from lethe.calculus.composition.connected_losses import connected_losses
-from lethe.calculus.composition.loss_distributions import MOST_INTERVALS, Losses
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.normal import log_mixture
+from lethe.calculus.privacy_losses.connected import connected_losses
+from lethe.calculus.privacy_losses.distributions import MOST_INTERVALS, Losses
 from lethe.calculus.rounding import count_above
 from lethe.calculus.sampled.fixed_profile import fixed_size_delta
 from lethe.calculus.sampled.renyi import Relation

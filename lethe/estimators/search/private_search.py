@@ -4,10 +4,11 @@ A public split sets m of the n records aside. One try draws a candidate, fits it
 with Gaussian noise, $\mathrm{score} = \frac1m\sum_i s_i + N(0, \sigma^2)$, $s_i \in [0, 1]$. A record that changes is on one side of the
 split, which does not depend on it. On the side of training the try is a fit and work on what it released; on the other the fit has
 the same law, and the score moves by at most 1/m. So one try has the worse of two guarantees, not their sum (parallel composition), and
-with $\sigma$ such that the score has G too, one try has G. `lethe.mechanisms.selection.selection` then says what the best of K tries costs, K random.
+with $\sigma$ such that the score has G too, one try has G. `lethe.mechanisms.selection.selection` then says what the best of K tries
+costs, K random.
 
-A fit may be that of a pipeline: G is divided among its private steps before anything is fitted (`lethe.estimators.search.step_tries`), the same G
-for every candidate, and the statement of every fitted step is compared with its part.
+A fit may be that of a pipeline: G is divided among its private steps before anything is fitted (`lethe.estimators.search.step_tries`),
+the same G for every candidate, and the statement of every fitted step is compared with its part.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     Args:
         estimator: a model of this package, or scikit-learn's Pipeline of private transformers of this package, of steps that learn nothing
-            (`PublicScaler` and those of `lethe.estimators.preprocessing.data_free`), and of such a model at its end. Epsilon, delta and neighbours of
-            its own are not used.
+            (`PublicScaler` and those of `lethe.estimators.preprocessing.data_free`), and of such a model at its end. Epsilon, delta and
+            neighbours of its own are not used.
         candidates: as scikit-learn's ParameterGrid: lists of values by name of the parameter, or a list of such. Public.
         tries: E[K] of the random number of tries, above 1, at most 1000.
         eta: of its law, the truncated negative binomial; 1: geometric.

@@ -9,7 +9,7 @@ from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
-from lethe.calculus.composition.mixed import together
+from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator

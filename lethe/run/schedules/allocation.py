@@ -15,8 +15,8 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.composition.loss_distributions import MOST_STEPS
 from lethe.calculus.domains import as_number, outside, require_positive, require_vector
+from lethe.calculus.privacy_losses.distributions import MOST_STEPS
 from lethe.calculus.rounding import round_up
 from lethe.errors import InputError
 from lethe.run.schedules.base import Array

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lethe.calculus.composition.loss_distributions import Losses
 from lethe.calculus.domains import FloatArray
+from lethe.calculus.privacy_losses.distributions import Losses
 
 _EPS = float(np.finfo(np.float64).eps)
 

@@ -15,11 +15,11 @@ import math
 import numpy as np
 
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
-from lethe.calculus.composition.loss_distributions import LARGEST_LOSS, MOST_INTERVALS, Factor, Losses, symmetric_losses
 from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
 from lethe.calculus.normal import log_gaussian_delta
+from lethe.calculus.privacy_losses.distributions import LARGEST_LOSS, MOST_INTERVALS, Factor, Losses, symmetric_losses
 from lethe.calculus.rounding import above, count_above, exp_above
 
 # What is left of delta beyond the last knot is counted as an infinite loss.

@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 
 from lethe.calculus.composition.composition import compose_gdp, compose_zcdp
-from lethe.calculus.composition.dominating_losses import dominating_factor
-from lethe.calculus.composition.loss_distributions import Factor, LossProfile, compose_losses
 from lethe.calculus.composition.renyi import renyi_curve
 from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, NotPrivate, Tightest
+from lethe.calculus.privacy_losses.distributions import Factor, LossProfile, compose_losses
+from lethe.calculus.privacy_losses.dominating import dominating_factor
 from lethe.calculus.rounding import round_up
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.calculus.sampled.loss import round_levels_down, sampled_factors
