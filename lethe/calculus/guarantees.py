@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from lethe.calculus import conversions
+from lethe.calculus import conversions, renyi_conversions
 from lethe.calculus.base import Guarantee, Profile, freeze
 from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.normal import log_gaussian_delta
@@ -70,12 +70,12 @@ class ZCDP(Guarantee):
         freeze(self, rho=require_nonnegative("rho", self.rho))
 
     def epsilon(self, delta: float) -> float:
-        """See `conversions.zcdp_epsilon`."""
-        return conversions.zcdp_epsilon(self.rho, delta)
+        """See `renyi_conversions.zcdp_epsilon`."""
+        return renyi_conversions.zcdp_epsilon(self.rho, delta)
 
     def delta(self, epsilon: float) -> float:
-        """See `conversions.zcdp_delta`."""
-        return conversions.zcdp_delta(self.rho, epsilon)
+        """See `renyi_conversions.zcdp_delta`."""
+        return renyi_conversions.zcdp_delta(self.rho, epsilon)
 
     def describe(self) -> str:
         """Such as `0.1964-zCDP`."""
@@ -94,16 +94,16 @@ class RDPCurve(Guarantee):
     kind: ClassVar[str] = "rdp"
 
     def __post_init__(self) -> None:
-        orders, values = conversions.rdp_curve(self.orders, self.values)
+        orders, values = renyi_conversions.rdp_curve(self.orders, self.values)
         freeze(self, orders=tuple(orders.tolist()), values=tuple(values.tolist()))
 
     def epsilon(self, delta: float) -> float:
-        """See `conversions.rdp_epsilon`."""
-        return conversions.rdp_epsilon(self.orders, self.values, delta)[0]
+        """See `renyi_conversions.rdp_epsilon`."""
+        return renyi_conversions.rdp_epsilon(self.orders, self.values, delta)[0]
 
     def delta(self, epsilon: float) -> float:
-        """See `conversions.rdp_delta`."""
-        return conversions.rdp_delta(self.orders, self.values, epsilon)
+        """See `renyi_conversions.rdp_delta`."""
+        return renyi_conversions.rdp_delta(self.orders, self.values, epsilon)
 
     def describe(self) -> str:
         """How many orders, and their range."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lethe.calculus.composition.odometer import Odometer
-from lethe.calculus.conversions import zcdp_epsilon_simple
+from lethe.calculus.renyi_conversions import zcdp_epsilon_simple
 from lethe.errors import InputError
 
 DELTA, PATHS = 0.05, 20_000

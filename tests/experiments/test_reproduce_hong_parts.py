@@ -9,7 +9,7 @@ from digit_samples import TEST, TRAINING
 from scipy import stats
 
 import lethe
-from lethe.calculus.conversions import zcdp_epsilon_simple
+from lethe.calculus.renyi_conversions import zcdp_epsilon_simple
 from lethe.experiments.hong.figure_1 import (
     BUDGET,
     CLIP_NORM,

@@ -13,7 +13,8 @@ from scipy import fft
 from scipy.special import ndtr
 
 import lethe
-from lethe.calculus.conversions import gdp_epsilon, gdp_mu, zcdp_epsilon, zcdp_epsilon_simple, zcdp_rho_simple
+from lethe.calculus.conversions import gdp_epsilon, gdp_mu
+from lethe.calculus.renyi_conversions import zcdp_epsilon, zcdp_epsilon_simple, zcdp_rho_simple
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.calculus.sampled.renyi import poisson_renyi
 from lethe.run.schedules import coherent_weights, exp_schedule, mom_weights, optimal_schedule, that, theorem_4_8_weights, uniform_schedule

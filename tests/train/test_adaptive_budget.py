@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from problems import CLASSES, COLUMNS, make_loss, make_problem
 from scipy import stats
 
-from lethe.calculus import conversions
+from lethe.calculus import conversions, renyi_conversions
 from lethe.calculus.guarantees import ZCDP
 from lethe.errors import BudgetExceededError, InputError
 from lethe.run.losses import LogisticRegression, Loss, SoftmaxRegression, UnknownLoss, parse_loss
@@ -219,7 +219,7 @@ def test_the_costs_of_a_target_are_lee_and_kifer_s() -> None:
     assert conversions.gdp_delta(math.sqrt(2 * plan.gradient_rho), 4 / 120) == pytest.approx(1e-8, rel=1e-6)
     trained = fit(AdaptiveDescent.for_target(4.0, 1e-8, splits=5, gradient_clip=1.0, loss_clip=3.0))
     assert trained.with_fresh_noise is not None
-    assert conversions.zcdp_epsilon_simple(trained.with_fresh_noise.rho, 1e-8) <= 4.0 * (1 + 1e-11)
+    assert renyi_conversions.zcdp_epsilon_simple(trained.with_fresh_noise.rho, 1e-8) <= 4.0 * (1 + 1e-11)
     assert trained.with_fresh_noise.epsilon(1e-8) < 4.0
 
 

@@ -34,8 +34,8 @@ def privacy_of(fitted: Any) -> Statement:
     Every private estimator counts as often as it is listed, in pipelines within lists too, and in the branches of a ColumnTransformer or a
     FeatureUnion, which see the same records. A step that is known to learn nothing from records is free
     (`lethe.estimators.preprocessing.data_free`). One that says it needs no fit, such as a FunctionTransformer of a function of one's own,
-    is taken to treat every record by itself, with constants that were not read off them, and a FrozenEstimator to have been fitted on other records: the findings of the statement say
-    so, as declared. All else is refused.
+    is taken to treat every record by itself, with constants that were not read off them, and a FrozenEstimator to have been fitted on
+    other records: the findings of the statement say so, as declared. All else is refused.
 
     What is looked at are the objects as they are now. How often something else was fitted on the same records they do not know: the
     statement says, as declared, that nothing else was looked at. What scikit-learn's searches by cross-validation fitted is refused, since

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.calculus import conversions
+from lethe.calculus import conversions, renyi_conversions
 from lethe.calculus.composition.budget import BudgetFilter
 from lethe.calculus.domains import outside, require_positive
 from lethe.errors import InputError
@@ -81,7 +81,7 @@ class AdaptiveDescent:
         share = require_positive("epsilon", epsilon) / (2 * splits)
         require_positive("delta", delta)
         mu = conversions.gdp_mu(share, delta)
-        rho = conversions.zcdp_rho_simple(epsilon, delta)
+        rho = renyi_conversions.zcdp_rho_simple(epsilon, delta)
         return cls(rho=rho, gradient_rho=0.5 * mu * mu, selection_rho=0.5 * share * share, **constants)
 
     @property
