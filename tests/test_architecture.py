@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import import_graph
 import pytest
 
 import lethe
@@ -40,6 +41,19 @@ def test_every_public_name_exists_once() -> None:
     assert {"Run", "certify", "plan", "GDP", "Cyclic", "SoftmaxRegression", "Certificate"} <= set(lethe.__all__)
 
 
+MOST_ROOMS, MOST_ARROWS, MOST_FILES, MOST_LINES = 26, 150, 15, 350
+
+
+def test_rooms_and_arrows_stay_few() -> None:
+    assert len(import_graph.rooms()) <= MOST_ROOMS
+    assert len(import_graph.arrows()) <= MOST_ARROWS
+
+
+def test_no_folder_is_crowded() -> None:
+    folders = [path.parent for path in ROOT.glob("lethe/**/__init__.py")]
+    assert {folder.name: count for folder in folders if (count := len(list(folder.glob("*.py")))) > MOST_FILES} == {}
+
+
 def test_no_file_is_a_heap() -> None:
-    heaps = [f"{path.name}: {lines}" for path in ROOT.glob("lethe/**/*.py") if (lines := len(path.read_text().splitlines())) > 400]
+    heaps = [f"{path.name}: {lines}" for path in ROOT.glob("lethe/**/*.py") if (lines := len(path.read_text().splitlines())) > MOST_LINES]
     assert heaps == []

@@ -18,26 +18,26 @@ COUNTING = ("argmin", "argmax", "searchsorted", "count_nonzero", "count_above", 
 
 # file: (rule, how often, why it cannot turn a bound into something smaller)
 ALLOWED: dict[str, list[tuple[str, int, str]]] = {
-    "calculus/dominating_losses.py": [("cast to an integer", 1, "knots: rounded places between 0 and a count")],
-    "calculus/loss_distributions.py": [("hides every warning", 2, "dp_accounting's arithmetic; what is nan counts as delta = 1")],
-    "calculus/sampled_fixed_size.py": [("cast to an integer", 1, "the smallest of three numbers, of which one is 256")],
-    "calculus/sampled_fractional.py": [("cast to an integer", 1, "whole parts of orders that are at most 64")],
-    "calculus/sampled_loss.py": [("hides every warning", 1, "width and spread only choose the grid; nan makes no distribution")],
-    "calculus/sampled_renyi.py": [
+    "calculus/privacy_losses/dominating.py": [("cast to an integer", 1, "knots: rounded places between 0 and a count")],
+    "calculus/privacy_losses/distributions.py": [("hides every warning", 2, "dp_accounting's arithmetic; what is nan counts as delta = 1")],
+    "calculus/sampled/fixed_size.py": [("cast to an integer", 1, "the smallest of three numbers, of which one is 256")],
+    "calculus/sampled/fractional.py": [("cast to an integer", 1, "whole parts of orders that are at most 64")],
+    "calculus/sampled/loss.py": [("hides every warning", 1, "width and spread only choose the grid; nan makes no distribution")],
+    "calculus/sampled/renyi.py": [
         ("leaves out nan", 4, "the step without sampling bounds it too, where the other bound is no number"),
         ("cast to an integer", 2, "floor and ceiling of orders that were seen to be at most 8192"),
     ],
-    "mechanisms/linear_losses.py": [("cast to an integer", 2, "classes, which check_targets has seen to be whole numbers in range")],
+    "mechanisms/losses/linear_losses.py": [("cast to an integer", 2, "classes, which check_targets has seen to be whole numbers in range")],
     "mechanisms/rows.py": [("cast to an integer", 1, "whole numbers in range, else refused in the lines before")],
-    "mechanisms/truncated_losses.py": [("cast to an integer", 3, "classes, which check_targets has seen to be whole numbers in range")],
+    "mechanisms/losses/truncated_losses.py": [("cast to an integer", 3, "classes, which check_targets has seen to be whole numbers in range")],
     "theorems/literature/bok_2024/full_batch.py": [("cast to an integer", 1, "at most the number of steps, a window; any window is sound")],
     "theorems/literature/bok_2024/sampled.py": [("cast to an integer", 1, "the next length of a window, below the number of steps")],
     "theorems/literature/ye_shokri_2022.py": [("cast to an integer", 1, "a thousand times the logarithm of a number of batches")],
-    "theorems/scaled.py": [("cast to an integer", 4, "exponents of finite floats, and differences of such, cut where they would not fit")],
-    "theorems/segments.py": [("cast to an integer", 1, "the root of the length of an array")],
-    "theorems/touch_costs.py": [("cast to an integer", 1, "places in a pass, at most half its length")],
+    "theorems/shift/scaled.py": [("cast to an integer", 4, "exponents of finite floats, and differences of such, cut where they would not fit")],
+    "theorems/shift/segments.py": [("cast to an integer", 1, "the root of the length of an array")],
+    "theorems/shuffled/participation_costs.py": [("cast to an integer", 1, "places in a pass, at most half its length")],
     "theorems/windowed.py": [("cast to an integer", 1, "the next length of a window, below the number of steps")],
-    "train/recorder.py": [("nextafter", 1, "lowers the noise that is recorded until it is no more than was added")],
+    "train/core/recorder.py": [("nextafter", 1, "lowers the noise that is recorded until it is no more than was added")],
 }
 
 
