@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from lethe.documents import read_document, write_document
-from lethe.errors import InputError, LetheError
+from lethe.errors import InputError, LetheError, quoted
 
 
 class Missing(NamedTuple):
@@ -140,10 +140,7 @@ def _need(message: str) -> str:
 
 
 def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no whole number of more than some thousand digits
-        return f"{type(value).__name__} of very many digits"
+    text = quoted(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
