@@ -15,6 +15,9 @@ from pydantic_core import ErrorDetails
 from lethe.documents import read_document, write_document
 from lethe.errors import InputError, LetheError, quoted
 
+MOST_WHOLE = 10**15
+"""Whole numbers up to here are exact as doubles too, and fit into numpy's; a document may hold any."""
+
 
 class Missing(NamedTuple):
     """What to say where a field is left out that has no default on purpose: what its values mean, and what to do."""

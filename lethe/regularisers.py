@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from lethe.errors import InputError
-from lethe.noun import Noun, from_tagged
+from lethe.noun import MOST_WHOLE, Noun, from_tagged
 
 
 class Regulariser(Noun):
@@ -98,7 +98,7 @@ class Box(Regulariser):
 
     kind: ClassVar[str] = "box"
     half_width: float = Field(gt=0)
-    dimension: int = Field(ge=1)
+    dimension: int = Field(ge=1, le=MOST_WHOLE)
 
     @property
     def diameter(self) -> float:

@@ -74,6 +74,37 @@ def test_whole_numbers_beyond_every_float_are_refused_in_certificates(path: tupl
         lethe.Certificate.load(tmp_path / "certificate.json")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"regulariser": {"kind": "box", "half_width": 1.0, "dimension": None}},
+        {"noise_multiplier": {"schedule": "step", "first": 1.0, "factor": 0.5, "period": None}},
+        {"step_size": {"schedule": "polynomial", "first": 1.0, "last": 0.5, "power": 1.0, "period": None}},
+        {"step_size": {"schedule": "repeated", "every": None, "of": 1.0}},
+    ],
+    ids=["box", "step", "polynomial", "repeated"],
+)
+@pytest.mark.parametrize("number", [10**16, 10**20, 10**400], ids=["1e16", "1e20", "1e400"])
+def test_whole_numbers_of_any_size_are_refused_where_a_run_is_read(changes: dict[str, dict[str, Any]], number: int) -> None:
+    ((name, fields),) = changes.items()
+    document = {**make_run().to_document(), name: {key: number if value is None else value for key, value in fields.items()}}
+    with pytest.raises(lethe.InputError, match=name):
+        lethe.Run.from_document(document)
+
+
+@pytest.mark.parametrize(
+    "text", ["!!timestamp 2001", "!!float", "!!int", "!!bool maybe", "!!float abc", "!!binary é", "!!omap x"]
+)
+@pytest.mark.parametrize("key", ["seeded", "noise_multiplier", "x"])
+def test_tags_that_do_not_fit_their_text_are_refused(text: str, key: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    make_run().save(path)
+    kept = [line for line in path.read_text().splitlines() if not line.startswith(key)]
+    path.write_text("\n".join([*kept, f"{key}: {text}", ""]))
+    with pytest.raises(lethe.InputError):
+        lethe.Run.load(path)
+
+
 @pytest.mark.parametrize("number", [10**5000, -(10**5000), Fraction(10**5000)], ids=["large", "negative", "ratio"])
 @pytest.mark.parametrize(
     "door",

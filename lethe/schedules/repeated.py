@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
 from lethe.errors import InputError
+from lethe.noun import MOST_WHOLE
 from lethe.schedules.base import Array, Schedule
 from lethe.schedules.constant import Constant
 from lethe.schedules.explicit import Explicit
@@ -36,7 +37,7 @@ class Repeated(Schedule):
     """
 
     schedule: ClassVar[str] = "repeated"
-    every: int = Field(ge=1)
+    every: int = Field(ge=1, le=MOST_WHOLE)
     of: Annotated[InstanceOf[Schedule], BeforeValidator(_as_schedule)]
 
     @model_validator(mode="after")
