@@ -1,9 +1,9 @@
-"""What decides how a model's modules compute, besides their numbers, as far as it can be read off them: hooks, switches, functions."""
+"""What decides how a model or a loss computes, besides numbers, as far as it can be read off them: hooks, switches, functions."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from types import MethodType
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 from torch import nn
@@ -25,6 +25,23 @@ def behaviour(model: nn.Module) -> Hashable:
     """
     everywhere = _hooks(vars(torch_module), _EVERYWHERE)
     return everywhere, tuple((path, module, *_of(module)) for path, module in model.named_modules())
+
+
+def behaviour_of(function: Any) -> Hashable:
+    """Of a function that may be a module: one that is made anew for every batch, of the same code around the same objects, is the same."""
+    if isinstance(function, nn.Module):
+        return behaviour(function)
+    if not isinstance(function, FunctionType):
+        return _Same(function)
+    held = [*(_content(cell) for cell in function.__closure__ or ()), *(function.__defaults__ or ())]
+    return function.__code__, tuple(_Same(thing) for thing in held), _Same(function.__kwdefaults__)
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return cell
 
 
 def _of(module: nn.Module) -> tuple[Hashable, ...]:
