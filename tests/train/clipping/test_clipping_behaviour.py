@@ -71,11 +71,11 @@ def backward_pre_hook(model: Switched) -> None:
 
 
 def function(model: Switched) -> None:
-    model.layers[1].forward = lambda given: torch.relu(given - given.mean(0))
+    vars(model.layers[1])["forward"] = lambda given: torch.relu(given - given.mean(0))
 
 
 def another_class(model: Switched) -> None:
-    model.layers[1].__class__ = Centring
+    object.__setattr__(model.layers[1], "__class__", Centring)
 
 
 def switch(model: Switched) -> None:
