@@ -105,10 +105,10 @@ class LoopState:
 
     @property
     def counted(self) -> Tensor:
-        """Which rows of the present micro-batch are records."""
+        """Which rows of the present micro-batch are records; a copy, since how many are padding tells of the records that are not there."""
         if self._counted is None:
             raise InputError("counted: no batch has been taken from the loader.", remedy="iterate over the loader.")
-        return self._counted
+        return self._counted.clone()
 
     def deliver(self, steps: int) -> Iterator[Tensors]:
         """The batches of the next so many steps, or of all that are left."""
