@@ -18,7 +18,8 @@ from lethe.train.distributed import Workers
 from lethe.train.held_parameters import HeldParameters
 from lethe.train.kept_training import Kept, NotKept
 from lethe.train.loop_alone import Asked, LoopAlone
-from lethe.train.loss_check import CheckedLoss, LossFunction
+from lethe.train.loop_losses import LoopLosses
+from lethe.train.loss_check import LossFunction
 from lethe.train.network_report import NetworkReport, reported
 from lethe.train.network_steps import Executed, NoisySums, refuse_end
 from lethe.train.recorder import Recorder
@@ -80,7 +81,7 @@ class LoopState:
         self._guard = StepGuard(optimizer, named, run, self._held, self._note, done=self.resumed)
         self._verify = verify
         self._alone, self._factors = LoopAlone(clipper.model), SharedFactors()
-        self._loss: CheckedLoss | None = None
+        self._losses = LoopLosses(clipper)
         self._asked: Asked | None = None
         self._delivered: Tensors = ()
         self.bare = False  # losses were handed over that no checked function computed
@@ -104,10 +105,10 @@ class LoopState:
 
     @property
     def counted(self) -> Tensor:
-        """Which rows of the present micro-batch are records."""
+        """Which rows of the present micro-batch are records; a copy, since how many are padding tells of the records that are not there."""
         if self._counted is None:
             raise InputError("counted: no batch has been taken from the loader.", remedy="iterate over the loader.")
-        return self._counted
+        return self._counted.clone()
 
     def deliver(self, steps: int) -> Iterator[Tensors]:
         """The batches of the next so many steps, or of all that are left."""
@@ -150,10 +151,8 @@ class LoopState:
 
     def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
         """The losses, of a function that is looked at where the model is."""
-        if self._loss is None or self._loss.function is not criterion:
-            self._loss = CheckedLoss(criterion, self._clipper)
         with self._told():
-            losses = self._loss(outputs, targets)
+            losses = self._losses(criterion, outputs, targets)
         if isinstance(losses, Tensor):  # else `backward` says what is wrong
             self._asked = Asked(losses, losses._version, criterion, outputs, targets)
         return losses
@@ -161,7 +160,7 @@ class LoopState:
     @property
     def declared(self) -> tuple[str, ...]:
         """What the certificate rests on besides."""
-        missing = (None if self._loss is None else self._loss.missing, self._alone.missing)
+        missing = (self._losses.missing, self._alone.missing)
         return declared_of(
             data=self._stream.source,
             verify=self._verify,

@@ -12,6 +12,8 @@ from lethe.train.hidden_numbers import hidden_numbers
 from lethe.train.module_attributes import kept_values
 from lethe.train.tensor_fingerprint import fingerprint, same_numbers
 
+_FEW, _TIMES = 10**6, 4  # so many numbers, or so many times those of the trained parameters, are compared after every step
+
 
 class UntouchedState:
     """Buffers and frozen parameters of a model, watched: they are released with it, and no noise was added to them.
@@ -28,7 +30,7 @@ class UntouchedState:
         attributes: watch the attributes as well, as in a whole training (see `kept_values`); what is no longer there tells nothing.
     """
 
-    __slots__ = ("_attributes", "_buffers", "_digests", "_hidden", "_model", "_parameters", "_trained")
+    __slots__ = ("_attributes", "_buffers", "_digests", "_hidden", "_light", "_model", "_parameters", "_trained")
 
     def __init__(self, model: nn.Module, *, trained: bool = False, attributes: bool = False) -> None:
         self._model, self._trained = model, trained
@@ -38,15 +40,23 @@ class UntouchedState:
         # By value: buffers are small, and a self-check that restores them counts as a change of version.
         self._buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
         self._parameters = self._fingerprints()
+        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        others = [*model.buffers(), *(parameter for parameter in model.parameters() if not parameter.requires_grad)]
+        self._light = sum(tensor.numel() for tensor in others) <= max(_FEW, _TIMES * trained)
 
     def refuse_changes_after(self, steps: int) -> None:
         """The same after 1, 2, 4, 8 and so on steps: early enough to save a long training, and rare enough to cost nothing.
+
+        Buffers and frozen parameters after every step, where they are not many more than the trained ones: what is put there for some
+        steps and taken away again moves the gradients of all records in between.
 
         Raises:
             HypothesisError: see `refuse_changes`.
         """
         if steps & (steps - 1) == 0:
             self.refuse_changes()
+        elif self._light:
+            self._refuse_written()
 
     def refuse_changes(self) -> None:
         """Refuse a model whose buffers, frozen parameters or, if they are watched, attributes are not what they were.
@@ -54,6 +64,10 @@ class UntouchedState:
         Raises:
             HypothesisError: some are not.
         """
+        self._refuse_written()
+        self._refuse_kept()
+
+    def _refuse_written(self) -> None:
         now = dict(self._model.named_buffers())
         changed = [name for name, buffer in now.items() if name not in self._buffers or not _same(buffer, self._buffers[name][1])]
         changed += [name for name in self._buffers if name not in now]
@@ -67,7 +81,6 @@ class UntouchedState:
                 remedy="put the layer that writes them in eval mode, or train without it; where the first batch is to set a parameter, let "
                 "public data set it before; the model as it is now must not be released.",
             )
-        self._refuse_kept()
 
     def _refuse_kept(self) -> None:
         before = self._attributes
