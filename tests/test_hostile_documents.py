@@ -92,9 +92,7 @@ def test_whole_numbers_of_any_size_are_refused_where_a_run_is_read(changes: dict
         lethe.Run.from_document(document)
 
 
-@pytest.mark.parametrize(
-    "text", ["!!timestamp 2001", "!!float", "!!int", "!!bool maybe", "!!float abc", "!!binary é", "!!omap x"]
-)
+@pytest.mark.parametrize("text", ["!!timestamp 2001", "!!float", "!!int", "!!bool maybe", "!!float abc", "!!binary é", "!!omap x"])
 @pytest.mark.parametrize("key", ["seeded", "noise_multiplier", "x"])
 def test_tags_that_do_not_fit_their_text_are_refused(text: str, key: str, tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"

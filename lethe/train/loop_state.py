@@ -146,6 +146,7 @@ class LoopState:
         with self._told():
             batch, self._asked = self._present("recording"), None
             self._held.refuse_changes(f"before step {self.steps + 1}")
+            self._untouched.look()
             with self._clipper.recording(records=len(self.counted)), self._alone.watched(self._verify and bool(batch.alone)):
                 yield
 
@@ -160,13 +161,12 @@ class LoopState:
     @property
     def declared(self) -> tuple[str, ...]:
         """What the certificate rests on besides."""
-        missing = (self._losses.missing, self._alone.missing)
         return declared_of(
             data=self._stream.source,
             verify=self._verify,
             checked=self._clipper.verified,
             loss=of_loss(optimiser=self._run.release == "all", loop=True, bare=self.bare),
-            missing=missing,
+            missing=(self._losses.missing, self._alone.missing),
             attributes=self._untouched.declared,
         )
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lethe.errors import HypothesisError
 from lethe.train.changed_attributes import attribute_digests, changed_attributes
 from lethe.train.hidden_numbers import hidden_numbers
-from lethe.train.module_attributes import kept_values
+from lethe.train.module_attributes import kept_values, plain_attributes
 from lethe.train.tensor_fingerprint import fingerprint, same_numbers
 
 _FEW, _TIMES = 10**6, 4  # so many numbers, or so many times those of the trained parameters, are compared after every step
@@ -30,13 +30,15 @@ class UntouchedState:
         attributes: watch the attributes as well, as in a whole training (see `kept_values`); what is no longer there tells nothing.
     """
 
-    __slots__ = ("_attributes", "_buffers", "_digests", "_hidden", "_light", "_model", "_parameters", "_trained")
+    __slots__ = ("_attributes", "_buffers", "_digests", "_hidden", "_light", "_model", "_moved", "_parameters", "_seen", "_trained")
 
     def __init__(self, model: nn.Module, *, trained: bool = False, attributes: bool = False) -> None:
         self._model, self._trained = model, trained
         self._attributes = kept_values(model) if attributes else None
         self._hidden = hidden_numbers(model) if attributes else {}
         self._digests = attribute_digests(model) if attributes else {}
+        self._seen = plain_attributes(model) if attributes else {}
+        self._moved: set[str] = set()
         # By value: buffers are small, and a self-check that restores them counts as a change of version.
         self._buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
         self._parameters = self._fingerprints()
@@ -55,8 +57,28 @@ class UntouchedState:
         """
         if steps & (steps - 1) == 0:
             self.refuse_changes()
-        elif self._light:
-            self._refuse_written()
+        else:
+            if self._light:
+                self._refuse_written()
+            self.look()
+
+    def look(self) -> None:
+        """A quick look at the attributes, by identity: where a tensor or an array is another one, all are compared by value.
+
+        What is put there before a forward pass and taken away after it moves the gradients of that batch, and is gone at the end.
+        Numbers by themselves may change, as a learning rate does: they are declared by name.
+
+        Raises:
+            HypothesisError: a tensor or an array holds what it did not.
+        """
+        if self._attributes is None:
+            return
+        now = plain_attributes(self._model)
+        changed = [name for name in {**self._seen, **now} if not _as_before(self._seen.get(name), now.get(name))]
+        self._seen = now
+        self._moved.update(name for name in changed if isinstance(now.get(name, (None,))[0], float))
+        if len(changed) > len(self._moved.intersection(changed)):
+            self._refuse_kept()
 
     def refuse_changes(self) -> None:
         """Refuse a model whose buffers, frozen parameters or, if they are watched, attributes are not what they were.
@@ -107,7 +129,9 @@ class UntouchedState:
     @property
     def declared(self) -> str | None:
         """Which plain attributes changed, to be declared by name; None: none did, or they are not watched."""
-        return None if self._attributes is None else changed_attributes(self._digests, attribute_digests(self._model))
+        if self._attributes is None:
+            return None
+        return changed_attributes(self._digests, attribute_digests(self._model), also=self._moved)
 
     def _fingerprints(self) -> dict[str, tuple[Any, ...]]:
         named = self._model.named_parameters()
@@ -116,3 +140,10 @@ class UntouchedState:
 
 def _same(now: Tensor, before: Tensor) -> bool:
     return now.shape == before.shape and now.dtype == before.dtype and now.device == before.device and same_numbers(now, before)
+
+
+def _as_before(before: tuple[Any, int] | None, now: tuple[Any, int] | None) -> bool:
+    if before is None or now is None:
+        return before is now
+    same = before[0] == now[0] if isinstance(before[0], float) and isinstance(now[0], float) else before[0] is now[0]
+    return same and before[1] == now[1]

@@ -118,6 +118,43 @@ def test_and_so_by_the_callback_of_fit() -> None:
         fit(made, CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0), progress=write)
 
 
+class Remembers(nn.Module):
+    """A network that adds an attribute to its inputs; a tensor is set from outside, for some steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = make_network()
+        self.added: Tensor | float = torch.zeros(COLUMNS, dtype=torch.float64)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.network(rows + self.added)
+
+
+def five_steps(put: Callable[[Tensor], Tensor | float]) -> Loop:
+    """A loop that puts something into an attribute before the forward pass of step 5, and takes it out after it."""
+    made = Remembers()
+    before = made.added
+    loop = Loop(model=made, optimizer=lambda _: torch.optim.SGD(made.parameters(), lr=0.5))
+    for step, (inputs, targets) in itertools.islice(enumerate(loop.loader, start=1), 6):
+        made.added = put(inputs) if step == 5 else before
+        loop.use(inputs, targets)
+    made.added = before
+    return loop
+
+
+def test_a_tensor_in_an_attribute_for_one_step_is_refused() -> None:
+    """It moves all gradients of its batch, and is gone at the end."""
+    with pytest.raises(HypothesisError, match="added: a module kept something"):
+        five_steps(lambda inputs: inputs.mean(0))
+
+
+def test_a_number_in_an_attribute_for_one_step_is_declared() -> None:
+    loop = five_steps(lambda inputs: 1.5)
+    assert any("added" in said for said in loop.engine.declared)
+    loop = five_steps(lambda inputs: torch.zeros(COLUMNS, dtype=torch.float64))  # as it was, by value
+    assert not any("added" in said for said in loop.engine.declared)
+
+
 def test_many_frozen_numbers_are_compared_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(untouched_state, "_FEW", 10)
     made = nn.Sequential(nn.Linear(1, 1), nn.Linear(3, 5).requires_grad_(False))
