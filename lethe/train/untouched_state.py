@@ -42,9 +42,9 @@ class UntouchedState:
         # By value: buffers are small, and a self-check that restores them counts as a change of version.
         self._buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
         self._parameters = self._fingerprints()
-        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        few = max(_FEW, _TIMES * sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad))
         others = [*model.buffers(), *(parameter for parameter in model.parameters() if not parameter.requires_grad)]
-        self._light = sum(tensor.numel() for tensor in others) <= max(_FEW, _TIMES * trained)
+        self._light = sum(tensor.numel() for tensor in others) <= few
 
     def refuse_changes_after(self, steps: int) -> None:
         """The same after 1, 2, 4, 8 and so on steps: early enough to save a long training, and rare enough to cost nothing.
