@@ -52,6 +52,14 @@ class LargeDeltaWarning(UserWarning):
     """A delta above 1/(10 records): the chance that something fails for one of the records is not small."""
 
 
+def quoted(value: object) -> str:
+    """`value` as a message shows it; Python writes no whole number of more than some thousand digits."""
+    try:
+        return repr(value)
+    except ValueError:
+        return f"{type(value).__name__} of very many digits"
+
+
 def require_finite(name: str, value: float, *, low: float, strict: bool = False, high: float = float("inf")) -> float:
     """Return `value` as a float if `low <= value <= high` (`low < value` when strict) and finite, or raise InputError."""
     try:
@@ -61,5 +69,5 @@ def require_finite(name: str, value: float, *, low: float, strict: bool = False,
     ok = low < number if strict else low <= number
     if not (ok and number <= high and number < float("inf")):
         bound = f"{'>' if strict else '>='} {low:g}" + (f" and <= {high:g}" if high < float("inf") else "")
-        raise InputError(f"{name} = {value!r}; it needs a finite number {bound}.")
+        raise InputError(f"{name} = {quoted(value)}; it needs a finite number {bound}.")
     return number

@@ -27,13 +27,15 @@ ALLOWED: dict[str, list[tuple[str, int, str]]] = {
         ("leaves out nan", 4, "the step without sampling bounds it too, where the other bound is no number"),
         ("cast to an integer", 2, "floor and ceiling of orders that were seen to be at most 8192"),
     ],
-    "mechanisms/losses/linear_losses.py": [("cast to an integer", 2, "classes, which check_targets has seen to be whole numbers in range")],
+    "mechanisms/losses/linear_losses.py": [("cast to an integer", 2, "classes, whole numbers in range by check_targets")],
     "mechanisms/rows.py": [("cast to an integer", 1, "whole numbers in range, else refused in the lines before")],
-    "mechanisms/losses/truncated_losses.py": [("cast to an integer", 3, "classes, which check_targets has seen to be whole numbers in range")],
+    "mechanisms/losses/truncated_losses.py": [("cast to an integer", 3, "classes, whole numbers in range by check_targets")],
     "theorems/literature/bok_2024/full_batch.py": [("cast to an integer", 1, "at most the number of steps, a window; any window is sound")],
     "theorems/literature/bok_2024/sampled.py": [("cast to an integer", 1, "the next length of a window, below the number of steps")],
     "theorems/literature/ye_shokri_2022.py": [("cast to an integer", 1, "a thousand times the logarithm of a number of batches")],
-    "theorems/shift/scaled.py": [("cast to an integer", 4, "exponents of finite floats, and differences of such, cut where they would not fit")],
+    "theorems/shift/scaled.py": [
+        ("cast to an integer", 4, "exponents of finite floats, cut where they would not fit")
+    ],
     "theorems/shift/segments.py": [("cast to an integer", 1, "the root of the length of an array")],
     "theorems/shuffled/participation_costs.py": [("cast to an integer", 1, "places in a pass, at most half its length")],
     "theorems/windowed.py": [("cast to an integer", 1, "the next length of a window, below the number of steps")],

@@ -13,7 +13,7 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate, Other, OtherStatus
 from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
 from lethe.certificates.training_record import Recorded, TrainingRecord
-from lethe.errors import HypothesisError, InputError
+from lethe.errors import HypothesisError, InputError, quoted
 from lethe.run.run import Run
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
 from lethe.theorems.registry import ALL, OURS
@@ -84,9 +84,9 @@ def _known(theorems: Sequence[Theorem | str]) -> list[Theorem]:
     for one in given:
         theorem = named.get(one) if isinstance(one, str) else one
         if not isinstance(theorem, Theorem):
-            close = difflib.get_close_matches(str(one), named, n=3, cutoff=0.4)
+            close = difflib.get_close_matches(one if isinstance(one, str) else "", named, n=3, cutoff=0.4)
             raise InputError(
-                f"theorems: got {one!r}; it needs names of theorems, such as {', '.join(close or list(named)[:3])}.",
+                f"theorems: got {quoted(one)}; it needs names of theorems, such as {', '.join(close or list(named)[:3])}.",
                 remedy="`lethe compare` and docs/theorems.md list them all.",
             )
         if any(theorem.name == other.name for other in found):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lethe.accounting.recheck import recheck, words_differ
+from lethe.calculus.large_delta import large_delta_note, require_allowed
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.signing import PublicKey
@@ -36,12 +37,13 @@ class Verification:
 
     Args:
         follows: that its numbers, hypotheses and words are those of its run.
-        private: that its epsilon is finite.
+        private: that its epsilon is finite, and its delta below 1/records unless a larger one is allowed.
         sealed: that a key that is known here, or was given, signed what it says of its training.
         belongs: that the sealed training released these weights; None where no weights were given.
         within: that its epsilon is at most the one asked for; None where none was.
         declared: what it rests on that nothing proves, a line each.
         certificate: as this version of Lethe writes it; None where it does not follow from its run.
+        large_delta: whether its delta is 1/records or more, with which a record may be published whole.
         note: on words of another version of Lethe; empty where there is nothing to say.
     """
 
@@ -52,6 +54,7 @@ class Verification:
     within: Answer | None
     declared: tuple[str, ...]
     certificate: Certificate | None
+    large_delta: bool = False
     note: str = ""
 
     @property
@@ -66,10 +69,11 @@ class Verification:
         return all(answer.yes for answer in self.answers)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data: yes, the answers by name (null where not asked), and what is declared."""
+        """As plain data: yes, the answers by name (null where not asked), and what is declared; `large_delta` is there if true."""
         named = {name: getattr(self, name) for name in ("follows", "private", "sealed", "belongs", "within")}
         answers = {name: None if one is None else {"yes": one.yes, "why": one.why} for name, one in named.items()}
-        return {"yes": self.yes, **answers, "declared": list(self.declared), "note": self.note}
+        large = {"large_delta": True} if self.large_delta else {}
+        return {"yes": self.yes, **large, **answers, "declared": list(self.declared), "note": self.note}
 
 
 def verify(
@@ -78,6 +82,7 @@ def verify(
     weights: Any = None,
     key: PublicKey | str | os.PathLike[str] | None = None,
     max_epsilon: float | None = None,
+    allow_large_delta: bool = False,
 ) -> Verification:
     """Check a certificate: from its run, by its seal, against weights.
 
@@ -86,6 +91,8 @@ def verify(
         weights: a file of weights (.npz, .pt, .pth, .safetensors) or tensors by name, such as model.state_dict(); None: not asked.
         key: the public key, or its PEM file, of the one who must have sealed it; None: this installation's and its team's.
         max_epsilon: asks besides whether epsilon is at most this, >= 0.
+        allow_large_delta: whether a certificate at a delta >= 1/records is meant. No seal covers delta: whoever holds a certificate can
+            write it again at another one, and near 1 every epsilon is 0.
     Returns:
         The answers. No is the answer to all that cannot be known.
     Raises:
@@ -93,6 +100,7 @@ def verify(
         MissingExtraError: the weights need PyTorch, which is not installed.
     """
     believed = key if key is None or isinstance(key, PublicKey) else PublicKey.load(key)
+    allowed = require_allowed(allow_large_delta)
     limit = None if max_epsilon is None else require_finite("max_epsilon", max_epsilon, low=0.0)
     given = Certificate.load(certificate) if isinstance(certificate, str | os.PathLike) else certificate
     if not isinstance(given, Certificate):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -106,16 +114,23 @@ def verify(
         why = error.what
     return Verification(
         follows=Answer(question="follows from its run", yes=again is not None, why=why),
-        private=Answer(
-            question="private", yes=judged.epsilon < float("inf"), why=f"epsilon = {shown(judged.epsilon)} at delta = {judged.delta:g}"
-        ),
+        private=_private(judged, allowed),
         sealed=_sealed(judged),
         belongs=None if digest is None else _belongs(judged, digest, _named(weights)),
         within=None if limit is None else _within(judged, limit),
         declared=tuple(f"{one.name}: {one.words}" for one in (again or judged).findings if one.evidence == "declared"),
         certificate=again,
+        large_delta=judged.large_delta,
         note="" if again is None else words_differ(judged, again),
     )
+
+
+def _private(certificate: Certificate, allow_large_delta: bool) -> Answer:
+    why = f"epsilon = {shown(certificate.epsilon)} at delta = {certificate.delta:g}"
+    if (told := large_delta_note(certificate.delta, certificate.run.records)) is not None:
+        why += f"; {told.removeprefix('note: ')}"
+    allowed = allow_large_delta or not certificate.large_delta
+    return Answer(question="private", yes=certificate.epsilon < float("inf") and allowed, why=why)
 
 
 def _sealed(certificate: Certificate) -> Answer:

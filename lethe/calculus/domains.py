@@ -9,7 +9,7 @@ from typing import SupportsFloat, SupportsIndex, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.errors import InputError
+from lethe.errors import InputError, quoted
 
 FloatArray = NDArray[np.float64]
 _NOT_NUMBERS: tuple[type, ...] = (str, bytes, bool, np.bool_)
@@ -28,7 +28,7 @@ def as_number(name: str, value: object, needed: str) -> float:
 
 def outside(name: str, value: object, needed: str) -> InputError:
     """The InputError for a value that is not in its range."""
-    return InputError(f"{name} = {value!r}; it needs {needed}.", source=f"the argument {name}", remedy=f"give {name} as {needed}")
+    return InputError(f"{name} = {quoted(value)}; it needs {needed}.", source=f"the argument {name}", remedy=f"give {name} as {needed}")
 
 
 def require_delta(delta: object) -> float:

@@ -39,9 +39,7 @@ def delta_for(records: int, delta: object, *, allow_large_delta: bool = False) -
         LargeDeltaWarning: delta is above 1/(10 n), and no large one was allowed.
     """
     number = open_delta(delta)
-    if not isinstance(allow_large_delta, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise outside("allow_large_delta", allow_large_delta, "True or False")
-    if allow_large_delta:
+    if require_allowed(allow_large_delta):
         return number
     if is_large(number, records):
         raise InputError(
@@ -59,6 +57,13 @@ def delta_for(records: int, delta: object, *, allow_large_delta: bool = False) -
             stacklevel=3,
         )
     return number
+
+
+def require_allowed(allow_large_delta: object) -> bool:
+    """`allow_large_delta` itself if it is a truth value, or raise InputError."""
+    if not isinstance(allow_large_delta, bool):
+        raise outside("allow_large_delta", allow_large_delta, "True or False")
+    return allow_large_delta
 
 
 def is_large(delta: float, records: int) -> bool:

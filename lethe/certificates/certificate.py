@@ -178,7 +178,7 @@ class Certificate:
         try:
             loaded = _parsed(cls, content, key)
             _refuse_contradictions(loaded, content)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
             raise InputError(
                 f"not a certificate: {reason}.", source=source, remedy="give a file written by `lethe certify -o` or Certificate.save."

@@ -9,7 +9,7 @@ import typer
 
 from lethe.accounting.verify import verify as verify_certificate
 from lethe.certificates.signing import signing_key
-from lethe.cli.console import ERRORS, AsJson, print_tables
+from lethe.cli.console import ERRORS, AllowLargeDelta, AsJson, print_tables
 from lethe.cli.gate import SHUT, MaxEpsilon, require_limit
 from lethe.documents.strict import require_place, to_json, write_bytes
 from lethe.report.verification_table import verification_table
@@ -26,12 +26,13 @@ def verify(
     ] = None,
     key: KeyFile = None,
     max_epsilon: MaxEpsilon = None,
+    allow_large_delta: AllowLargeDelta = False,
     as_json: AsJson = False,
 ) -> None:
     """Answer yes or no: does CERTIFICATE follow from its run, who sealed it, does it belong to these weights? Exit status 1 for any no."""
     require_limit(max_epsilon)
     with ERRORS.status("checking"):
-        found = verify_certificate(certificate, weights=weights, key=key, max_epsilon=max_epsilon)
+        found = verify_certificate(certificate, weights=weights, key=key, max_epsilon=max_epsilon, allow_large_delta=allow_large_delta)
     if as_json:
         print(to_json(found.to_dict()), end="")
     else:

@@ -13,7 +13,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from lethe.documents.strict import read_document, write_document
-from lethe.errors import InputError, LetheError
+from lethe.errors import InputError, LetheError, quoted
+
+MOST_WHOLE = 10**15
+"""Whole numbers up to here are exact as doubles too, and fit into numpy's; a document may hold any."""
 
 
 class Missing(NamedTuple):
@@ -140,10 +143,7 @@ def _need(message: str) -> str:
 
 
 def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no whole number of more than some thousand digits
-        return f"{type(value).__name__} of very many digits"
+    text = quoted(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

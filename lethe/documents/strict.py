@@ -125,7 +125,8 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise InputError(f"{file.name} ends in {file.suffix!r}; a document ends in .json, .yaml or .yml.")
     except InputError as error:
         raise InputError(error.what, source=str(file), remedy=error.remedy) from error
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    # PyYAML's constructors look at nothing where a tag does not fit its text, such as "!!bool maybe".
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f"{file} is not valid: {error}", remedy="mend the text at the place named.") from error
     if not isinstance(content, dict):
         raise InputError(f"{file} holds {type(content).__name__}; it needs key: value pairs at the top.")

@@ -37,7 +37,7 @@ def randomness(random_state: Any, seed_noise: Any, records: int) -> Randomness:
     makes nothing `seeded`, be it a number or a generator: what comes from it is public. With `seed_noise` all is.
 
     Raises:
-        InputError: seed_noise is no truth value, or True without a random_state.
+        InputError: seed_noise is no truth value, or True without a random_state, or random_state makes no numbers.
     """
     if not isinstance(seed_noise, bool | np.bool_):
         raise InputError(f"seed_noise = {seed_noise!r}; it needs True or False.", source="the parameter seed_noise")
@@ -47,7 +47,13 @@ def randomness(random_state: Any, seed_noise: Any, records: int) -> Randomness:
             source="the parameters seed_noise and random_state",
             remedy="give random_state, or leave seed_noise out, as you must where privacy matters",
         )
-    public = check_random_state(random_state)
+    try:
+        public = check_random_state(random_state)
+    except ValueError as error:
+        raise InputError(
+            f"random_state = {random_state!r}; it needs None, an integer in 0..2**32 - 1 or a numpy.random.RandomState.",
+            source="the parameter random_state",
+        ) from error
     order = public.permutation(records).astype(np.intp, copy=False)
     cpu = torch.device("cpu")
     if not seed_noise:

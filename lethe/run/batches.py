@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from lethe.documents.specification import Noun, from_tagged
+from lethe.documents.specification import MOST_WHOLE, Noun, from_tagged
 
-MOST_RECORDS = 10**15
-"""Whole numbers up to here are exact as doubles too; more records than that are nobody's."""
+MOST_RECORDS = MOST_WHOLE
+"""More records than that are nobody's."""
 
 
 class Batches(Noun, ABC):

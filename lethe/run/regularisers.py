@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from lethe.documents.specification import Noun, from_tagged
+from lethe.documents.specification import MOST_WHOLE, Noun, from_tagged
 from lethe.errors import InputError
 
 
@@ -98,7 +98,7 @@ class Box(Regulariser):
 
     kind: ClassVar[str] = "box"
     half_width: float = Field(gt=0)
-    dimension: int = Field(ge=1)
+    dimension: int = Field(ge=1, le=MOST_WHOLE)
 
     @property
     def diameter(self) -> float:

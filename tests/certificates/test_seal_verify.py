@@ -196,6 +196,26 @@ def test_a_run_that_is_not_private_is_no(tmp_path: Path) -> None:
     assert not seeded.yes
 
 
+@pytest.mark.parametrize("of_a_record", [1.0, 90.0])
+def test_a_delta_that_promises_nothing_passes_only_where_it_is_meant(tmp_path: Path, of_a_record: float) -> None:
+    """The delta of a certificate is not under its seal: whoever holds the file can write it again at 0.9, where epsilon is 0."""
+    record = make_record()
+    large = of_a_record / record.run.records
+    content = lethe.certify(record, large, allow_large_delta=True).to_dict()
+    found = verified(content, tmp_path, weights=WEIGHTS, max_epsilon=1e300)
+    assert found.follows.yes
+    assert not found.private.yes
+    assert "delta >= 1/records" in found.private.why
+    assert not found.yes
+    assert found.to_dict()["large_delta"] is True
+    meant = verified(content, tmp_path, weights=WEIGHTS, max_epsilon=1e300, allow_large_delta=True)
+    assert meant.yes
+    assert "delta >= 1/records" in meant.private.why
+    assert "large_delta" not in verified(sealed_content(), tmp_path).to_dict()
+    with pytest.raises(lethe.InputError, match="allow_large_delta"):
+        verified(content, tmp_path, allow_large_delta=1)
+
+
 def test_bad_input_is_an_error_and_no_answer(tmp_path: Path) -> None:
     content = sealed_content()
     (tmp_path / "private.pem").write_text("no key")

@@ -25,6 +25,7 @@ def files(tmp_path: Path) -> dict[str, str]:
     write_document(tmp_path / "sealed.json", sealed_content())
     lethe.certify(make_run(), DELTA).save(tmp_path / "typed.json")
     lethe.certify(make_record(run=make_run(noise_multiplier=0.0)), DELTA).save(tmp_path / "open.json")
+    lethe.certify(make_record(), 0.9, allow_large_delta=True).save(tmp_path / "large.json")
     np.savez(tmp_path / "weights.npz", **WEIGHTS)
     np.savez(tmp_path / "other.npz", **{**WEIGHTS, "intercept": np.zeros(2)})
     (tmp_path / "own.pem").write_text(signing_key().public.pem())
@@ -45,6 +46,8 @@ def files(tmp_path: Path) -> dict[str, str]:
         (["sealed.json", "--max-epsilon", "0.5"], 1),
         (["typed.json"], 1),
         (["open.json"], 1),
+        (["large.json", "--max-epsilon", "10"], 1),
+        (["large.json", "--max-epsilon", "10", "--allow-large-delta"], 0),
         (["no.json"], 2),
         (["nowhere.json"], 2),
         (["sealed.json", "--weights", "broken.npz"], 2),

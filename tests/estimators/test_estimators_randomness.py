@@ -3,6 +3,7 @@
 import io
 import math
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,3 +69,9 @@ def test_nothing_but_what_was_released_or_is_public_is_kept() -> None:
         "run_",
         "statement_",
     }
+
+
+@pytest.mark.parametrize("state", [np.random.default_rng(0), np.random.SeedSequence(0), "a", -1, 2**32, 0.5])
+def test_a_random_state_that_makes_no_numbers_is_refused(state: Any) -> None:
+    with pytest.raises(InputError, match="random_state"):
+        fitted(random_state=state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,13 @@ from every_release import CASES, fitted
 from sklearn.pipeline import make_pipeline
 
 from lethe.accounting.certify import certify
-from lethe.calculus.guarantees import NotPrivate
+from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE
 from lethe.estimators import LinearRegression, PrivateStandardScaler, privacy_of, privacy_report_of
+from lethe.estimators.budget import Budget
+from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.mechanisms.base import Statement
 
 QUICK = (
     "classifier by cyclic",
@@ -66,3 +70,26 @@ def test_one_seeded_step_voids_a_pipeline() -> None:
     assert whole.epsilon(1e-5) == math.inf
     assert whole.planned.epsilon(1e-5) < 2.0
     assert "NOT PRIVATE: no release" in privacy_report_of(model, 1e-5)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_release_of_a_seeded_fit_says_so_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a part says is kept apart from what the estimator says of the whole: either alone would do."""
+    parts: list[Statement] = []
+
+    def watched(self: PrivateEstimator, given: Sequence[Statement], *rest: Any, **named: Any) -> None:
+        parts.extend(given)
+        stated(self, given, *rest, **named)
+
+    stated = PrivateEstimator._state
+    monkeypatch.setattr(PrivateEstimator, "_state", watched)
+    fitted(name, seed_noise=True)
+    assert parts
+    assert all(part.seeded and part.epsilon(1e-5) == math.inf for part in parts)
+
+
+def test_an_estimator_of_ones_own_with_seeded_noise_has_no_guarantee_whatever_its_parts_say() -> None:
+    model = PrivateEstimator(seed_noise=True, random_state=0)
+    part = Statement(name="x", guarantee=GDP(0.1), neighbours="replace_one", findings=(), citations=())
+    model._state([part], Budget(epsilon=1.0, delta=1e-5), 100, why=[], public=[])
+    assert (model.epsilon_, model.statement_.seeded, model.certificate_) == (math.inf, True, model.statement_)

@@ -140,7 +140,7 @@ def fuzz(first: int, runs: int, *, seconds: float = math.inf) -> tuple[Counter[s
         if time.monotonic() - started > seconds:
             break
         document = (extreme_document if seed % ORDINARY_EVERY else ordinary_document)(seed)
-        begun = time.monotonic()
+        begun = time.process_time()
         try:
             run = lethe.Run.from_document(document)
             found = violations(run) + (rises(run) if seed % ORDINARY_EVERY == 0 else [])
@@ -150,8 +150,8 @@ def fuzz(first: int, runs: int, *, seconds: float = math.inf) -> tuple[Counter[s
             continue
         except Exception as error:
             found = [f"{type(error).__name__}: {error}"]
-        if time.monotonic() - begun > SLOW:
-            found.append(f"it took {time.monotonic() - begun:.0f} s")
+        if time.process_time() - begun > SLOW:
+            found.append(f"it took {time.process_time() - begun:.0f} s")
         wrong += [f"seed {seed}: {one}\n    {json.dumps(document)}" for one in found]
     return counts, wrong
 

@@ -10,7 +10,7 @@ from joblib.externals.loky import get_reusable_executor
 import lethe
 from lethe.documents.strict import write_document
 from lethe.jobs.audit import AuditJob
-from lethe.jobs.audit.audited import SUBJECTS
+from lethe.jobs.audit.audited import SUBJECTS, RunSubject, TrainSubject
 from lethe.jobs.training import Job
 
 TRAINING: dict[str, Any] = {
@@ -204,3 +204,17 @@ def test_two_processes_find_what_one_finds(folder: Path) -> None:
     get_reusable_executor().shutdown(wait=True)  # joblib's processes of an earlier test would not know the new folder of modules
     one, two = (AuditJob(**described(workers=workers)).execute().page for workers in (None, 2))
     assert one == two
+
+
+def test_what_is_claimed_of_a_seeded_training_is_said_to_be_of_fresh_noise(folder: Path) -> None:
+    write_document(folder / "fresh.yaml", TRAINING)
+    write_document(folder / "seeded.yaml", {**TRAINING, "seed": 3})
+    fresh, seeded = (TrainSubject(config=str(folder / f"{name}.yaml")).prepare(None) for name in ("fresh", "seeded"))
+    assert seeded.claim == fresh.claim
+    assert "fresh" not in fresh.name.rpartition("says")[2]
+    assert "noise that is drawn fresh: under the seed that stands there, training has no guarantee" in seeded.name
+    run = seeded.certificate.run.replace(seeded=True) if seeded.certificate is not None else None
+    assert run is not None
+    write_document(folder / "run.json", run.to_document())
+    recorded = RunSubject(run=str(folder / "run.json"), data={"test_fraction": 0.2}).prepare(1e-5)
+    assert "noise that is drawn fresh" in recorded.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from lethe.errors import InputError
 from lethe.train import fit
 from lethe.train.checks.loss import CheckedLoss
 from lethe.train.clipping import Clipper
+from lethe.train.core.comparison import chance
 from lethe.train.data import TensorSource
 
 RUN = make_network_run("cyclic", noise_multiplier=1.0)
@@ -223,3 +225,85 @@ def test_training_to_which_nothing_contributed_says_so_and_not_how_many_did() ->
     loop.whole()
     assert loop.engine.report is not None
     assert loop.engine.report.contributed is True
+
+
+def centred(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mixes by values that no gradient shows."""
+    return CROSS_ENTROPY(outputs - outputs.detach().mean(0), targets)
+
+
+class Switched(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixes = False
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (centred if self.mixes else CROSS_ENTROPY)(outputs, targets)
+
+
+def after(steps: int, criterion: Any) -> None:
+    """A loop with the usual loss, and then one step with this one."""
+    loop = Loop(RUN, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
+    batches = iter(loop.loader)
+    for step, (inputs, targets) in enumerate(batches, start=1):
+        with loop.engine.recording():
+            losses = loop.engine.losses(CROSS_ENTROPY if step <= steps else criterion, loop.model(inputs), targets)
+        loop.engine.backward(losses)
+        loop.optimizer.step()
+        if step > steps:
+            return
+
+
+def test_a_loss_that_comes_later_is_looked_at_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
+    with pytest.raises(InputError, match="the loss of record"):
+        after(4, centred)
+    with pytest.raises(InputError, match="the loss of record"):
+        after(4, lambda outputs, targets: centred(outputs, targets))
+    after(4, nn.CrossEntropyLoss(reduction="none", label_smoothing=0.1))
+
+
+def test_a_loss_whose_switch_is_turned_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
+    loss = Switched()
+
+    def turned(step: int, steps: int) -> None:
+        loss.mixes = step == 4
+
+    with pytest.raises(InputError, match="the loss of record"):
+        fit(make_network(), loss, make_data(), RUN, progress=turned)
+
+
+def test_what_could_not_be_said_of_one_loss_is_not_forgotten_with_the_next() -> None:
+    loop = Loop(RUN, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
+
+    def noisy(outputs: Tensor, targets: Tensor) -> Tensor:
+        return CROSS_ENTROPY(outputs, targets) * torch.rand(len(targets))
+
+    for step, (inputs, targets) in enumerate(loop.loader):
+        with loop.engine.recording(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            losses = loop.engine.losses(CROSS_ENTROPY if step else noisy, loop.model(inputs), targets)
+        loop.engine.backward(losses)
+        loop.optimizer.step()
+    assert any("it is random" in said for said in loop.engine.declared)
+
+
+def test_a_loss_that_is_made_anew_for_every_batch_is_looked_at_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
+    asked: list[int] = []
+
+    def counting(outputs: Tensor, targets: Tensor) -> Tensor:
+        asked.append(len(targets))
+        return CROSS_ENTROPY(outputs, targets)
+
+    loop = Loop(RUN, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
+    calls: list[int] = []
+    for inputs, targets in loop.loader:
+        before = len(asked)
+        with loop.engine.recording():
+            losses = loop.engine.losses(lambda outputs, targets: counting(outputs, targets), loop.model(inputs), targets)
+        calls.append(len(asked) - before)
+        loop.engine.backward(losses)
+        loop.optimizer.step()
+    assert [step for step, many in enumerate(calls, start=1) if many > 1] == [1, 2, 4, 8]

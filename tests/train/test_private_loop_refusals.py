@@ -7,7 +7,7 @@ import pytest
 import torch
 from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
 from private_loops import Loop
-from torch import nn
+from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import PrivacyEngine
@@ -329,3 +329,16 @@ def test_a_model_that_remembers_is_refused() -> None:
     loop = Loop(model=Counts())
     with pytest.raises(HypothesisError, match="seen changed"):
         loop.use(*first(loop))
+
+
+def test_padding_does_not_count_by_being_written_so() -> None:
+    """How many rows are padding follows from who is in the batch: counted, they would move the sum besides the record itself."""
+    sums: list[Tensor] = []
+    for write in (False, True):
+        loop = Loop(make_network_run("cyclic"), physical_size=8)
+        inputs, targets = next(iter(loop.loader))
+        if write:
+            loop.engine.counted[:] = True
+        loop.engine.backward(loop.losses(inputs, targets))
+        sums.append(torch.cat([parameter.grad.flatten() for parameter in loop.model.parameters()]))
+    assert torch.equal(*sums)

@@ -181,12 +181,16 @@ def parse_subject(value: object) -> Subject:
     return from_tagged(value, tag="kind", classes=SUBJECTS)
 
 
+_UNSEEDED = ", but with noise that is drawn fresh: under the seed that stands there, training has no guarantee"
+
+
 def _of_job(job: Job, delta: float, file: str, *, allow_large_delta: bool) -> Prepared:
     rows, run = job.prepare()
+    seeded = run.seeded or job.seed is not None
     run = run.replace(seeded=False)  # an audit trains it again and again, and claims what holds of noise that is drawn anew
     certificate = certify(run, delta, allow_large_delta=allow_large_delta)
     return Prepared(
-        name=f"run {run.run_id}, as {file} says",
+        name=f"run {run.run_id}, as {file} says{_UNSEEDED if seeded else ''}",
         trainer=run,
         data=(rows.train.features, rows.train.targets),
         classes=rows.train.classes,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
+from lethe.documents.specification import MOST_WHOLE
 from lethe.errors import InputError
 from lethe.run.schedules.base import Array, Schedule
 from lethe.run.schedules.constant import Constant
@@ -36,7 +37,7 @@ class Repeated(Schedule):
     """
 
     schedule: ClassVar[str] = "repeated"
-    every: int = Field(ge=1)
+    every: int = Field(ge=1, le=MOST_WHOLE)
     of: Annotated[InstanceOf[Schedule], BeforeValidator(_as_schedule)]
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from lethe.documents.specification import MOST_WHOLE
 from lethe.run.schedules.base import Array, Schedule
 
 
@@ -19,7 +20,7 @@ class Step(Schedule):
     schedule: ClassVar[str] = "step"
     first: float = Field(ge=0)
     factor: float = Field(gt=0)
-    period: int = Field(ge=1)
+    period: int = Field(ge=1, le=MOST_WHOLE)
 
     def values(self, count: int) -> Array:
         """The first `count` values, shape (count,)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from lethe.errors import InputError
 from lethe.train.clipping import Clipper
+from lethe.train.clipping.behaviour import behaviour_of
 from lethe.train.clipping.checks.replaced_batch import has_rows, with_copies, with_nothing
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, FAILURES, arithmetic, chance, close, coarser, first_line, halves, sample
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
@@ -29,12 +30,13 @@ class CheckedLoss:
 
     Args:
         loss: (outputs, targets) -> one loss a record.
-        clipper: whose checked batches are checked here as well.
+        clipper: whose checked batches are checked here as well, and besides the first batch of a loss, and of one that was changed.
     """
 
     def __init__(self, loss: LossFunction, clipper: Clipper) -> None:
         self._loss, self._clipper = loss, clipper
         self._missing: str | None = None
+        self._passed: Hashable = None
 
     def __call__(self, outputs: Any, targets: Tensor) -> Tensor:
         """The losses.
@@ -42,7 +44,8 @@ class CheckedLoss:
         Raises:
             InputError: a record's loss depends on the other records of its batch.
         """
-        if not self._clipper.checking:
+        behaviour = behaviour_of(self._loss) if self._clipper.verifies else None
+        if not self._clipper.checking and behaviour == self._passed:
             return self._loss(outputs, targets)
         devices = [targets.device.index or 0] if targets.device.type == "cuda" else []
         rewind = Rewind(devices)
@@ -53,6 +56,7 @@ class CheckedLoss:
             with torch.no_grad(), torch.random.fork_rng(devices), undisturbed(module):
                 self._check_memory(detached, targets, losses.detach(), rewind)
                 self._check(detached, targets, losses, rewind)
+            self._passed = behaviour
         return losses
 
     @property

@@ -99,6 +99,11 @@ class Clipper:
         return None if self._contributed is None else bool(self._contributed)
 
     @property
+    def verifies(self) -> bool:
+        """Whether any batch is looked at."""
+        return self._check.verifies
+
+    @property
     def checking(self) -> bool:
         """Whether the batch that was recorded last is one of those that the self-check looks at."""
         return self._recording is not None and self._check.depth is not Depth.NOT

@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import maybe_current_level
+from torch.autograd import forward_ad
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_flatten
@@ -189,6 +191,7 @@ class Recording:
         if self._asleep:
             return
         _refuse_checkpoints(self.found.describe(module))
+        _refuse_transforms(self.found.describe(module))
         frame = _Frame(module)
         self._frames.append(frame)
         if not torch.is_grad_enabled():
@@ -326,3 +329,12 @@ def _refuse_checkpoints(where: str) -> None:
                 remedy="switch checkpointing off, and take smaller micro-batches if memory is short.",
             )
         frame = frame.f_back
+
+
+def _refuse_transforms(where: str) -> None:
+    if maybe_current_level() is not None or forward_ad._current_level >= 0:
+        raise InputError(
+            f"{where} runs under a transform of torch.func, inside which its records cannot be told apart.",
+            source="torch.func.vmap, grad, jvp, linearize or another in the model's forward pass",
+            remedy="call the layer on the batch itself, records first; write the transform around what has no trained parameters.",
+        )

@@ -10,6 +10,7 @@ from lethe.train.core.comparison import chance
 
 _GROWN = 1.5  # a batch so many times as large as any that was checked is checked
 _THOROUGH = 4096  # checks are thorough at batches 1, 4096, 4096^2
+_STATES = 64  # so many are remembered: a model whose hooks are put on anew for every batch has another one in each
 _ODDS = 128  # one batch in so many is looked at, besides powers of two
 
 
@@ -59,6 +60,8 @@ class Schedule:
 
     def passed(self, found: Survey, records: int) -> None:
         """A thorough check of so many records went well, and told all it can."""
+        if len(self._passed) == _STATES:
+            self._passed.clear()
         self._passed.add(state_of(found))
         self._largest = max(self._largest, records)
 
@@ -69,6 +72,5 @@ class Schedule:
 
 
 def state_of(found: Survey) -> Hashable:
-    """What a check holds for: which modules are there and in training mode, and which parameters are trained."""
-    modules = frozenset((path, id(module), module.training) for module, path in found.paths.items())
-    return modules, frozenset(id(parameter) for parameter in found.names)
+    """What a check holds for: the modules with all that decides how they compute, and which parameters are trained."""
+    return found.behaviour, frozenset(id(parameter) for parameter in found.names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
 from lethe.errors import InputError
+from lethe.train.clipping.behaviour import behaviour
 from lethe.train.clipping.rules.registry import rule_for
 from lethe.train.clipping.rules.rule import Rule
 
@@ -26,6 +27,7 @@ class Survey:
         covered: layers with a rule -> the trained parameters inside, by the layer's own names.
         bare: other modules -> their own trained parameters.
         paths: each module's name in the model.
+        behaviour: what decides how the modules compute; see there.
     """
 
     names: Mapping[nn.Parameter, str]
@@ -33,6 +35,7 @@ class Survey:
     covered: Mapping[nn.Module, Mapping[str, nn.Parameter]]
     bare: Mapping[nn.Module, Mapping[str, nn.Parameter]]
     paths: Mapping[nn.Module, str]
+    behaviour: Hashable
 
     def describe(self, module: nn.Module) -> str:
         """A module, for an error."""
@@ -66,7 +69,8 @@ def survey(model: nn.Module) -> Survey:
     for parameter, name in names.items():
         if not parameter.is_floating_point():
             raise InputError(f"parameter {name} has dtype {parameter.dtype}; it needs a real floating-point type.", source="model")
-    found = Survey(names=names, rules={}, covered={}, bare={}, paths={module: path for path, module in model.named_modules()})
+    paths = {module: path for path, module in model.named_modules()}
+    found = Survey(names=names, rules={}, covered={}, bare={}, paths=paths, behaviour=behaviour(model))
     _walk(model, found, set())
     for module in (model, *found.covered, *found.bare):
         if isinstance(module, torch.jit.ScriptModule):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lethe.errors import InputError
@@ -40,6 +42,45 @@ def checked_tensors(tensors: Iterable[Tensor], *, device: torch.device | None = 
     if len({id(tensor) for tensor in checked}) < len(checked):
         raise InputError("tensors: the same tensor is given twice.", remedy="give shared parameters once.")
     return checked
+
+
+def sharing_memory(named: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """The names of two strided tensors that lie on the same bytes of memory, or twice that of one that lies on itself; empty: none do.
+
+    Args:
+        named: the tensors; each is counted once, whatever names it has.
+    """
+    spans: list[tuple[int, int, str]] = []
+    for name, tensor in named.items():
+        if tensor.numel() and not tensor.is_meta:
+            reach = 1 + sum((size - 1) * stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+            if reach < tensor.numel() or (reach > tensor.numel() and bool((np.bincount(_places(tensor)) > 1).any())):
+                return name, name
+            spans.append((tensor.data_ptr(), tensor.data_ptr() + reach * tensor.element_size(), name))
+    before: list[tuple[int, int, str]] = []
+    for first, last, name in sorted(spans):
+        before = [span for span in before if span[1] > first]
+        if met := next((other for _, _, other in before if _meet(named[other], named[name])), None):
+            return met, name
+        before.append((first, last, name))
+    return ()
+
+
+def _places(tensor: Tensor) -> NDArray[np.int64]:
+    """Where its numbers lie in memory, in bytes over their size, from its first one on."""
+    places = np.zeros(tuple(tensor.shape), dtype=np.int64)
+    for dimension, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True)):
+        places += (stride * np.arange(size)).reshape(-1, *[1] * (tensor.dim() - 1 - dimension))
+    return places.ravel()
+
+
+def _meet(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors have a byte of memory in common, such as two columns of one table have not."""
+    between = second.data_ptr() - first.data_ptr()
+    sizes = first.element_size(), second.element_size()
+    if sizes[0] != sizes[1] or between % sizes[0]:
+        return True
+    return bool(np.isin(_places(first), _places(second) + between // sizes[0]).any())
 
 
 def pieces(tensor: Tensor, size: int) -> Iterator[Tensor]:

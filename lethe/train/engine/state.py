@@ -14,12 +14,13 @@ from lethe.run.run import Run
 from lethe.train.checkpoints.checkpointing import Kept, NotKept
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.checks.held_parameters import HeldParameters
-from lethe.train.checks.loss import CheckedLoss, LossFunction
+from lethe.train.checks.loss import LossFunction
 from lethe.train.clipping import Clipper
 from lethe.train.core.declared import declared_of, of_loss
 from lethe.train.core.recorder import Recorder
 from lethe.train.data import BatchStream, LoadedBatch
 from lethe.train.distributed.workers import Workers
+from lethe.train.engine.loop_losses import LoopLosses
 from lethe.train.engine.padding_check import Asked, LoopAlone
 from lethe.train.engine.shared_factors import SharedFactors
 from lethe.train.engine.step_guard import StepGuard
@@ -80,7 +81,7 @@ class LoopState:
         self._guard = StepGuard(optimizer, named, run, self._held, self._note, done=self.resumed)
         self._verify = verify
         self._alone, self._factors = LoopAlone(clipper.model), SharedFactors()
-        self._loss: CheckedLoss | None = None
+        self._losses = LoopLosses(clipper)
         self._asked: Asked | None = None
         self._delivered: Tensors = ()
         self.bare = False  # losses were handed over that no checked function computed
@@ -104,10 +105,10 @@ class LoopState:
 
     @property
     def counted(self) -> Tensor:
-        """Which rows of the present micro-batch are records."""
+        """Which rows of the present micro-batch are records; a copy, since how many are padding tells of the records that are not there."""
         if self._counted is None:
             raise InputError("counted: no batch has been taken from the loader.", remedy="iterate over the loader.")
-        return self._counted
+        return self._counted.clone()
 
     def deliver(self, steps: int) -> Iterator[Tensors]:
         """The batches of the next so many steps, or of all that are left."""
@@ -145,15 +146,14 @@ class LoopState:
         with self._told():
             batch, self._asked = self._present("recording"), None
             self._held.refuse_changes(f"before step {self.steps + 1}")
+            self._untouched.look()
             with self._clipper.recording(records=len(self.counted)), self._alone.watched(self._verify and bool(batch.alone)):
                 yield
 
     def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
         """The losses, of a function that is looked at where the model is."""
-        if self._loss is None or self._loss.function is not criterion:
-            self._loss = CheckedLoss(criterion, self._clipper)
         with self._told():
-            losses = self._loss(outputs, targets)
+            losses = self._losses(criterion, outputs, targets)
         if isinstance(losses, Tensor):  # else `backward` says what is wrong
             self._asked = Asked(losses, losses._version, criterion, outputs, targets)
         return losses
@@ -161,13 +161,12 @@ class LoopState:
     @property
     def declared(self) -> tuple[str, ...]:
         """What the certificate rests on besides."""
-        missing = (None if self._loss is None else self._loss.missing, self._alone.missing)
         return declared_of(
             data=self._stream.source,
             verify=self._verify,
             checked=self._clipper.verified,
             loss=of_loss(optimiser=self._run.release == "all", loop=True, bare=self.bare),
-            missing=missing,
+            missing=(self._losses.missing, self._alone.missing),
             attributes=self._untouched.declared,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from collections.abc import Set
 from typing import Any
 
 from torch import Tensor, nn
@@ -31,9 +32,10 @@ def attribute_digests(model: nn.Module) -> dict[str, bytes]:
     return found
 
 
-def changed_attributes(before: dict[str, bytes], now: dict[str, bytes]) -> str | None:
-    """A statement that names what is new or another; None if nothing is."""
+def changed_attributes(before: dict[str, bytes], now: dict[str, bytes], *, also: Set[str] = frozenset()) -> str | None:
+    """A statement that names what is new or another, or was for a time; None if nothing is."""
     changed = [name for name, digest in now.items() if before.get(name) != digest]
+    changed += sorted(also.difference(changed))
     if not changed:
         return None
     others = f" and {len(changed) - _SHOWN} others" if len(changed) > _SHOWN else ""

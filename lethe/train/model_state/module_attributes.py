@@ -115,6 +115,19 @@ class _Walk:
         return place is not None and any(first <= place[1] and place[2] <= last for first, last in self._places.get(place[0], ()))
 
 
+def plain_attributes(model: nn.Module) -> dict[str, tuple[Any, int]]:
+    """The tensors, arrays and floating-point numbers among the modules' own attributes, each with its version: quick to compare."""
+    found: dict[str, tuple[Any, int]] = {}
+    for path, module in model.named_modules():
+        computed: set[str] | None = None
+        for name, value in vars(module).items():
+            if isinstance(value, Tensor | np.ndarray | float):
+                computed = set(computed_attributes(module)) if computed is None else computed
+                if name not in computed:
+                    found[f"{path}.{name}" if path else name] = (value, value._version if isinstance(value, Tensor) else 0)
+    return found
+
+
 def computed_attributes(module: nn.Module) -> Iterator[str]:
     """Attributes that torch's own hooks compute of parameters and buffers before each call: weight norm, spectral norm, pruning."""
     for hook in module._forward_pre_hooks.values():

@@ -10,7 +10,9 @@ from lethe.errors import HypothesisError
 from lethe.train.core.tensor_fingerprint import fingerprint, same_numbers
 from lethe.train.model_state.changed_attributes import attribute_digests, changed_attributes
 from lethe.train.model_state.hidden_numbers import hidden_numbers
-from lethe.train.model_state.module_attributes import kept_values
+from lethe.train.model_state.module_attributes import kept_values, plain_attributes
+
+_FEW, _TIMES = 10**6, 4  # so many numbers, or so many times those of the trained parameters, are compared after every step
 
 
 class UntouchedState:
@@ -28,25 +30,55 @@ class UntouchedState:
         attributes: watch the attributes as well, as in a whole training (see `kept_values`); what is no longer there tells nothing.
     """
 
-    __slots__ = ("_attributes", "_buffers", "_digests", "_hidden", "_model", "_parameters", "_trained")
+    __slots__ = ("_attributes", "_buffers", "_digests", "_hidden", "_light", "_model", "_moved", "_parameters", "_seen", "_trained")
 
     def __init__(self, model: nn.Module, *, trained: bool = False, attributes: bool = False) -> None:
         self._model, self._trained = model, trained
         self._attributes = kept_values(model) if attributes else None
         self._hidden = hidden_numbers(model) if attributes else {}
         self._digests = attribute_digests(model) if attributes else {}
+        self._seen = plain_attributes(model) if attributes else {}
+        self._moved: set[str] = set()
         # By value: buffers are small, and a self-check that restores them counts as a change of version.
         self._buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
         self._parameters = self._fingerprints()
+        few = max(_FEW, _TIMES * sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad))
+        others = [*model.buffers(), *(parameter for parameter in model.parameters() if not parameter.requires_grad)]
+        self._light = sum(tensor.numel() for tensor in others) <= few
 
     def refuse_changes_after(self, steps: int) -> None:
         """The same after 1, 2, 4, 8 and so on steps: early enough to save a long training, and rare enough to cost nothing.
+
+        Buffers and frozen parameters after every step, where they are not many more than the trained ones: what is put there for some
+        steps and taken away again moves the gradients of all records in between.
 
         Raises:
             HypothesisError: see `refuse_changes`.
         """
         if steps & (steps - 1) == 0:
             self.refuse_changes()
+        else:
+            if self._light:
+                self._refuse_written()
+            self.look()
+
+    def look(self) -> None:
+        """A quick look at the attributes, by identity: where a tensor or an array is another one, all are compared by value.
+
+        What is put there before a forward pass and taken away after it moves the gradients of that batch, and is gone at the end.
+        Numbers by themselves may change, as a learning rate does: they are declared by name.
+
+        Raises:
+            HypothesisError: a tensor or an array holds what it did not.
+        """
+        if self._attributes is None:
+            return
+        now = plain_attributes(self._model)
+        changed = [name for name in {**self._seen, **now} if not _as_before(self._seen.get(name), now.get(name))]
+        self._seen = now
+        self._moved.update(name for name in changed if isinstance(now.get(name, (None,))[0], float))
+        if len(changed) > len(self._moved.intersection(changed)):
+            self._refuse_kept()
 
     def refuse_changes(self) -> None:
         """Refuse a model whose buffers, frozen parameters or, if they are watched, attributes are not what they were.
@@ -54,6 +86,10 @@ class UntouchedState:
         Raises:
             HypothesisError: some are not.
         """
+        self._refuse_written()
+        self._refuse_kept()
+
+    def _refuse_written(self) -> None:
         now = dict(self._model.named_buffers())
         changed = [name for name, buffer in now.items() if name not in self._buffers or not _same(buffer, self._buffers[name][1])]
         changed += [name for name in self._buffers if name not in now]
@@ -67,7 +103,6 @@ class UntouchedState:
                 remedy="put the layer that writes them in eval mode, or train without it; where the first batch is to set a parameter, let "
                 "public data set it before; the model as it is now must not be released.",
             )
-        self._refuse_kept()
 
     def _refuse_kept(self) -> None:
         before = self._attributes
@@ -94,7 +129,9 @@ class UntouchedState:
     @property
     def declared(self) -> str | None:
         """Which plain attributes changed, to be declared by name; None: none did, or they are not watched."""
-        return None if self._attributes is None else changed_attributes(self._digests, attribute_digests(self._model))
+        if self._attributes is None:
+            return None
+        return changed_attributes(self._digests, attribute_digests(self._model), also=self._moved)
 
     def _fingerprints(self) -> dict[str, tuple[Any, ...]]:
         named = self._model.named_parameters()
@@ -103,3 +140,10 @@ class UntouchedState:
 
 def _same(now: Tensor, before: Tensor) -> bool:
     return now.shape == before.shape and now.dtype == before.dtype and now.device == before.device and same_numbers(now, before)
+
+
+def _as_before(before: tuple[Any, int] | None, now: tuple[Any, int] | None) -> bool:
+    if before is None or now is None:
+        return before is now
+    same = before[0] == now[0] if isinstance(before[0], float) and isinstance(now[0], float) else before[0] is now[0]
+    return same and before[1] == now[1]

@@ -11,7 +11,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train.clipping import METHODS, Clipper, Group
 from lethe.train.clipping.groups import as_groups
-from lethe.train.core.tensors import checked_tensors
+from lethe.train.core.tensors import checked_tensors, sharing_memory
 from lethe.train.network.optimisers import certified_release
 from lethe.train.network.proximal.steps import ProximalGroup
 from lethe.train.network.wrapped_models import refuse_wrapped
@@ -119,7 +119,7 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that require grad, by name: float32 or float64, all on one device.
 
     Raises:
-        InputError: another type, several devices, or a tensor that cannot take noise.
+        InputError: another type, several devices, a tensor that cannot take noise, or numbers that two of them share.
     """
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     for name, parameter in named.items():
@@ -133,6 +133,13 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     devices = {str(parameter.device) for parameter in named.values()}
     if len(devices) != 1:
         raise InputError(f"model: its trained parameters are on {', '.join(sorted(devices))}; they need to be on one device.")
+    if shared := sharing_memory(named):
+        raise InputError(
+            f"parameters {' and '.join(shared)} share numbers in memory: a step would move these once for each, and they are not the "
+            "parameters that the run is about.",
+            source="a parameter whose .data is another's, or a view of it",
+            remedy="let two modules own the same parameter (b.weight = a.weight), or give each its own memory: tensor.clone().",
+        )
     return named
 
 

@@ -1,5 +1,6 @@
 """The clipper given what it cannot use: models that mix records, losses of another kind, recordings out of order."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -183,3 +184,36 @@ def test_an_open_recording_is_not_used() -> None:
             clipper.backward(losses)
     with pytest.raises(InputError, match="another recording"), clipper.recording(), clipper.recording():
         pass
+
+
+def by_vmap(layer: nn.Module, given: Tensor) -> Tensor:
+    return torch.func.vmap(layer)(given)
+
+
+def by_jvp(layer: nn.Module, given: Tensor) -> Tensor:
+    return torch.func.jvp(layer, (given,), (torch.ones_like(given),))[1]
+
+
+def by_grad(layer: nn.Module, given: Tensor) -> Tensor:
+    return torch.func.vmap(torch.func.grad(lambda row: layer(row).square().sum()))(given)
+
+
+def by_linearize(layer: nn.Module, given: Tensor) -> Tensor:
+    return torch.func.linearize(layer, given)[0]
+
+
+class Transformed(nn.Module):
+    def __init__(self, transform: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.last, self.transform = nn.Linear(4, 3).double(), nn.Linear(4, 3).double(), transform
+
+    def forward(self, given: Tensor) -> Tensor:
+        return self.last(given) + self.transform(self.layer, given).sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("transform", [by_vmap, by_jvp, by_grad, by_linearize])
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_layers_under_transforms_of_torch_func_are_refused(transform: Callable[[nn.Module, Tensor], Tensor], verify: bool) -> None:
+    with pytest.raises(InputError, match=r"layer \(Linear\) runs under a transform"):
+        clipped(Clipper(Transformed(transform), verify=verify), rows())

@@ -54,6 +54,11 @@ class SelfCheck:
         self._patience = _PATIENCE
         self._warned: str | None = None
 
+    @property
+    def verifies(self) -> bool:
+        """Whether any batch is looked at."""
+        return self._verify
+
     def begin(self, found: Survey, records: int | None) -> Depth:
         """A recording begins: how closely it is looked at, as far as B is known."""
         self._unchecked, self._state = _PARTS, None

@@ -1,0 +1,39 @@
+"""The loss functions that a loop of the user's own asks for: each is looked at when it comes first, and where the model is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from lethe.train.checks.loss import CheckedLoss, LossFunction
+from lethe.train.clipping import Clipper
+from lethe.train.clipping.behaviour import behaviour_of
+
+
+class LoopLosses:
+    """Losses of one function after another.
+
+    Args:
+        clipper: of the model.
+
+    Attributes:
+        missing: what could not be said of one of the functions; None if nothing is missing.
+    """
+
+    def __init__(self, clipper: Clipper) -> None:
+        self._clipper = clipper
+        self._checked: CheckedLoss | None = None
+        self.missing: str | None = None
+
+    def __call__(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
+        """The losses.
+
+        Raises:
+            InputError: a record's loss depends on the other records of its batch, or on earlier ones.
+        """
+        if self._checked is None or behaviour_of(self._checked.function) != behaviour_of(criterion):
+            self._checked = CheckedLoss(criterion, self._clipper)
+        losses = self._checked(outputs, targets)
+        self.missing = self.missing or self._checked.missing
+        return losses
