@@ -35,7 +35,7 @@ def attribute_digests(model: nn.Module) -> dict[str, bytes]:
 def changed_attributes(before: dict[str, bytes], now: dict[str, bytes], *, also: Set[str] = frozenset()) -> str | None:
     """A statement that names what is new or another, or was for a time; None if nothing is."""
     changed = [name for name, digest in now.items() if before.get(name) != digest]
-    changed += sorted(also.difference(changed))
+    changed += sorted(also - set(changed))
     if not changed:
         return None
     others = f" and {len(changed) - _SHOWN} others" if len(changed) > _SHOWN else ""
