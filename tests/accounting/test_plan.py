@@ -28,7 +28,7 @@ def test_a_schedule_keeps_its_shape(schedule: object) -> None:
 
 
 def test_a_plan_that_rounding_left_short_is_raised_until_it_certifies(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("lethe.plan")
+    module = importlib.import_module("lethe.accounting.plan")
     honest = module.smallest
     monkeypatch.setattr(module, "smallest", lambda *args, **options: honest(*args, **options) * (1 - 1e-6))
     planned = lethe.plan(make_run(), epsilon=1.0, delta=1e-5)
