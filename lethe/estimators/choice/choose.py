@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -71,6 +72,10 @@ def choose(mechanism: str, facts: PublicFacts, budget: Budget) -> Choice:
             f"mechanism: got {mechanism!r};{f' did you mean {near[0]!r}?' if near else ''} it needs one of {', '.join(NAMES)}.",
             source="the parameter mechanism",
         )
+    return _remembered(mechanism, facts, budget)
+
+
+def _choose(mechanism: str, facts: PublicFacts, budget: Budget) -> Choice:
     nothing = risk_of_zeros(facts)
     if mechanism == "auto" and facts.records * budget.epsilon < 1.0:
         # Group privacy: all records exchanged change the law of the weights by a factor of e at most.
@@ -97,6 +102,10 @@ def choose(mechanism: str, facts: PublicFacts, budget: Budget) -> Choice:
     rest = sorted(((plan.name, plan.risk) for plan in plans if plan is not best), key=lambda row: row[1])
     why = f"{best.name} ({best.summary}): predicted excess risk {best.risk:.3g}, the least {least:.3g}; zero weights {nothing:.3g}"
     return Choice(plan=best, others=(*rest, *others), why=why)
+
+
+# A choice follows from public facts and statements alone and takes seconds: clones, folds and refits of one size share it.
+_remembered = lru_cache(maxsize=256)(_choose)
 
 
 def _plans(allowed: Sequence[Mechanism], facts: PublicFacts, budget: Budget) -> tuple[list[Plan], list[tuple[str, float | str]]]:
