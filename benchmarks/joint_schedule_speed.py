@@ -11,18 +11,13 @@ import sys
 import time
 
 import numpy as np
+from joint_conic import joint_conic
 from rich.console import Console
 from rich.table import Table
 
-from lethe.errors import MissingExtraError
 from lethe.noise_allocation.joint.cyclic import joint_cyclic
 from lethe.noise_allocation.joint.result import CyclicJoint
 from lethe.theorems.shuffled.positions import worst_position
-
-try:
-    from lethe.noise_allocation.joint.conic import joint_conic
-except MissingExtraError:
-    joint_conic = None
 
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
 SMALL = 1000
@@ -51,7 +46,7 @@ def _gain(run: Problem, size: int, value: float) -> float:
 
 
 def _rival(run: Problem, size: int, found: CyclicJoint) -> str:
-    if joint_conic is None or run[0].size > SMALL:
+    if run[0].size > SMALL:
         return "-"
     start = time.perf_counter()
     other = joint_conic(*run, size)

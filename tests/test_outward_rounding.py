@@ -33,9 +33,7 @@ ALLOWED: dict[str, list[tuple[str, int, str]]] = {
     "theorems/literature/bok_2024/full_batch.py": [("cast to an integer", 1, "at most the number of steps, a window; any window is sound")],
     "theorems/literature/bok_2024/sampled.py": [("cast to an integer", 1, "the next length of a window, below the number of steps")],
     "theorems/literature/ye_shokri_2022.py": [("cast to an integer", 1, "a thousand times the logarithm of a number of batches")],
-    "theorems/shift/scaled.py": [
-        ("cast to an integer", 4, "exponents of finite floats, cut where they would not fit")
-    ],
+    "theorems/shift/scaled.py": [("cast to an integer", 4, "exponents of finite floats, cut where they would not fit")],
     "theorems/shift/segments.py": [("cast to an integer", 1, "the root of the length of an array")],
     "theorems/shuffled/participation_costs.py": [("cast to an integer", 1, "places in a pass, at most half its length")],
     "theorems/windowed.py": [("cast to an integer", 1, "the next length of a window, below the number of steps")],

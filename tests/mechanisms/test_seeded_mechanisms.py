@@ -23,7 +23,7 @@ from lethe.mechanisms import adassp, covariance, standardise
 from lethe.mechanisms.base import Statement, joint
 from lethe.mechanisms.losses.linear_losses import Logistic
 from lethe.mechanisms.minimisers import objective_perturbation, output_perturbation
-from lethe.mechanisms.quantiles import column_bounds, quantile
+from lethe.mechanisms.quantiles import quantile
 from lethe.mechanisms.selection import selection
 from lethe.mechanisms.selection.repetitions import TruncatedNegativeBinomial
 
@@ -38,7 +38,6 @@ RELEASES: dict[str, Callable[..., Statement]] = {
         objective_perturbation.objective_perturbation(ROWS, LABELS, target=TARGET, **LINEAR, **g).statement
     ),
     "output_perturbation": lambda **g: output_perturbation.output_perturbation(ROWS, LABELS, target=TARGET, **LINEAR, **g).statement,
-    "private_bounds": lambda **g: column_bounds.private_bounds(ROWS, low=-2.0, high=2.0, target=TARGET, **g).statement,
     "private_quantile": lambda **g: quantile.private_quantile(ROWS[:, 0], quantile=0.5, low=-2.0, high=2.0, target=TARGET, **g).statement,
     "second_moment": lambda **g: covariance.second_moment(ROWS, norm=1.0, target=TARGET, **g).statement,
     "standardise": lambda **g: standardise.standardise(ROWS, low=-1.0, high=1.0, target=TARGET, **g).statement,

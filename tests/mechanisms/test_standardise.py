@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
+from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
-from lethe.mechanisms.quantiles.column_bounds import private_bounds
 from lethe.mechanisms.standardise import contributions, moment_weight, standardise
 
 FINE = np.linspace(-1.0, 1.0, 801)
@@ -160,28 +159,3 @@ def test_apply_refuses_other_columns():
     made = standardise(np.zeros((3, 2)), **GOOD)
     with pytest.raises(InputError):
         made.apply(np.zeros((3, 1)))
-
-
-# --- bounds found privately ---
-
-
-def test_private_bounds_cost_their_target_together():
-    rows = np.random.default_rng(0).normal(0.0, [1.0, 4.0], size=(20_000, 2))
-    bounds = private_bounds(rows, low=-100.0, high=100.0, target=ZCDP(0.125), generator=np.random.default_rng(1))
-    assert bounds.statement.planned.mu <= 0.5
-    assert bounds.statement.planned.mu == pytest.approx(0.5, rel=1e-6)
-    assert bounds.low == pytest.approx(np.quantile(rows, 0.05, axis=0), rel=0.1)
-    assert bounds.high == pytest.approx(np.quantile(rows, 0.95, axis=0), rel=0.1)
-    assert standardise(rows, low=bounds.low, high=bounds.high, target=GDP(0.5)).scale == pytest.approx([0.87, 3.5], rel=0.1)
-
-
-def test_private_bounds_are_in_order_on_constant_data():
-    for seed in range(10):
-        bounds = private_bounds(np.zeros((5, 3)), low=-1.0, high=1.0, target=GDP(0.1), generator=np.random.default_rng(seed))
-        assert (bounds.high - bounds.low >= 0.002 * (1.0 - 1e-9)).all()
-
-
-@pytest.mark.parametrize("changes", [{"tail": 0.5}, {"tail": 0.0}, {"tail": "x"}, {"low": 2.0}, {"target": ApproxDP(1.0, 0.0)}])
-def test_bad_bounds_are_refused(changes):
-    with pytest.raises(InputError):
-        private_bounds(np.zeros((5, 3)), **{"low": -1.0, "high": 1.0, "target": GDP(1.0), **changes})

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+from joint_conic import joint_conic
 from test_schedules_joint_cyclic import instance, mu_of, rising
 
 from lethe.noise_allocation.joint.cyclic import joint_cyclic
 
 
-def test_without_cvxpy_the_extra_is_named() -> None:
-    code = "import sys; sys.modules['cvxpy'] = None; import lethe\n"
-    code += "try: import lethe.noise_allocation.joint.conic\nexcept lethe.MissingExtraError as error: print(error)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert 'pip install "lethe-dp[conic]"' in done.stdout
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_both_find_the_same_cost(seed: int) -> None:
-    pytest.importorskip("cvxpy")
-    pytest.importorskip("clarabel")
-    from lethe.noise_allocation.joint.conic import joint_conic
-
     run, options = instance(seed)
     ours, theirs = joint_cyclic(*run, **options), joint_conic(*run, **options)
     assert ours.value == pytest.approx(theirs.value, rel=1e-5)
@@ -34,10 +21,6 @@ def test_both_find_the_same_cost(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_finds_the_best_reset(seed: int) -> None:
-    pytest.importorskip("cvxpy")
-    pytest.importorskip("clarabel")
-    from lethe.noise_allocation.joint.conic import joint_conic
-
     generator = np.random.default_rng(seed)
     steps, size = int(generator.integers(4, 14)), int(generator.integers(2, 5))
     run = rising(0.97, steps), generator.uniform(0.9, 1.0, steps), generator.uniform(0.2, 1, steps), size

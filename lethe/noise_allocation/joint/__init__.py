@@ -1,7 +1,4 @@
-"""Noise of least harm when only the last iterate is released: for one position of the record, for pass ends, for any position in a pass.
-
-`conic` solves the same problem with cvxpy, an optional extra, and is imported by itself.
-"""
+"""Noise of least harm when only the last iterate is released: for one position of the record, for pass ends, for any position in a pass."""
 
 from lethe.noise_allocation.joint.cyclic import joint_cyclic
 from lethe.noise_allocation.joint.passes import joint_passes

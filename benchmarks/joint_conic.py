@@ -13,25 +13,18 @@ import warnings
 from collections.abc import Callable
 from typing import Any, SupportsIndex
 
+import cvxpy as _cvxpy
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from lethe.errors import CalibrationError, MissingExtraError
+from lethe.errors import CalibrationError
 from lethe.noise_allocation.joint.energy import Weighing, feasible, lower_bound
 from lethe.noise_allocation.joint.gaps import Gaps, Integers, gaps_of
 from lethe.noise_allocation.joint.inputs import JointProblem, joint_problem
 from lethe.noise_allocation.joint.result import CyclicJoint, Found, finished
 from lethe.noise_allocation.joint.windows import tracked_shifts
 from lethe.run.schedules.base import Array
-
-try:
-    import cvxpy as _cvxpy
-except ImportError as error:
-    raise MissingExtraError(
-        "joint_conic needs cvxpy and clarabel, which are not installed.",
-        remedy='pip install "lethe-dp[conic]", or use joint_cyclic, which needs neither.',
-    ) from error
 
 cvxpy: Any = _cvxpy
 
@@ -55,7 +48,6 @@ def joint_conic(
 
     Raises:
         CalibrationError: the solver gave no solution.
-        MissingExtraError: on import, if cvxpy is not installed.
 
     Reference: Diamond & Boyd 2016, arXiv:1603.00943; Goulart & Chen 2024, arXiv:2405.12762.
     """
