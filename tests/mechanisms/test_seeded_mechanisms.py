@@ -65,16 +65,16 @@ PROBLEM = Problem(
 ORACLE = ClippedMean(clip_norm=1.0, rho=0.5)
 PHASES = lethe.heavy_tailed.localised_practical(PROBLEM, 120, 0.5, most_steps=3)
 SOLVERS: dict[str, Callable[..., Solution]] = {
-    "accelerated": lambda **g: lethe.heavy_tailed.single_pass.accelerated(PROBLEM, ROWS, oracle=ORACLE, steps=3, step=4.0, **g),
-    "localised": lambda **g: lethe.heavy_tailed.localisation.solver(PROBLEM, ROWS, schedule=PHASES, rho=0.5, **g),
+    "accelerated": lambda **g: lethe.heavy_tailed.accelerated(PROBLEM, ROWS, oracle=ORACLE, steps=3, step=4.0, **g),
+    "localised": lambda **g: lethe.heavy_tailed.localised(PROBLEM, ROWS, schedule=PHASES, rho=0.5, **g),
     "multi_pass": lambda **g: lethe.heavy_tailed.multi_pass(PROBLEM, ROWS, oracle=ORACLE, passes=2, batch_size=40, **g),
-    "one_pass": lambda **g: lethe.heavy_tailed.single_pass.solver(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
-    "proximal": lambda **g: lethe.heavy_tailed.single_pass.proximal(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
+    "one_pass": lambda **g: lethe.heavy_tailed.one_pass(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
+    "proximal": lambda **g: lethe.heavy_tailed.proximal(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
     "regularised_descent": lambda **g: lethe.heavy_tailed.regularised_descent(
         PROBLEM, ROWS, oracle=ORACLE, steps=3, step_size=0.5, strength=0.1, **g
     ),
-    "sampled_localised": lambda **g: lethe.heavy_tailed.localisation.sampled(PROBLEM, ROWS, schedule=PHASES, epsilon=1.0, delta=1e-4, **g),
-    "strongly_convex": lambda **g: lethe.heavy_tailed.localisation.strongly_convex(PROBLEM, ROWS, rho=0.5, most_steps=3, **g),
+    "sampled_localised": lambda **g: lethe.heavy_tailed.sampled_localised(PROBLEM, ROWS, schedule=PHASES, epsilon=1.0, delta=1e-4, **g),
+    "strongly_convex": lambda **g: lethe.heavy_tailed.strongly_convex(PROBLEM, ROWS, rho=0.5, most_steps=3, **g),
 }
 MOMENTS: dict[str, Callable[..., Any]] = {
     "private_moment": lambda **g: lethe.heavy_tailed.private_moment(np.abs(ROWS[:, 0]), order=2.0, rho=4.0, failure=0.3, **g),
