@@ -16,7 +16,7 @@ from torch import nn
 import lethe
 from lethe.accounting.heavy_tailed import certify_solution
 from lethe.audit import AuditPage, Claim
-from lethe.audit.statistics.games import Data, OneByOne, RecordTrial, Trials, judge_worlds, play, replaced
+from lethe.audit.games import Data, OneByOne, RecordTrial, Trials, judge_worlds, play, replaced
 from lethe.audit.statistics.inputs import Booleans
 from lethe.audit.trainers import LinearTraining, NetworkTraining, claim_of
 from lethe.audit.trainers.networks import IGNORED
