@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check docs theorems bench clean
+.PHONY: demo test check docs theorems bench release lowest clean
 .DELETE_ON_ERROR:
 
 # The main job on real embedded data. Your own: make demo DEMO="--data table.csv --target label"
@@ -19,7 +19,7 @@ test: $(STAMP) lint
 
 # Fast: what to run all the time.
 check: $(STAMP) lint
-	$(BIN)/python -m pytest -m "not slow" -q
+	$(WORKERS) $(BIN)/python -m pytest -m "not slow" -q -n auto --dist worksteal
 
 .PHONY: lint
 lint: $(STAMP)
@@ -47,6 +47,23 @@ fuzz: $(STAMP)
 	$(BIN)/python tests/fuzz/fuzz_accounting.py
 	$(BIN)/python tests/fuzz/fuzz_training.py
 
+# Wheel and sdist, and the wheel tried in an environment that holds nothing else.
+release: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt build
+	rm -rf dist build/wheel
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip install --quiet dist/*.whl
+	cd build/wheel && bin/lethe --version && bin/lethe certify ../../examples/last_iterate.yaml --delta 1e-6
+
+# The oldest versions that pyproject.toml allows; what trains is left out, since PyTorch's oldest weighs gigabytes.
+lowest:
+	rm -rf build/lowest
+	$(PYTHON) -m venv build/lowest
+	build/lowest/bin/python -m pip install --quiet uv
+	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct -e . pytest hypothesis mpmath
+	build/lowest/bin/python -m pytest -q -m "not slow" -p no:cacheprovider tests/calculus tests/theorems tests/run tests/accounting
+
 # One set-up for all targets; the stamp is renewed when the project's needs change.
 $(STAMP): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -55,4 +72,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) lethe-demo site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist lethe-demo site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
