@@ -29,6 +29,12 @@ def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(stop.value.code or 0)
 
 
+def test_the_example_says_what_the_readme_prints() -> None:
+    root = Path(__file__).resolve().parents[2]
+    result = runner.invoke(app, ["certify", str(root / "examples" / "last_iterate.yaml"), "--delta", "1e-6", "--json"])
+    assert f"({json.loads(result.stdout)['epsilon']:.3f}, 1e-06)-DP" in (root / "README.md").read_text()
+
+
 def test_certify_json_is_the_documented_object(run_file: Path) -> None:
     result = runner.invoke(app, ["certify", str(run_file), "--delta", "1e-5", "--json"])
     content = json.loads(result.stdout)
