@@ -70,11 +70,13 @@ def require_probability(name: str, value: object) -> float:
 def require_count(name: str, value: object, *, low: int = 1, high: int = 10**12) -> int:
     """Return a whole number from `low` to `high` as an int, or raise InputError; 20.0 is not whole, True is not 1."""
     needed = f"a whole number from {low} to {'10^12' if high == 10**12 else high}"
+    if isinstance(value, _NOT_NUMBERS):
+        raise outside(name, value, needed)
     try:
         number = operator.index(cast(SupportsIndex, value))
     except TypeError:
         raise outside(name, value, needed) from None
-    if isinstance(value, _NOT_NUMBERS) or not low <= number <= high:
+    if not low <= number <= high:
         raise outside(name, value, needed)
     return number
 
