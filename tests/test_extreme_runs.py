@@ -48,7 +48,7 @@ def test_extreme_runs_of_every_design() -> None:
 
 
 @pytest.mark.slow
-def test_many_extreme_runs() -> None:
-    for seed in range(300, 8000):
+def test_many_extreme_runs() -> None:  # `make fuzz` goes on
+    for seed in range(300, 2300):
         if (run := random_run(seed)) is not None:
             assert_sane(run)
