@@ -210,3 +210,10 @@ def test_it_composes() -> None:
     curve = renyi_curve({guarantee: 1})
     assert curve is not None
     assert guarantee.epsilon(1e-5) < curve.epsilon(1e-5) == pytest.approx(lethe.ZCDP(0.5).epsilon(1e-5), rel=1e-4)
+
+
+def test_epsilon_falls_as_noise_grows_where_far_levels_cannot_be_computed() -> None:
+    """Between epsilon = .1 and .23 some divergences are beyond floating point; the search once ended there, at .34 and .22."""
+    found = [BallsInBinsGaussian(mus=(10**0.5 / z,), counts=(20,), relation="replace_one").epsilon(1e-6) for z in (50, 55, 60, 65)]
+    assert found == sorted(found, reverse=True)
+    assert found[0] < 0.103

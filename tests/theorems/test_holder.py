@@ -228,3 +228,10 @@ def test_it_refuses_by_name(changes: dict[str, Any], hypothesis: str) -> None:
     failure = first_failure(HolderShift().examine(_run(**changes)))
     assert failure is not None
     assert failure.name == hypothesis
+
+
+def test_a_growth_that_underflows_is_none() -> None:
+    loss = {"kind": "holder", "constant": 5e-324, "exponent": 0.5, "gradient_bound": 78.0}
+    run = make_run(loss=loss, batches={"design": "full"}, regulariser={"kind": "ball", "radius": 10.0}, clip_norm=None, step_size=1.0)
+    flat = run.replace(loss={**loss, "constant": 1e-300})
+    assert lethe.certify(run, 1e-6).epsilon == pytest.approx(lethe.certify(flat, 1e-6).epsilon, rel=1e-9)

@@ -156,11 +156,19 @@ class BallsInBinsGaussian(Profile):
         if (direction, level) not in self._kept:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            self._kept[direction, level] = self._log_delta(direction, level, self._intervals)
+            self._kept[direction, level] = self._carried(direction, level, self._intervals)
         return self._kept[direction, level]
 
     def _coarse(self, direction: _Direction, level: float) -> float:
-        return self._log_delta(direction, level, max(self._intervals // _COARSER, _FEWEST_COARSE))
+        return self._carried(direction, level, max(self._intervals // _COARSER, _FEWEST_COARSE))
+
+    def _carried(self, direction: _Direction, level: float, intervals: int) -> float:
+        """`_log_delta`, or where floating point does not carry it that at a smaller epsilon, which holds here too."""
+        for tried in range(_MOST_SHRUNK):
+            logarithm = self._log_delta(direction, level * _SHRINKING**tried, intervals)
+            if logarithm < math.inf:
+                return logarithm
+        return math.inf
 
     def _log_delta(self, direction: _Direction, level: float, intervals: int) -> float:
         r"""Logarithm of one hockey-stick divergence: all in units of $e^\epsilon$, so that nothing overflows."""

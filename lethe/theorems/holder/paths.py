@@ -96,10 +96,10 @@ class HolderPath:
         """The nearest tangent to 0, in the largest distance."""
         if self._exponent == 1.0 or not self._growth.max() > 0.0:
             return 1.0
-        height = _AT_ONCE * float(self._touch.min()) / ((1.0 - self._exponent) * float(self._growth.max()))
         # It only says which tangents are tried.
-        with np.errstate(over="ignore", under="ignore"):
-            return min(1.0, max(float(np.float64(height) ** (1.0 / self._exponent)) / self.widest, 1e-290))
+        with np.errstate(over="ignore", under="ignore", divide="ignore"):
+            height = np.float64(_AT_ONCE * float(self._touch.min())) / ((1.0 - self._exponent) * float(self._growth.max()))
+            return min(1.0, max(float(height ** (1.0 / self._exponent)) / self.widest, 1e-290))
 
     def along(self, solved: shift.Shift) -> Array:
         """The distances at which each step begins, on the path that was found."""
