@@ -22,7 +22,7 @@ def test_the_relation_left_out_is_the_one_that_costs_most(design: str) -> None:
     """Zeroing out is replacing by a record without gradient, and with a public divisor so is removing."""
     left_out = epsilon(design)
     assert left_out == epsilon(design, neighbours="replace_one")
-    relations = ["zero_out", *(["add_or_remove"] if CLASSES[design].removable else [])]
+    relations = ["zero_out", *(["add_or_remove"] if "add_or_remove" in CLASSES[design].neighbours else [])]
     for relation in relations:
         assert epsilon(design, neighbours=relation) <= left_out
 

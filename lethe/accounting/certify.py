@@ -14,6 +14,7 @@ from lethe.certificates.certificate import Certificate, Other, OtherStatus
 from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
 from lethe.certificates.training_record import Recorded, TrainingRecord
 from lethe.errors import HypothesisError, InputError, quoted
+from lethe.run import known_fields
 from lethe.run.run import Run
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
 from lethe.theorems.registry import ALL, OURS
@@ -96,17 +97,13 @@ def _known(theorems: Sequence[Theorem | str]) -> list[Theorem]:
 
 
 def require_run(run: object) -> Run:
-    """`run` itself if it is a Run.
+    """`run` itself if it is a Run all of whose words are known.
 
     Raises:
         InputError: it is something else.
     """
-    if not isinstance(run, Run):
-        raise InputError(
-            f"run: got {type(run).__name__}; it needs a lethe.Run.",
-            remedy="build one with lethe.Run(...) or lethe.Run.load(path); certify also takes what training returned, or engine.record().",
-        )
-    return run
+    remedy = "build one with lethe.Run(...) or lethe.Run.load(path); certify also takes what training returned, or engine.record()."
+    return known_fields.require_run(run, remedy=remedy)
 
 
 def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str] = OURS, *, allow_large_delta: bool = False) -> Certificate:

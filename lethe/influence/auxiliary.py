@@ -16,6 +16,7 @@ from pydantic import Field
 from lethe.calculus.domains import require_count
 from lethe.documents.specification import Noun
 from lethe.errors import InputError
+from lethe.run.known_fields import require_run
 from lethe.run.losses import LeastSquares
 from lethe.run.run import Run
 from lethe.train.linear.features import numbers, refuse_not_finite
@@ -170,8 +171,7 @@ def require_public(run: object, data: object, kinds: tuple[type, ...]) -> None:
     Raises:
         InputError: anything else, arrays above all.
     """
-    if not isinstance(run, Run):
-        raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.", source="the argument run")
+    require_run(run, source="the argument run")
     if not isinstance(data, kinds):
         names = ", ".join(kind.__name__ for kind in kinds)
         raise InputError(

@@ -14,6 +14,7 @@ from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, 
 from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import refuse_pass_averages
 from lethe.run.losses import LeastSquares, SoftmaxRegression
+from lethe.run.participation import Participation
 from lethe.run.regularisers import Ridge
 from lethe.run.run import Run
 from lethe.run.schedules import Array
@@ -82,7 +83,7 @@ def quadratic_influence(run: Run, data: Curvatures | AuxiliaryData) -> Estimate:
         )
     eigenvalues = data.eigenvalues if isinstance(data, Curvatures) else _eigenvalues(run, data)
     is_quadratic = isinstance(data, Curvatures) or run.loss.kind == "least_squares"
-    how = "exact on" if is_quadratic and run.batches.design == "full" else "as for full batches and"
+    how = "exact on" if is_quadratic and run.batches.participation is Participation.EVERY_STEP else "as for full batches and"
     return Estimate(
         steps=run.total_steps,
         probes=np.arange(1, run.total_steps + 1),

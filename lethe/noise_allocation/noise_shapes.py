@@ -12,6 +12,7 @@ import numpy as np
 
 from lethe.errors import InputError
 from lethe.noise_allocation.joint import joint_cyclic, joint_passes, joint_schedule, joint_schedule_reset
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.run.schedules import Array, Influence
 from lethe.run.schedules.allocation import optimal_schedule
@@ -42,6 +43,7 @@ def shaped(run: Run, shape: Shape, influence: Influence, *, mu: float = 1.0, flo
     Raises:
         InputError: there is no joint schedule for this run (the message says why), or an influence of another length.
     """
+    require_run(run)
     if shape == "uniform":
         return run.replace(noise_multiplier=1.0)
     weights = influence.values(run.total_steps)
@@ -82,7 +84,7 @@ def _composed(run: Run, weights: Array) -> Array:
     noisy = run.noisy_steps
     if run.noise_at == "pass_ends":
         return np.sqrt(optimal_schedule(weights[noisy], 1.0, _pass_touches(run)).variances)
-    slots = run.steps_per_pass if run.batches.fixed and run.batches.design != "shuffled" else 1
+    slots = run.steps_per_pass if run.batches.repeats else 1
     variances = np.empty(run.total_steps)
     for slot in range(min(slots, run.total_steps)):
         own = slice(slot, None, slots)

@@ -2,6 +2,8 @@
 
 Fixed designs take batches of exactly `size` records, `floor(records / size)` of them a pass; records left over by
 the division are not used in that pass. Designs with batches of random size divide by the nominal `size` too, whatever a batch holds.
+
+A design states facts about itself, and theorems, samplers and planners go by these (`lethe.run.participation`).
 """
 
 from __future__ import annotations
@@ -12,27 +14,52 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from lethe.documents.specification import MOST_WHOLE, Noun, from_tagged
+from lethe.errors import InputError
+from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER, Neighbours
+from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation, unknown_participation
 
 MOST_RECORDS = MOST_WHOLE
 """More records than that are nobody's."""
 
+_FACTS = ("participation", "sizes", "secret", "neighbours")
+
 
 class Batches(Noun, ABC):
-    """A batch design.
+    """A batch design. One with a name states all its facts itself, and nothing inherits from it.
 
     Class attributes:
         design: the name in a Run document.
-        fixed: every pass uses each batch slot once; only the order may be secret.
-        removable: removing a record leaves all other records' batches as they were, so add-or-remove neighbours make sense.
-        exact_size: every batch holds exactly the nominal number of records.
-        secret: what nobody may learn, if anything, for the design's own guarantee to hold.
+        participation: which steps a record may take part in.
+        sizes: how many records a batch holds.
+        secret: what nobody may learn for the participation to be as stated; empty: nothing is secret.
+        neighbours: the relations that it admits: add_or_remove only if removing a record leaves all other records' batches as they were.
     """
 
-    fixed: ClassVar[bool]
-    removable: ClassVar[bool]
-    exact_size: ClassVar[bool] = True
-    secret: ClassVar[str] = ""
     design: ClassVar[str]
+    participation: ClassVar[Participation]
+    sizes: ClassVar[BatchSizes]
+    secret: ClassVar[str]
+    neighbours: ClassVar[frozenset[Neighbours]]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a named design that leaves a fact out, that inherits from another, or whose facts contradict one another.
+
+        Raises:
+            InputError: see above.
+        """
+        super().__pydantic_init_subclass__(**kwargs)
+        named = [base for base in cls.__mro__ if "design" in vars(base)]
+        if not named:
+            return
+        if len(named) > 1 or named[0] is not cls:
+            raise InputError(f"batches: {cls.__name__} inherits from the design {named[-1].design}, of which it is another.")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        missing = [fact for fact in _FACTS if fact not in vars(cls)]
+        if missing:
+            raise InputError(
+                f"batches: the design {cls.design} leaves out {', '.join(missing)}.", remedy="state each of them: no default is safe."
+            )
+        _refuse_contradictions(cls)
 
     @abstractmethod
     def nominal_size(self, records: int) -> int:
@@ -43,25 +70,80 @@ class Batches(Noun, ABC):
         """The most records a batch keeps of those that were drawn; None: all."""
         return None
 
+    @property
+    def exact_size(self) -> bool:
+        """Whether every batch holds exactly the nominal number of records."""
+        return self.sizes is BatchSizes.EXACT
+
+    @property
+    def fixed(self) -> bool:
+        """Whether a record is in at most one batch of a pass, or in all of them; else batches are drawn anew at each step."""
+        match self.participation:
+            case Participation.EVERY_STEP | Participation.PUBLIC_SLOT | Participation.SECRET_SLOT | Participation.FRESH_SECRET_SLOT:
+                return True
+            case Participation.INDEPENDENT_DRAW:
+                return False
+        raise unknown_participation(self.design, self.participation)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether all passes have the same batches in the same order."""
+        match self.participation:
+            case Participation.EVERY_STEP | Participation.PUBLIC_SLOT | Participation.SECRET_SLOT:
+                return True
+            case Participation.FRESH_SECRET_SLOT | Participation.INDEPENDENT_DRAW:
+                return False
+        raise unknown_participation(self.design, self.participation)
+
     def whole(self, records: int) -> bool:
         """Whether every batch holds every record, so that nothing is drawn and nothing is cut, not even with one record more."""
-        return self.nominal_size(records) == records and (self.cap is None or self.cap > records)
+        all_of_them = self.sizes in KNOWN_SIZES and self.nominal_size(records) == records
+        return all_of_them and (self.cap is None or self.cap > records)
 
     def per_pass(self, records: int) -> int:
         r"""Steps in one pass, $\ell = \lfloor n/b \rfloor$."""
         return records // self.nominal_size(records)
+
+    def accounts(self, records: int) -> int:
+        """Accounts of a budget filter: one for each slot of a pass, where a record keeps its slot; else one, which pays at every step."""
+        match self.participation:
+            case Participation.PUBLIC_SLOT:
+                return self.per_pass(records)
+            case Participation.SECRET_SLOT:
+                return self.per_pass(records) if self.exact_size else 1
+            case Participation.EVERY_STEP | Participation.FRESH_SECRET_SLOT | Participation.INDEPENDENT_DRAW:
+                return 1
+        raise unknown_participation(self.design, self.participation)
 
     def to_document(self) -> dict[str, Any]:
         """{design: name, size: ...}."""
         return {"design": self.design, **self.model_dump()}
 
 
+def _refuse_contradictions(design: type[Batches]) -> None:
+    """Refuse a secret where there is nothing to hide or none where there is, and binomial sizes where no record is drawn by itself."""
+    participation, sizes = design.participation, design.sizes
+    hidden = participation in (Participation.SECRET_SLOT, Participation.FRESH_SECRET_SLOT, Participation.INDEPENDENT_DRAW)
+    known = isinstance(participation, Participation)  # pyright: ignore[reportUnnecessaryIsInstance]  # whoever reads another refuses it
+    if known and hidden != bool(design.secret):
+        needs = "must say what is secret" if hidden else "has nothing that could be secret"
+        raise InputError(f"batches: the design {design.design} {needs}; its participation is {participation.value}.")
+    drawn = participation in (Participation.SECRET_SLOT, Participation.INDEPENDENT_DRAW)
+    if known and sizes is BatchSizes.BINOMIAL and not drawn:
+        raise InputError(
+            f"batches: the design {design.design} has binomial sizes; with the participation {participation.value} no record is drawn, or "
+            "thrown into a slot for all passes, by itself."
+        )
+
+
 class Full(Batches):
     """Every record at every step."""
 
-    fixed: ClassVar[bool] = True
-    removable: ClassVar[bool] = True
     design: ClassVar[str] = "full"
+    participation: ClassVar[Participation] = Participation.EVERY_STEP
+    sizes: ClassVar[BatchSizes] = BatchSizes.EXACT
+    secret: ClassVar[str] = ""
+    neighbours: ClassVar[frozenset[Neighbours]] = ANY_NUMBER
 
     def nominal_size(self, records: int) -> int:
         """All of them."""
@@ -86,7 +168,6 @@ class _Varying(_Sized):
             (`lethe.theorems.truncation.truncation_slack`).
     """
 
-    exact_size: ClassVar[bool] = False
     truncate_at: int | None = Field(default=None, ge=1, le=MOST_RECORDS)
 
     @property
@@ -102,45 +183,51 @@ class _Varying(_Sized):
 class Cyclic(_Sized):
     """Disjoint batches in one public order, the same every pass."""
 
-    fixed: ClassVar[bool] = True
-    removable: ClassVar[bool] = False
     design: ClassVar[str] = "cyclic"
+    participation: ClassVar[Participation] = Participation.PUBLIC_SLOT
+    sizes: ClassVar[BatchSizes] = BatchSizes.EXACT
+    secret: ClassVar[str] = ""
+    neighbours: ClassVar[frozenset[Neighbours]] = OF_ONE_NUMBER
 
 
 class ShuffledOnce(_Sized):
     """One secret uniform permutation before training, then as cyclic."""
 
-    fixed: ClassVar[bool] = True
-    removable: ClassVar[bool] = False
-    secret: ClassVar[str] = "the permutation drawn before training"
     design: ClassVar[str] = "shuffled_once"
+    participation: ClassVar[Participation] = Participation.SECRET_SLOT
+    sizes: ClassVar[BatchSizes] = BatchSizes.EXACT
+    secret: ClassVar[str] = "the permutation drawn before training"
+    neighbours: ClassVar[frozenset[Neighbours]] = OF_ONE_NUMBER
 
 
 class Shuffled(_Sized):
     """A fresh secret uniform permutation every pass."""
 
-    fixed: ClassVar[bool] = True
-    removable: ClassVar[bool] = False
-    secret: ClassVar[str] = "every pass's permutation"
     design: ClassVar[str] = "shuffled"
+    participation: ClassVar[Participation] = Participation.FRESH_SECRET_SLOT
+    sizes: ClassVar[BatchSizes] = BatchSizes.EXACT
+    secret: ClassVar[str] = "every pass's permutation"
+    neighbours: ClassVar[frozenset[Neighbours]] = OF_ONE_NUMBER
 
 
 class Poisson(_Varying):
     """Each record joins each step independently with probability size / records."""
 
-    fixed: ClassVar[bool] = False
-    removable: ClassVar[bool] = True
-    secret: ClassVar[str] = "which records each step draws"
     design: ClassVar[str] = "poisson"
+    participation: ClassVar[Participation] = Participation.INDEPENDENT_DRAW
+    sizes: ClassVar[BatchSizes] = BatchSizes.BINOMIAL
+    secret: ClassVar[str] = "which records each step draws"
+    neighbours: ClassVar[frozenset[Neighbours]] = ANY_NUMBER
 
 
 class WithoutReplacement(_Sized):
     """A fresh uniform batch of exactly `size` distinct records at each step."""
 
-    fixed: ClassVar[bool] = False
-    removable: ClassVar[bool] = False
-    secret: ClassVar[str] = "which records each step draws"
     design: ClassVar[str] = "without_replacement"
+    participation: ClassVar[Participation] = Participation.INDEPENDENT_DRAW
+    sizes: ClassVar[BatchSizes] = BatchSizes.EXACT
+    secret: ClassVar[str] = "which records each step draws"
+    neighbours: ClassVar[frozenset[Neighbours]] = OF_ONE_NUMBER
 
 
 class BallsInBins(_Varying):
@@ -149,10 +236,11 @@ class BallsInBins(_Varying):
     Reference: Chua et al. 2024, arXiv:2412.16802.
     """
 
-    fixed: ClassVar[bool] = True
-    removable: ClassVar[bool] = True
-    secret: ClassVar[str] = "the bin of each record"
     design: ClassVar[str] = "balls_in_bins"
+    participation: ClassVar[Participation] = Participation.SECRET_SLOT
+    sizes: ClassVar[BatchSizes] = BatchSizes.BINOMIAL
+    secret: ClassVar[str] = "the bin of each record"
+    neighbours: ClassVar[frozenset[Neighbours]] = ANY_NUMBER
 
 
 DESIGNS: dict[str, type[Batches]] = {

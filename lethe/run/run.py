@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
@@ -17,7 +17,9 @@ from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.run.clip_fields import ClipGroups, ClipMethod, refuse_clipping
 from lethe.run.gradient_lengths import may_exceed
 from lethe.run.losses import Loss, UnknownLoss, parse_loss
+from lethe.run.neighbours import Neighbours, unknown_neighbours
 from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
+from lethe.run.participation import Participation
 from lethe.run.regularisers import Regulariser, parse_regulariser
 from lethe.run.release_field import RELEASE, Release
 from lethe.run.schedules import Array, Explicit, Schedule, as_schedule, parse_schedule, schedule_document
@@ -26,8 +28,6 @@ MOST_STEPS = 20_000_000
 _SMALLEST, _LARGEST = 1e-280, 1e280
 # Privacy is a sum of squares of these, over at most MOST_STEPS steps: none may vanish or overflow.
 _LEAST_NOISE, _MOST_NOISE = 1e-150, 1e150
-
-Neighbours = Literal["replace_one", "zero_out", "add_or_remove"]
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 
@@ -100,7 +100,7 @@ class Run(StoredNoun):
             raise InputError(f"batches.size: got {size}; it cannot exceed records = {self.records}.", remedy="take a smaller batch.")
         if self.total_steps > MOST_STEPS:
             raise InputError(f"steps: {self.total_steps} in all; at most {MOST_STEPS} can be accounted.", remedy="take larger batches.")
-        if self.neighbours == "add_or_remove" and not self.batches.removable:
+        if self.neighbours == "add_or_remove" and self.neighbours not in self.batches.neighbours:
             raise InputError(
                 f"neighbours: add_or_remove does not go with {self.batches.design} batches: "
                 "removing a record moves later ones into other batches.",
@@ -213,7 +213,12 @@ class Run(StoredNoun):
     @property
     def touch_factor(self) -> float:
         """How many gradient bounds apart one record's two contributions can be: 2 when it is replaced, else 1."""
-        return 2.0 if self.neighbours == "replace_one" else 1.0
+        match self.neighbours:
+            case "replace_one":
+                return 2.0
+            case "zero_out" | "add_or_remove":
+                return 1.0
+        raise unknown_neighbours(self.neighbours)
 
     @property
     def regularisers(self) -> tuple[Regulariser, ...]:
@@ -307,7 +312,7 @@ class Run(StoredNoun):
 
     def in_full_batches(self) -> Run:
         """The same mechanism said with full batches, where every batch holds every record; else the run itself."""
-        whole = self.batches.whole(self.records) and not isinstance(self.batches, Full)
+        whole = self.batches.whole(self.records) and self.batches.participation is not Participation.EVERY_STEP
         return self.replace(batches=Full()) if whole else self
 
     def with_noise_scaled(self, factor: float) -> Run:

@@ -10,8 +10,10 @@ from lethe.calculus.guarantees import Guarantee, NotPrivate, WithSlack
 from lethe.certificates.certificate import Citation, StepConstant
 from lethe.certificates.findings import Finding, fails, first_failure
 from lethe.errors import HypothesisError
+from lethe.run.participation import KNOWN_SIZES, BatchSizes
 from lethe.run.run import Run
 from lethe.theorems.clip_methods import Clipping, examine_clipping
+from lethe.theorems.known_words import examine_words
 from lethe.theorems.truncation import examine_cap, truncation_slack
 
 Soundness = Literal["sound", "dominated", "refuted", "one-sided", "proof-gap", "lower-bound"]
@@ -63,6 +65,7 @@ class Theorem(ABC):
         covers: what may be released: "last" (the last iterate only) or "all" (every iterate, hence the last too).
         averages: whether it holds for runs whose passes end at an average of their iterates (Run.pass_weights).
         adaptive: whether it holds for noise that was chosen along the way (Run.noise_budget).
+        sizes: which batch sizes it holds for: exact, binomial, or unknown ones as well.
         given_the_others: whether its bound holds given the draws of all records but the one in question, so that a cap on batches
             (truncate_at) costs no more than `truncation_slack`.
         clipping: which ways of clipping it holds for: one norm for all parameters, any projection, or whatever bounds the norm.
@@ -77,13 +80,17 @@ class Theorem(ABC):
     covers: ClassVar[Literal["last", "all"]]
     averages: ClassVar[bool] = False
     adaptive: ClassVar[bool] = False
+    sizes: ClassVar[frozenset[BatchSizes]] = KNOWN_SIZES
     given_the_others: ClassVar[bool] = False
     clipping: ClassVar[Clipping] = "one norm"
     citations: ClassVar[tuple[Citation, ...]]
     standing: ClassVar[Standing] = SOUND
 
     def examine(self, run: Run) -> tuple[Finding, ...]:
-        """Every hypothesis, holding or failing, for this run; first what only some theorems foresee."""
+        """Every hypothesis, holding or failing, for this run; first what only some theorems foresee, and alone what none knows."""
+        unknown = examine_words(run, self.sizes)
+        if unknown:
+            return unknown
         unforeseen: list[Finding] = []
         if run.pass_weights is not None and not self.averages:
             unforeseen.append(

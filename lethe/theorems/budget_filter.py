@@ -9,6 +9,7 @@ import numpy as np
 from lethe.calculus.guarantees import ZCDP
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.run.participation import BatchSizes
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
@@ -32,6 +33,7 @@ class BudgetFilter(Theorem):
     formula: ClassVar[str] = r"\rho,\ \text{where a step is refused that would bring } \sum_t s_t^2/(2\tau_t^2) \text{ above } \rho"
     needs: ClassVar[str] = "training under a budget filter"
     covers: ClassVar[Literal["last", "all"]] = "all"
+    sizes: ClassVar[frozenset[BatchSizes]] = frozenset(BatchSizes)
     clipping: ClassVar[Clipping] = "any"
     adaptive: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
@@ -74,9 +76,7 @@ class BudgetFilter(Theorem):
 
 def spent_budgets(run: Run) -> Array:
     r"""$\sum_t s_t^2/(2\tau_t^2)$ of each account of the run's filter, shape (accounts,); inf where a step has no noise."""
+    slots = run.batches.accounts(run.records)
     with np.errstate(divide="ignore", over="ignore"):
         costs = 0.5 / np.square(run.relative_noise)
-        if run.batches.design not in ("cyclic", "shuffled_once"):
-            return np.array([costs.sum()])
-        slots = run.steps_per_pass
         return np.array([costs[slot::slots].sum() for slot in range(min(slots, len(costs)))])

@@ -11,6 +11,7 @@ from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee
 from lethe.calculus.rounding import above
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
+from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
@@ -23,9 +24,11 @@ class Composition(Theorem):
 
     A record touched at steps $t \in A$ is protected by $\mu$-GDP, $\mu^2 = \sum_{t\in A} (s_t/\tau_t)^2$, even if every iterate is seen.
 
-    - cyclic: the worst batch slot. shuffled_once, balls_in_bins: the slot is uniform and secret, so
-      $\delta(\varepsilon) \le \frac1\ell\sum_j \delta_{\mu_j}(\varepsilon)$. shuffled: the worst slot of each pass.
-    - full, and poisson or without_replacement (without any credit for the sampling): touched at every step.
+    - a public slot (cyclic): the worst one. A secret slot that is kept (shuffled_once, balls_in_bins) is uniform, so
+      $\delta(\varepsilon) \le \frac1\ell\sum_j \delta_{\mu_j}(\varepsilon)$. A fresh one each pass (shuffled): the worst of each pass.
+    - every step (full), and an independent draw (poisson, without_replacement; no credit for the sampling): touched at every step.
+
+    How many records a batch holds does not matter: the sum of their gradients is divided by the nominal size.
     """
 
     name: ClassVar[str] = "composition"
@@ -33,6 +36,7 @@ class Composition(Theorem):
     formula: ClassVar[str] = r"\mu^2 = \sum_{t \in A} s_t^2/\tau_t^2"
     needs: ClassVar[str] = "a bounded gradient"
     covers: ClassVar[Literal["last", "all"]] = "all"
+    sizes: ClassVar[frozenset[BatchSizes]] = frozenset(BatchSizes)
     given_the_others: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     averages: ClassVar[bool] = True
@@ -62,14 +66,22 @@ def touch_mus(run: Run) -> Array:
 def _guarantee(run: Run) -> Guarantee:
     if run.pass_weights is not None:
         return GDP(np.inf)  # what is averaged has no noise of its own
-    touches = touch_mus(run)
-    design, slots = run.batches.design, run.steps_per_pass
-    if design in ("full", "poisson", "without_replacement"):
-        return GDP(compose_gdp(touches))
-    if design == "shuffled":
-        return GDP(compose_gdp(_by_slot(touches, slots).max(axis=1)))
-    mus = slot_mus(touches, slots)
-    if design == "cyclic" or (mus.size == slots and mus.min() == mus.max()):
+    touches, slots = touch_mus(run), run.steps_per_pass
+    match run.batches.participation:
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
+            return GDP(compose_gdp(touches))
+        case Participation.PUBLIC_SLOT:
+            return GDP(float(slot_mus(touches, slots).max()))
+        case Participation.SECRET_SLOT:
+            return _average(slot_mus(touches, slots), slots)
+        case Participation.FRESH_SECRET_SLOT:
+            return GDP(worst_of_each_pass(touches, slots))
+    raise unknown_participation(run.batches.design, run.batches.participation)
+
+
+def _average(mus: Array, slots: int) -> Guarantee:
+    """Of a record whose slot is uniform."""
+    if mus.size == slots and mus.min() == mus.max():
         return GDP(float(mus.max()))
     weights = (1.0 / slots,) * mus.size
     if mus.size < slots:  # a pass that is longer than the run: the slots that no step reaches stand together
@@ -87,6 +99,11 @@ def slot_mus(touches: Array, slots: int) -> Array:
         Rounded up, one for each slot that some step reaches, shape (min(l, T),).
     """
     return compose_gdp_columns(_by_slot(touches, slots))
+
+
+def worst_of_each_pass(touches: Array, slots: int) -> float:
+    r"""$\mu$ of a record that may be in any batch of each pass, rounded up; arguments as for `slot_mus`."""
+    return compose_gdp(_by_slot(touches, slots).max(axis=1))
 
 
 def _by_slot(touches: Array, slots: int) -> Array:

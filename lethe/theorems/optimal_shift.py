@@ -10,6 +10,9 @@ from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, With
 from lethe.calculus.rounding import above
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.errors import InputError
+from lethe.run.batches import Batches
+from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
@@ -79,21 +82,36 @@ class OptimalShift(Theorem):
 
 
 def _by_position(run: Run, steps: Steps) -> Guarantee:
-    arrays = (steps.lipschitz, run.sensitivities, run.noise_stds)
-    design, slots = run.batches.design, run.steps_per_pass
     if run.pass_averages is not None:
-        averaged = (*arrays, run.pass_averages, steps.diameter)
-        if design == "shuffled":
+        return _averaged(run, steps, run.pass_averages)
+    arrays, slots = (steps.lipschitz, run.sensitivities, run.noise_stds), run.steps_per_pass
+    match run.batches.participation:
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
+            return GDP(positions.every_step(*arrays, diameter=steps.diameter))
+        case Participation.PUBLIC_SLOT:
+            return GDP(positions.worst_position(*arrays, slots, diameter=steps.diameter)[0])
+        case Participation.SECRET_SLOT:
+            return _mixture(*positions.shuffled_once(*arrays, slots, diameter=steps.diameter))
+        case Participation.FRESH_SECRET_SLOT:
+            return _mixture(*reshuffled(*arrays, slots, diameter=steps.diameter))
+    raise unknown_participation(run.batches.design, run.batches.participation)
+
+
+def _averaged(run: Run, steps: Steps, shares: Array) -> Guarantee:
+    """Where passes end at an average: a Run refuses that for batches without slots, two or more a pass."""
+    averaged = (steps.lipschitz, run.sensitivities, run.noise_stds, shares, steps.diameter)
+    match run.batches.participation:
+        case Participation.PUBLIC_SLOT:
+            return GDP(float(averaged_mus(*averaged).max()))
+        case Participation.SECRET_SLOT:
+            return _mixture(averaged_mus(*averaged), np.full(run.steps_per_pass, 1.0 / run.steps_per_pass))
+        case Participation.FRESH_SECRET_SLOT:
             return GDP(averaged_worst(*averaged))
-        mus = averaged_mus(*averaged)
-        return GDP(float(mus.max())) if design == "cyclic" else _mixture(mus, np.full(slots, 1.0 / slots))
-    if design in ("full", "poisson", "without_replacement"):
-        return GDP(positions.every_step(*arrays, diameter=steps.diameter))
-    if design == "cyclic":
-        return GDP(positions.worst_position(*arrays, slots, diameter=steps.diameter)[0])
-    if design == "shuffled":
-        return _mixture(*reshuffled(*arrays, slots, diameter=steps.diameter))
-    return _mixture(*positions.shuffled_once(*arrays, slots, diameter=steps.diameter))
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
+            raise InputError(
+                f"pass_weights: got {run.batches.design} batches; averaging needs slots.", source="pass_weights, batches.design"
+            )
+    raise unknown_participation(run.batches.design, run.batches.participation)
 
 
 def _mixture(mus: Array, weights: Array) -> Guarantee:
@@ -150,13 +168,22 @@ def _step_size(run: Run) -> Finding:
 
 
 def _design(run: Run) -> Finding:
-    details = {
-        "full": "full batches: every record at every step",
-        "cyclic": "fixed batches, disjoint, every record once a pass, worst slot",
-        "shuffled_once": "one secret order of disjoint batches, average over slots",
-        "shuffled": "a fresh secret order each pass, law over slots",
-        "balls_in_bins": "one secret bin for each record, average over bins",
-        "poisson": "drawn afresh; as if touched at every step, no credit for the sampling",
-        "without_replacement": "drawn afresh; as if touched at every step, no credit for the sampling",
-    }
-    return holds("batches", details[run.batches.design])
+    return holds("batches", _counted(run.batches))
+
+
+def _counted(batches: Batches) -> str:
+    """How the touches of a record are counted."""
+    match batches.participation:
+        case Participation.EVERY_STEP:
+            return "full batches: every record at every step"
+        case Participation.PUBLIC_SLOT:
+            return "fixed batches, disjoint, every record once a pass, worst slot"
+        case Participation.SECRET_SLOT if batches.exact_size:
+            return "one secret order of disjoint batches, average over slots"
+        case Participation.SECRET_SLOT:
+            return "one secret bin for each record, average over bins"
+        case Participation.FRESH_SECRET_SLOT:
+            return "a fresh secret order each pass, law over slots"
+        case Participation.INDEPENDENT_DRAW:
+            return "drawn afresh; as if touched at every step, no credit for the sampling"
+    raise unknown_participation(batches.design, batches.participation)

@@ -9,8 +9,10 @@ from fractions import Fraction
 import numpy as np
 
 from lethe.calculus.rounding import round_down
+from lethe.calculus.sampled.renyi import Design
 from lethe.certificates.findings import Finding, fails, holds, holds_by_word
 from lethe.run.losses import HolderLoss
+from lethe.run.participation import BatchSizes, Participation, unknown_sizes
 from lethe.run.regularisers import Box
 from lethe.run.run import Run
 from lethe.theorems.steps import largest_curvature
@@ -69,8 +71,8 @@ def last_iterate(run: Run) -> Finding:
         return holds("release", detail, evidence="declared")
     return fails(
         "release",
-        "it needs that only the last iterate is released; release is all",
-        source="release = all",
+        f"it needs that only the last iterate is released; release is {run.release}",
+        source=f"release = {run.release}",
         remedy="release the last iterate only, or use composition.",
     )
 
@@ -106,7 +108,7 @@ def design(run: Run, designs: Sequence[str], detail: str) -> Finding:
 def drawn_afresh(run: Run) -> Finding:
     """Batches must be drawn afresh at each step."""
     got = run.batches.design
-    if got in ("poisson", "without_replacement"):
+    if run.batches.participation is Participation.INDEPENDENT_DRAW:
         return holds("random batches", f"{got}, {run.batch_size} of {run.records} records at each step")
     return fails(
         "random batches",
@@ -114,6 +116,22 @@ def drawn_afresh(run: Run) -> Finding:
         source=f"batches.design = {got}",
         remedy="draw batches by poisson or without_replacement, in the training too.",
     )
+
+
+def drawn_by(run: Run) -> Design:
+    """What the calculus of sampling calls the draws of a run whose batches are `drawn_afresh`.
+
+    Raises:
+        InputError: nothing is known of the batches' sizes.
+    """
+    match run.batches.sizes:
+        case BatchSizes.BINOMIAL:
+            return "poisson"
+        case BatchSizes.EXACT:
+            return "without_replacement"
+        case BatchSizes.UNKNOWN:
+            raise unknown_sizes(run.batches.design, run.batches.sizes)
+    raise unknown_sizes(run.batches.design, run.batches.sizes)
 
 
 def whole_passes(run: Run) -> Finding:

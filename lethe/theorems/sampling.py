@@ -7,11 +7,10 @@ from typing import ClassVar, Literal
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
-from lethe.run.batches import Poisson
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
-from lethe.theorems.requirements import drawn_afresh, gradient_bound_when_drawn, secrecy
+from lethe.theorems.requirements import drawn_afresh, drawn_by, gradient_bound_when_drawn, secrecy
 
 
 class SampledGaussianMechanism(Theorem):
@@ -51,5 +50,4 @@ class SampledGaussianMechanism(Theorem):
         return (drawn_afresh(run), secrecy(run), gradient_bound_when_drawn(run))
 
     def _bound(self, run: Run) -> Bound:
-        design = "poisson" if isinstance(run.batches, Poisson) else "without_replacement"
-        return Bound(guarantee=sampled_gaussian(run.batch_size / run.records, run.record_noise, run.neighbours, design))
+        return Bound(guarantee=sampled_gaussian(run.batch_size / run.records, run.record_noise, run.neighbours, drawn_by(run)))

@@ -9,6 +9,7 @@ from scipy import special
 
 from lethe.calculus.rounding import raised
 from lethe.certificates.certificate import StepConstant
+from lethe.run.participation import BatchSizes, Participation, unknown_participation, unknown_sizes
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step, ridge_contraction
@@ -102,18 +103,34 @@ def batch_sizes(run: Run) -> tuple[int, int, float]:
 def _least_drawn(run: Run) -> int:
     if run.batches.exact_size:
         return run.batch_size
-    certain = run.steps_per_pass == 1 if run.batches.fixed else run.batch_size == run.records
+    certain = record_chance(run)[0] >= 1.0
     return run.records - (1 if run.neighbours == "add_or_remove" else 0) if certain else 0
+
+
+def record_chance(run: Run) -> tuple[float, int]:
+    """Of batches of binomial size: the chance that one record is in one of them, and how many batches are drawn in all.
+
+    Raises:
+        InputError: the design's batches are not of binomial size, or not in a way that is known.
+    """
+    design = run.batches
+    if design.sizes is not BatchSizes.BINOMIAL:
+        raise unknown_sizes(design.design, design.sizes)
+    match design.participation:
+        case Participation.INDEPENDENT_DRAW:
+            return run.batch_size / run.records, run.total_steps
+        case Participation.SECRET_SLOT:
+            return 1.0 / run.steps_per_pass, run.steps_per_pass
+        case Participation.EVERY_STEP | Participation.PUBLIC_SLOT | Participation.FRESH_SECRET_SLOT:
+            raise unknown_sizes(design.design, design.sizes)
+    raise unknown_participation(design.design, design.participation)
 
 
 def _largest_drawn(run: Run) -> tuple[int, float]:
     n, b = run.records, run.batch_size
-    if run.batches.design == "poisson":
-        chance, draws = b / n, run.total_steps
-    elif run.batches.design == "balls_in_bins":
-        chance, draws = 1.0 / run.steps_per_pass, run.steps_per_pass
-    else:
+    if run.batches.exact_size:
         return b, 0.0
+    chance, draws = record_chance(run)
     # The record in question, if drawn, comes on top of the others, whose number alone decides the slack.
     others = n if run.neighbours == "add_or_remove" else n - 1
     if chance >= 1:

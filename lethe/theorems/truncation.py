@@ -11,6 +11,7 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.findings import Finding, fails, holds
 from lethe.errors import InputError
 from lethe.run.run import Run
+from lethe.theorems.steps import record_chance
 
 # Against 50 digits the incomplete beta function was within 1e-12, up to 1e9 records.
 _MARGIN = 1e-9
@@ -40,7 +41,7 @@ def truncation_slack(run: Run) -> float:
     Returns:
         s in [0, 1], rounded up; 0 where nothing is ever cut, and where the other records are fewer than the cap.
     Raises:
-        InputError: it is no run.
+        InputError: it is no run, or its batches are cut and it is not known how many records they may hold.
     Reference: docs/theory.md; the hockey-stick divergence and its joint convexity: Balle, Barthe, Gaboardi 2018, arXiv:1807.01647.
     """
     if not isinstance(run, Run):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -49,10 +50,10 @@ def truncation_slack(run: Run) -> float:
     if cap is None:
         return 0.0
     others = run.records if run.neighbours == "add_or_remove" else run.records - 1
-    if not run.batches.fixed:
-        return _ever(_tail(others, run.batch_size / run.records, cap), run.total_steps)
-    bins = run.steps_per_pass
-    return min(1.0, round_up(min(bins, run.total_steps) * _tail(others, 1.0 / bins, cap), _MARGIN))
+    chance, batches = record_chance(run)
+    if run.batches.fixed:  # only the bins that are visited count
+        return min(1.0, round_up(min(batches, run.total_steps) * _tail(others, chance, cap), _MARGIN))
+    return _ever(_tail(others, chance, cap), batches)
 
 
 def examine_cap(run: Run, *, given_the_others: bool) -> tuple[Finding, ...]:

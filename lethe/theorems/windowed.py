@@ -11,7 +11,7 @@ from lethe.calculus.rounding import exp_above, raised
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
-from lethe.run.batches import Poisson
+from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
@@ -19,6 +19,7 @@ from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.requirements import (
     bounded_domain,
     drawn_afresh,
+    drawn_by,
     gradient_bound_when_drawn,
     last_iterate,
     noise_at_the_end,
@@ -79,7 +80,7 @@ class Windowed(Theorem):
     def _examine(self, run: Run) -> tuple[Finding, ...]:
         """Random secret batches, smooth losses, noise at the last step, and something that keeps the two runs together."""
         findings = [last_iterate(run), *solvable_length(run), drawn_afresh(run), gradient_bound_when_drawn(run), smooth(run)]
-        if run.batches.design in ("poisson", "without_replacement"):
+        if run.batches.participation is Participation.INDEPENDENT_DRAW:
             findings += [secrecy(run), _together(run), noise_at_the_end(run)]
         return tuple(findings)
 
@@ -107,7 +108,7 @@ def _guarantee(run: Run, steps: Steps) -> Guarantee:
         counts=tuple(tuple(row) for row in counts.tolist()),
         shift_mus=tuple(shift_mus(steps.lipschitz, run.noise_stds, distances, lengths).tolist()),
         relation=run.neighbours,
-        design="poisson" if isinstance(run.batches, Poisson) else "without_replacement",
+        design=drawn_by(run),
     )
 
 

@@ -16,6 +16,7 @@ from lethe.audit.statistics.result import Threat
 from lethe.audit.trainers.subject import Canary, CanaryKind, Scores, Subject, unknown_threat
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
+from lethe.run.batches import Cyclic
 from lethe.run.run import Run
 from lethe.train import fit
 
@@ -107,7 +108,7 @@ class NetworkTraining(Subject):
     def _takes_part(self, canary: Canary) -> NDArray[np.bool_]:
         """At which steps the adversary knows that the canary may be in the batch: cyclic batches have a public order."""
         run = self.run
-        if canary.position is None or run.batches.design != "cyclic":
+        if canary.position is None or type(run.batches) is not Cyclic:  # of another public order the place is not known here
             return np.ones(run.total_steps, dtype=bool)
         return np.arange(run.total_steps) % run.steps_per_pass == canary.position // run.batch_size
 

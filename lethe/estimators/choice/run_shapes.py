@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lethe.errors import InputError
 from lethe.estimators.choice.cuts import cut_losses
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
@@ -89,13 +90,28 @@ def _risk(
         return math.inf
     if schedule in ("pass_ends", "joint"):
         variance, decay, times = passes * (touch / mu) ** 2, factor**slots, passes
-    elif design == "poisson":
-        variance = touch**2 / math.log1p((mu * slots) ** 2 / steps)
-        decay, times = factor, steps
-    elif design == "full":
-        variance, decay, times = passes * (touch / mu) ** 2, factor, steps
     else:
-        first = math.log(slots) + 1.0 if design == "shuffled_once" else slots
-        variance, decay, times = (touch / mu) ** 2 * (first + passes - 1.0) / slots, factor, steps
+        variance, decay, times = _expected_variance(design, touch, mu, passes=passes, slots=slots), factor, steps
     kept = np.where(decay < 1.0, (1.0 - decay ** (2 * times)) / np.maximum(1.0 - decay**2, 1e-300), times)
     return risk(facts, missed, variance * kept)
+
+
+def _expected_variance(design: BatchDesign, touch: float, mu: float, *, passes: int, slots: int) -> float:
+    r"""$\tau^2$ of noise at every step."""
+    match design:
+        case "poisson":
+            return touch**2 / math.log1p((mu * slots) ** 2 / (passes * slots))
+        case "full":
+            return passes * (touch / mu) ** 2
+        case "cyclic":
+            return (touch / mu) ** 2 * (slots + passes - 1.0) / slots
+        case "shuffled_once":
+            return (touch / mu) ** 2 * (math.log(slots) + 1.0 + passes - 1.0) / slots
+        case "auto":
+            raise unknown_design(design)
+    raise unknown_design(design)
+
+
+def unknown_design(design: object) -> InputError:
+    """The error for a design that the rule chooses no runs of."""
+    return InputError(f"batches: got {design!r}; the rule chooses runs of cyclic, shuffled_once, poisson or full batches.")

@@ -18,7 +18,7 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.choice.descent import carry_out
 from lethe.estimators.choice.mechanism import Draws, Outcome, Penalties, Plan
 from lethe.estimators.choice.run_losses import run_loss
-from lethe.estimators.choice.run_shapes import RunShape, best_shape
+from lethe.estimators.choice.run_shapes import RunShape, best_shape, unknown_design
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.base import Array, Statement
@@ -153,9 +153,18 @@ def training_record(run: Run, coefficients: Array, intercepts: Array | float) ->
 
 
 def _batches(design: BatchDesign, size: int) -> Batches:
-    if design == "full":
-        return Full()
-    return {"cyclic": Cyclic, "shuffled_once": ShuffledOnce, "poisson": Poisson}[design](size=size)
+    match design:
+        case "full":
+            return Full()
+        case "cyclic":
+            return Cyclic(size=size)
+        case "shuffled_once":
+            return ShuffledOnce(size=size)
+        case "poisson":
+            return Poisson(size=size)
+        case "auto":
+            raise unknown_design(design)
+    raise unknown_design(design)
 
 
 def _regulariser(penalties: Penalties) -> Regulariser | None:

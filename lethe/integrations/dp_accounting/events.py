@@ -17,6 +17,7 @@ from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.certificates.certificate import Certificate
 from lethe.errors import InputError
 from lethe.integrations.dp_accounting.native import RELATIONS
+from lethe.run.known_fields import require_run
 from lethe.run.run import Neighbours
 
 # dp_accounting squares noise multipliers; beyond these a square leaves the floating-point range.
@@ -91,7 +92,7 @@ def to_dp_event(certificate: Certificate) -> ExportedEvent:
         raise InputError(
             f"certificate: got {type(certificate).__name__}; it needs a lethe.Certificate.", remedy="give what lethe.certify returns."
         )
-    neighbours = certificate.run.neighbours
+    neighbours = require_run(certificate.run).neighbours
     event, relation, note = _export(_unwrapped(certificate.guarantee), neighbours, certificate)
     return ExportedEvent(event=event, neighbouring_relation=relation, neighbours=neighbours, note=note)
 

@@ -6,10 +6,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lethe.calculus.guarantees import GDP, GDPMixture
+from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds, holds_by_word
+from lethe.run.batches import Batches
+from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
+from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.holder.paths import HolderPath
@@ -64,22 +67,43 @@ class HolderShift(Theorem):
         path = HolderPath(run)
         if not np.isfinite(path.widest):  # contracted by so much that what it was before is beyond the range of numbers
             return Bound(guarantee=GDP(np.inf))
-        design = run.batches.design
-        if design in ("full", "without_replacement") or path.batches == 1:
-            return Bound(guarantee=GDP(every_step_mu(path)))
-        mus, sizes = position_mus(path, afresh=design == "shuffled")
-        cut_short = run.total_steps % run.steps_per_pass != 0
-        # A last pass that is cut short may not touch the record: then the place of its last touch has another law, and the worst counts.
-        if design == "cyclic" or mus.min() == mus.max() or (design == "shuffled" and cut_short):
-            return Bound(guarantee=GDP(float(mus.max())))
-        return Bound(guarantee=GDPMixture(mus=tuple(mus.tolist()), weights=tuple((sizes / run.steps_per_pass).tolist())))
+        return Bound(guarantee=_by_position(run, path))
 
 
-_TOUCHED = {
-    "cyclic": "one touch a pass, at the worst place",
-    "shuffled_once": "one touch a pass, average over places",
-    "shuffled": "one touch a pass, anywhere",
-}
+def _by_position(run: Run, path: HolderPath) -> Guarantee:
+    if path.batches == 1:
+        return GDP(every_step_mu(path))
+    match run.batches.participation:
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
+            return GDP(every_step_mu(path))
+        case Participation.PUBLIC_SLOT:
+            return GDP(float(position_mus(path, afresh=False)[0].max()))
+        case Participation.SECRET_SLOT:
+            return _average(run, *position_mus(path, afresh=False))
+        case Participation.FRESH_SECRET_SLOT:
+            mus, sizes = position_mus(path, afresh=True)
+            # A last pass that is cut short may not touch the record: the place of its last touch has another law, and the worst counts.
+            return _average(run, mus, sizes) if run.total_steps % run.steps_per_pass == 0 else GDP(float(mus.max()))
+    raise unknown_participation(run.batches.design, run.batches.participation)
+
+
+def _average(run: Run, mus: Array, sizes: Array) -> Guarantee:
+    if mus.min() == mus.max():
+        return GDP(float(mus.max()))
+    return GDPMixture(mus=tuple(mus.tolist()), weights=tuple((sizes / run.steps_per_pass).tolist()))
+
+
+def _touched(batches: Batches) -> str:
+    match batches.participation:
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
+            return "as if touched at every step"
+        case Participation.PUBLIC_SLOT:
+            return "one touch a pass, at the worst place"
+        case Participation.SECRET_SLOT:
+            return "one touch a pass, average over places"
+        case Participation.FRESH_SECRET_SLOT:
+            return "one touch a pass, anywhere"
+    raise unknown_participation(batches.design, batches.participation)
 
 
 def _growth(run: Run) -> Finding:
@@ -99,9 +123,7 @@ def _growth(run: Run) -> Finding:
 
 def _exact_size(run: Run) -> Finding:
     if run.batches.exact_size:
-        return holds(
-            "batches", f"{run.batches.design}: batches of exact size, {_TOUCHED.get(run.batches.design, 'as if touched at every step')}"
-        )
+        return holds("batches", f"{run.batches.design}: batches of exact size, {_touched(run.batches)}")
     return fails(
         "batches",
         f"it needs batches of exact size; {run.batches.design} batches vary",

@@ -13,7 +13,6 @@ from lethe.calculus.rounding import square_above
 from lethe.calculus.sampled.renyi import ORDERS, renyi_values
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
-from lethe.run.batches import Poisson
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
@@ -23,6 +22,7 @@ from lethe.theorems.requirements import (
     constant_noise_and_step,
     convex,
     design,
+    drawn_by,
     each_gradient_bounded,
     gradient_bound_when_drawn,
     last_iterate,
@@ -165,10 +165,10 @@ class AltschulerTalwar2022(_Windowed):
 
     def standing_on(self, run: Run) -> Standing:
         """Sound for Poisson batches and a record taken away."""
-        return SOUND if isinstance(run.batches, Poisson) and run.neighbours != "replace_one" else self.standing
+        return SOUND if drawn_by(run) == "poisson" and run.neighbours != "replace_one" else self.standing
 
     def _one_step(self, run: Run, shares: Array) -> Array:
-        apart = run.touch_factor if isinstance(run.batches, Poisson) else 2.0
+        apart = run.touch_factor if drawn_by(run) == "poisson" else 2.0
         noise = float(run.record_noise[0]) / apart
         return renyi_values(run.batch_size / run.records, np.sqrt(shares) * noise, "add_or_remove", "poisson")
 
@@ -198,13 +198,12 @@ class AltschulerTalwar2022Corrected(_Windowed):
 
     def _one_step(self, run: Run, shares: Array) -> Array:
         noise = float(run.record_noise[0])
-        drawn = "poisson" if isinstance(run.batches, Poisson) else "without_replacement"
-        return renyi_values(run.batch_size / run.records, np.sqrt(shares) * noise, run.neighbours, drawn)
+        return renyi_values(run.batch_size / run.records, np.sqrt(shares) * noise, run.neighbours, drawn_by(run))
 
 
 def _nonexpansive(run: Run) -> Finding:
     limit = two_over_smoothness(run)
-    if not isinstance(run.batches, Poisson):
+    if drawn_by(run) != "poisson":
         return step_at_most(run, limit, "2/smoothness")
     most = run.records + (1 if run.neighbours == "add_or_remove" else 0)
     return step_at_most(run, limit * run.batch_size / most, f"2/smoothness times {run.batch_size}/{most}, as a batch may hold all records")
@@ -212,6 +211,6 @@ def _nonexpansive(run: Run) -> Finding:
 
 def _contraction(run: Run) -> float:
     assert run.loss.curvature is not None  # examine has refused the rest
-    if isinstance(run.batches, Poisson):
+    if drawn_by(run) == "poisson":
         return 1.0
     return min(plain_step(float(run.step_sizes[0]), *run.loss.curvature), 1.0)

@@ -182,7 +182,7 @@ class Chua2024Shuffled(Theorem):
             noise=float(run.relative_noise[0]),
             steps_per_pass=slots,
             passes=run.total_steps // slots,
-            reshuffled=run.batches.design == "shuffled",
+            reshuffled=not run.batches.repeats,
             used=slots * run.batch_size / run.records,
         )
         return Bound(guarantee=guarantee)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal
 
-import numpy as np
 from scipy import special
 
-from lethe.calculus.composition.composition import compose_gdp, compose_gdp_columns
+from lethe.calculus.composition.composition import compose_gdp
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import round_up
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
+from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Standing, Theorem
-from lethe.theorems.composition import touch_mus
+from lethe.theorems.composition import slot_mus, touch_mus, worst_of_each_pass
 from lethe.theorems.requirements import gradient_bound
 
 
@@ -45,16 +45,15 @@ def composed_index(run: Run) -> float:
     Returns:
         $\psi \in [0, \infty]$.
     """
-    steps = sensitivity_index(run)
-    slots = min(run.steps_per_pass, steps.size)  # a pass may be longer than the run
-    if run.batches.design in ("full", "poisson", "without_replacement"):
-        return compose_gdp(steps)
-    padded = np.zeros(-(-steps.size // slots) * slots)
-    padded[: steps.size] = steps
-    by_slot = padded.reshape(-1, slots)
-    if run.batches.design == "shuffled":
-        return compose_gdp(by_slot.max(axis=1))
-    return float(compose_gdp_columns(by_slot).max())
+    steps, slots = sensitivity_index(run), run.steps_per_pass
+    match run.batches.participation:
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
+            return compose_gdp(steps)
+        case Participation.PUBLIC_SLOT | Participation.SECRET_SLOT:
+            return float(slot_mus(steps, slots).max())
+        case Participation.FRESH_SECRET_SLOT:
+            return worst_of_each_pass(steps, slots)
+    raise unknown_participation(run.batches.design, run.batches.participation)
 
 
 def roc_auc(index: float) -> float:
@@ -87,6 +86,7 @@ class Kaissis2021(Theorem):
     formula: ClassVar[str] = r"\psi^2 = \sum_{t \in A} s_t^2/\tau_t^2"
     needs: ClassVar[str] = "a bounded gradient"
     covers: ClassVar[Literal["last", "all"]] = "all"
+    sizes: ClassVar[frozenset[BatchSizes]] = frozenset(BatchSizes)
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
             key="kaissis-2021",

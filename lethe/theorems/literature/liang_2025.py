@@ -16,13 +16,13 @@ from lethe.calculus.sampled.order import LARGEST_PROBABILITY, SMALLEST_NOISE, la
 from lethe.calculus.sampled.renyi import ORDERS, renyi_values
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
-from lethe.run.batches import WithoutReplacement
 from lethe.run.run import Run
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
 from lethe.theorems.requirements import (
     bounded_domain,
     constant_noise_and_step,
     design,
+    drawn_by,
     each_gradient_bounded,
     last_iterate,
     relation,
@@ -269,9 +269,8 @@ class Liang2025Corrected(Theorem):
 
     def _bound(self, run: Run) -> Bound:
         largest, slack = largest_batch(run)
-        sampler = "without_replacement" if isinstance(run.batches, WithoutReplacement) else "poisson"
         noise = float(run.record_noise[0])
-        steps = renyi_values(run.batch_size / run.records, noise * np.sqrt(_SHARES), run.neighbours, sampler)
+        steps = renyi_values(run.batch_size / run.records, noise * np.sqrt(_SHARES), run.neighbours, drawn_by(run))
         with np.errstate(over="ignore"):
             shifts = shift_cost(run, largest) / (1.0 - _SHARES)
             values = (steps + shifts[:, None] * np.array(ORDERS)).min(axis=0)

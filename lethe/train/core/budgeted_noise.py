@@ -88,9 +88,8 @@ class Chosen(NamedTuple):
 class BudgetedNoise:
     r"""Asks the policy, or takes the planned noise, and pays $\tfrac12(s_t/\tau_t)^2$ for it out of the run's `noise_budget`.
 
-    Slots: a full batch, and any design in which a record may come at every step or in another place each pass, has one account that
-    pays at every step, without credit for sampling. In cyclic and shuffled_once batches a record keeps its place in every pass, and
-    each place has an account of its own.
+    Slots: the accounts of the run's design (`Batches.accounts`). Where a record keeps its place in every pass, as in cyclic and
+    shuffled_once batches, each place has an account of its own; else one pays at every step, without credit for sampling.
 
     Args:
         run: with noise_budget set.
@@ -103,7 +102,7 @@ class BudgetedNoise:
         assert run.noise_budget is not None
         self._run = run
         self._policy = policy
-        self._slots = run.steps_per_pass if run.batches.design in ("cyclic", "shuffled_once") else 1
+        self._slots = run.batches.accounts(run.records)
         self._filter = BudgetFilter(run.noise_budget, slots=self._slots)
         self._sensitivities = run.sensitivities.tolist()
         self._step_sizes = run.step_sizes.tolist()

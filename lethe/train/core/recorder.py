@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 from lethe.errors import HypothesisError, InputError
+from lethe.run.known_fields import require_run
+from lethe.run.participation import BatchSizes, unknown_sizes
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.train.core.samplers import Batch
@@ -20,6 +22,8 @@ class Recorder:
     Args:
         plan: the run that is about to be executed; only its records and batch design are used while recording.
         seeded: whether somebody can make its noise or its secret batches again (`lethe.train.core.generators.is_seeded`).
+    Raises:
+        InputError: a word of the plan is not known, or nothing is known of the sizes of its batches.
     """
 
     __slots__ = (
@@ -39,7 +43,7 @@ class Recorder:
     )
 
     def __init__(self, plan: Run, *, seeded: bool) -> None:
-        design = plan.batches.design
+        require_run(plan)
         self._seeded = seeded
         self._records = plan.records
         self._step_sizes = array("d")
@@ -49,8 +53,8 @@ class Recorder:
         self._averages: list[tuple[float, ...] | None] = []
         self._irregular: int | None = None
         self._cap = plan.batches.cap
-        self._exact = None if design in ("poisson", "balls_in_bins") else plan.batch_size
-        self._repeats = design != "shuffled"
+        self._exact = _exact_size(plan)
+        self._repeats = plan.batches.repeats
         self._slots: list[Batch | None] = [None] * (plan.steps_per_pass if plan.batches.fixed else 0)
         self._seen = torch.zeros(plan.records if plan.batches.fixed else 0, dtype=torch.bool)
 
@@ -237,6 +241,18 @@ def _multipliers(noise_stds: Array, run: Run) -> Array:
     while (above := run.step_sizes * multipliers * unit > noise_stds).any():
         multipliers = np.where(above, np.nextafter(multipliers, 0.0), multipliers)
     return multipliers
+
+
+def _exact_size(plan: Run) -> int | None:
+    """How many records each batch of the design holds; None: a number left to chance."""
+    match plan.batches.sizes:
+        case BatchSizes.EXACT:
+            return plan.batch_size
+        case BatchSizes.BINOMIAL:
+            return None
+        case BatchSizes.UNKNOWN:  # no batch could be told from one of another design
+            raise unknown_sizes(plan.batches.design, plan.batches.sizes)
+    raise unknown_sizes(plan.batches.design, plan.batches.sizes)
 
 
 def _length(batch: Batch) -> int:

@@ -12,6 +12,8 @@ from itertools import cycle, islice
 import torch
 
 from lethe.errors import InputError
+from lethe.run.batches import BallsInBins, Batches, Cyclic, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 
 Batch = torch.Tensor | slice
@@ -32,9 +34,10 @@ def draw_batches(run: Run, generator: torch.Generator) -> Iterator[Batch]:
     Raises:
         InputError: a design without a sampler.
     """
-    sampler = _SAMPLERS.get(run.batches.design)
+    require_run(run)
+    sampler = _SAMPLERS.get(type(run.batches))
     if sampler is None:
-        raise InputError(f"batches.design: got {run.batches.design}; the trainer draws {', '.join(_SAMPLERS)}.")
+        raise InputError(f"batches.design: got {run.batches.design}; the trainer draws {', '.join(one.design for one in _SAMPLERS)}.")
     return islice(sampler(run, generator), run.total_steps)
 
 
@@ -98,12 +101,12 @@ def _uniform(count: int, generator: torch.Generator) -> torch.Tensor:
     return torch.rand(count, generator=generator, dtype=torch.float64)
 
 
-_SAMPLERS: dict[str, Callable[[Run, torch.Generator], Iterator[Batch]]] = {
-    "full": _full,
-    "cyclic": _cyclic,
-    "shuffled_once": _shuffled_once,
-    "shuffled": _shuffled,
-    "poisson": _poisson,
-    "without_replacement": _without_replacement,
-    "balls_in_bins": _balls_in_bins,
+_SAMPLERS: dict[type[Batches], Callable[[Run, torch.Generator], Iterator[Batch]]] = {
+    Full: _full,
+    Cyclic: _cyclic,
+    ShuffledOnce: _shuffled_once,
+    Shuffled: _shuffled,
+    Poisson: _poisson,
+    WithoutReplacement: _without_replacement,
+    BallsInBins: _balls_in_bins,
 }

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from lethe.errors import InputError
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.core.generators import fresh_generator
 from lethe.train.core.samplers import Batch
@@ -97,8 +98,7 @@ class BatchStream:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        if not isinstance(run, Run):
-            raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.")
+        require_run(run)
         self._run = run
         self._physical_size = None if physical_size is None else require_whole("physical_size", physical_size, 1)
         if self._physical_size is not None and self._physical_size > _MOST_ROWS:

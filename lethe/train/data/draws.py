@@ -48,7 +48,7 @@ def draw_from(run: Run, generator: torch.Generator, anchor: Anchor, done: int) -
     """
     generator.set_state(anchor.state)
     per_pass = run.steps_per_pass
-    if run.batches.fixed and run.batches.design != "shuffled":
+    if run.batches.repeats:
         one = list(islice(draw_batches(run, generator), per_pass))
         for step in range(done + 1, run.total_steps + 1):
             yield Drawn(step=step, batch=one[(step - 1) % per_pass], anchor=anchor)

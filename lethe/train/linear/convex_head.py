@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lethe.certificates.training_record import Claim, TrainingRecord
 from lethe.errors import InputError
+from lethe.run.known_fields import require_run
 from lethe.run.losses import SoftmaxRegression
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import NoisePolicy
@@ -125,8 +126,7 @@ def fit_head(
             buffers or elsewhere.
         BudgetExceededError, LetheError: as for `fit_linear`.
     """
-    if not isinstance(run, Run):
-        raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.")
+    require_run(run)
     loss = linear_loss(run.loss)
     _refuse_head(head, loss)
     _refuse_shared(backbone, head)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from lethe.errors import InputError, LetheError
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import BudgetedNoise, NoiseOfStep, NoisePolicy, as_planned, as_planned_above_rounding, refuse_policy
 from lethe.train.core.generators import fresh_generator, is_seeded, same_stream, seeded_generators
@@ -112,8 +113,7 @@ def fit_linear(
         InputError: anything about the run, the data or the options that cannot be used; nothing is trained then.
         LetheError: the parameters overflowed, or some noise was too small to survive rounding.
     """
-    if not isinstance(run, Run):
-        raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.")
+    require_run(run)
     refuse_other_clipping(run)
     loss, prox = linear_loss(run.loss), proximal_step(run.regularisers)
     noise_of_step = _noise_of_step(run, noise_policy)
@@ -174,7 +174,7 @@ def _trained(
             records=run.records,
             projected=data.projected,
             steps=recorded.total_steps,
-            left_over=run.records - used if run.batches.fixed and run.batches.design != "balls_in_bins" else 0,
+            left_over=run.records - used if run.batches.fixed and run.batches.exact_size else 0,
             spent=None if budgeted is None else budgeted.spent,
             odometer=None if budgeted is None or recorded.seeded else budgeted.odometer,
         ),

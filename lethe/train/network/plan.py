@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from lethe.errors import HypothesisError, InputError
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.clipping import METHODS, Clipper, Group
 from lethe.train.clipping.groups import as_groups
@@ -28,8 +29,7 @@ def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) 
         InputError: no run, no groups, no method, or not those of the run.
         HypothesisError: the plan counts with what this method would not keep.
     """
-    if not isinstance(run, Run):
-        raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.")
+    require_run(run)
     if not isinstance(method, str | None):
         raise InputError(f"clip_method: got {method!r}; it needs 'clip', 'normalise' or 'automatic'.", source="method")
     if method is not None and method != run.clip_method:
@@ -81,8 +81,7 @@ def clipper_of(model: nn.Module, run: Run, *, groups: Sequence[Group] | None, ve
         InputError: the run has no clip norm, no noise, or a noise budget that nobody asks; or something that the clipper cannot use.
         HypothesisError: clipping of this kind is not what the run's certificate would suppose.
     """
-    if not isinstance(run, Run):
-        raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.")
+    require_run(run)
     if isinstance(model, nn.Module):
         refuse_wrapped(model)
     if run.noise_budget is None:

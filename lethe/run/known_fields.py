@@ -1,0 +1,70 @@
+"""Whether every word of a Run is known: the gate before whatever branches on one.
+
+A Run made of its document holds known words only. One that was changed behind its back, or whose design was registered from outside and
+states a participation of its own, is refused by name, by every theorem, trainer and planner, and never taken for the nearest thing known.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, get_args
+
+from lethe.errors import InputError
+from lethe.run.clip_fields import ClipMethod
+from lethe.run.neighbours import Neighbours
+from lethe.run.noise_fields import NoiseAt
+from lethe.run.participation import BatchSizes, Participation, said
+from lethe.run.release_field import Release
+from lethe.run.run import Run
+
+_WORDS: dict[str, tuple[str, ...]] = {
+    "release": get_args(Release),
+    "neighbours": get_args(Neighbours),
+    "noise_at": get_args(NoiseAt),
+    "clip_method": get_args(ClipMethod),
+}
+
+
+class UnknownField(NamedTuple):
+    """A field of a Run whose value is not known.
+
+    Args:
+        name: the field, such as "batches.design".
+        got: its value, with what is unknown of it.
+        needed: the values that are known.
+    """
+
+    name: str
+    got: str
+    needed: str
+
+
+def unknown_field(run: Run) -> UnknownField | None:
+    """The first field of `run` whose value is not known; None: all are."""
+    batches = run.batches
+    for kind, fact, value in ((Participation, "participation", batches.participation), (BatchSizes, "batch sizes", batches.sizes)):
+        if not isinstance(value, kind):
+            known = " or ".join(member.value for member in kind)
+            return UnknownField("batches.design", f"{batches.design}, whose {fact} {said(value)} nothing here knows", known)
+    for name, words in _WORDS.items():
+        if getattr(run, name) not in words:
+            return UnknownField(name, repr(getattr(run, name)), " or ".join(words))
+    return None
+
+
+def require_run(run: object, *, source: str | None = None, remedy: str | None = None) -> Run:
+    """`run` itself, if it is a Run all of whose words are known.
+
+    Args:
+        run: any object.
+        source, remedy: of the error for what is no Run.
+    Raises:
+        InputError: it is something else, or a word of it is not known; the error names it.
+    """
+    if not isinstance(run, Run):
+        raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.", source=source, remedy=remedy)
+    unknown = unknown_field(run)
+    if unknown is not None:
+        raise InputError(
+            f"{unknown.name}: got {unknown.got}; it needs {unknown.needed}.", source=f"run.{unknown.name}", remedy="take one that is known."
+        )
+    return run

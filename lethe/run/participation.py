@@ -1,0 +1,84 @@
+"""How one record takes part in the steps of a run: the facts that a batch design states, and that everything else is derived from.
+
+A design is used by what it states, never by its name. Whoever reads these facts matches all of them and refuses the rest by name:
+
+    match run.batches.participation:
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW: ...
+        case Participation.PUBLIC_SLOT: ...
+        case Participation.SECRET_SLOT | Participation.FRESH_SECRET_SLOT: ...
+    raise unknown_participation(run.batches.design, run.batches.participation)
+
+The cases return. The type checker refuses a `match` that leaves one out: the argument would not be Never.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Never
+
+from lethe.errors import InputError
+
+
+class Participation(Enum):
+    """Which steps a record may take part in; a pass is $\\ell$ = floor(records / nominal size) steps, each of them one slot.
+
+    In all of them the record's steps are independent of the data, and a batch's sum is divided by the nominal size.
+    """
+
+    EVERY_STEP = "every step"
+    """All records in every batch."""
+    PUBLIC_SLOT = "a public slot"
+    """At most one slot, the same in every pass, which anybody may know."""
+    SECRET_SLOT = "a secret slot, kept"
+    """At most one slot, drawn before training, each slot as likely as any other, and the same in every pass."""
+    FRESH_SECRET_SLOT = "a fresh secret slot"
+    """At most one slot in each pass, drawn anew for each, each slot as likely as any other."""
+    INDEPENDENT_DRAW = "an independent draw"
+    """In the batch of each step with probability nominal size / records, independently of all other steps."""
+
+
+class BatchSizes(Enum):
+    """How many records a batch holds."""
+
+    EXACT = "exact"
+    """Exactly the nominal size, always."""
+    BINOMIAL = "binomial"
+    """Each record is drawn, or thrown into its slot, independently of all other records."""
+    UNKNOWN = "unknown"
+    """Any number: nothing that depends on the records of a batch can be bounded."""
+
+
+KNOWN_SIZES = frozenset({BatchSizes.EXACT, BatchSizes.BINOMIAL})
+
+
+def unknown_participation(design: str, participation: Never) -> InputError:
+    """The error for a participation that a `match` does not know.
+
+    Args:
+        design: the design that states it.
+        participation: what it states.
+    """
+    return InputError(
+        f"batches.design: got {design}, whose participation {said(participation)} is not known here.",
+        source=f"batches.design = {design}",
+        remedy="take a design whose participation is known, or teach this code the new one.",
+    )
+
+
+def unknown_sizes(design: str, sizes: object) -> InputError:
+    """The error for batch sizes of which something must be known.
+
+    Args:
+        design: the design that states them.
+        sizes: what it states of them.
+    """
+    return InputError(
+        f"batches.design: got {design}, whose batch sizes are {said(sizes)}; how many records a batch may hold must be known here.",
+        source=f"batches.design = {design}",
+        remedy="take a design with batches of exact size, or one that draws each record by itself.",
+    )
+
+
+def said(fact: object) -> str:
+    """A fact of a design in words."""
+    return repr(fact.value) if isinstance(fact, Enum) else repr(fact)
