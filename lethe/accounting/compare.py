@@ -12,7 +12,8 @@ from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate, Other
 from lethe.certificates.comparison import Comparison, Over, Row, Sweep, own_value
 from lethe.errors import InputError, require_finite
-from lethe.run.run import MOST_STEPS, Run
+from lethe.run.consistency import MOST_STEPS
+from lethe.run.run import Run
 from lethe.run.schedules import Explicit, Schedule
 from lethe.theorems.base import Theorem
 from lethe.theorems.registry import ALL, OURS

@@ -30,6 +30,7 @@ from lethe.certificates.signing import PublicKey
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 
 _RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
@@ -72,6 +73,14 @@ class Certificate:
     citations: tuple[Citation, ...]
     version: str = __version__
     seal: Seal | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a run that says what nobody knows: no page could say what the certificate is about.
+
+        Raises:
+            InputError: it does.
+        """
+        require_run(self.run)
 
     def __repr__(self) -> str:
         large = " (delta >= 1/records)" if self.large_delta else ""

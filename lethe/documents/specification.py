@@ -150,8 +150,26 @@ def _short(value: object) -> str:
 NounT = TypeVar("NounT", bound=Noun)
 
 
+def names_itself(owner: type[Noun], tag: str) -> bool:
+    """Whether a class has a name of its own under `tag`; what has one is final, so that nothing can be taken for what it inherits from.
+
+    Args:
+        owner: the class.
+        tag: the class attribute that holds the name, such as "kind".
+    Raises:
+        InputError: it inherits from another class that has a name.
+    """
+    named = [base for base in owner.__mro__ if tag in vars(base)]
+    above = [base for base in named if base is not owner]
+    if above:
+        raise InputError(
+            f"{tag}: {owner.__name__} inherits from {vars(above[0])[tag]}, and would be taken for it.", remedy="write it anew."
+        )
+    return bool(named)
+
+
 def from_tagged(value: object, *, tag: str, classes: Mapping[str, type[NounT]]) -> NounT:
-    """Turn {tag: name, ...} into the class of that name; instances of the classes pass through.
+    """Turn {tag: name, ...} into the class of that name; instances of the classes themselves, not of others that inherit, pass through.
 
     Args:
         value: a mapping, or an instance of one of `classes`.
@@ -161,8 +179,9 @@ def from_tagged(value: object, *, tag: str, classes: Mapping[str, type[NounT]]) 
         InputError: not a mapping, no tag, an unknown name, or fields the class refuses.
     """
     names = ", ".join(classes)
-    if isinstance(value, tuple(classes.values())):
-        return value
+    for known in classes.values():
+        if type(value) is known:
+            return value
     if not isinstance(value, Mapping):
         raise InputError(f"got {_short(value)}; it needs a mapping with {tag!r}, one of {names}.")
     fields: dict[str, Any] = {str(key): entry for key, entry in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]

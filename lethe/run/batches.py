@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from lethe.documents.specification import MOST_WHOLE, Noun, from_tagged
+from lethe.documents.specification import MOST_WHOLE, Noun, from_tagged, names_itself
 from lethe.errors import InputError
 from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER, Neighbours
 from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation, unknown_participation
@@ -49,11 +49,8 @@ class Batches(Noun, ABC):
             InputError: see above.
         """
         super().__pydantic_init_subclass__(**kwargs)
-        named = [base for base in cls.__mro__ if "design" in vars(base)]
-        if not named:
+        if not names_itself(cls, "design"):
             return
-        if len(named) > 1 or named[0] is not cls:
-            raise InputError(f"batches: {cls.__name__} inherits from the design {named[-1].design}, of which it is another.")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         missing = [fact for fact in _FACTS if fact not in vars(cls)]
         if missing:
             raise InputError(

@@ -16,6 +16,19 @@ ANY_NUMBER: frozenset[Neighbours] = frozenset({"replace_one", "zero_out", "add_o
 """The relations of a design in which a removed record leaves all other records' batches as they were."""
 
 
-def unknown_neighbours(neighbours: Never) -> InputError:
-    """The error for a relation that a `match` does not know."""
+def apart(neighbours: Neighbours) -> float:
+    """How many gradient bounds apart one record's contributions to neighbouring data sets can be.
+
+    Raises:
+        InputError: an unknown relation.
+    """
+    match neighbours:
+        case "replace_one":
+            return 2.0
+        case "zero_out" | "add_or_remove":
+            return 1.0
+    raise _unknown(neighbours)
+
+
+def _unknown(neighbours: Never) -> InputError:
     return InputError(f"neighbours: got {neighbours!r}; it needs replace_one, zero_out or add_or_remove.", source="neighbours")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from lethe.documents.specification import MOST_WHOLE, Noun, from_tagged
+from lethe.documents.specification import MOST_WHOLE, Noun, from_tagged, names_itself
 from lethe.errors import InputError
 
 
@@ -19,6 +19,16 @@ class Regulariser(Noun):
     """A convex, lower-semicontinuous h; the defaults here are those of a finite h without curvature."""
 
     kind: ClassVar[str]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a regulariser that inherits from another.
+
+        Raises:
+            InputError: it does.
+        """
+        super().__pydantic_init_subclass__(**kwargs)
+        names_itself(cls, "kind")
 
     @property
     def strong_convexity(self) -> float:

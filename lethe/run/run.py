@@ -13,21 +13,17 @@ from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 from lethe.documents.specification import Missing, StoredNoun
 from lethe.documents.strict import to_json
 from lethe.errors import InputError, require_finite
+from lethe.run import consistency
 from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.run.clip_fields import ClipGroups, ClipMethod, refuse_clipping
 from lethe.run.gradient_lengths import may_exceed
 from lethe.run.losses import Loss, UnknownLoss, parse_loss
-from lethe.run.neighbours import Neighbours, unknown_neighbours
+from lethe.run.neighbours import Neighbours, apart
 from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.run.participation import Participation
 from lethe.run.regularisers import Regulariser, parse_regulariser
 from lethe.run.release_field import RELEASE, Release
-from lethe.run.schedules import Array, Explicit, Schedule, as_schedule, parse_schedule, schedule_document
-
-MOST_STEPS = 20_000_000
-_SMALLEST, _LARGEST = 1e-280, 1e280
-# Privacy is a sum of squares of these, over at most MOST_STEPS steps: none may vanish or overflow.
-_LEAST_NOISE, _MOST_NOISE = 1e-150, 1e150
+from lethe.run.schedules import Array, Schedule, as_schedule, parse_schedule, schedule_document
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 
@@ -91,32 +87,13 @@ class Run(StoredNoun):
 
     @model_validator(mode="after")
     def _consistent(self) -> Run:
-        if (self.passes is None) == (self.steps is None):
-            raise InputError(
-                f"passes: got {self.passes}, and steps: {self.steps}; exactly one of the two is needed.", remedy="keep passes or steps."
-            )
-        size = self.batches.nominal_size(self.records)
-        if size > self.records:
-            raise InputError(f"batches.size: got {size}; it cannot exceed records = {self.records}.", remedy="take a smaller batch.")
-        if self.total_steps > MOST_STEPS:
-            raise InputError(f"steps: {self.total_steps} in all; at most {MOST_STEPS} can be accounted.", remedy="take larger batches.")
-        if self.neighbours == "add_or_remove" and self.neighbours not in self.batches.neighbours:
-            raise InputError(
-                f"neighbours: add_or_remove does not go with {self.batches.design} batches: "
-                "removing a record moves later ones into other batches.",
-                source=f"batches.design = {self.batches.design}",
-                remedy="set neighbours to zero_out or replace_one, or batches.design to poisson.",
-            )
-        if self.clip_norm is None and self.loss.known_gradient_bound is None:
-            raise InputError(
-                f"clip_norm: null, and the {self.loss.summary} has no gradient bound: one record's influence on a step is unbounded.",
-                source="clip_norm and loss.gradient_bound",
-                remedy="set clip_norm, or loss.gradient_bound if the gradients are bounded.",
-            )
+        consistency.refuse_length(self.passes, self.steps)
+        consistency.refuse_batches(self.batches, self.records, self.neighbours)
+        consistency.refuse_steps(self.total_steps)
+        consistency.refuse_impossible_facts(self.loss, self.regularisers)
+        consistency.refuse_unbounded(self.clip_norm, self.loss)
         refuse_clipping(self.clip_norm, self.clip_method, self.clip_groups)
-        steps = self._expanded("step_size", self.step_size, self.total_steps)
-        if not steps.min() > 0:
-            raise InputError(f"step_size: step {int(steps.argmin()) + 1} has size {steps.min():g}; every step needs a size > 0.")
+        consistency.refuse_standstill(self._expanded("step_size", self.step_size, self.total_steps))
         if self.noise_multiplier is not None:
             self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)
         self._in_range()
@@ -125,13 +102,7 @@ class Run(StoredNoun):
             refuse_no_weight(self._expanded("pass_weights", self.pass_weights, self.steps_per_pass))
         if self.noise_budget is not None:
             refuse_filtering(self.batches, self.noise_at, release=self.release, averaged=self.pass_weights is not None)
-        if self.bounds_differences_only and self.neighbours != "replace_one":
-            raise InputError(
-                f"loss.gradient_bound: got {self.loss.gradient_bound:g}; on this domain the gradients of a strongly convex loss exceed it, "
-                f"and {self.neighbours} takes a whole gradient away.",
-                source=f"loss.kind = strongly_convex, neighbours = {self.neighbours}",
-                remedy="set clip_norm, or write the quadratic part as regulariser: {kind: ridge, strength: ...}.",
-            )
+        consistency.refuse_relation(self.loss, self.neighbours, differences_only=self.bounds_differences_only)
         return self
 
     # Written out because the cached arrays live beside the fields, and arrays have no truth value to compare by.
@@ -213,12 +184,7 @@ class Run(StoredNoun):
     @property
     def touch_factor(self) -> float:
         """How many gradient bounds apart one record's two contributions can be: 2 when it is replaced, else 1."""
-        match self.neighbours:
-            case "replace_one":
-                return 2.0
-            case "zero_out" | "add_or_remove":
-                return 1.0
-        raise unknown_neighbours(self.neighbours)
+        return apart(self.neighbours)
 
     @property
     def regularisers(self) -> tuple[Regulariser, ...]:
@@ -350,36 +316,22 @@ class Run(StoredNoun):
 
     def _extras(self) -> dict[str, Any]:
         """The fields that few runs have; a document names them only when they are set."""
-        extras: dict[str, Any] = {}
-        if self.clip_method != "clip":
-            extras["clip_method"] = self.clip_method
-        if self.clip_groups is not None:
-            extras["clip_groups"] = list(self.clip_groups)
-        if self.pass_weights is not None:
-            extras["pass_weights"] = schedule_document(self.pass_weights)
-        if self.noise_budget is not None:
-            extras["noise_budget"] = self.noise_budget
-        if self.seeded:
-            extras["seeded"] = True
-        return extras
+        extras = {
+            "clip_method": None if self.clip_method == "clip" else self.clip_method,
+            "clip_groups": None if self.clip_groups is None else list(self.clip_groups),
+            "pass_weights": None if self.pass_weights is None else schedule_document(self.pass_weights),
+            "noise_budget": self.noise_budget,
+            "seeded": self.seeded or None,
+        }
+        return {name: value for name, value in extras.items() if value is not None}
 
     def _in_range(self) -> None:
-        """Refuse numbers whose products overflow, or underflow to what would read as no touch or no noise."""
-        ranges = [("step_size: times the gradient bound it", "sensitivities", _SMALLEST, _LARGEST)]
-        if self.noise_multiplier is not None:
-            ranges.append(("noise_multiplier: it", "noise_multipliers", _LEAST_NOISE, _MOST_NOISE))
-            ranges.append(("noise_multiplier: times step_size and clip norm it", "noise_stds", _SMALLEST, _LARGEST))
-            ranges.append(("noise_multiplier: relative to the largest gradient it", "relative_noise", _LEAST_NOISE, _MOST_NOISE))
-        for name, quantity, smallest, largest in ranges:
+        steps, noise = consistency.STEP_RANGES, consistency.NOISE_RANGES
+        ranges = steps if self.noise_multiplier is None else {**steps, **noise}
+        for quantity, limits in ranges.items():
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 values: Array = getattr(self, quantity)
-            if quantity != "sensitivities":
-                values = values[self.noise_multipliers > 0]
-            if values.size and not (values.min() > smallest and values.max() < largest):  # nan is refused too
-                raise InputError(
-                    f"{name} runs from {values.min():g} to {values.max():g}; it needs to stay between {smallest:g} and {largest:g}.",
-                    remedy="choose other units of the loss, or give 0 to a step without noise.",
-                )
+            consistency.refuse_out_of_range(limits, values if quantity in steps else values[self.noise_multipliers > 0])
 
     def _fields(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in type(self).model_fields)
@@ -389,14 +341,8 @@ class Run(StoredNoun):
         return self.total_steps if self.noise_at == "every_step" else -(-self.total_steps // self.steps_per_pass)
 
     def _expanded(self, name: str, value: float | Schedule, count: int) -> Array:
-        if isinstance(value, Explicit) and len(value.listed) != count:
-            unit = "pass" if name == "noise_multiplier" and self.noise_at == "pass_ends" else "step"
-            unit = "step of a pass" if name == "pass_weights" else unit
-            raise InputError(f"{name}: lists {len(value.listed)} values; this run needs {count}, one for each {unit}.")
-        values = as_schedule(value).values(count)
-        if not np.isfinite(values).all():
-            raise InputError(f"{name}: entry {int(np.argmin(np.isfinite(values))) + 1} overflows to {values.max():g}.")
-        return values
+        unit = "pass" if name == "noise_multiplier" and self.noise_at == "pass_ends" else "step"
+        return consistency.expanded(name, value, count, unit="step of a pass" if name == "pass_weights" else unit)
 
 
 def _read_only(values: Array) -> Array:

@@ -11,6 +11,7 @@ from lethe.calculus.rounding import round_up
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.findings import Finding, first_failure, holds
 from lethe.errors import HypothesisError
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.utility.requirements import (
     Curvature,
@@ -114,7 +115,7 @@ def excess_risk_bound(
     Reference: Hong, Wang, Zhou 2022, FAccT, Theorem 4.2 (stated for $\lambda = 1/M$, no ridge); doi:10.1145/3531146.3533070.
     """
     size, gap = require_count("dimension", dimension), require_positive("initial_gap", initial_gap)
-    curvature = Curvature.of(run, pl_constant=pl_constant, smoothness=smoothness)
+    curvature = Curvature.of(require_run(run), pl_constant=pl_constant, smoothness=smoothness)
     findings = _examine(run, curvature)
     findings += (
         holds("dimension", f"noise in {size} parameters", evidence="declared"),

@@ -127,7 +127,7 @@ def _onto_simplex(tensors: Sequence[Tensor], total: float) -> None:
 def _refuse_unknown_sums(regularisers: Sequence[Regulariser]) -> None:
     for part in regularisers:
         if not isinstance(part, L1 | Ridge | ElasticNet | GroupL1 | NuclearNorm | Ball | Box | Simplex):
-            raise InputError(f"regulariser.kind: got {type(part).__name__}; no proximal step of it is known here.")
+            raise InputError(f"regulariser.kind: got {part.kind}; no proximal step of it is known here.")
     kinds = {part.kind for part in regularisers}
     domains = kinds & {"ball", "box", "simplex"}
     shrinking = kinds & {"l1", "elastic_net", "group_l1", "nuclear_norm"}
