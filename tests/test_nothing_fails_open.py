@@ -41,6 +41,7 @@ from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER
 from lethe.run.participation import BatchSizes, Participation
 from lethe.run.regularisers import REGULARISERS, Regulariser, Ridge
 from lethe.theorems.base import Theorem
+from lethe.theorems.budget_filter import spent_budgets
 from lethe.theorems.composition import Composition
 from lethe.theorems.registry import ALL, OURS
 from lethe.theorems.steps import batch_sizes, largest_batch, step_constants
@@ -283,6 +284,16 @@ def test_a_cap_on_batches_of_unknown_size_has_no_price() -> None:
     refused("capped_heaps", lambda: lethe.certify(run, DELTA))
 
 
+@pytest.mark.parametrize(("design", "accounts"), [("public_slots", 10), ("public_heaps", 10), ("secret_heaps", 1), ("fresh_heaps", 1)])
+def test_a_budget_is_kept_for_each_slot_that_a_record_keeps(design: str, accounts: int) -> None:
+    """A slot of its own only where it cannot depend on what was released: public, or drawn for all records at once."""
+    run = of_design(design, release="all", noise_budget=1e6)
+    budgets = spent_budgets(run)
+    assert budgets.size == accounts
+    assert budgets.sum() == pytest.approx((0.5 / run.relative_noise**2).sum(), rel=1e-12)
+    refused("elsewhere", lambda: spent_budgets(of_design(Elsewhere, release="all", noise_budget=1e6)))
+
+
 # Planners, exporters and pages.
 
 
@@ -456,7 +467,7 @@ def test_a_made_up_regulariser_has_no_proximal_step(doer: str) -> None:
 def test_a_made_up_regulariser_is_no_ridge() -> None:
     made_up = MadeUpRegulariser()
     with pytest.raises(InputError, match="regulariser"):
-        quadratic_influence(make_run(regulariser=made_up), Curvatures([1.0], statement="assumed"))
+        quadratic_influence(make_run(regulariser=made_up), Curvatures(np.ones(1), statement="assumed"))
     with pytest.raises(InputError, match="regulariser"):
         require_pair(made_up, WholeSpace())
     run = make_run(batches={"design": "full"}, regulariser=made_up)
@@ -480,7 +491,7 @@ STATED: dict[str, Any] = {
 }
 
 
-def stating(facts: dict[str, Any]) -> type[Batches]:
+def stating(facts: dict[str, Any]) -> Any:
     """A design made of these facts."""
     hints = dict.fromkeys(("design", *facts), ClassVar[Any])
     return type("Stated", (_MadeUp,), {"design": "stated", **facts, "__module__": __name__, "__annotations__": hints})
@@ -542,9 +553,9 @@ def test_a_run_has_a_relation_that_its_design_admits(design: str, relation: Any)
 
 def _branches() -> Iterator[tuple[str, int, str]]:
     """Each comparison with, or look-up by, the name of a design, and each question of its class."""
-    asked = re.compile(
-        r"\.design (==|!=|in |not in )|\[[\w.]*batches\.design\]|\.get\([\w.]*batches\.design|isinstance\([^()]*\bbatches\b,"
-    )
+    by_name, by_key = r"\bdesign (==|!=|in \(|not in )", r"(\[|\.get\()[\w.]*batches\.design"
+    by_class = r"isinstance\([^()]*\bbatches\b,|type\([^()]*\bbatches\) (==|is)"
+    asked = re.compile("|".join((by_name, by_key, by_class)))
     for path in sorted(ROOT.rglob("*.py")):
         for number, line in enumerate(path.read_text().splitlines(), start=1):
             if asked.search(line):

@@ -16,9 +16,10 @@ from lethe.audit.statistics.result import Threat
 from lethe.audit.trainers.subject import Canary, CanaryKind, Scores, Subject, unknown_threat
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
-from lethe.run.batches import Cyclic
+from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.train import fit
+from lethe.train.core.samplers import draw_batches
 
 IGNORED = -100
 """The target that PyTorch's losses take for none: a record with it has loss 0."""
@@ -106,11 +107,18 @@ class NetworkTraining(Subject):
         return self._clipped(model, canary.inside) - self._clipped(model, canary.outside)
 
     def _takes_part(self, canary: Canary) -> NDArray[np.bool_]:
-        """At which steps the adversary knows that the canary may be in the batch: cyclic batches have a public order."""
-        run = self.run
-        if canary.position is None or type(run.batches) is not Cyclic:  # of another public order the place is not known here
-            return np.ones(run.total_steps, dtype=bool)
-        return np.arange(run.total_steps) % run.steps_per_pass == canary.position // run.batch_size
+        """At which steps the adversary knows that the canary may be in the batch: all, but where each record has a public slot."""
+        run, always = self.run, np.ones(self.run.total_steps, dtype=bool)
+        if canary.position is None:
+            return always
+        match run.batches.participation:
+            case Participation.PUBLIC_SLOT:
+                records = torch.arange(run.records)
+                batches = draw_batches(run, torch.Generator())  # nothing is drawn: the order is public
+                return np.array([bool((records[batch] == canary.position).any()) for batch in batches])
+            case Participation.EVERY_STEP | Participation.SECRET_SLOT | Participation.FRESH_SECRET_SLOT | Participation.INDEPENDENT_DRAW:
+                return always
+        raise unknown_participation(run.batches.design, run.batches.participation)
 
     def _canary(self, kind: CanaryKind, data: Data, position: int) -> Canary:
         own = tuple(column[position] for column in data)

@@ -64,7 +64,7 @@ def best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu
 
 def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, cost: float) -> Iterator[RunShape]:
     limit = 1.0 / facts.smoothness
-    for batches in (1,) if design == "full" else _BATCHES:
+    for batches in _batches_a_pass(design):
         size = facts.records // batches
         if size == 0:
             break
@@ -76,6 +76,18 @@ def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: f
             for step in _STEPS:
                 predicted = _risk(facts, design, schedule, mu, passes=passes, slots=slots, size=size, step_size=step * limit)
                 yield RunShape(passes=passes, size=size, step_size=step * limit, facts=facts, risk=predicted + cost)
+
+
+def _batches_a_pass(design: BatchDesign) -> tuple[int, ...]:
+    """What is tried."""
+    match design:
+        case "full":
+            return (1,)
+        case "cyclic" | "shuffled_once" | "poisson":
+            return _BATCHES
+        case "auto":
+            raise unknown_design(design)
+    raise unknown_design(design)
 
 
 def _risk(
