@@ -19,7 +19,7 @@ from lethe.certificates.findings import Finding, fails, holds
 from lethe.documents.strict import to_json
 from lethe.report.comparison_files import comparison_files
 from lethe.report.tables import comparison_tables, sweep_tables
-from lethe.run.run import MOST_STEPS
+from lethe.run.consistency import MOST_STEPS
 from lethe.theorems.base import SOUND, Bound, Soundness, Standing, Theorem
 from lethe.theorems.composition import Composition
 from lethe.theorems.registry import ALL, OURS
