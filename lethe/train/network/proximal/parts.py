@@ -127,7 +127,8 @@ def _onto_simplex(tensors: Sequence[Tensor], total: float) -> None:
 def _refuse_unknown_sums(regularisers: Sequence[Regulariser]) -> None:
     for part in regularisers:
         if not isinstance(part, L1 | Ridge | ElasticNet | GroupL1 | NuclearNorm | Ball | Box | Simplex):
-            raise InputError(f"regulariser.kind: got {part.kind}; no proximal step of it is known here.")
+            got = part.kind if isinstance(part, Regulariser) else type(part).__name__
+            raise InputError(f"regulariser.kind: got {got}; no proximal step of it is known here.")
     kinds = {part.kind for part in regularisers}
     domains = kinds & {"ball", "box", "simplex"}
     shrinking = kinds & {"l1", "elastic_net", "group_l1", "nuclear_norm"}
