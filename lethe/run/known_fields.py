@@ -42,7 +42,7 @@ def unknown_field(run: Run) -> UnknownField | None:
     """The first field of `run` whose value is not known; None: all are."""
     batches = run.batches
     for kind, fact, value in ((Participation, "participation", batches.participation), (BatchSizes, "batch sizes", batches.sizes)):
-        if not isinstance(value, kind):
+        if not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]  # a class from outside may state anything
             known = " or ".join(member.value for member in kind)
             return UnknownField("batches.design", f"{batches.design}, whose {fact} {said(value)} nothing here knows", known)
     for name, words in _WORDS.items():
