@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 
 import torch
 
-from lethe.run.losses import LeastSquares, LogisticRegression
+from lethe.run.losses import LeastSquares, Logistic
 from lethe.train.linear.links import LinearLoss
 
 
@@ -109,4 +109,4 @@ def score_curvature(loss: LinearLoss, scores: torch.Tensor, targets: torch.Tenso
     """The curvature of `loss` at these scores, shape (n, k); targets have shape (n, 1)."""
     if isinstance(loss, LeastSquares):
         return LeastSquaresCurvature(scores, targets, loss.residual_bound)
-    return LogisticCurvature(scores) if isinstance(loss, LogisticRegression) else SoftmaxCurvature(scores)
+    return LogisticCurvature(scores) if isinstance(loss, Logistic) else SoftmaxCurvature(scores)

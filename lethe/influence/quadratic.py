@@ -13,7 +13,7 @@ from lethe.errors import InputError
 from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, require_public, require_statement
 from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import refuse_pass_averages
-from lethe.run.losses import LeastSquares, SoftmaxRegression
+from lethe.run.losses import LeastSquares, Softmax
 from lethe.run.regularisers import Ridge
 from lethe.run.run import Run
 from lethe.run.schedules import Array
@@ -117,7 +117,7 @@ def _eigenvalues(run: Run, data: AuxiliaryData) -> Array:
     values = np.linalg.svd(rows, compute_uv=False) ** 2 / len(rows)
     if isinstance(loss, LeastSquares):
         return values
-    if not isinstance(loss, SoftmaxRegression):
+    if not isinstance(loss, Softmax):
         return values / 4
     classes = public_classes(loss, records.classes) or 2
     # softmax at 0 has covariance (I - 11'/k)/k on scores: k - 1 times 1/k, once 0

@@ -7,13 +7,13 @@ from fractions import Fraction
 
 from lethe.run.losses import (
     LeastSquares,
-    LogisticRegression,
+    Logistic,
     Loss,
-    OneVersusRestHinge,
+    OneVersusRest,
     SmoothedHinge,
-    SoftmaxRegression,
-    TruncatedLogisticRegression,
-    TruncatedSoftmaxRegression,
+    Softmax,
+    TruncatedLogistic,
+    TruncatedSoftmax,
 )
 
 
@@ -37,17 +37,17 @@ def may_exceed(loss: Loss, norm: float) -> bool:
 def _squared_bound(loss: Loss) -> Fraction | None:
     """$G^2$, exactly; None where it does not follow from the features."""
     match loss:
-        case LogisticRegression() | SmoothedHinge():
+        case Logistic() | SmoothedHinge():
             slope = Fraction(1)
-        case SoftmaxRegression():
+        case Softmax():
             slope = Fraction(2)
         case LeastSquares(residual_bound=residual):
             slope = Fraction(residual) ** 2
-        case TruncatedLogisticRegression(cut=cut):
+        case TruncatedLogistic(cut=cut):
             slope = Fraction(cut) ** 2
-        case TruncatedSoftmaxRegression(cut=cut):
+        case TruncatedSoftmax(cut=cut):
             slope = 2 * Fraction(cut) ** 2
-        case OneVersusRestHinge(classes=classes):
+        case OneVersusRest(classes=classes):
             slope = Fraction(classes)
         case _:
             return None

@@ -72,14 +72,14 @@ class Loss(Noun):
         return {"kind": self.kind, **self.model_dump(exclude_defaults=True)}
 
 
-class UnknownLoss(Loss):
+class Unknown(Loss):
     """Nothing is known: composition, or one step of a bounded domain, is all that can be certified."""
 
     summary: ClassVar[str] = "unknown loss"
     kind: ClassVar[str] = "unknown"
 
 
-class SmoothLoss(Loss):
+class Smooth(Loss):
     """Any loss whose gradient is `smoothness`-Lipschitz, non-convex ones included: m = M."""
 
     summary: ClassVar[str] = "smooth loss"
@@ -92,7 +92,7 @@ class SmoothLoss(Loss):
         return self.smoothness, self.smoothness
 
 
-class HolderLoss(Loss):
+class Holder(Loss):
     r"""Any loss with a Hölder gradient: $\|\nabla f(x) - \nabla f(y)\| \le H\|x - y\|^p$; with p = 1 a smooth one, m = M = H."""
 
     summary: ClassVar[str] = "loss with a Hölder gradient"
@@ -106,7 +106,7 @@ class HolderLoss(Loss):
         return (self.constant, self.constant) if self.exponent == 1.0 else None
 
 
-class WeaklyConvexLoss(Loss):
+class WeaklyConvex(Loss):
     """Curvature in [-weak_convexity, smoothness]."""
 
     summary: ClassVar[str] = "weakly convex loss"
@@ -120,7 +120,7 @@ class WeaklyConvexLoss(Loss):
         return self.weak_convexity, self.smoothness
 
 
-class ConvexLoss(Loss):
+class Convex(Loss):
     """Convex and smooth: curvature in [0, smoothness]."""
 
     summary: ClassVar[str] = "convex loss"
@@ -133,7 +133,7 @@ class ConvexLoss(Loss):
         return 0.0, self.smoothness
 
 
-class StronglyConvexLoss(Loss):
+class StronglyConvex(Loss):
     """Curvature in [strong_convexity, smoothness]: the regularisation is inside each record's loss (and is clipped with it)."""
 
     summary: ClassVar[str] = "strongly convex loss"
@@ -142,7 +142,7 @@ class StronglyConvexLoss(Loss):
     smoothness: float = Field(gt=0)
 
     @model_validator(mode="after")
-    def _ordered(self) -> StronglyConvexLoss:
+    def _ordered(self) -> StronglyConvex:
         if self.strong_convexity > self.smoothness:
             raise InputError(f"strong_convexity: got {self.strong_convexity:g}; it cannot exceed smoothness = {self.smoothness:g}.")
         return self
@@ -159,7 +159,7 @@ _CONVEXITY = Missing(
 )
 
 
-class GeneralisedLinearLoss(Loss):
+class GeneralisedLinear(Loss):
     """f(x) = l(<u, x>) with a scalar l: clipping only truncates l', so the clipped loss keeps the curvature bounds."""
 
     scalar: ClassVar[bool] = True
@@ -200,7 +200,7 @@ class _Regression(Loss):
         return (self.feature_norm**2 + (1.0 if self.intercept else 0.0)) * _UP
 
 
-class LogisticRegression(_Regression):
+class Logistic(_Regression):
     r"""$f(x) = \log(1 + e^{-y\langle u, x\rangle})$, y = +-1: $\|\nabla f\| \le R$, $M \le R^2/4$."""
 
     scalar: ClassVar[bool] = True
@@ -218,7 +218,7 @@ class LogisticRegression(_Regression):
         return math.sqrt(self.squared_feature_norm) * _UP
 
 
-class SoftmaxRegression(_Regression):
+class Softmax(_Regression):
     r"""$f(X) = -\log\mathrm{softmax}(X^\top u)_y$: $\|\nabla f\| = \|u\|\,\|p - e_y\| \le \sqrt2 R$, $M \le R^2/2$."""
 
     summary: ClassVar[str] = "softmax regression"
@@ -254,7 +254,7 @@ class LeastSquares(_Regression):
         return math.sqrt(self.squared_feature_norm) * self.residual_bound * _UP
 
 
-class TruncatedLogisticRegression(_Regression):
+class TruncatedLogistic(_Regression):
     r"""Logistic regression whose slope is cut: $\varphi_c(y\langle u, x\rangle)$, $\varphi_c'(m) = -\min(1/(1+e^m), c)$.
 
     $\|\nabla f\| \le cR$, $M \le R^2/4$, convex: the lemma is in `lethe.mechanisms.losses.truncated_losses`.
@@ -279,7 +279,7 @@ class TruncatedLogisticRegression(_Regression):
         return math.sqrt(self.squared_feature_norm) * self.cut * _UP
 
 
-class TruncatedSoftmaxRegression(_Regression):
+class TruncatedSoftmax(_Regression):
     r"""$\varphi_c$ of the margin $s_y - \log\sum_{j\ne y}e^{s_j}$, $s = X^\top u$: softmax regression whose slope is cut.
 
     $\|\nabla f\| \le \sqrt2\,cR$, $M \le R^2/2$, convex: the lemma is in `lethe.mechanisms.losses.truncated_losses`.
@@ -336,7 +336,7 @@ class SmoothedHinge(_Hinge):
         return math.sqrt(self.squared_feature_norm) * _UP
 
 
-class OneVersusRestHinge(_Hinge):
+class OneVersusRest(_Hinge):
     r"""The sum of K such hinges, one class against the others: $\|\nabla f\| \le \sqrt K R$, $M \le R^2/(2h)$, convex.
 
     Each has weights of its own, so curvatures do not add up.
@@ -362,20 +362,20 @@ def _require_in_range(name: str, value: float) -> None:
 
 
 LOSSES: dict[str, type[Loss]] = {
-    "unknown": UnknownLoss,
-    "smooth": SmoothLoss,
-    "holder": HolderLoss,
-    "weakly_convex": WeaklyConvexLoss,
-    "convex": ConvexLoss,
-    "strongly_convex": StronglyConvexLoss,
-    "generalised_linear": GeneralisedLinearLoss,
-    "logistic_regression": LogisticRegression,
-    "softmax_regression": SoftmaxRegression,
+    "unknown": Unknown,
+    "smooth": Smooth,
+    "holder": Holder,
+    "weakly_convex": WeaklyConvex,
+    "convex": Convex,
+    "strongly_convex": StronglyConvex,
+    "generalised_linear": GeneralisedLinear,
+    "logistic_regression": Logistic,
+    "softmax_regression": Softmax,
     "least_squares": LeastSquares,
-    "truncated_logistic_regression": TruncatedLogisticRegression,
-    "truncated_softmax_regression": TruncatedSoftmaxRegression,
+    "truncated_logistic_regression": TruncatedLogistic,
+    "truncated_softmax_regression": TruncatedSoftmax,
     "smoothed_hinge": SmoothedHinge,
-    "one_versus_rest_hinge": OneVersusRestHinge,
+    "one_versus_rest_hinge": OneVersusRest,
 }
 
 

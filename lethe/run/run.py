@@ -16,7 +16,7 @@ from lethe.errors import InputError, require_finite
 from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.run.clip_fields import ClipGroups, ClipMethod, refuse_clipping
 from lethe.run.gradient_lengths import may_exceed
-from lethe.run.losses import Loss, UnknownLoss, parse_loss
+from lethe.run.losses import Loss, Unknown, parse_loss
 from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.run.regularisers import Regulariser, parse_regulariser
 from lethe.run.release_field import RELEASE, Release
@@ -83,7 +83,7 @@ class Run(StoredNoun):
     noise_at: NoiseAt = "every_step"
     pass_weights: _ScheduleField | None = None
     noise_budget: float | None = Field(default=None, gt=0)
-    loss: Annotated[InstanceOf[Loss], BeforeValidator(parse_loss)] = UnknownLoss()
+    loss: Annotated[InstanceOf[Loss], BeforeValidator(parse_loss)] = Unknown()
     regulariser: Annotated[InstanceOf[Regulariser] | tuple[InstanceOf[Regulariser], ...] | None, BeforeValidator(parse_regulariser)] = None
     release: Release
     neighbours: Neighbours = "replace_one"

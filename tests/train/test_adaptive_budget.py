@@ -14,7 +14,7 @@ from scipy import stats
 from lethe.calculus import conversions, renyi_conversions
 from lethe.calculus.guarantees import ZCDP
 from lethe.errors import BudgetExceededError, InputError
-from lethe.run.losses import LogisticRegression, Loss, SoftmaxRegression, UnknownLoss, parse_loss
+from lethe.run.losses import Logistic, Loss, Softmax, Unknown, parse_loss
 from lethe.train import AdaptiveDescent, AdaptivelyTrained, fit_adaptively
 from lethe.train.core.generators import seeded_generators
 from lethe.train.linear.adaptive_budget import averaged
@@ -228,7 +228,7 @@ def test_it_learns_what_can_be_learned() -> None:
     targets = np.arange(3000) % 3
     features = np.eye(3)[targets] + 0.1 * random.normal(size=(3000, 3))
     plan = AdaptiveDescent.for_target(1.0, 1e-5, splits=10, gradient_clip=1.0, loss_clip=3.0, neighbours="zero_out")
-    trained = fit_adaptively(plan, features, targets, loss=SoftmaxRegression(feature_norm=2.0), classes=3, seed=0)
+    trained = fit_adaptively(plan, features, targets, loss=Softmax(feature_norm=2.0), classes=3, seed=0)
     assert ((features @ trained.weights).argmax(axis=1) == targets).mean() > 0.95
 
 
@@ -273,11 +273,11 @@ def test_bad_constants_are_refused(changes: dict[str, Any]) -> None:
 
 def test_bad_arguments_are_refused() -> None:
     problem = make_problem("logistic_regression")
-    loss: Loss = LogisticRegression(feature_norm=1.0)
+    loss: Loss = Logistic(feature_norm=1.0)
     for plan, features, known in (
         (None, problem.features, loss),
         (make_plan(), problem.features * math.nan, loss),
-        (make_plan(), problem.features, UnknownLoss()),
+        (make_plan(), problem.features, Unknown()),
     ):
         with pytest.raises(InputError):
             fit_adaptively(plan, features, problem.targets, loss=known)  # pyright: ignore[reportArgumentType]

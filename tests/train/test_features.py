@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from lethe.errors import InputError
-from lethe.run.losses import LeastSquares, LogisticRegression, SoftmaxRegression
+from lethe.run.losses import LeastSquares, Logistic, Softmax
 from lethe.train.linear.features import Features, prepare_features
 from lethe.train.linear.targets import prepare_targets, public_classes
 
@@ -70,8 +70,8 @@ def test_what_is_no_table_of_numbers_is_refused(values: object, message: str) ->
         prepare(values)
 
 
-SOFTMAX = SoftmaxRegression(feature_norm=1.0)
-LOGISTIC = LogisticRegression(feature_norm=1.0)
+SOFTMAX = Softmax(feature_norm=1.0)
+LOGISTIC = Logistic(feature_norm=1.0)
 SQUARES = LeastSquares(feature_norm=1.0, residual_bound=1.0)
 
 
@@ -84,7 +84,7 @@ def test_the_number_of_classes_is_public_and_never_guessed() -> None:
 @pytest.mark.parametrize(
     ("loss", "classes"), [(SOFTMAX, None), (SOFTMAX, 1), (SOFTMAX, True), (SOFTMAX, 2.0), (LOGISTIC, 3), (LOGISTIC, True), (SQUARES, 2)]
 )
-def test_a_number_of_classes_that_does_not_fit_is_refused(loss: SoftmaxRegression, classes: int | None) -> None:
+def test_a_number_of_classes_that_does_not_fit_is_refused(loss: Softmax, classes: int | None) -> None:
     with pytest.raises(InputError, match="classes: got"):
         public_classes(loss, classes)
 

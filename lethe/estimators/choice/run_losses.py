@@ -20,17 +20,17 @@ def run_loss(loss: LinearLoss, norm: float) -> losses.Loss:
     """
     match loss:
         case Logistic():
-            return losses.LogisticRegression(feature_norm=norm, evidence="enforced")
+            return losses.Logistic(feature_norm=norm, evidence="enforced")
         case Softmax():
-            return losses.SoftmaxRegression(feature_norm=norm, evidence="enforced")
+            return losses.Softmax(feature_norm=norm, evidence="enforced")
         case TruncatedLogistic():
-            return losses.TruncatedLogisticRegression(feature_norm=norm, cut=loss.cut, evidence="enforced")
+            return losses.TruncatedLogistic(feature_norm=norm, cut=loss.cut, evidence="enforced")
         case TruncatedSoftmax():
-            return losses.TruncatedSoftmaxRegression(feature_norm=norm, cut=loss.cut, evidence="enforced")
+            return losses.TruncatedSoftmax(feature_norm=norm, cut=loss.cut, evidence="enforced")
         case SmoothedHinge():
             return losses.SmoothedHinge(feature_norm=norm, width=loss.width, evidence="enforced")
         case OneVersusRest():
-            return losses.OneVersusRestHinge(feature_norm=norm, classes=loss.classes, width=loss.width, evidence="enforced")
+            return losses.OneVersusRest(feature_norm=norm, classes=loss.classes, width=loss.width, evidence="enforced")
         case Huber():
             return losses.LeastSquares(feature_norm=norm, residual_bound=loss.residual_bound, evidence="enforced")
         case _:

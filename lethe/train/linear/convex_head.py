@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lethe.certificates.training_record import Claim, TrainingRecord
 from lethe.errors import InputError
-from lethe.run.losses import SoftmaxRegression
+from lethe.run.losses import Softmax
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.progress import Callback
@@ -138,7 +138,7 @@ def fit_head(
         run,
         features,
         targets,
-        classes=head.out_features if isinstance(loss, SoftmaxRegression) else None,
+        classes=head.out_features if isinstance(loss, Softmax) else None,
         seed=seed,
         batch_generator=batch_generator,
         noise_generator=noise_generator,
@@ -193,7 +193,7 @@ def _refuse_head(head: nn.Linear, loss: LinearLoss) -> None:
         )
     if head.weight.dtype not in (torch.float32, torch.float64):
         raise InputError(f"head: got {head.weight.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.")
-    several = isinstance(loss, SoftmaxRegression)
+    several = isinstance(loss, Softmax)
     if (head.out_features < 2) if several else (head.out_features != 1):
         raise InputError(
             f"head: has {head.out_features} outputs; a {loss.summary} needs {'one for each class, at least 2' if several else '1'}.",

@@ -11,7 +11,7 @@ from functools import cache
 import torch
 
 from lethe.errors import InputError
-from lethe.run.losses import LeastSquares, LogisticRegression, Loss, SoftmaxRegression
+from lethe.run.losses import LeastSquares, Logistic, Loss, Softmax
 
 
 class Link(ABC):
@@ -96,14 +96,14 @@ def _at_most(bound: float, dtype: torch.dtype) -> float:
     return (rounded if rounded.item() <= bound else torch.nextafter(rounded, torch.zeros_like(rounded))).item()
 
 
-LinearLoss = SoftmaxRegression | LogisticRegression | LeastSquares
+LinearLoss = Softmax | Logistic | LeastSquares
 
 
 def link_of(loss: LinearLoss) -> Link:
     """The link of a loss."""
     if isinstance(loss, LeastSquares):
         return LeastSquaresLink(loss.residual_bound)
-    return SoftmaxLink() if isinstance(loss, SoftmaxRegression) else LogisticLink()
+    return SoftmaxLink() if isinstance(loss, Softmax) else LogisticLink()
 
 
 def linear_loss(loss: Loss) -> LinearLoss:
@@ -112,7 +112,7 @@ def linear_loss(loss: Loss) -> LinearLoss:
     Raises:
         InputError: another kind of loss.
     """
-    if isinstance(loss, SoftmaxRegression | LogisticRegression | LeastSquares):
+    if isinstance(loss, Softmax | Logistic | LeastSquares):
         return loss
     raise InputError(
         f"loss.kind: got {loss.kind}; fit_linear trains softmax_regression, logistic_regression and least_squares.",

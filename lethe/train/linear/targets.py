@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lethe.errors import InputError
-from lethe.run.losses import LeastSquares, SoftmaxRegression
+from lethe.run.losses import LeastSquares, Softmax
 from lethe.train.linear.features import numbers, refuse_not_finite
 from lethe.train.linear.links import LinearLoss
 
@@ -26,7 +26,7 @@ def public_classes(loss: LinearLoss, classes: int | None) -> int | None:
                 f"classes: got {classes!r}; least squares has none.", remedy="leave classes out, or choose softmax_regression."
             )
         return None
-    if isinstance(loss, SoftmaxRegression):
+    if isinstance(loss, Softmax):
         if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
             raise InputError(
                 f"classes: got {classes!r}; softmax regression needs their public number, an integer >= 2.",
