@@ -15,7 +15,6 @@ from lethe.documents.strict import to_json
 from lethe.errors import InputError, require_finite
 from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.run.clip_fields import ClipGroups, ClipMethod, refuse_clipping
-from lethe.run.gradient_lengths import may_exceed
 from lethe.run.losses import Loss, Unknown, parse_loss
 from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.run.regularisers import Regulariser, parse_regulariser
@@ -187,7 +186,7 @@ class Run(StoredNoun):
         """Whether clipping can act: a clip norm is set and the loss may exceed it, or that of a group, or short gradients are changed."""
         if self.clip_norm is None or self.clip_method != "clip":
             return self.clip_norm is not None
-        return self._impossible_bound or may_exceed(self.loss, min(self.clip_groups or (self.clip_norm,)))
+        return self._impossible_bound or self.loss.may_exceed(min(self.clip_groups or (self.clip_norm,)))
 
     @property
     def clips_in_groups(self) -> bool:

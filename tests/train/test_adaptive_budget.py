@@ -164,7 +164,7 @@ def test_the_data_is_looked_at_only_for_what_is_paid(rho: float, growth: float, 
 def queries_on_nothing(plan: AdaptiveDescent, columns: int) -> PaidQueries:
     """Records whose features are 0: every gradient is 0, so that what comes out is noise."""
     model = LinearModel(
-        LogisticLink(),
+        LogisticLink(Logistic(feature_norm=1.0)),
         torch.zeros(3, columns, dtype=torch.float64),
         torch.zeros(3, 1, dtype=torch.int64),
         clip_norm=plan.gradient_clip,
@@ -202,7 +202,9 @@ def test_a_query_that_cannot_be_paid_does_not_look() -> None:
 def test_the_losses_that_are_compared_are_clipped_record_by_record() -> None:
     random = np.random.default_rng(0)
     rows, targets = random.normal(size=(9, 4)), random.integers(2, size=9)
-    model = LinearModel(LogisticLink(), torch.tensor(rows), torch.tensor(targets).reshape(-1, 1), clip_norm=1.0, outputs=1)
+    model = LinearModel(
+        LogisticLink(Logistic(feature_norm=1.0)), torch.tensor(rows), torch.tensor(targets).reshape(-1, 1), clip_norm=1.0, outputs=1
+    )
     x, d = random.normal(size=4), random.normal(size=4)
     lengths = [0.0, 0.5, 30.0]
     got = model.clipped_losses_along(torch.tensor(x).reshape(-1, 1), torch.tensor(d).reshape(-1, 1), torch.tensor(lengths).double(), 0.9)
