@@ -1,6 +1,7 @@
 """Every loss that fit_linear trains: its class against differences, its bounds against records, its tensors against its arrays."""
 
 from fractions import Fraction
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -10,9 +11,14 @@ from hypothesis import strategies as st
 from problems import CLASSES, COLUMNS, LOSSES, RECORDS, make_loss, make_problem, make_run
 
 from lethe.accounting.certify import certify
+from lethe.calculus.guarantees import ApproxDP
 from lethe.errors import InputError
+from lethe.mechanisms.minimisers.objective_perturbation import objective_perturbation
+from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
 from lethe.run.losses import LOSSES as REGISTERED
 from lethe.run.losses import LinearLoss, parse_loss
+from lethe.run.losses.curvatures import Curvatures
+from lethe.run.losses.targets import real_targets
 from lethe.train import AdaptiveDescent, fit_adaptively, fit_head, fit_linear
 from lethe.train.linear.features import prepare_features
 from lethe.train.linear.gradients import LinearModel
@@ -236,3 +242,59 @@ def test_a_number_of_classes_that_contradicts_the_loss_is_refused() -> None:
     problem = make_problem("one_versus_rest_hinge")
     with pytest.raises(InputError, match="the loss has 3"):
         fit_linear(make_run("one_versus_rest_hinge"), problem.features, problem.targets, classes=4)
+
+
+class PseudoHuber(LinearLoss):
+    """sqrt(1 + r^2) - 1, which nobody but this test knows."""
+
+    summary: ClassVar[str] = "pseudo-Huber regression"
+    kind: ClassVar[str] = "pseudo_huber"
+    name: ClassVar[str] = "pseudo-Huber"
+    scalar: ClassVar[bool] = True
+    one_sided: ClassVar[bool] = False
+    numeric_targets: ClassVar[bool] = True
+
+    @property
+    def curvature_bound(self) -> float:
+        return 1.0
+
+    @property
+    def target_classes(self) -> None:
+        return None
+
+    def for_classes(self, classes: int | None) -> "PseudoHuber":
+        return self
+
+    def check_targets(self, values: Any, count: int) -> np.ndarray:
+        return real_targets(values, count=count)
+
+    def values(self, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        return np.sqrt(1.0 + (scores[:, 0] - targets) ** 2) - 1.0
+
+    def slopes(self, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        residuals = scores[:, 0] - targets
+        return (residuals / np.sqrt(1.0 + residuals**2))[:, None]
+
+    def curvatures(self, scores: np.ndarray, targets: np.ndarray) -> Curvatures:
+        return Curvatures(((1.0 + (scores[:, 0] - targets) ** 2) ** -1.5)[:, None])
+
+    def decide(self, scores: np.ndarray) -> np.ndarray:
+        return scores[:, 0]
+
+
+def test_a_loss_that_is_new_needs_its_class_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, loss = make_problem("huber"), PseudoHuber(feature_norm=1.5, evidence="enforced")
+    with pytest.raises(InputError, match="PseudoHuber"):
+        make_run(loss=loss)
+    monkeypatch.setitem(REGISTERED, "pseudo_huber", PseudoHuber)
+    run = make_run(loss=loss.to_document(), clip_norm=None, seeded=True)
+    trained = fit_linear(run, problem.features, problem.targets, seed=0)
+    assert trained.run == run
+    assert trained.mean_loss(problem.features, problem.targets) > 0.0
+    certificate = certify(run.replace(seeded=False), 1e-5)
+    same = certify(run.replace(seeded=False, loss=make_loss("huber", residual_bound=1.0)), 1e-5)
+    assert certificate.epsilon == same.epsilon  # slope at most 1, curvature at most 1
+    target = ApproxDP(1.0, 1e-5)
+    public: dict[str, Any] = {"loss": loss, "regularisation": 1.0, "target": target}
+    for mechanism in (objective_perturbation, output_perturbation):
+        assert mechanism(problem.features, problem.targets, **public).statement.epsilon(1e-5) <= 1.0
