@@ -120,3 +120,14 @@ def test_scores_of_any_size_give_numbers() -> None:
     for targets in (np.zeros(2), np.ones(2)):
         assert np.isfinite(loss.slopes(scores, targets)).all()
         assert np.isfinite(loss.values(scores, targets)).all()
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.5, 0.9])
+def test_the_curvature_of_the_margin_ends_where_the_slope_is_cut(cut: float) -> None:
+    """A thousandth on either side of the margin at which 1 - p is the cut: r (1 - r), and 0."""
+    edge = math.log((1.0 - cut) / cut)
+    for loss in (TruncatedLogistic(feature_norm=1.0, cut=cut), TruncatedSoftmax(feature_norm=1.0, classes=2, cut=cut)):
+        scores = np.zeros((2, loss.outputs))
+        scores[:, -1] = [edge + 1e-3, edge - 1e-3]  # the margin of the last class of two
+        bent = loss.curvatures(scores, np.ones(2)).dense()[:, -1, -1]
+        assert bent == pytest.approx([cut * (1.0 - cut), 0.0], abs=1e-3)
