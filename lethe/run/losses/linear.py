@@ -185,7 +185,7 @@ class TwoClassLoss(LinearLoss):
 
     def for_classes(self, classes: int | None) -> Self:
         """This loss itself, which has two."""
-        if classes not in (None, 2) or isinstance(classes, bool):
+        if isinstance(classes, bool) or classes not in (None, 2):
             raise InputError(f"classes: got {classes!r}; {self.summary} has 2.", remedy="leave classes out, or choose softmax_regression.")
         return self
 

@@ -56,7 +56,8 @@ class TruncatedSoftmax(ManyClassLoss, CutLoss):
         top = others.max(axis=1)
         slopes = np.exp(others - top[:, None])
         total = slopes.sum(axis=1)
-        missing = special.expit(top + np.log(total) - own)
+        behind: FloatArray = top + np.log(total) - own
+        missing = special.expit(behind)
         cut = np.minimum(missing, self.cut)
         slopes *= (cut / total)[:, None]
         slopes[np.arange(len(scores)), targets.astype(np.intp)] = -cut
