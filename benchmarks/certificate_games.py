@@ -24,12 +24,12 @@ from lethe.audit.trainers.subject import CanaryKind, OnlyScore, Subject, last_us
 from lethe.calculus.domains import FloatArray
 from lethe.heavy_tailed import ClippedMean, CoordinateMedian, MeanOracle, Problem, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass
 from lethe.heavy_tailed.solution import Solution
-from lethe.run.losses import ConvexLoss
+from lethe.run.losses import Convex
 
 LEVEL = 0.01
 _ROWS, _COLUMNS = 8, 3
-_LEAST_SQUARES = lethe.LeastSquares(feature_norm=1.0, residual_bound=1.0, evidence="enforced")
-_SOFTMAX = lethe.SoftmaxRegression(feature_norm=1.0, evidence="enforced")
+_LEAST_SQUARES = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0, evidence="enforced")
+_SOFTMAX = lethe.losses.Softmax(feature_norm=1.0, evidence="enforced")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -183,7 +183,7 @@ def _released(release: Callable[[FloatArray, np.random.Generator], FloatArray], 
 
 def _solver(noise: float) -> Game:
     """Multi-pass descent on linear losses: the certificate of its last iterate, which is less than what its phases cost."""
-    oracle, loss = ClippedMean(clip_norm=1.5, rho=0.6), ConvexLoss(smoothness=1.0)
+    oracle, loss = ClippedMean(clip_norm=1.5, rho=0.6), Convex(smoothness=1.0)
     problem = Problem(gradient=lambda parameters, records: np.asarray(records, dtype=np.float64), dimension=_COLUMNS, smoothness=1.0)
 
     def solved(table: FloatArray, generator: np.random.Generator, fraction: float = noise) -> Solution:

@@ -48,7 +48,7 @@ def write_run(path: Path, steps: int, slots: int) -> None:
         steps=steps,
         step_size=random.uniform(0.5, 1.0, steps),
         noise_multiplier=random.uniform(50.0, 100.0, steps),
-        loss=lethe.ConvexLoss(smoothness=0.1),
+        loss=lethe.losses.Convex(smoothness=0.1),
         clip_norm=1.0,
         release="last",
     ).save(path)

@@ -21,7 +21,7 @@ from lethe.influence import SyntheticData, adjoint_influence
 from lethe.jobs.datasets import centred_digits, split
 from lethe.noise_allocation.allocate import Candidate, allocate
 from lethe.run.batches import Cyclic
-from lethe.run.losses import SoftmaxRegression
+from lethe.run.losses import Softmax
 from lethe.run.run import Release, Run
 from lethe.train import fit_linear
 
@@ -31,7 +31,7 @@ RELEASES: tuple[Release, ...] = ("all", "last")
 
 
 def _run(records: int, release: Release) -> Run:
-    loss = SoftmaxRegression(feature_norm=1.0, evidence="enforced")
+    loss = Softmax(feature_norm=1.0, evidence="enforced")
     return Run(
         records=records,
         batches=Cyclic(size=records // BATCHES_PER_PASS),

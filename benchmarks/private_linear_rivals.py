@@ -24,7 +24,7 @@ from lethe.accounting.plan import plan
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression
 from lethe.run.batches import Poisson
-from lethe.run.losses import UnknownLoss
+from lethe.run.losses import Unknown
 from lethe.run.run import Run
 
 DELTA = 1e-5
@@ -112,7 +112,7 @@ def _noise_multiplier(records: int, epsilon: float) -> float:
         passes=_PASSES,
         step_size=_STEP,
         clip_norm=1.0,
-        loss=UnknownLoss(),
+        loss=Unknown(),
         release="all",
         neighbours="replace_one",
     )

@@ -1,7 +1,7 @@
 """Lethe: train on private data and prove how private the released model is.
 
     run = lethe.Run(records=60_000, batches=lethe.Cyclic(size=600), passes=20, step_size=0.5, noise_multiplier=10.0,
-                    loss=lethe.SoftmaxRegression(feature_norm=1.0), release="last")
+                    loss=lethe.losses.Softmax(feature_norm=1.0), release="last")
     certificate = lethe.certify(run, delta=1e-5)
     print(certificate.explain())
 
@@ -19,23 +19,8 @@ from lethe.certificates.comparison import Comparison, Sweep
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, MissingExtraError
 from lethe.noise_allocation.allocate import Allocation, allocate
+from lethe.run import losses, schedules
 from lethe.run.batches import BallsInBins, Cyclic, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
-from lethe.run.losses import (
-    ConvexLoss,
-    GeneralisedLinearLoss,
-    HolderLoss,
-    LeastSquares,
-    LogisticRegression,
-    OneVersusRestHinge,
-    SmoothedHinge,
-    SmoothLoss,
-    SoftmaxRegression,
-    StronglyConvexLoss,
-    TruncatedLogisticRegression,
-    TruncatedSoftmaxRegression,
-    UnknownLoss,
-    WeaklyConvexLoss,
-)
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Ridge, Simplex
 from lethe.run.run import Run
 from lethe.run.schedules import Constant, Explicit, Exponential, Influence, Polynomial, Repeated, Step, TimeDecay
@@ -53,27 +38,21 @@ __all__ = [
     "Certificate",
     "Comparison",
     "Constant",
-    "ConvexLoss",
     "Cyclic",
     "ElasticNet",
     "Explicit",
     "Exponential",
     "Full",
     "GDPMixture",
-    "GeneralisedLinearLoss",
     "GroupL1",
     "Guarantee",
-    "HolderLoss",
     "HypothesisError",
     "Influence",
     "InputError",
     "LargeDeltaWarning",
-    "LeastSquares",
     "LetheError",
-    "LogisticRegression",
     "MissingExtraError",
     "NuclearNorm",
-    "OneVersusRestHinge",
     "Poisson",
     "Polynomial",
     "Profile",
@@ -84,24 +63,18 @@ __all__ = [
     "Shuffled",
     "ShuffledOnce",
     "Simplex",
-    "SmoothLoss",
-    "SmoothedHinge",
-    "SoftmaxRegression",
     "Step",
-    "StronglyConvexLoss",
     "Sweep",
     "TimeDecay",
     "TrainingRecord",
-    "TruncatedLogisticRegression",
-    "TruncatedSoftmaxRegression",
-    "UnknownLoss",
     "Verification",
-    "WeaklyConvexLoss",
     "WithoutReplacement",
     "__version__",
     "allocate",
     "certify",
     "compare",
+    "losses",
     "plan",
+    "schedules",
     "verify",
 ]

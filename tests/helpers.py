@@ -21,6 +21,7 @@ LOSSES: tuple[dict[str, Any], ...] = (
     {"kind": "logistic_regression", "feature_norm": 1.0},
     {"kind": "softmax_regression", "feature_norm": 1.0, "intercept": True},
     {"kind": "least_squares", "feature_norm": 1.0, "residual_bound": 2.0},
+    {"kind": "huber", "feature_norm": 1.0, "residual_bound": 2.0},
     {"kind": "truncated_logistic_regression", "feature_norm": 1.0, "cut": 0.5},
     {"kind": "truncated_softmax_regression", "feature_norm": 1.0, "cut": 0.25, "intercept": True},
     {"kind": "smoothed_hinge", "feature_norm": 1.0, "width": 0.5},

@@ -68,7 +68,7 @@ def test_clipped_steps_against_composition() -> None:
         step_size=0.1,
         clip_norm=1.0,
         noise_multiplier=10.0,
-        loss=lethe.ConvexLoss(smoothness=1.0),
+        loss=lethe.losses.Convex(smoothness=1.0),
         release="last",
     )
     certificate = lethe.certify(run, 1e-5)

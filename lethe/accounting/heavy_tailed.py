@@ -14,7 +14,7 @@ from lethe.certificates.findings import not_fresh
 from lethe.errors import InputError
 from lethe.heavy_tailed import Solution
 from lethe.heavy_tailed.solution import disjoint
-from lethe.run.losses import Loss, UnknownLoss
+from lethe.run.losses import Loss, Unknown
 
 _ROUNDING = 1e-6  # a theorem that says less of what may be seen has to be better by more than its own rounding
 
@@ -89,7 +89,7 @@ def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = No
         )
     if solution.seeded:
         return _without_release(solution, certify_solution(solution.fresh, delta, loss=loss, allow_large_delta=allow_large_delta))
-    known = UnknownLoss() if loss is None else loss
+    known = Unknown() if loss is None else loss
     if not isinstance(known, Loss):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"loss = {loss!r}; it needs a loss of lethe.run.losses.", source="the argument loss")
     records = max(phase.stop for phase in solution.phases)

@@ -18,7 +18,7 @@ from lethe.calculus.guarantees import GDP, ZCDP, Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.experiments.base import Cell, Progress, Reproduction
 from lethe.run.batches import Cyclic, Full, ShuffledOnce, WithoutReplacement
-from lethe.run.losses import ConvexLoss, StronglyConvexLoss
+from lethe.run.losses import Convex, StronglyConvex
 from lethe.run.run import Run
 from lethe.theorems.literature.bok_2024.sampled import sgd_clt_mu
 from lethe.theorems.literature.ye_shokri_2022 import YeShokri2022FixedOrder
@@ -114,9 +114,9 @@ class Published:
             steps=self.steps,
             step_size=1.0,
             noise_multiplier=2.0 / self.touch,  # one record replaced: s / tau = 2 / z
-            loss=StronglyConvexLoss(strong_convexity=convexity, smoothness=1.0, gradient_bound=1.0)
+            loss=StronglyConvex(strong_convexity=convexity, smoothness=1.0, gradient_bound=1.0)
             if convexity > 0
-            else ConvexLoss(smoothness=1.0, gradient_bound=1.0),
+            else Convex(smoothness=1.0, gradient_bound=1.0),
             release="last",
             neighbours="replace_one",
         )

@@ -16,7 +16,7 @@ from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP, ZCDP
 from lethe.experiments.base import Cell, Progress, Reproduction
 from lethe.run.batches import Cyclic
-from lethe.run.losses import ConvexLoss, WeaklyConvexLoss
+from lethe.run.losses import Convex, WeaklyConvex
 from lethe.run.run import Run
 from lethe.theorems.literature.feldman_2018 import Feldman2018
 from lethe.theorems.literature.kong_ribero.second_version import clipped_rho, unclipped_rho
@@ -243,9 +243,9 @@ def _run(m: float, smoothness: float, bound: float, passes: int, *, clip: bool) 
         step_size=STEP_SIZE,
         clip_norm=CLIP_NORM if clip else None,
         noise_multiplier=NOISE_STD * BATCH_SIZE / (STEP_SIZE * unit),
-        loss=WeaklyConvexLoss(weak_convexity=m, smoothness=smoothness, gradient_bound=bound)
+        loss=WeaklyConvex(weak_convexity=m, smoothness=smoothness, gradient_bound=bound)
         if m > 0
-        else ConvexLoss(smoothness=smoothness, gradient_bound=bound),
+        else Convex(smoothness=smoothness, gradient_bound=bound),
         release="last",
         neighbours="replace_one",
     )

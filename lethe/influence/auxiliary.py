@@ -21,7 +21,6 @@ from lethe.run.losses import LeastSquares
 from lethe.run.run import Run
 from lethe.train.linear.features import numbers, refuse_not_finite
 from lethe.train.linear.links import linear_loss
-from lethe.train.linear.targets import public_classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,8 +44,8 @@ class SyntheticData(Noun):
     $$u_i \sim N(0, \mathrm{diag}(v)),\quad v_j \propto j^{-2\,\mathrm{decay}},\ \sum_j v_j = R^2,\quad\text{then}\quad
     u_i \leftarrow u_i\min(1, R/\|u_i\|),\qquad s_i = W^\top u_i / R,\ W_{jc} \sim N(0, 1)$$
 
-    The linear teacher $W$ gives the targets: a class drawn from softmax(signal $s_i$) (softmax regression), 1 with probability
-    sigmoid(signal $s_i$) (logistic regression), or $\frac{B}{6}(s_i + \xi_i/\mathrm{signal})$ with $\xi_i \sim N(0,1)$ and $B$ the
+    The linear teacher $W$ gives the targets: a class drawn from softmax(signal $s_i$) (losses of many classes), 1 with probability
+    sigmoid(signal $s_i$) (losses of two), or $\frac{B}{6}(s_i + \xi_i/\mathrm{signal})$ with $\xi_i \sim N(0,1)$ and $B$ the
     residual bound (least squares).
 
     The influence depends on the spectrum of the features above all, and `decay` is the place to state a guess of it: flat for features
@@ -54,7 +53,7 @@ class SyntheticData(Noun):
 
     Args:
         columns: d, features of a record.
-        classes: of softmax regression; None for the others.
+        classes: of losses of many classes; None for the others.
         seed: of the generator.
         decay: >= 0, how fast the standard deviation falls from one feature to the next.
         signal: > 0, how far the teacher's scores stand out of the labels' randomness.
@@ -78,17 +77,15 @@ class SyntheticData(Noun):
         Raises:
             InputError: a loss that is no linear model's, or classes that do not go with it.
         """
-        loss = linear_loss(run.loss)
-        classes = public_classes(loss, self.classes)
+        loss = linear_loss(run.loss).for_classes(self.classes)
         random = np.random.default_rng(self.seed)
         deviations = np.arange(1, self.columns + 1, dtype=np.float64) ** -self.decay
         deviations *= loss.feature_norm / np.linalg.norm(deviations)
         features = random.normal(size=(run.records, self.columns)) * deviations
         norms = np.linalg.norm(features, axis=1, keepdims=True)
         features *= np.minimum(1.0, loss.feature_norm / np.maximum(norms, np.finfo(np.float64).tiny))
-        outputs = classes if classes is not None and loss.kind == "softmax_regression" else 1
-        scores = features @ random.normal(size=(self.columns, outputs)) / loss.feature_norm
-        return Records(features=features, targets=self._targets(loss, scores, random), classes=classes)
+        scores = features @ random.normal(size=(self.columns, loss.outputs)) / loss.feature_norm
+        return Records(features=features, targets=self._targets(loss, scores, random), classes=loss.target_classes)
 
     def _targets(self, loss: Any, scores: npt.NDArray[np.float64], random: np.random.Generator) -> npt.NDArray[Any]:
         if isinstance(loss, LeastSquares):

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lethe.influence.curvature import score_curvature
 from lethe.influence.linear_problem import LinearProblem, Path
 from lethe.run.schedules import Array
-from lethe.train.linear.links import linear_loss
 
 
 def influence_along(problem: LinearProblem, path: Path, directions: int, generator: torch.Generator) -> Array:
@@ -34,7 +32,7 @@ def influence_along(problem: LinearProblem, path: Path, directions: int, generat
     """
     rows, targets = problem.rows, problem.column
     scores = rows @ path.before[-1]
-    curvature = score_curvature(linear_loss(problem.run.loss), scores, targets)
+    curvature = problem.link.curvature(scores, targets)
     plus = rows.T @ curvature.root(_normal((directions, *scores.shape), generator)) / math.sqrt(len(rows))
     minus = torch.zeros_like(plus)
     gradient = rows.T @ problem.link.residuals(scores, targets) / len(rows)
@@ -58,7 +56,7 @@ class _StepBack:
         self._share = float(run.step_sizes[step]) / run.batch_size
         self._rows = problem.rows[batch]
         scores, targets = self._rows @ path.before[step], problem.column[batch]
-        self._curvature = score_curvature(linear_loss(run.loss), scores, targets)
+        self._curvature = problem.link.curvature(scores, targets)
         residuals = problem.link.residuals(scores, targets)
         lengths = torch.linalg.vector_norm(residuals, dim=1, keepdim=True)
         norms = lengths * torch.linalg.vector_norm(self._rows, dim=1, keepdim=True)

@@ -22,7 +22,7 @@ from lethe.train.linear.gradients import LinearModel, refuse_other_clipping
 from lethe.train.linear.links import Link, linear_loss, link_of
 from lethe.train.linear.loop import descend
 from lethe.train.linear.noise import GaussianNoise
-from lethe.train.linear.targets import prepare_targets, public_classes
+from lethe.train.linear.targets import prepare_targets
 
 _CPU = torch.device("cpu")
 
@@ -148,16 +148,16 @@ def linear_problem(run: Run, data: AuxiliaryData) -> LinearProblem:
     """
     refuse_other_clipping(run)
     loss, prox, records = linear_loss(run.loss), proximal_step(run.regularisers), data.records(run)
-    classes = public_classes(loss, records.classes)
+    loss = loss.for_classes(records.classes)
     rows = prepare_features(
         records.features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=torch.float64, device=_CPU
     ).rows
     return LinearProblem(
         run=run,
         rows=rows,
-        column=prepare_targets(records.targets, classes=classes, records=run.records, dtype=torch.float64, device=_CPU),
+        column=prepare_targets(records.targets, classes=loss.target_classes, records=run.records, dtype=torch.float64, device=_CPU),
         link=link_of(loss),
-        outputs=classes if classes is not None and loss.kind == "softmax_regression" else 1,
+        outputs=loss.outputs,
         prox=prox,
     )
 

@@ -13,14 +13,13 @@ from lethe.errors import InputError
 from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, require_public, require_statement
 from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import refuse_pass_averages
-from lethe.run.losses import LeastSquares, SoftmaxRegression
+from lethe.run.losses import LinearLoss
 from lethe.run.participation import Participation
 from lethe.run.regularisers import Ridge
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.train.linear.features import prepare_features
 from lethe.train.linear.links import linear_loss
-from lethe.train.linear.targets import public_classes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,8 +60,9 @@ def quadratic_influence(run: Run, data: Curvatures | AuxiliaryData) -> Estimate:
     loss is the quadratic alone, without the regulariser.
 
     Exact for the quadratic and full batches. For smaller batches every batch's Hessian is taken to be the mean one, which leaves out that
-    batches differ. From data the quadratic is the mean loss of least squares (without truncation), or the one that touches logistic or
-    softmax regression at parameters 0, with Hessians 1/4 and 1/k (on scores that sum to 0) times that of least squares.
+    batches differ. From data the quadratic is the mean loss of least squares (without truncation), or the one that touches a loss of
+    classes at parameters 0: of logistic and softmax regression with Hessians 1/4 and 1/k (on scores that sum to 0) times that of least
+    squares.
 
     Args:
         run: gives T, the step sizes and the ridge; its noise does not matter.
@@ -82,7 +82,7 @@ def quadratic_influence(run: Run, data: Curvatures | AuxiliaryData) -> Estimate:
             remedy="use retraining_influence, which asks nothing of the regulariser.",
         )
     eigenvalues = data.eigenvalues if isinstance(data, Curvatures) else _eigenvalues(run, data)
-    is_quadratic = isinstance(data, Curvatures) or run.loss.kind == "least_squares"
+    is_quadratic = isinstance(data, Curvatures) or linear_loss(run.loss).numeric_targets
     how = "exact on" if is_quadratic and run.batches.participation is Participation.EVERY_STEP else "as for full batches and"
     return Estimate(
         steps=run.total_steps,
@@ -116,10 +116,22 @@ def _eigenvalues(run: Run, data: AuxiliaryData) -> Array:
         records.features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=torch.float64, device=torch.device("cpu")
     ).rows.numpy()
     values = np.linalg.svd(rows, compute_uv=False) ** 2 / len(rows)
-    if isinstance(loss, LeastSquares):
-        return values
-    if not isinstance(loss, SoftmaxRegression):
-        return values / 4
-    classes = public_classes(loss, records.classes) or 2
-    # softmax at 0 has covariance (I - 11'/k)/k on scores: k - 1 times 1/k, once 0
-    return np.repeat(values / classes, classes - 1)
+    return np.outer(values, _score_eigenvalues(loss.for_classes(records.classes))).ravel()
+
+
+def _score_eigenvalues(loss: LinearLoss) -> Array:
+    """Of the loss's second derivative in scores of 0, those that are not 0 for every record; of numbers without truncation.
+
+    For softmax regression it is $(I - 11^\\top/k)/k$, so k - 1 times 1/k.
+    """
+    if loss.numeric_targets:
+        return np.array([loss.curvature_bound])
+    (curvature,) = loss.curvatures(np.zeros((1, loss.outputs)), np.zeros(1)).dense()
+    found = np.linalg.eigvalsh(curvature)[-loss.curvature_rank :].astype(np.float64)
+    if found.max() <= 0.0:
+        raise InputError(
+            f"loss.kind: got {loss.kind}, which has no curvature where training begins; no quadratic stands for it.",
+            source="run.loss",
+            remedy="use retraining_influence, which asks nothing of the loss.",
+        )
+    return found

@@ -25,7 +25,7 @@ from lethe.errors import InputError
 from lethe.jobs.datasets import Table, centred_digits, load_table, split
 from lethe.report.plots import demo_plot
 from lethe.run.batches import Batches, Cyclic, Poisson, ShuffledOnce
-from lethe.run.losses import SoftmaxRegression
+from lethe.run.losses import Softmax
 from lethe.run.run import Neighbours, NoiseAt, Release, Run
 from lethe.train import fit_linear
 
@@ -205,7 +205,7 @@ class Demo:
     @property
     def step_size(self) -> float:
         """1/(2M)."""
-        return 0.5 / SoftmaxRegression(feature_norm=FEATURE_NORM).curvature[1]
+        return 0.5 / Softmax(feature_norm=FEATURE_NORM).curvature[1]
 
     def execute(self, folder: Path) -> Outcome:
         """Plan, train and certify every row, then write everything to `folder`, whole or not at all.
@@ -263,7 +263,7 @@ class Demo:
             clip_norm=CLIP_NORM if private else None,
             noise_multiplier=None if private else 0.0,
             noise_at=noise_at,
-            loss=SoftmaxRegression(feature_norm=FEATURE_NORM, evidence="enforced"),
+            loss=Softmax(feature_norm=FEATURE_NORM, evidence="enforced"),
             release=release,
             neighbours=self.neighbours,
         )

@@ -20,6 +20,7 @@ from lethe.documents.specification import Noun
 from lethe.documents.strict import read_document, to_json
 from lethe.errors import InputError
 from lethe.jobs.datasets import Table, centred_digits, load_table, split
+from lethe.run.losses import LOSSES, LinearLoss
 from lethe.run.run import Run
 from lethe.train import Trained, fit_linear
 
@@ -182,7 +183,8 @@ class Job(Noun):
         if data.path is None:
             return centred_digits()
         loss = self.run.get("loss")
-        if isinstance(loss, dict) and loss.get("kind") == "least_squares":
+        known = LOSSES.get(str(loss.get("kind"))) if isinstance(loss, dict) else None
+        if known is not None and issubclass(known, LinearLoss) and known.numeric_targets:
             return load_table(data.path, data.target, task="regression")
         if data.classes is None:
             raise InputError(

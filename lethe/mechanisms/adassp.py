@@ -38,7 +38,8 @@ from lethe.calculus.rounding import round_up
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import holds
 from lethe.mechanisms.base import Array, PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
-from lethe.mechanisms.rows import projected, projected_rows, row_norm, targets_within
+from lethe.mechanisms.rows import projected, projected_rows, targets_within
+from lethe.run.losses.linear import row_norm
 from lethe.run.run import Neighbours
 
 CITATION = Citation(

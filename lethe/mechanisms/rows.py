@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from lethe.calculus.domains import outside, require_positive
+from lethe.calculus.domains import require_positive
 from lethe.certificates.findings import Finding, holds
-from lethe.errors import InputError
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.tables import require_table
+from lethe.run.losses.targets import real_targets
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -42,12 +41,6 @@ def projected_rows(values: Any, *, feature_norm: float, intercept: bool = False)
     return np.hstack([rows, np.ones((len(rows), 1))]) if intercept else rows
 
 
-def row_norm(feature_norm: float, *, intercept: bool) -> float:
-    r"""The largest norm of a projected row, the constant feature included: $\sqrt{R^2 + 1}$, rounded up, or R."""
-    radius = require_positive("feature_norm", feature_norm)
-    return math.sqrt(radius * radius + 1.0) * (1.0 + 2.0**-50) if intercept else radius
-
-
 def targets_within(values: Any, *, count: int, bound: float) -> Array:
     """Targets truncated at plus and minus `bound`, shape (n,).
 
@@ -56,36 +49,6 @@ def targets_within(values: Any, *, count: int, bound: float) -> Array:
     """
     limit = require_positive("target_bound", bound)
     return np.clip(real_targets(values, count=count), -limit, limit)
-
-
-def real_targets(values: Any, *, count: int) -> Array:
-    """Targets as floats, shape (n,); InputError unless they are `count` finite numbers."""
-    needed = f"{count} finite numbers in one row, one for each record"
-    try:
-        array = np.array(values)
-    except (TypeError, ValueError):
-        raise outside("targets", type(values).__name__, needed) from None
-    if array.dtype.kind not in "iuf" or array.shape != (count,):
-        raise outside("targets", f"array of shape {array.shape} and type {array.dtype}", needed)
-    finite = np.isfinite(array)
-    if not finite.all():
-        first = int(np.argmin(finite))
-        raise outside(f"targets[{first}]", float(array[first]), "a finite number")
-    return array.astype(np.float64)
-
-
-def class_targets(values: Any, *, count: int, classes: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Class labels 0, ..., classes - 1 as integers, shape (n,); InputError for any other number."""
-    table = real_targets(values, count=count)
-    wrong = (table != np.floor(table)) | (table < 0) | (table >= classes)
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        raise InputError(
-            f"targets[{first}] = {table[first]:g}; it needs a class, a whole number from 0 to {classes - 1}.",
-            source="the argument targets",
-            remedy="number the classes by a public list",
-        )
-    return table.astype(np.intp)
 
 
 def projected(norm: float) -> Finding:

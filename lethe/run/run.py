@@ -16,8 +16,7 @@ from lethe.errors import InputError, require_finite
 from lethe.run import consistency
 from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.run.clip_fields import ClipGroups, ClipMethod, refuse_clipping
-from lethe.run.gradient_lengths import may_exceed
-from lethe.run.losses import Loss, UnknownLoss, parse_loss
+from lethe.run.losses import Loss, Unknown, parse_loss
 from lethe.run.neighbours import Neighbours, apart
 from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.run.participation import Participation
@@ -79,7 +78,7 @@ class Run(StoredNoun):
     noise_at: NoiseAt = "every_step"
     pass_weights: _ScheduleField | None = None
     noise_budget: float | None = Field(default=None, gt=0)
-    loss: Annotated[InstanceOf[Loss], BeforeValidator(parse_loss)] = UnknownLoss()
+    loss: Annotated[InstanceOf[Loss], BeforeValidator(parse_loss)] = Unknown()
     regulariser: Annotated[InstanceOf[Regulariser] | tuple[InstanceOf[Regulariser], ...] | None, BeforeValidator(parse_regulariser)] = None
     release: Release
     neighbours: Neighbours = "replace_one"
@@ -158,7 +157,7 @@ class Run(StoredNoun):
         """Whether clipping can act: a clip norm is set and the loss may exceed it, or that of a group, or short gradients are changed."""
         if self.clip_norm is None or self.clip_method != "clip":
             return self.clip_norm is not None
-        return self._impossible_bound or may_exceed(self.loss, min(self.clip_groups or (self.clip_norm,)))
+        return self._impossible_bound or self.loss.may_exceed(min(self.clip_groups or (self.clip_norm,)))
 
     @property
     def clips_in_groups(self) -> bool:

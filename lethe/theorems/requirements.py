@@ -11,7 +11,7 @@ import numpy as np
 from lethe.calculus.rounding import round_down
 from lethe.calculus.sampled.renyi import Design
 from lethe.certificates.findings import Finding, fails, holds, holds_by_word
-from lethe.run.losses import HolderLoss
+from lethe.run.losses import Holder
 from lethe.run.participation import BatchSizes, Participation, unknown_sizes
 from lethe.run.regularisers import Box
 from lethe.run.run import Run
@@ -294,7 +294,7 @@ def step_at_most(run: Run, limit: float, name: str, *, strictly: bool = False) -
 
 def holder_gradient(run: Run) -> Finding:
     """The loss's gradient must be known to be Hölder continuous."""
-    if isinstance(run.loss, HolderLoss):
+    if isinstance(run.loss, Holder):
         detail = f"gradients differ by <= {run.loss.constant:g} times the distance to the power {run.loss.exponent:g}"
         return holds_by_word("Hölder gradient", detail, evidence=run.loss.evidence)
     return fails(

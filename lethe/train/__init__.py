@@ -1,7 +1,7 @@
 """Training on PyTorch: the doers. They read a Run, carry it out, and record the Run that was really carried out.
 
 `fit` trains any PyTorch model, and `PrivacyEngine` does in a loop of one's own. `fit_linear` trains the models whose privacy hypotheses the
-pipeline itself enforces: softmax and logistic regression, least squares; `fit_head` the same on the features of a frozen backbone. In
+pipeline itself enforces, by any loss of `lethe.losses` that is a `LinearLoss`; `fit_head` the same on the features of a frozen backbone. In
 `fit` and both of these the noise may be chosen along the way by a noise policy.
 `fit_adaptively` trains them by an algorithm that divides its budget as it goes.
 """

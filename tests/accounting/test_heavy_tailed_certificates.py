@@ -11,7 +11,7 @@ from lethe.accounting.heavy_tailed import certify_solution
 from lethe.errors import InputError
 from lethe.heavy_tailed import Ball, Box, ClippedMean, CoordinateMedian, Problem, Solution, WholeSpace, multi_pass, one_pass, private_moment
 from lethe.heavy_tailed.sets import ConvexSet
-from lethe.run.losses import ConvexLoss, GeneralisedLinearLoss
+from lethe.run.losses import Convex, GeneralisedLinear
 from lethe.run.regularisers import Ball as BallConstraint
 from lethe.run.regularisers import Box as BoxConstraint
 
@@ -53,11 +53,11 @@ def test_a_convex_loss_is_certified_as_a_run_written_by_hand() -> None:
         step_size=0.1,
         clip_norm=1.5,
         noise_multiplier=noise * 40 / 1.5,
-        loss=ConvexLoss(smoothness=1.0),
+        loss=Convex(smoothness=1.0),
         regulariser=BallConstraint(radius=1.0),
         release="last",
     )
-    found = certify_solution(solution, DELTA, loss=ConvexLoss(smoothness=1.0))
+    found = certify_solution(solution, DELTA, loss=Convex(smoothness=1.0))
     by_hand = lethe.certify(run, DELTA)
     assert found.epsilon == pytest.approx(by_hand.epsilon, rel=1e-9)
     assert {found.basis, by_hand.theorem} <= {"optimal-shift", "holder-shift"}  # which say the same here, but for rounding
@@ -73,7 +73,7 @@ def test_what_the_certificate_proves_is_at_least_the_exact_privacy_of_a_linear_r
     run = solution.run
     assert run is not None
     exact = 20 * 2 * 1.5 / 40 * 0.1 / math.sqrt(math.fsum(run.noise_stds**2))
-    found = certify_solution(solution, DELTA, loss=GeneralisedLinearLoss(smoothness=0.0, weak_convexity=0.0))
+    found = certify_solution(solution, DELTA, loss=GeneralisedLinear(smoothness=0.0, weak_convexity=0.0))
     assert found.epsilon >= lethe.GDP(exact).epsilon(DELTA)
 
 
@@ -86,7 +86,7 @@ def test_without_a_loss_phases_are_as_good_and_say_so() -> None:
 
 
 def test_steps_too_long_for_the_loss_fall_back_on_the_phases() -> None:
-    found = certify_solution(solved(Ball(radius=1000.0)), DELTA, loss=ConvexLoss(smoothness=1e6))
+    found = certify_solution(solved(Ball(radius=1000.0)), DELTA, loss=Convex(smoothness=1e6))
     assert found.basis == "phases"
     assert found.epsilon == solved(Ball(radius=1000.0)).guarantee.epsilon(DELTA)
 
@@ -95,12 +95,12 @@ def test_a_moment_released_beside_is_never_forgotten() -> None:
     solution = solved()
     estimate = private_moment(np.ones(300), order=2, rho=0.5)
     joined = estimate.joined(solution)
-    found = certify_solution(joined, DELTA, loss=ConvexLoss(smoothness=1.0))
-    alone = certify_solution(solution, DELTA, loss=ConvexLoss(smoothness=1.0))
+    found = certify_solution(joined, DELTA, loss=Convex(smoothness=1.0))
+    alone = certify_solution(solution, DELTA, loss=Convex(smoothness=1.0))
     assert found.beside == estimate.phase.guarantee.epsilon(DELTA)
     assert found.epsilon == max(alone.epsilon, found.beside)
     cheap = private_moment(np.ones(300), order=2, rho=0.05).joined(solution)
-    assert certify_solution(cheap, DELTA, loss=ConvexLoss(smoothness=1.0)).epsilon == alone.epsilon
+    assert certify_solution(cheap, DELTA, loss=Convex(smoothness=1.0)).epsilon == alone.epsilon
 
 
 def test_what_is_no_recursion_has_phases_only() -> None:
@@ -110,7 +110,7 @@ def test_what_is_no_recursion_has_phases_only() -> None:
     uneven = solved(Box(low=(-1.0, -1.0, -2.0), high=(1.0, 1.0, 1.0)))
     for solution in (once, median, uneven, solved(rho=math.inf)):
         assert solution.run is None
-        found = certify_solution(solution, DELTA, loss=ConvexLoss(smoothness=1.0))
+        found = certify_solution(solution, DELTA, loss=Convex(smoothness=1.0))
         assert found.certificate is None
         assert found.epsilon == solution.guarantee.epsilon(DELTA)
         assert "not one noisy recursion" in found.explain()

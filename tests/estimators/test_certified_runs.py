@@ -24,11 +24,18 @@ from lethe.estimators import (
     Ridge,
     SoftmaxRegression,
 )
-from lethe.estimators.choice.run_losses import run_loss
 from lethe.estimators.choice.runs import RUNS
-from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
-from lethe.mechanisms.losses.one_versus_rest import OneVersusRest
-from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import (
+    LeastSquares,
+    LinearLoss,
+    Logistic,
+    OneVersusRest,
+    SmoothedHinge,
+    Softmax,
+    TruncatedLogistic,
+    TruncatedSoftmax,
+    parse_loss,
+)
 
 # What happens after the last step, or beside the run, no run can know: its own code says so in the certificate.
 AFTERWARDS = {"release", "secrecy"}
@@ -50,16 +57,16 @@ REGRESSORS: dict[str, tuple[type[Any], Any]] = {
     "Huber": (HuberRegressor, VALUES),
 }
 LOSSES: list[LinearLoss] = [
-    Logistic(),
-    Softmax(2),
-    Softmax(4),
-    TruncatedLogistic(0.3),
-    TruncatedLogistic(0.9),
-    TruncatedSoftmax(3, 0.4),
-    TruncatedSoftmax(2, 0.8),
-    SmoothedHinge(width=0.2),
-    OneVersusRest(3, width=0.7),
-    Huber(residual_bound=0.6),
+    Logistic(feature_norm=1.0),
+    Softmax(feature_norm=1.0, classes=2),
+    Softmax(feature_norm=1.0, classes=4),
+    TruncatedLogistic(feature_norm=1.0, cut=0.3),
+    TruncatedLogistic(feature_norm=1.0, cut=0.9),
+    TruncatedSoftmax(feature_norm=1.0, classes=3, cut=0.4),
+    TruncatedSoftmax(feature_norm=1.0, classes=2, cut=0.8),
+    SmoothedHinge(feature_norm=1.0, width=0.2),
+    OneVersusRest(feature_norm=1.0, classes=3, width=0.7),
+    LeastSquares(feature_norm=1.0, residual_bound=0.6),
 ]
 
 
@@ -82,7 +89,7 @@ def test_the_run_alone_proves_what_the_model_claims(kind: str, name: str) -> Non
 def test_the_facts_of_the_noun_are_those_of_the_loss_and_no_smaller_ones_would_do(loss: LinearLoss) -> None:
     """Gradients and curvatures in the weights, by differences of values: below the bounds everywhere, and near them somewhere."""
     rng, norm, step = np.random.default_rng(0), 1.7, 1e-4
-    noun = run_loss(loss, norm)
+    noun = loss.on_rows(norm).as_recorded()
     assert noun.evidence == "enforced"
     assert noun.scalar == (loss.outputs == 1)
     outputs, count = loss.outputs, 400
@@ -126,14 +133,21 @@ def test_the_facts_of_the_noun_are_those_of_the_loss_and_no_smaller_ones_would_d
     assert 0.9 * bound <= lengths.max() <= bound * (1.0 + 1e-6)
 
 
-def test_a_loss_without_a_noun_is_refused() -> None:
-    class Odd(LinearLoss):
-        name = "odd"
-        slope_bound = curvature_bound = 1.0
-        check_targets = values = slopes = curvatures = None
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_a_run_names_the_loss_and_only_classes_that_a_bound_depends_on(loss: LinearLoss) -> None:
+    recorded = loss.on_rows(1.7).as_recorded()
+    document = recorded.to_document()
+    assert parse_loss(document) == recorded
+    assert ("classes" in document) == (loss.kind == "one_versus_rest_hinge")
 
-    with pytest.raises(InputError, match="no Run can name"):
-        run_loss(Odd(), 1.0)  # pyright: ignore[reportAbstractUsage]
+
+def test_a_loss_that_nobody_registered_is_refused_by_name() -> None:
+    class Steeper(Logistic):
+        def slopes(self, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
+            return 2.0 * super().slopes(scores, targets)
+
+    with pytest.raises(InputError, match="Steeper"):
+        parse_loss(Steeper(feature_norm=1.0))
 
 
 def test_slopes_are_cut_where_noise_is_large_and_the_run_says_so() -> None:

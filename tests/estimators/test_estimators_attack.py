@@ -11,7 +11,7 @@ from lethe.estimators.choice.choose import choose
 from lethe.estimators.choice.mechanism import Draws, Penalties
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
-from lethe.mechanisms.losses.linear_losses import SmoothedHinge
+from lethe.run.losses import SmoothedHinge
 
 FITS = 500
 PENALTIES = Penalties(ridge=8.0, l1=0.0)
@@ -42,7 +42,7 @@ def scores(plan, label: float, present: float, loss: SmoothedHinge, seed: int) -
 )
 def test_no_threshold_tells_neighbours_apart_better_than_certified(name: str, sharp: float, neighbours: str) -> None:
     # A wide hinge, whose slope is -1 and 1 for the two labels wherever these weights are: the gradients are as far apart as can be.
-    loss = SmoothedHinge(width=0.05)
+    loss = SmoothedHinge(feature_norm=1.0, width=0.05)
     facts = PublicFacts(records=2, columns=1, loss=loss, intercept=False, neighbours=neighbours, ridge=PENALTIES.ridge)
     budget = Budget(epsilon=3.0, delta=1e-3)
     plan = choose(name, facts, budget).plan

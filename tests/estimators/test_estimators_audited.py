@@ -20,8 +20,7 @@ from lethe.estimators.heavy_tailed.base import HeavyTailedEstimator
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.randomness import Randomness
-from lethe.mechanisms.losses.linear_losses import LinearLoss
-from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import LinearLoss, TruncatedLogistic, TruncatedSoftmax
 from lethe.train.linear.noise import GaussianNoise
 
 FITS, EPSILON, DELTA = 400, 3.0, 1e-3
@@ -129,7 +128,7 @@ def judge(without: Worlds, present: Worlds, neighbours: Any, factor: float, fits
 CUT = [
     pytest.param(name, loss, id=f"{name}-{loss.name.replace(' ', '_')}", marks=[pytest.mark.slow] if slow else [])
     for name, slow in (("output_perturbation", True), ("objective_perturbation", True), ("cyclic", True), ("pass_ends", False))
-    for loss in (TruncatedLogistic(0.5), TruncatedSoftmax(2, 0.5))
+    for loss in (TruncatedLogistic(feature_norm=1.0, cut=0.5), TruncatedSoftmax(feature_norm=1.0, classes=2, cut=0.5))
 ]
 
 

@@ -87,12 +87,12 @@ def test_the_private_feature_norm_is_accounted_for(name: str) -> None:
 
 def test_joining_a_minimiser_and_a_gaussian_release_is_no_less_than_numerical_composition() -> None:
     from lethe.calculus.guarantees import GDP
-    from lethe.mechanisms.losses.linear_losses import Logistic, Softmax
     from lethe.mechanisms.minimisers.perturbed_minimiser import minimiser_profile
+    from lethe.run.losses import Logistic, Softmax
 
-    for loss in (Logistic(), Softmax(3)):
+    for loss in (Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=3)):
         for nu in (0.02, 0.3):
-            parts = [minimiser_profile(loss, norm=1.4, ridge=3.0, noise_std=12.0, solver_mu=0.0), GDP(nu)]
+            parts = [minimiser_profile(loss.on_rows(1.4), ridge=3.0, noise_std=12.0, solver_mu=0.0), GDP(nu)]
             numerical = together([(part, 1) for part in parts]).epsilon(1e-5)
             joined = joint_guarantee(parts).epsilon(1e-5)
             assert joined >= parts[0].epsilon(1e-5)

@@ -13,20 +13,22 @@ from lethe.estimators.choice.choose import MECHANISMS
 from lethe.estimators.choice.cuts import cut_losses
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.records import Records
-from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax
 
 FACTS = (
-    PublicFacts(records=100, columns=4, loss=Logistic()),
-    PublicFacts(records=100, columns=4, loss=Softmax(3)),
-    PublicFacts(records=100, columns=4, loss=Huber(2.0), target_bound=2.0),
-    PublicFacts(records=100, columns=4, loss=Softmax(3), intercept=False),
+    PublicFacts(records=100, columns=4, loss=Logistic(feature_norm=1.0)),
+    PublicFacts(records=100, columns=4, loss=Softmax(feature_norm=1.0, classes=3)),
+    PublicFacts(records=100, columns=4, loss=LeastSquares(feature_norm=1.0, residual_bound=2.0), target_bound=2.0),
+    PublicFacts(records=100, columns=4, loss=Softmax(feature_norm=1.0, classes=3), intercept=False),
 )
 CUT = [one for facts in FACTS for one, _ in cut_losses(facts)]
 
 
 def _records(facts: PublicFacts, rng: np.random.Generator) -> Records:
     rows = rng.standard_normal((30, 4)) * rng.lognormal(sigma=3.0, size=(30, 1))
-    targets = rng.uniform(-2, 2, 30) if isinstance(facts.loss, Huber) else rng.integers(max(facts.loss.outputs, 2), size=30).astype(float)
+    targets = (
+        rng.uniform(-2, 2, 30) if isinstance(facts.loss, LeastSquares) else rng.integers(max(facts.loss.outputs, 2), size=30).astype(float)
+    )
     return Records(rows, targets, loss=facts.loss, feature_norm=1.5, intercept=facts.intercept)
 
 
@@ -49,17 +51,17 @@ def test_the_bound_is_reached_with_the_constant() -> None:
     assert found[-1, 0] / found[0, 0] == pytest.approx(CONSTANT)
 
 
-@pytest.mark.parametrize("loss", [SmoothedHinge(), Huber(1.0)])
+@pytest.mark.parametrize("loss", [SmoothedHinge(feature_norm=1.0, width=0.5), LeastSquares(feature_norm=1.0, residual_bound=1.0)])
 def test_a_loss_that_was_asked_for_is_not_cut(loss: LinearLoss) -> None:
     """A hinge, and a Huber loss whose bound is well inside that of the targets."""
-    facts = PublicFacts(records=100, columns=4, loss=loss, target_bound=5.0 if isinstance(loss, Huber) else None)
+    facts = PublicFacts(records=100, columns=4, loss=loss, target_bound=5.0 if isinstance(loss, LeastSquares) else None)
     assert cut_losses(facts) == [(facts, 0.0)]
 
 
 @pytest.mark.parametrize("name", ["pass_ends", "objective_perturbation", "output_perturbation"])
 def test_slopes_are_cut_where_noise_is_large_and_not_where_it_is_small(name: str) -> None:
     (mechanism,) = (one for one in MECHANISMS if one.name == name)
-    scarce, rich = (PublicFacts(records=records, columns=4, loss=Logistic()) for records in (1_000, 100_000))
+    scarce, rich = (PublicFacts(records=records, columns=4, loss=Logistic(feature_norm=1.0)) for records in (1_000, 100_000))
     assert "truncated" in mechanism.plan(scarce, Budget(epsilon=0.5, delta=1e-5)).summary
     assert "truncated" not in mechanism.plan(rich, Budget(epsilon=100.0, delta=1e-5)).summary
 

@@ -10,7 +10,7 @@ from lethe.errors import InputError
 from lethe.estimators import LogisticRegression, SoftmaxRegression
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.inputs.records import Records
-from lethe.mechanisms.losses.linear_losses import Logistic, Softmax
+from lethe.run.losses import Logistic, Softmax
 
 SEEDED = {"random_state": 0, "seed_noise": True}
 
@@ -31,12 +31,12 @@ def test_gradients_of_records_are_those_of_scaled_rows(intercept: bool) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((50, 4)) * rng.lognormal(sigma=2.0, size=(50, 1)), rng.integers(3, size=50).astype(float)
     order, weights = rng.permutation(50), rng.random(50)
-    records = Records(X, y, loss=Softmax(3), feature_norm=1.5, intercept=intercept, weights=weights, order=order)
+    records = Records(X, y, loss=Softmax(feature_norm=1.0, classes=3), feature_norm=1.5, intercept=intercept, weights=weights, order=order)
     W = rng.standard_normal((4 + intercept, 3))
     rows = X / np.maximum(1.5, np.linalg.norm(X, axis=1))[:, None]
     if intercept:
         rows = np.hstack([rows, np.full((50, 1), CONSTANT)])
-    loss = Softmax(3)
+    loss = Softmax(feature_norm=1.0, classes=3)
     for batch in (slice(0, 50), slice(10, 30), np.array([3, 9, 20]), np.array([], dtype=np.intp)):
         places = order[batch]
         wanted = rows[places].T @ (weights[places, None] * loss.slopes(rows[places] @ W, y[places]))
@@ -47,7 +47,7 @@ def test_gradients_of_records_are_those_of_scaled_rows(intercept: bool) -> None:
 def test_no_row_is_longer_than_one(scale: float) -> None:
     rng = np.random.default_rng(1)
     X = scale * rng.standard_normal((20, 5))
-    records = Records(X, np.zeros(20), loss=Logistic(), feature_norm=2.0, intercept=False)
+    records = Records(X, np.zeros(20), loss=Logistic(feature_norm=1.0), feature_norm=2.0, intercept=False)
     rows = records.dense()
     assert np.isfinite(rows).all()
     assert max(np.linalg.norm(row.astype(np.longdouble)) for row in rows) <= 1.0
@@ -55,7 +55,7 @@ def test_no_row_is_longer_than_one(scale: float) -> None:
 
 def test_entries_stored_twice_count_together() -> None:
     twice = sparse.csr_array((np.array([3.0, 3.0, 1.0]), np.array([0, 0, 1]), np.array([0, 2, 3])), shape=(2, 2))
-    records = Records(twice, np.zeros(2), loss=Logistic(), feature_norm=1.0, intercept=False)
+    records = Records(twice, np.zeros(2), loss=Logistic(feature_norm=1.0), feature_norm=1.0, intercept=False)
     np.testing.assert_allclose(records.dense(), np.eye(2), atol=1e-12)
     gradient = records.gradient_sum(np.zeros((2, 1)), slice(0, 2))
     np.testing.assert_allclose(gradient, [[0.5], [0.5]])

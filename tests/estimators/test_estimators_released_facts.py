@@ -21,8 +21,8 @@ from lethe.estimators.choice.mechanism import Draws, Penalties
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.base import Statement, joint
-from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic
 from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee, objective_perturbation
+from lethe.run.losses import LeastSquares, LinearLoss, Logistic
 
 SEEDED = {"random_state": 0, "seed_noise": True, "delta": 1e-5}
 EPSILONS = (0.0, 0.2, 0.7, 1.0, 1.4, 2.0)
@@ -64,12 +64,14 @@ def test_the_guarantee_does_not_depend_on_what_was_released(make: type[PrivateLi
     assert all(model.statement_.planned.epsilon(model.delta_) <= epsilon for model in models)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Huber(residual_bound=1.0)], ids=["logistic", "huber"])
+@pytest.mark.parametrize(
+    "loss", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=1.0)], ids=["logistic", "huber"]
+)
 @pytest.mark.parametrize("name", [one.name for one in MECHANISMS])
 @pytest.mark.parametrize("ridge", [1e-4, 0.05, 3.0])
 def test_what_was_planned_without_a_ridge_holds_with_one(name: str, loss: LinearLoss, ridge: float) -> None:
     """Against the guarantee of what was carried out, which a larger ridge makes smaller."""
-    facts = PublicFacts(records=60, columns=2, loss=loss, target_bound=1.0 if isinstance(loss, Huber) else None)
+    facts = PublicFacts(records=60, columns=2, loss=loss, target_bound=1.0 if isinstance(loss, LeastSquares) else None)
     mechanism = next(one for one in MECHANISMS if one.name == name)
     if name == "adassp" and isinstance(loss, Logistic):
         assert mechanism.refusal(facts) is not None
@@ -92,7 +94,9 @@ def test_what_was_planned_without_a_ridge_holds_with_one(name: str, loss: Linear
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", ["objective_perturbation", "output_perturbation"])
-@pytest.mark.parametrize("loss", [Logistic(), Huber(residual_bound=1.0)], ids=["logistic", "huber"])
+@pytest.mark.parametrize(
+    "loss", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=1.0)], ids=["logistic", "huber"]
+)
 def test_a_perturbed_minimiser_states_no_less_than_it_cost(
     name: str, loss: LinearLoss, neighbours: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,10 +128,12 @@ def test_a_perturbed_minimiser_states_no_less_than_it_cost(
         assert all(cost.delta(epsilon) <= stated.planned.delta(epsilon) * (1.0 + 1e-7) for epsilon in EPSILONS)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Huber(residual_bound=0.7)], ids=["logistic", "huber"])
+@pytest.mark.parametrize(
+    "loss", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=0.7)], ids=["logistic", "huber"]
+)
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_with_the_same_noise_a_larger_ridge_costs_less(loss: LinearLoss, neighbours: Any) -> None:
-    public = {"records": 100, "weights": 3, "norm": 1.0, "noise_std": 4.0, "neighbours": neighbours}
+    public = {"records": 100, "weights": 3, "noise_std": 4.0, "neighbours": neighbours}
     costs = [objective_guarantee(loss, regularisation=ridge, **public) for ridge in np.geomspace(1e-4, 1e3, 29)]
     for epsilon in (*EPSILONS, 4.0):
         deltas = [cost.delta(epsilon) for cost in costs]
@@ -136,7 +142,7 @@ def test_with_the_same_noise_a_larger_ridge_costs_less(loss: LinearLoss, neighbo
 
 def test_objective_perturbation_takes_its_noise_in_place_of_a_target() -> None:
     rows, labels = np.eye(4) * 0.5, np.array([0.0, 1.0, 0.0, 1.0])
-    public = {"loss": Logistic(), "feature_norm": 1.0, "regularisation": 2.0}
+    public = {"loss": Logistic(feature_norm=1.0), "regularisation": 2.0}
     aimed = objective_perturbation(rows, labels, target=ApproxDP(1.0, 1e-3), generator=np.random.default_rng(0), **public)
     given = objective_perturbation(rows, labels, noise_std=aimed.noise_std, generator=np.random.default_rng(0), **public)
     np.testing.assert_array_equal(aimed.weights, given.weights)

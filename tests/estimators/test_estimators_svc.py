@@ -16,8 +16,7 @@ from lethe.errors import InputError
 from lethe.estimators import MECHANISMS, LinearSVC
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.inputs.records import Records
-from lethe.mechanisms.losses.linear_losses import SmoothedHinge
-from lethe.mechanisms.losses.one_versus_rest import OneVersusRest
+from lethe.run.losses import OneVersusRest, SmoothedHinge
 
 NAMES = [name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "poisson")]
 skips = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore::sklearn.exceptions.EstimatorCheckFailedWarning")
@@ -62,12 +61,14 @@ def test_three_classes_cost_as_much_as_three_problems() -> None:
     assert noise[3] > 1.5 * noise[2]  # sqrt(3) times, if batches and steps are the same
 
 
-@pytest.mark.parametrize("loss", [SmoothedHinge(width=0.5), OneVersusRest(3, width=0.5)], ids=["two", "three"])
+@pytest.mark.parametrize(
+    "loss", [SmoothedHinge(feature_norm=1.0, width=0.5), OneVersusRest(feature_norm=1.0, classes=3, width=0.5)], ids=["two", "three"]
+)
 def test_no_record_has_a_longer_gradient_than_the_run_says(loss: Any) -> None:
     rng = np.random.default_rng(0)
     table, targets = 10.0 * rng.standard_normal((50, 3)), rng.integers(0, loss.outputs + (loss.outputs == 1), 50).astype(float)
     records = Records(table, targets, loss=loss, feature_norm=2.0, intercept=True)
-    bound = loss.gradient_bound(math.sqrt(1.0 + CONSTANT**2))
+    bound = loss.on_rows(math.sqrt(1.0 + CONSTANT**2)).row_gradient_bound
     longest = 0.0
     for scale in (0.0, 1.0, 100.0):
         weights = scale * rng.standard_normal((4, loss.outputs))

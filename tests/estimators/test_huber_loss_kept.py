@@ -10,7 +10,7 @@ from lethe.errors import InputError
 from lethe.estimators import HuberRegressor
 from lethe.estimators.choice.cuts import cut_losses
 from lethe.estimators.inputs.facts import PublicFacts
-from lethe.mechanisms.losses.linear_losses import Huber, Logistic
+from lethe.run.losses import LeastSquares, Logistic
 
 # Parameters, and the residual bound that they ask for: "auto" is half of the half width of the targets.
 ASKED = (
@@ -64,7 +64,7 @@ def test_squares_are_refused_with_the_reason(parameters: dict[str, Any], asked: 
     assert "it fits squares, and a loss" in model.privacy_report_
 
 
-@pytest.mark.parametrize("loss", [Huber(2.0), Logistic()])
+@pytest.mark.parametrize("loss", [LeastSquares(feature_norm=1.0, residual_bound=2.0), Logistic(feature_norm=1.0)])
 def test_no_loss_asked_for_is_cut(loss: Any) -> None:
-    facts = PublicFacts(records=100, columns=4, loss=loss, target_bound=2.0 if isinstance(loss, Huber) else None, keeps_loss=True)
+    facts = PublicFacts(records=100, columns=4, loss=loss, target_bound=2.0 if isinstance(loss, LeastSquares) else None, keeps_loss=True)
     assert cut_losses(facts) == [(facts, 0.0)]

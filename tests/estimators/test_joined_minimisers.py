@@ -14,8 +14,8 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
 from lethe.estimators.joining import joint_guarantee, joint_statement
 from lethe.mechanisms.base import Statement
-from lethe.mechanisms.losses.linear_losses import Huber, Logistic, Softmax
 from lethe.mechanisms.minimisers.perturbed_minimiser import PerturbedMinimiser, minimiser_profile
+from lethe.run.losses import LeastSquares, Logistic, Softmax
 
 # c, and pairs of mu and how many.
 CASES = {
@@ -82,9 +82,11 @@ def test_the_loss_that_is_never_negative_needs_the_vertex_of_the_other_release(m
         assert exact <= joined.delta(epsilon) * (1.0 + 1e-9)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Softmax(3), Huber(residual_bound=1.0)])
-def test_a_real_minimiser_beside_another_release(loss: Logistic | Softmax | Huber) -> None:
-    minimiser = minimiser_profile(loss, norm=1.0, ridge=4.0, noise_std=3.0, solver_mu=0.01)
+@pytest.mark.parametrize(
+    "loss", [Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=3), LeastSquares(feature_norm=1.0, residual_bound=1.0)]
+)
+def test_a_real_minimiser_beside_another_release(loss: Logistic | Softmax | LeastSquares) -> None:
+    minimiser = minimiser_profile(loss, ridge=4.0, noise_std=3.0, solver_mu=0.01)
     parts = [
         Statement(name="one", guarantee=guarantee, neighbours="replace_one", findings=(holds("a", "b", evidence="enforced"),), citations=())
         for guarantee in (minimiser, GDP(0.3))

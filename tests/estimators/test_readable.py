@@ -9,7 +9,7 @@ from scipy import sparse
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge
 from lethe.estimators.inputs.readable import LARGEST_ENTRY, readable
 from lethe.estimators.inputs.records import Records
-from lethe.mechanisms.losses.linear_losses import Logistic
+from lethe.run.losses import Logistic
 
 HUGE = [[1.7e308, -1.7e308], [1.7e308, 1.7e308], [1e160, -1e155], [1e308, 0.0]]
 SEEDED = {"random_state": 0, "seed_noise": True, "delta": 1e-5}
@@ -65,7 +65,8 @@ def test_columns_stored_twice_are_added_up_first(last: list[tuple[int, float]], 
     np.testing.assert_allclose(readable(table).toarray()[-1], sums)
     np.testing.assert_array_equal(table.data, before)
     nothing, one = (
-        Records(readable(each), np.ones(1000), loss=Logistic(), feature_norm=1.0, intercept=False) for each in (stored_twice([]), table)
+        Records(readable(each), np.ones(1000), loss=Logistic(feature_norm=1.0), feature_norm=1.0, intercept=False)
+        for each in (stored_twice([]), table)
     )
     weights = np.zeros((2, 1))
     moved = one.gradient_sum(weights, slice(0, 1000)) - nothing.gradient_sum(weights, slice(0, 1000))

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
-from lethe.mechanisms.losses.one_versus_rest import OneVersusRest
-from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
+from lethe.run.losses import LeastSquares, LinearLoss, Logistic, OneVersusRest, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax
 
 LOSSES: list[LinearLoss] = [
-    Logistic(),
-    TruncatedLogistic(0.4),
-    Softmax(3),
-    TruncatedSoftmax(4, 0.5),
-    SmoothedHinge(width=0.2),
-    OneVersusRest(3),
-    Huber(residual_bound=0.5),
+    Logistic(feature_norm=1.0),
+    TruncatedLogistic(feature_norm=1.0, cut=0.4),
+    Softmax(feature_norm=1.0, classes=3),
+    TruncatedSoftmax(feature_norm=1.0, classes=4, cut=0.5),
+    SmoothedHinge(feature_norm=1.0, width=0.2),
+    OneVersusRest(feature_norm=1.0, classes=3, width=0.5),
+    LeastSquares(feature_norm=1.0, residual_bound=0.5),
 ]
 
 
@@ -33,8 +31,8 @@ def risk(
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((count, columns)) / np.arange(1, columns + 1) ** fall
     rows *= norm / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
-    targets = rng.standard_normal(count) if isinstance(loss, Huber) else rng.integers(0, max(loss.outputs, 2), count) * 1.0
+    targets = rng.standard_normal(count) if isinstance(loss, LeastSquares) else rng.integers(0, max(loss.outputs, 2), count) * 1.0
     tilt = 0.02 * norm * rng.standard_normal((columns, loss.outputs)) / np.sqrt(columns / 4.0)
     return LinearObjective(
-        records=count + 3, rows=rows, targets=targets, loss=loss, norm=norm, regularisation=regularisation * norm**2, tilt=tilt
+        records=count + 3, rows=rows, targets=targets, loss=loss.on_rows(norm), regularisation=regularisation * norm**2, tilt=tilt
     )

@@ -1,4 +1,4 @@
-"""The vertices of two Huber gradients, as differences of vectors laid out by hand, and the profile that must cover them all."""
+"""The vertices of two LeastSquares gradients, as differences of vectors laid out by hand, and the profile that must cover them all."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from lethe.calculus.conversions import gdp_delta
-from lethe.mechanisms.losses.linear_losses import Huber
 from lethe.mechanisms.minimisers.perturbed_minimiser import gradient_vertices, minimiser_profile
+from lethe.run.losses import LeastSquares
 
 BOUND, NORM, RIDGE = 1.7, 1.3, 60.0
-LOSS = Huber(residual_bound=BOUND)
+LOSS = LeastSquares(feature_norm=1.0, residual_bound=BOUND)
 DETERMINANT = math.log1p(NORM**2 / RIDGE)
 ANGLES = np.linspace(0.0, math.pi, 201)
 
@@ -45,7 +45,7 @@ def test_some_case_has_a_vertex_for_every_corner(shorter: float) -> None:
 @pytest.mark.parametrize("noise_std", [0.5, 2.0, 8.0])
 @pytest.mark.parametrize("beyond", [-DETERMINANT, -DETERMINANT / 2.0, 0.0, 0.2, 1.0, 3.0])
 def test_the_profile_is_the_sum_over_the_four_corners_at_the_worst_angle(beyond: float, noise_std: float) -> None:
-    profile = minimiser_profile(LOSS, norm=NORM, ridge=RIDGE, noise_std=noise_std, neighbours="replace_one", solver_mu=0.0)
+    profile = minimiser_profile(LOSS.on_rows(NORM), ridge=RIDGE, noise_std=noise_std, neighbours="replace_one", solver_mu=0.0)
     level = max(beyond, 0.0)
 
     def at(angle: float) -> float:
@@ -61,5 +61,5 @@ def test_orthogonal_features_can_be_worse_than_parallel_ones() -> None:
     """Where the cases differ most: four corners of one length, against two of the largest and two of none."""
     noise_std = 8.0
     orthogonal, parallel = (sum(gdp_delta(length / noise_std, 0.0) for length in corners(angle).tolist()) for angle in (math.pi / 2.0, 0.0))
-    profile = minimiser_profile(LOSS, norm=NORM, ridge=RIDGE, noise_std=noise_std, neighbours="replace_one", solver_mu=0.0)
+    profile = minimiser_profile(LOSS.on_rows(NORM), ridge=RIDGE, noise_std=noise_std, neighbours="replace_one", solver_mu=0.0)
     assert 1.3 * parallel < orthogonal <= profile.delta(DETERMINANT)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from risks_to_minimise import LOSSES, risk
 
-from lethe.mechanisms.losses.linear_losses import LinearLoss
 from lethe.mechanisms.minimisers import linear_objective
+from lethe.run.losses import LinearLoss
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)

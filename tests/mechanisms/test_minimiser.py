@@ -6,11 +6,11 @@ from risks_to_minimise import LOSSES, risk
 from scipy import optimize
 
 from lethe.errors import LetheError
-from lethe.mechanisms.losses.linear_losses import LinearLoss, Logistic, SmoothedHinge
 from lethe.mechanisms.minimisers import minimiser as module
 from lethe.mechanisms.minimisers import newton as newton_module
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
 from lethe.mechanisms.minimisers.minimiser import minimiser, most_steps
+from lethe.run.losses import LinearLoss, Logistic, SmoothedHinge
 
 
 @pytest.mark.parametrize("way", ["factored", "conjugate gradients", "accelerated"])
@@ -32,9 +32,9 @@ def test_every_way_arrives_at_the_certified_accuracy(loss: LinearLoss, way: str,
 
 def test_hard_problems_end_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Separable records, a regularisation of 1e-4; the descent alone, its gradients counted."""
-    objective = risk(SmoothedHinge(width=0.01), regularisation=1e-4, count=6)
+    objective = risk(SmoothedHinge(feature_norm=1.0, width=0.01), regularisation=1e-4, count=6)
     gradient = float(np.linalg.norm(objective.value_and_gradient(np.zeros(objective.shape))[1]))
-    condition = (objective.loss.smoothness(1.0) + 1e-4) / 1e-4
+    condition = (objective.loss.smoothness + 1e-4) / 1e-4
     found = module._accelerated(objective, np.zeros(objective.shape), gradient, 1e-6)
     assert np.linalg.norm(objective.value_and_gradient(found)[1]) <= 1e-6
     assert most_steps(condition, gradient, 1e-6) < 60_000
@@ -47,5 +47,5 @@ def test_hard_problems_end_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("columns", [2, 300])
 def test_no_record_present(columns: int) -> None:
     rows, tilt = np.zeros((0, columns)), np.linspace(-1.0, 1.0, columns)[:, None]
-    objective = LinearObjective(records=5, rows=rows, targets=np.zeros(0), loss=Logistic(), norm=1.0, regularisation=0.1, tilt=tilt)
+    objective = LinearObjective(records=5, rows=rows, targets=np.zeros(0), loss=Logistic(feature_norm=1.0), regularisation=0.1, tilt=tilt)
     assert minimiser(objective, 1e-9) == pytest.approx(-tilt / 0.1, abs=1e-8)

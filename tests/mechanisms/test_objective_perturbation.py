@@ -10,7 +10,6 @@ from scipy import optimize
 
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import CalibrationError, InputError
-from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
 from lethe.mechanisms.minimisers.objective_perturbation import (
     objective_guarantee,
     objective_noise_std,
@@ -19,13 +18,23 @@ from lethe.mechanisms.minimisers.objective_perturbation import (
     release_std,
     solver_tolerance,
 )
+from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax
 
 TARGET = ApproxDP(1.0, 1e-5)
-PUBLIC: dict[str, Any] = {"records": 1000, "weights": 5, "norm": 1.0, "regularisation": 0.05}
+PUBLIC: dict[str, Any] = {"records": 1000, "weights": 5, "regularisation": 0.05}
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
-@pytest.mark.parametrize("loss", [Logistic(), Softmax(4), SmoothedHinge(width=0.5), Huber(residual_bound=2.0)], ids=repr)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        Logistic(feature_norm=1.0),
+        Softmax(feature_norm=1.0, classes=4),
+        SmoothedHinge(feature_norm=1.0, width=0.5),
+        LeastSquares(feature_norm=1.0, residual_bound=2.0),
+    ],
+    ids=repr,
+)
 def test_the_noise_meets_the_target_and_no_less_noise_does(loss: LinearLoss, neighbours: str) -> None:
     noise_std = objective_noise_std(loss, target=TARGET, neighbours=neighbours, **PUBLIC)
     assert objective_guarantee(loss, noise_std=noise_std, neighbours=neighbours, **PUBLIC).epsilon(1e-5) <= 1.0
@@ -34,8 +43,8 @@ def test_the_noise_meets_the_target_and_no_less_noise_does(loss: LinearLoss, nei
 
 def test_the_calibrated_noise_is_needed() -> None:
     """One hinge, its slope at the bound, at the noise that was found and at a hundredth less: the exact law, the solver's part included."""
-    public: dict[str, Any] = {"records": 1, "weights": 1, "norm": 1.0, "regularisation": 3000.0}
-    target, loss = ApproxDP(1.0, 1e-4), SmoothedHinge(width=0.5)
+    public: dict[str, Any] = {"records": 1, "weights": 1, "regularisation": 3000.0}
+    target, loss = ApproxDP(1.0, 1e-4), SmoothedHinge(feature_norm=1.0, width=0.5)
     noise_std = objective_noise_std(loss, target=target, neighbours="replace_one", **public)
     tolerance = solver_tolerance(loss, noise_std=noise_std, **public)
     del public["weights"]
@@ -52,8 +61,7 @@ def test_what_is_released_is_the_tilted_minimiser_and_a_little_noise() -> None:
     released = objective_perturbation(
         np.array(features)[:, None],
         labels,
-        loss=Logistic(),
-        feature_norm=1.0,
+        loss=Logistic(feature_norm=1.0),
         regularisation=regularisation,
         target=TARGET,
         generator=np.random.default_rng(11),
@@ -66,13 +74,13 @@ def test_what_is_released_is_the_tilted_minimiser_and_a_little_noise() -> None:
         return sum(float(record.gradient(np.array([weight]))[0]) for record in records) + 5 * regularisation * weight + tilt
 
     exact = optimize.brentq(slope, -100.0, 100.0, xtol=1e-14)
-    std = release_std(Logistic(), records=5, norm=1.0, regularisation=regularisation, noise_std=released.noise_std)
-    public: dict[str, Any] = {"records": 5, "norm": 1.0, "regularisation": regularisation, "noise_std": released.noise_std}
-    accuracy = solver_tolerance(Logistic(), weights=1, **public) / regularisation
+    std = release_std(Logistic(feature_norm=1.0), records=5, regularisation=regularisation, noise_std=released.noise_std)
+    public: dict[str, Any] = {"records": 5, "regularisation": regularisation, "noise_std": released.noise_std}
+    accuracy = solver_tolerance(Logistic(feature_norm=1.0), weights=1, **public) / regularisation
     assert std == pytest.approx(0.1 * released.noise_std / (5 * (regularisation + 0.25)))
     assert abs(released.weights[0, 0] - (exact + std * last)) <= accuracy
     assert released.statement.planned.epsilon(1e-5) == pytest.approx(1.0, rel=1e-5)
-    assert released.statement.planned == objective_guarantee(Logistic(), weights=1, **public)
+    assert released.statement.planned == objective_guarantee(Logistic(feature_norm=1.0), weights=1, **public)
     # Two points, each within the accuracy of its own minimiser, are at most twice that apart when the minimisers are equal.
     assert released.statement.planned.cases[0][1][-1] == (pytest.approx(2.0 * accuracy / std), 1)
     names = {finding.name: finding.evidence for finding in released.statement.findings}
@@ -86,28 +94,31 @@ def test_the_classical_noise_is_larger() -> None:
     """
     for epsilon, delta in ((0.1, 1e-6), (1.0, 1e-5), (4.0, 1e-5)):
         classical = math.sqrt(8.0 * math.log(2.0 / delta) + 4.0 * epsilon) / epsilon
-        public: dict[str, Any] = {"records": 100, "weights": 3, "norm": 1.0, "regularisation": 2.0 * 0.25 / epsilon / 100}
-        assert objective_noise_std(Logistic(), target=ApproxDP(epsilon, delta), neighbours="zero_out", **public) < 0.75 * classical
+        public: dict[str, Any] = {"records": 100, "weights": 3, "regularisation": 2.0 * 0.25 / epsilon / 100}
+        assert (
+            objective_noise_std(Logistic(feature_norm=1.0), target=ApproxDP(epsilon, delta), neighbours="zero_out", **public)
+            < 0.75 * classical
+        )
 
 
 def test_with_a_large_ridge_it_costs_what_the_gaussian_mechanism_costs() -> None:
     """The noise tends to that of one Gaussian release of the gradient, 3.7306 G at (1, 1e-5), but for the solver's thousandth."""
-    public: dict[str, Any] = {"records": 10**6, "weights": 3, "norm": 1.0, "regularisation": 1.0}
-    noise_std = objective_noise_std(Logistic(), target=TARGET, neighbours="zero_out", **public)
+    public: dict[str, Any] = {"records": 10**6, "weights": 3, "regularisation": 1.0}
+    noise_std = objective_noise_std(Logistic(feature_norm=1.0), target=TARGET, neighbours="zero_out", **public)
     assert 3.73063 < noise_std < 1.001 * 3.73063
 
 
 def test_too_small_a_ridge_is_refused_with_the_least_one() -> None:
     with pytest.raises(CalibrationError, match=r"well above 0\.000145"):
-        objective_noise_std(Logistic(), target=TARGET, **PUBLIC | {"regularisation": 1e-5})
-    assert objective_noise_std(Logistic(), target=TARGET, **PUBLIC | {"regularisation": 2e-4}) > 10.0
+        objective_noise_std(Logistic(feature_norm=1.0), target=TARGET, **PUBLIC | {"regularisation": 1e-5})
+    assert objective_noise_std(Logistic(feature_norm=1.0), target=TARGET, **PUBLIC | {"regularisation": 2e-4}) > 10.0
 
 
 def test_rounding_is_paid_for_where_it_is_larger_than_the_wanted_accuracy() -> None:
     public = PUBLIC | {"records": 10**9, "regularisation": 1e-5}
-    tolerance = solver_tolerance(Logistic(), noise_std=4.0, **public)
+    tolerance = solver_tolerance(Logistic(feature_norm=1.0), noise_std=4.0, **public)
     assert tolerance > 1e-12
-    larger = objective_guarantee(Logistic(), noise_std=4.0, **public).cases[0][1][-1][0]
+    larger = objective_guarantee(Logistic(feature_norm=1.0), noise_std=4.0, **public).cases[0][1][-1][0]
     assert larger > 0.03 * 1.0 / 4.0
 
 
@@ -117,7 +128,7 @@ def test_the_prediction_is_near_what_happens() -> None:
     features = rng.standard_normal((2000, 5))
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     labels = rng.integers(0, 2, 2000)
-    public: dict[str, Any] = {"loss": Logistic(), "feature_norm": 1.0, "regularisation": 0.02, "target": TARGET}
+    public: dict[str, Any] = {"loss": Logistic(feature_norm=1.0), "regularisation": 0.02, "target": TARGET}
 
     def risk(weights: np.ndarray) -> float:
         scores = features @ weights[:, 0]
@@ -142,6 +153,6 @@ def test_the_prediction_is_near_what_happens() -> None:
     ],
 )
 def test_what_is_out_of_range_is_refused(change: dict[str, Any], match: str) -> None:
-    kwargs = {"loss": Logistic(), "target": TARGET} | PUBLIC | change
+    kwargs = {"loss": Logistic(feature_norm=1.0), "target": TARGET} | PUBLIC | change
     with pytest.raises(InputError, match=match):
         objective_noise_std(kwargs.pop("loss"), **kwargs)

@@ -10,19 +10,22 @@ from hypothesis import strategies as st
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
 from lethe.errors import InputError
-from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
 from lethe.mechanisms.minimisers.minimiser import minimiser
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation, output_sensitivity, predicted_excess_risk, solver_tolerance
+from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax
 
-LOSSES: list[LinearLoss] = [Logistic(), Softmax(3), SmoothedHinge(width=0.4), Huber(residual_bound=0.5)]
+LOSSES: list[LinearLoss] = [
+    Logistic(feature_norm=1.0),
+    Softmax(feature_norm=1.0, classes=3),
+    SmoothedHinge(feature_norm=1.0, width=0.4),
+    LeastSquares(feature_norm=1.0, residual_bound=0.5),
+]
 TARGET = ApproxDP(1.0, 1e-5)
 
 
 def _minimiser(rows: np.ndarray, targets: np.ndarray, loss: LinearLoss, records: int, regularisation: float) -> np.ndarray:
-    return minimiser(
-        LinearObjective(records=records, rows=rows, targets=targets, loss=loss, norm=1.0, regularisation=regularisation), 1e-12
-    )
+    return minimiser(LinearObjective(records=records, rows=rows, targets=targets, loss=loss, regularisation=regularisation), 1e-12)
 
 
 def _moved(loss: LinearLoss, first: tuple[Any, float], second: tuple[Any, float] | None, regularisation: float, seed: int) -> float:
@@ -30,7 +33,7 @@ def _moved(loss: LinearLoss, first: tuple[Any, float], second: tuple[Any, float]
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((4, 2))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    targets = rng.standard_normal(4) * 2 if isinstance(loss, Huber) else rng.integers(0, max(loss.outputs, 2), 4) * 1.0
+    targets = rng.standard_normal(4) * 2 if isinstance(loss, LeastSquares) else rng.integers(0, max(loss.outputs, 2), 4) * 1.0
     here = _minimiser(np.vstack([rows, first[0]]), np.append(targets, first[1]), loss, 5, regularisation)
     with_it = (rows, targets) if second is None else (np.vstack([rows, second[0]]), np.append(targets, second[1]))
     return float(np.linalg.norm(here - _minimiser(*with_it, loss, 5, regularisation)))
@@ -44,10 +47,10 @@ def test_neighbours_are_never_further_apart(loss: LinearLoss, neighbours: str) -
     for seed in range(12):
         regularisation = float(10 ** rng.uniform(-2, 1))
         bound = output_sensitivity(
-            records=5, regularisation=regularisation, gradient_bound=loss.gradient_bound(1.0), neighbours=neighbours, tolerance=0.0
+            records=5, regularisation=regularisation, gradient_bound=loss.row_gradient_bound, neighbours=neighbours, tolerance=0.0
         )
         angle, other = rng.uniform(0, 2 * math.pi, 2)
-        labels = rng.normal(0, 9, 2) if isinstance(loss, Huber) else rng.integers(0, max(loss.outputs, 2), 2)
+        labels = rng.normal(0, 9, 2) if isinstance(loss, LeastSquares) else rng.integers(0, max(loss.outputs, 2), 2)
         first = [math.cos(angle), math.sin(angle)], float(labels[0])
         second = None if neighbours == "zero_out" else ([math.cos(other), math.sin(other)], float(labels[1]))
         share = _moved(loss, first, second, regularisation, seed) / bound
@@ -57,13 +60,13 @@ def test_neighbours_are_never_further_apart(loss: LinearLoss, neighbours: str) -
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
-@pytest.mark.parametrize("loss", [SmoothedHinge(width=0.4), Huber(residual_bound=0.5)], ids=repr)
+@pytest.mark.parametrize("loss", [SmoothedHinge(feature_norm=1.0, width=0.4), LeastSquares(feature_norm=1.0, residual_bound=0.5)], ids=repr)
 def test_the_sensitivity_is_reached(loss: LinearLoss, neighbours: str) -> None:
     """Slopes at their bounds all along, on the same features with opposite targets."""
-    low, high = (-9.0, 9.0) if isinstance(loss, Huber) else (0.0, 1.0)
+    low, high = (-9.0, 9.0) if isinstance(loss, LeastSquares) else (0.0, 1.0)
     for regularisation in (10.0, 100.0):
         bound = output_sensitivity(
-            records=5, regularisation=regularisation, gradient_bound=loss.gradient_bound(1.0), neighbours=neighbours, tolerance=0.0
+            records=5, regularisation=regularisation, gradient_bound=loss.row_gradient_bound, neighbours=neighbours, tolerance=0.0
         )
         moved = _moved(loss, ([1.0, 0.0], high), None if neighbours == "zero_out" else ([1.0, 0.0], low), regularisation, 0)
         assert 0.98 * bound < moved <= bound * (1 + 1e-9)
@@ -86,11 +89,9 @@ def test_what_is_released_is_the_minimiser_and_the_stated_noise(loss: LinearLoss
     released = output_perturbation(
         features,
         labels,
-        loss=loss,
-        feature_norm=2.0,
+        loss=loss.model_copy(update={"feature_norm": 2.0, "intercept": True}),
         regularisation=0.1,
         target=target,
-        intercept=True,
         neighbours=neighbours,
         records=40,
         generator=np.random.default_rng(7),
@@ -114,14 +115,14 @@ def test_what_is_released_is_the_minimiser_and_the_stated_noise(loss: LinearLoss
 
 
 def test_fresh_noise_is_never_the_same() -> None:
-    kwargs: dict[str, Any] = {"loss": Logistic(), "feature_norm": 1.0, "regularisation": 1.0, "target": TARGET}
+    kwargs: dict[str, Any] = {"loss": Logistic(feature_norm=1.0), "regularisation": 1.0, "target": TARGET}
     first, second = (output_perturbation([[1.0], [0.5]], [0, 1], **kwargs).weights for _ in range(2))
     assert (first != second).all()
 
 
 def test_no_record_present_is_a_data_set_as_well() -> None:
     released = output_perturbation(
-        np.zeros((0, 2)), [], loss=Logistic(), feature_norm=1.0, regularisation=1.0, target=TARGET, neighbours="zero_out", records=8
+        np.zeros((0, 2)), [], loss=Logistic(feature_norm=1.0), regularisation=1.0, target=TARGET, neighbours="zero_out", records=8
     )
     assert np.isfinite(released.weights).all()
 
@@ -130,7 +131,7 @@ def test_no_record_present_is_a_data_set_as_well() -> None:
 def test_the_prediction_falls_with_records_and_grows_with_columns(records: int, regularisation: float, columns: int) -> None:
     def score(**changes: Any) -> float:
         values: dict[str, Any] = {"records": records, "columns": columns, "regularisation": regularisation}
-        return predicted_excess_risk(loss=Logistic(), feature_norm=1.0, target=TARGET, **values | changes)
+        return predicted_excess_risk(loss=Logistic(feature_norm=1.0), target=TARGET, **values | changes)
 
     assert 0.0 < score() < math.inf
     assert score(records=2 * records) <= score()
@@ -143,8 +144,8 @@ def test_the_prediction_is_near_what_happens() -> None:
     features = rng.standard_normal((2000, 5))
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     labels = rng.integers(0, 2, 2000) * 1.0
-    public: dict[str, Any] = {"loss": Logistic(), "feature_norm": 1.0, "regularisation": 0.05, "target": TARGET}
-    objective = LinearObjective(records=2000, rows=features, targets=labels, loss=Logistic(), norm=1.0, regularisation=0.05)
+    public: dict[str, Any] = {"loss": Logistic(feature_norm=1.0), "regularisation": 0.05, "target": TARGET}
+    objective = LinearObjective(records=2000, rows=features, targets=labels, loss=Logistic(feature_norm=1.0), regularisation=0.05)
     least = objective.value_and_gradient(minimiser(objective, 1e-10))[0]
     rises = [
         objective.value_and_gradient(output_perturbation(features, labels, generator=rng, **public).weights)[0] - least for _ in range(40)
@@ -156,7 +157,6 @@ def test_the_prediction_is_near_what_happens() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"feature_norm": 0.0},
         {"regularisation": -1.0},
         {"regularisation": math.nan},
         {"target": ApproxDP(1.0, 0.0)},
@@ -172,7 +172,7 @@ def test_the_prediction_is_near_what_happens() -> None:
     ],
 )
 def test_what_is_out_of_range_is_refused(change: dict[str, Any]) -> None:
-    kwargs: dict[str, Any] = {"features": [[1.0], [0.5]], "targets": [0, 1], "loss": Logistic(), "feature_norm": 1.0}
+    kwargs: dict[str, Any] = {"features": [[1.0], [0.5]], "targets": [0, 1], "loss": Logistic(feature_norm=1.0)}
     kwargs |= {"regularisation": 1.0, "target": TARGET} | change
     with pytest.raises(InputError):
         output_perturbation(kwargs.pop("features"), kwargs.pop("targets"), **kwargs)

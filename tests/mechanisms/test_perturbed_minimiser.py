@@ -14,8 +14,6 @@ from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.conversions import gdp_delta
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax
-from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
 from lethe.mechanisms.minimisers.perturbed_minimiser import (
     PerturbedMinimiser,
     gradient_vertices,
@@ -23,12 +21,13 @@ from lethe.mechanisms.minimisers.perturbed_minimiser import (
     minimiser_profile,
     ridge_for,
 )
+from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax
 
 LOSSES: dict[str, LinearLoss] = {
-    "logistic": Logistic(),
-    "hinge": SmoothedHinge(width=0.5),
-    "huber": Huber(residual_bound=1.0),
-    "cut": TruncatedLogistic(0.5),
+    "logistic": Logistic(feature_norm=1.0),
+    "hinge": SmoothedHinge(feature_norm=1.0, width=0.5),
+    "huber": LeastSquares(feature_norm=1.0, residual_bound=1.0),
+    "cut": TruncatedLogistic(feature_norm=1.0, cut=0.5),
 }
 TARGETS = {"logistic": (0.0, 1.0), "hinge": (0.0, 1.0), "huber": (-9.0, 0.0, 0.4, 9.0), "cut": (0.0, 1.0)}
 OTHERS = ((), (0,), (0, 1))
@@ -51,7 +50,7 @@ def test_no_pair_of_data_sets_exceeds_the_profile(kind: str, neighbours: str) ->
     rng = np.random.default_rng(1)
     pairs = _pairs(kind, neighbours)
     for ridge, noise_std in itertools.product((0.05, 0.6, 8.0), (0.7, 3.0)):
-        profile = minimiser_profile(LOSSES[kind], norm=1.0, ridge=ridge, noise_std=noise_std, neighbours=neighbours, solver_mu=0.0)
+        profile = minimiser_profile(LOSSES[kind], ridge=ridge, noise_std=noise_std, neighbours=neighbours, solver_mu=0.0)
         for index in rng.choice(len(pairs), size=5, replace=False).tolist():
             for epsilon in (0.0, 0.3, 1.5):
                 exact = exact_delta(*pairs[index], epsilon, ridge=ridge, noise_std=noise_std)
@@ -63,7 +62,7 @@ def test_no_pair_of_data_sets_exceeds_the_profile(kind: str, neighbours: str) ->
 def test_one_per_cent_less_noise_would_be_too_little(neighbours: str, length: float, epsilon: float) -> None:
     """Hinges whose slopes are at their bound wherever the minimiser can be; a large ridge, so that determinants cost little."""
     ridge, noise_std = 3000.0, 3.0 * length
-    profile = minimiser_profile(LOSSES["hinge"], norm=1.0, ridge=ridge, noise_std=noise_std, neighbours=neighbours, solver_mu=0.0)
+    profile = minimiser_profile(LOSSES["hinge"], ridge=ridge, noise_std=noise_std, neighbours=neighbours, solver_mu=0.0)
     first, second = [Record(1.0, 1.0, "hinge")], [] if neighbours == "zero_out" else [Record(1.0, 0.0, "hinge")]
     assert exact_delta(first, second, epsilon, ridge=ridge, noise_std=noise_std) <= profile.delta(epsilon)
     assert exact_delta(first, second, epsilon, ridge=ridge, noise_std=noise_std / 1.01) > profile.delta(epsilon)
@@ -75,11 +74,9 @@ def test_determinants_and_both_signs_are_needed() -> None:
     pair = [Record(1.0, 0.0, "huber")], []
     exact = exact_delta(*pair, 0.2, ridge=ridge, noise_std=noise_std)
     assert exact > 2.0 * gdp_delta(1.0 / noise_std, 0.2)  # the gradients alone explain nothing of it
-    assert exact <= minimiser_profile(
-        LOSSES["huber"], norm=1.0, ridge=ridge, noise_std=noise_std, neighbours="zero_out", solver_mu=0.0
-    ).delta(0.2)
+    assert exact <= minimiser_profile(LOSSES["huber"], ridge=ridge, noise_std=noise_std, neighbours="zero_out", solver_mu=0.0).delta(0.2)
     other_way = [], [Record(1.0, 0.0, "huber")]
-    profile = minimiser_profile(LOSSES["huber"], norm=1.0, ridge=0.01, noise_std=1.0, neighbours="zero_out", solver_mu=0.0)
+    profile = minimiser_profile(LOSSES["huber"], ridge=0.01, noise_std=1.0, neighbours="zero_out", solver_mu=0.0)
     assert 1.5 * gdp_delta(1.0, 1.0) < exact_delta(*other_way, 1.0, ridge=0.01, noise_std=1.0) <= profile.delta(1.0)
 
 
@@ -87,7 +84,7 @@ def test_determinants_and_both_signs_are_needed() -> None:
 @pytest.mark.parametrize("solver_mu", [0.05, 0.5])
 def test_the_solvers_noise_adds_to_every_vertex(kind: str, solver_mu: float) -> None:
     for neighbours in ("zero_out", "replace_one"):
-        profile = minimiser_profile(LOSSES[kind], norm=1.0, ridge=2.0, noise_std=1.5, neighbours=neighbours, solver_mu=solver_mu)
+        profile = minimiser_profile(LOSSES[kind], ridge=2.0, noise_std=1.5, neighbours=neighbours, solver_mu=solver_mu)
         for pair in _pairs(kind, neighbours)[::23]:
             exact = exact_delta(*pair, 0.7, ridge=2.0, noise_std=1.5, shift=solver_mu)
             assert exact <= profile.delta(0.7) + ROUNDING
@@ -106,14 +103,14 @@ STATED = {
 @pytest.mark.parametrize("epsilon", [0.02, 0.5, 2.0])
 def test_the_profile_is_the_stated_sum(kind: str, neighbours: str, epsilon: float) -> None:
     ridge, noise_std, solver_mu, norm = 4.0, 9.0, 0.2, 1.5
-    loss = Softmax(4) if kind == "softmax" else Logistic()
+    loss = Softmax(feature_norm=1.0, classes=4) if kind == "softmax" else Logistic(feature_norm=1.0)
     bound = norm * (math.sqrt(2.0) if kind == "softmax" else 1.0) / noise_std
     cost = 3.0 * math.log1p(norm**2 * 0.25 / ridge) if kind == "softmax" else math.log1p(norm**2 * 0.25 / ridge)
     left = epsilon - cost
     mus = [(math.hypot(length * bound, solver_mu), count) for length, count in STATED[kind, neighbours]] + [(solver_mu, 1)]
     total = min(sum(count * gdp_delta(mu, max(left, 0.0)) for mu, count in mus), 1.0)
     wanted = total if left >= 0.0 else 1.0 - math.exp(left) * (1.0 - total)
-    profile = minimiser_profile(loss, norm=norm, ridge=ridge, noise_std=noise_std, neighbours=neighbours, solver_mu=solver_mu)
+    profile = minimiser_profile(loss.on_rows(norm), ridge=ridge, noise_std=noise_std, neighbours=neighbours, solver_mu=solver_mu)
     assert profile.delta(epsilon) == pytest.approx(wanted, rel=1e-9)
 
 
@@ -121,7 +118,7 @@ def test_the_profile_of_slopes_of_both_signs() -> None:
     """Taking away: one vertex and the determinants; adding: two vertices; replacing: the worst of orthogonal and parallel features."""
     bound, cost = 1.0 / 3.0, math.log1p(1.0 / 50.0)
     away, both = (
-        minimiser_profile(LOSSES["huber"], norm=1.0, ridge=50.0, noise_std=3.0, neighbours=neighbours, solver_mu=0.0)
+        minimiser_profile(LOSSES["huber"], ridge=50.0, noise_std=3.0, neighbours=neighbours, solver_mu=0.0)
         for neighbours in ("zero_out", "replace_one")
     )
     for epsilon in (0.0, 0.1, 1.0):
@@ -176,8 +173,11 @@ def test_softmax_against_samples_of_its_loss(
 ) -> None:
     rng = np.random.default_rng(5)
     neighbours = "zero_out" if second is None else "replace_one"
-    loss, noise_std = Softmax(3) if cut == 1.0 else TruncatedSoftmax(3, cut), cut * noise_std
-    profile = minimiser_profile(loss, norm=1.0, ridge=ridge, noise_std=noise_std, neighbours=neighbours, solver_mu=0.0)
+    loss, noise_std = (
+        Softmax(feature_norm=1.0, classes=3) if cut == 1.0 else TruncatedSoftmax(feature_norm=1.0, classes=3, cut=cut),
+        cut * noise_std,
+    )
+    profile = minimiser_profile(loss, ridge=ridge, noise_std=noise_std, neighbours=neighbours, solver_mu=0.0)
     losses = _losses(rng, cut, first, second, features, ridge, noise_std)
     for epsilon in (0.0, 0.5, 1.0, 2.0):
         sample = np.maximum(-np.expm1(epsilon - losses), 0.0)
@@ -190,7 +190,7 @@ def test_softmax_against_samples_of_its_loss(
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_softmax_vertices_cover_every_pair_of_records(classes: int) -> None:
     """All vertices of two records' gradient difference, for every pair of classes and angle: sorted, none longer than those counted."""
-    (_, listed), *more = gradient_vertices(Softmax(classes), "replace_one")
+    (_, listed), *more = gradient_vertices(Softmax(feature_norm=1.0, classes=classes), "replace_one")
     assert not more
     counted = sorted((length for length, count in listed for _ in range(count)), reverse=True)
     corners = {
@@ -215,7 +215,7 @@ def test_softmax_vertices_cover_every_pair_of_records(classes: int) -> None:
 )
 def test_laws_of_the_profile(kind: str, ridge: float, noise_std: float, epsilon: float, neighbours: str) -> None:
     def profile(**changes: float) -> PerturbedMinimiser:
-        values = {"norm": 1.0, "ridge": ridge, "noise_std": noise_std, "solver_mu": 0.0} | changes
+        values = {"ridge": ridge, "noise_std": noise_std, "solver_mu": 0.0} | changes
         return minimiser_profile(LOSSES[kind], neighbours=neighbours, **values)
 
     here = profile().delta(epsilon)
@@ -230,7 +230,7 @@ def test_laws_of_the_profile(kind: str, ridge: float, noise_std: float, epsilon:
 
 
 def test_epsilon_composes_with_other_mechanisms() -> None:
-    profile = minimiser_profile(Logistic(), norm=1.0, ridge=100.0, noise_std=8.0, solver_mu=0.0)
+    profile = minimiser_profile(Logistic(feature_norm=1.0), ridge=100.0, noise_std=8.0, solver_mu=0.0)
     both = together([(profile, 1), (GDP(0.1), 1)])
     assert profile.epsilon(1e-5) < both.epsilon(1e-5) < profile.epsilon(1e-5) + GDP(0.1).epsilon(1e-6)
     assert profile.delta(math.inf) == 0.0
@@ -240,15 +240,15 @@ def test_epsilon_composes_with_other_mechanisms() -> None:
 
 @given(classes=st.integers(2, 20), determinant=st.floats(1e-6, 5.0), norm=st.floats(0.1, 10.0))
 def test_the_ridge_for_a_determinant(classes: int, determinant: float, norm: float) -> None:
-    for loss in (Logistic(), Softmax(classes)):
-        ridge = ridge_for(loss, norm=norm, determinant=determinant)
-        assert log_determinant(loss, norm=norm, ridge=ridge) == pytest.approx(determinant, rel=1e-9)
+    for loss in (Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=classes)):
+        ridge = ridge_for(loss.on_rows(norm), determinant=determinant)
+        assert log_determinant(loss.on_rows(norm), ridge=ridge) == pytest.approx(determinant, rel=1e-9)
 
 
 def test_the_determinant_of_softmax_is_bounded_and_reached() -> None:
     """Equal shares have the largest trace: log det(I + (diag p - p p^T)/ridge) is then the bound itself."""
     for classes, ridge in ((2, 0.3), (4, 0.3), (4, 10.0)):
-        bound = log_determinant(Softmax(classes), norm=1.0, ridge=ridge)
+        bound = log_determinant(Softmax(feature_norm=1.0, classes=classes), ridge=ridge)
         shares = np.random.default_rng(0).dirichlet(np.ones(classes), size=500)
         shares[0] = 1.0 / classes
         curvatures = shares[:, :, None] * (np.eye(classes) - shares[:, None, :])
@@ -257,14 +257,14 @@ def test_the_determinant_of_softmax_is_bounded_and_reached() -> None:
         assert logs[0] == pytest.approx(bound, rel=1e-12)
 
 
-@pytest.mark.parametrize("change", [{"norm": 0.0}, {"ridge": math.nan}, {"noise_std": 0.0}, {"noise_std": True}, {"solver_mu": -1.0}])
+@pytest.mark.parametrize("change", [{"ridge": math.nan}, {"noise_std": 0.0}, {"noise_std": True}, {"solver_mu": -1.0}])
 def test_what_is_out_of_range_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(InputError):
-        minimiser_profile(Logistic(), **({"norm": 1.0, "ridge": 1.0, "noise_std": 1.0, "solver_mu": 0.0} | change))
+        minimiser_profile(Logistic(feature_norm=1.0), **({"ridge": 1.0, "noise_std": 1.0, "solver_mu": 0.0} | change))
 
 
 def test_other_relations_and_empty_profiles_are_refused() -> None:
     with pytest.raises(InputError, match="replace_one or zero_out"):
-        minimiser_profile(Logistic(), norm=1.0, ridge=1.0, noise_std=1.0, neighbours="add_or_remove", solver_mu=0.0)
+        minimiser_profile(Logistic(feature_norm=1.0), ridge=1.0, noise_std=1.0, neighbours="add_or_remove", solver_mu=0.0)
     with pytest.raises(InputError, match="at least one case"):
         PerturbedMinimiser(())

@@ -21,16 +21,16 @@ from lethe.errors import InputError
 from lethe.heavy_tailed import ClippedMean, Moments, Problem, Solution
 from lethe.mechanisms import adassp, covariance, standardise
 from lethe.mechanisms.base import Statement, joint
-from lethe.mechanisms.losses.linear_losses import Logistic
 from lethe.mechanisms.minimisers import objective_perturbation, output_perturbation
 from lethe.mechanisms.quantiles import quantile
 from lethe.mechanisms.selection import selection
 from lethe.mechanisms.selection.repetitions import TruncatedNegativeBinomial
+from lethe.run.losses import Logistic
 
 ROWS = np.random.default_rng(0).uniform(-1.0, 1.0, (120, 3))
 LABELS = (ROWS[:, 0] > 0).astype(np.int64)
 TARGET = ApproxDP(1.0, 1e-5)
-LINEAR: dict[str, Any] = {"loss": Logistic(), "feature_norm": 1.0, "regularisation": 0.1}
+LINEAR: dict[str, Any] = {"loss": Logistic(feature_norm=1.0), "regularisation": 0.1}
 
 RELEASES: dict[str, Callable[..., Statement]] = {
     "adassp": lambda **g: adassp.adassp(ROWS, ROWS[:, 0], feature_norm=1.0, target_bound=1.0, target=TARGET, **g).statement,

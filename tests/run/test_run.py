@@ -82,13 +82,13 @@ def test_noise_at_pass_ends_is_one_entry_a_pass_and_one_at_the_very_end() -> Non
 
 def test_derived_constants_of_the_regressions() -> None:
     # theory.md section 4.4: softmax sqrt(2) R and R^2/2, logistic R and R^2/4, an intercept adds 1 to R^2.
-    softmax = lethe.SoftmaxRegression(feature_norm=3.0, intercept=True)
+    softmax = lethe.losses.Softmax(feature_norm=3.0, intercept=True)
     assert softmax.known_gradient_bound == pytest.approx(math.sqrt(20), rel=1e-14)
     assert softmax.known_gradient_bound >= math.sqrt(20)
     assert softmax.curvature == pytest.approx((0, 5))
-    logistic = lethe.LogisticRegression(feature_norm=3.0)
+    logistic = lethe.losses.Logistic(feature_norm=3.0)
     assert (logistic.known_gradient_bound, *logistic.curvature) == pytest.approx((3, 0, 9 / 4))
-    squares = lethe.LeastSquares(feature_norm=3.0, residual_bound=2.0)
+    squares = lethe.losses.LeastSquares(feature_norm=3.0, residual_bound=2.0)
     assert (squares.known_gradient_bound, *squares.curvature) == pytest.approx((6, 0, 9))
     # The cut c is a factor of the gradient; of one-versus-rest hinges the gradients add up and the curvatures do not.
     cut = lethe.Run(**{**make_run().to_document(), "loss": {"kind": "truncated_softmax_regression", "feature_norm": 3.0, "cut": 0.5}}).loss

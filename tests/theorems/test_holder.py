@@ -47,7 +47,7 @@ def test_at_exponent_one_it_is_the_engine_for_smooth_losses(constant: float) -> 
 
 def _brute(run: lethe.Run, window: int) -> float:
     """The cheapest payments for the last few steps from the diameter, by sequential quadratic programming from many starts."""
-    assert isinstance(run.loss, lethe.HolderLoss)
+    assert isinstance(run.loss, lethe.losses.Holder)
     constant, exponent, size = run.loss.constant, run.loss.exponent, float(run.step_sizes[0])
     touch, noise = float(run.sensitivities[0]), float(run.noise_stds[0])
     generator = np.random.default_rng(window)

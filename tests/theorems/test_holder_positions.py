@@ -80,7 +80,7 @@ def test_steep_smooth_losses_move_by_no_more_than_their_bound() -> None:
 
 def _brute(run: lethe.Run, position: int, window: int) -> float:
     """The cheapest payments for the last `window` steps, from the diameter, or from 0 if they are all, by quadratic programming."""
-    assert isinstance(run.loss, lethe.HolderLoss)
+    assert isinstance(run.loss, lethe.losses.Holder)
     constant, exponent, size = run.loss.constant, run.loss.exponent, float(run.step_sizes[0])
     noise, total = float(run.noise_stds[0]), run.total_steps
     start = run.diameter if window < total else 0.0

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lethe.run.batches import DESIGNS
+from lethe.run.losses import LinearLoss, parse_loss
 from lethe.run.run import Run
 
 RECORDS, COLUMNS, CLASSES = 23, 4, 3
@@ -16,6 +17,11 @@ LOSSES: dict[str, dict[str, Any]] = {
     "softmax_regression": {"feature_norm": 1.5},
     "logistic_regression": {"feature_norm": 1.5},
     "least_squares": {"feature_norm": 1.5, "residual_bound": 0.8},
+    "huber": {"feature_norm": 1.5, "residual_bound": 0.3},
+    "truncated_logistic_regression": {"feature_norm": 1.5, "cut": 0.3},
+    "truncated_softmax_regression": {"feature_norm": 1.5, "cut": 0.7},
+    "smoothed_hinge": {"feature_norm": 1.5, "width": 0.3},
+    "one_versus_rest_hinge": {"feature_norm": 1.5, "classes": CLASSES, "width": 0.6},
 }
 
 
@@ -31,9 +37,10 @@ class Problem:
 def make_problem(kind: str, records: int = RECORDS, seed: int = 0) -> Problem:
     random = np.random.default_rng(seed)
     features = random.normal(size=(records, COLUMNS)) * 0.8
-    if kind == "least_squares":
+    loss = parse_loss(make_loss(kind))
+    if isinstance(loss, LinearLoss) and loss.numeric_targets:
         return Problem(features=features, targets=random.normal(size=records), classes=None)
-    classes = CLASSES if kind == "softmax_regression" else 2
+    classes = 2 if loss.scalar else CLASSES
     return Problem(features=features, targets=random.integers(classes, size=records), classes=classes)
 
 

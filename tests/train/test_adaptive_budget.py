@@ -14,7 +14,7 @@ from scipy import stats
 from lethe.calculus import conversions, renyi_conversions
 from lethe.calculus.guarantees import ZCDP
 from lethe.errors import BudgetExceededError, InputError
-from lethe.run.losses import LogisticRegression, Loss, SoftmaxRegression, UnknownLoss, parse_loss
+from lethe.run.losses import Logistic, Loss, Softmax, Unknown, parse_loss
 from lethe.train import AdaptiveDescent, AdaptivelyTrained, fit_adaptively
 from lethe.train.core.generators import seeded_generators
 from lethe.train.linear.adaptive_budget import averaged
@@ -164,7 +164,7 @@ def test_the_data_is_looked_at_only_for_what_is_paid(rho: float, growth: float, 
 def queries_on_nothing(plan: AdaptiveDescent, columns: int) -> PaidQueries:
     """Records whose features are 0: every gradient is 0, so that what comes out is noise."""
     model = LinearModel(
-        LogisticLink(),
+        LogisticLink(Logistic(feature_norm=1.0)),
         torch.zeros(3, columns, dtype=torch.float64),
         torch.zeros(3, 1, dtype=torch.int64),
         clip_norm=plan.gradient_clip,
@@ -202,7 +202,9 @@ def test_a_query_that_cannot_be_paid_does_not_look() -> None:
 def test_the_losses_that_are_compared_are_clipped_record_by_record() -> None:
     random = np.random.default_rng(0)
     rows, targets = random.normal(size=(9, 4)), random.integers(2, size=9)
-    model = LinearModel(LogisticLink(), torch.tensor(rows), torch.tensor(targets).reshape(-1, 1), clip_norm=1.0, outputs=1)
+    model = LinearModel(
+        LogisticLink(Logistic(feature_norm=1.0)), torch.tensor(rows), torch.tensor(targets).reshape(-1, 1), clip_norm=1.0, outputs=1
+    )
     x, d = random.normal(size=4), random.normal(size=4)
     lengths = [0.0, 0.5, 30.0]
     got = model.clipped_losses_along(torch.tensor(x).reshape(-1, 1), torch.tensor(d).reshape(-1, 1), torch.tensor(lengths).double(), 0.9)
@@ -228,7 +230,7 @@ def test_it_learns_what_can_be_learned() -> None:
     targets = np.arange(3000) % 3
     features = np.eye(3)[targets] + 0.1 * random.normal(size=(3000, 3))
     plan = AdaptiveDescent.for_target(1.0, 1e-5, splits=10, gradient_clip=1.0, loss_clip=3.0, neighbours="zero_out")
-    trained = fit_adaptively(plan, features, targets, loss=SoftmaxRegression(feature_norm=2.0), classes=3, seed=0)
+    trained = fit_adaptively(plan, features, targets, loss=Softmax(feature_norm=2.0), classes=3, seed=0)
     assert ((features @ trained.weights).argmax(axis=1) == targets).mean() > 0.95
 
 
@@ -273,11 +275,11 @@ def test_bad_constants_are_refused(changes: dict[str, Any]) -> None:
 
 def test_bad_arguments_are_refused() -> None:
     problem = make_problem("logistic_regression")
-    loss: Loss = LogisticRegression(feature_norm=1.0)
+    loss: Loss = Logistic(feature_norm=1.0)
     for plan, features, known in (
         (None, problem.features, loss),
         (make_plan(), problem.features * math.nan, loss),
-        (make_plan(), problem.features, UnknownLoss()),
+        (make_plan(), problem.features, Unknown()),
     ):
         with pytest.raises(InputError):
             fit_adaptively(plan, features, problem.targets, loss=known)  # pyright: ignore[reportArgumentType]

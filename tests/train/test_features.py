@@ -3,9 +3,9 @@ import pytest
 import torch
 
 from lethe.errors import InputError
-from lethe.run.losses import LeastSquares, LogisticRegression, SoftmaxRegression
+from lethe.run.losses import LeastSquares, LinearLoss, Logistic, Softmax
 from lethe.train.linear.features import Features, prepare_features
-from lethe.train.linear.targets import prepare_targets, public_classes
+from lethe.train.linear.targets import prepare_targets
 
 CPU = torch.device("cpu")
 
@@ -70,23 +70,35 @@ def test_what_is_no_table_of_numbers_is_refused(values: object, message: str) ->
         prepare(values)
 
 
-SOFTMAX = SoftmaxRegression(feature_norm=1.0)
-LOGISTIC = LogisticRegression(feature_norm=1.0)
+SOFTMAX = Softmax(feature_norm=1.0)
+LOGISTIC = Logistic(feature_norm=1.0)
 SQUARES = LeastSquares(feature_norm=1.0, residual_bound=1.0)
 
 
 def test_the_number_of_classes_is_public_and_never_guessed() -> None:
-    assert public_classes(SOFTMAX, 10) == 10
-    assert public_classes(LOGISTIC, None) == public_classes(LOGISTIC, 2) == 2
-    assert public_classes(SQUARES, None) is None
+    assert SOFTMAX.for_classes(10).outputs == SOFTMAX.for_classes(10).for_classes(None).target_classes == 10
+    assert LOGISTIC.for_classes(None).target_classes == LOGISTIC.for_classes(2).target_classes == 2
+    assert SQUARES.for_classes(None).target_classes is None
+    with pytest.raises(InputError, match="classes"):
+        assert SOFTMAX.outputs
 
 
 @pytest.mark.parametrize(
-    ("loss", "classes"), [(SOFTMAX, None), (SOFTMAX, 1), (SOFTMAX, True), (SOFTMAX, 2.0), (LOGISTIC, 3), (LOGISTIC, True), (SQUARES, 2)]
+    ("loss", "classes"),
+    [
+        (SOFTMAX, None),
+        (SOFTMAX, 1),
+        (SOFTMAX, True),
+        (SOFTMAX, 2.0),
+        (SOFTMAX.for_classes(3), 4),
+        (LOGISTIC, 3),
+        (LOGISTIC, True),
+        (SQUARES, 2),
+    ],
 )
-def test_a_number_of_classes_that_does_not_fit_is_refused(loss: SoftmaxRegression, classes: int | None) -> None:
+def test_a_number_of_classes_that_does_not_fit_is_refused(loss: LinearLoss, classes: int | None) -> None:
     with pytest.raises(InputError, match="classes: got"):
-        public_classes(loss, classes)
+        loss.for_classes(classes)
 
 
 def targets(values: object, classes: int | None = 3, records: int = 3) -> torch.Tensor:

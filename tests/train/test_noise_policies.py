@@ -9,7 +9,7 @@ import pytest
 from problems import make_loss, make_problem, make_run
 
 from lethe.errors import InputError
-from lethe.run.losses import LeastSquares, LogisticRegression, SoftmaxRegression
+from lethe.run.losses import LeastSquares, Logistic, Softmax
 from lethe.train import Observed, ValidationDecay, fit_linear, scheduled
 
 # schedules.md section 12, test 10: Yu et al. at t = 0, 10, 25 from s0 = 10.
@@ -75,7 +75,7 @@ def test_a_list_ends_with_an_error_and_words_are_checked() -> None:
 
 FEATURES, TARGETS = np.eye(4), np.array([0, 1, 2, 0])
 GOOD, BAD = np.eye(4)[:, [0, 1, 2]] + np.outer([0, 0, 0, 1], [1, 0, 0]), -np.eye(4)[:, [0, 1, 2]] - np.outer([0, 0, 0, 1], [1, 0, 0])
-LOSS = SoftmaxRegression(feature_norm=1.5)
+LOSS = Softmax(feature_norm=1.5)
 
 
 def decay(**changes: Any) -> ValidationDecay:
@@ -160,4 +160,4 @@ def test_bad_validation_data_are_refused() -> None:
         ValidationDecay(FEATURES, [0, 1], loss=LOSS, classes=3)
     with pytest.raises(InputError, match="4 columns"):
         decay()(look(5, np.zeros((7, 3))))
-    assert ValidationDecay(FEATURES, TARGETS % 2, loss=LogisticRegression(feature_norm=1.0))(look(1)) == 10.0
+    assert ValidationDecay(FEATURES, TARGETS % 2, loss=Logistic(feature_norm=1.0))(look(1)) == 10.0

@@ -40,7 +40,7 @@ class Pooled(nn.Module):
 
 
 def head_on(collate: Any, *, masked: bool = True) -> FittedHead:
-    loss = lethe.SoftmaxRegression(feature_norm=1.0, intercept=True, evidence="enforced")
+    loss = lethe.losses.Softmax(feature_norm=1.0, intercept=True, evidence="enforced")
     run = lethe.Run(records=12, batches=lethe.Cyclic(size=4), passes=1, step_size=0.5, noise_multiplier=1.0, loss=loss, release="last")
     return fit_head(Pooled(masked=masked), nn.Linear(2, 2), MapStyleSource(Sentences(), collate=collate), run, physical_size=6)
 

@@ -37,7 +37,7 @@ def make_run(**changes: Any) -> lethe.Run:
 
 
 def linear_run(**changes: Any) -> lethe.Run:
-    return make_run(**{"passes": 5, "clip_norm": None, "release": "last", "loss": lethe.SoftmaxRegression(feature_norm=1.0), **changes})
+    return make_run(**{"passes": 5, "clip_norm": None, "release": "last", "loss": lethe.losses.Softmax(feature_norm=1.0), **changes})
 
 
 def make_model() -> nn.Module:

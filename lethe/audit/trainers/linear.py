@@ -14,6 +14,7 @@ from lethe.audit.statistics.result import Threat
 from lethe.audit.trainers.subject import Canary, CanaryKind, Scores, Subject, unknown_threat
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
+from lethe.run.losses import LeastSquares, LinearLoss
 from lethe.run.run import Run
 from lethe.train import Trained, fit_linear
 from lethe.train.linear.features import prepare_features
@@ -86,7 +87,7 @@ class LinearTraining(Subject):
         return apart / norms
 
     def _labelled(self, kind: CanaryKind, data: Data, position: int) -> Canary:
-        if self.classes is None and linear_loss(self.run.loss).kind == "least_squares":
+        if isinstance(linear_loss(self.run.loss), LeastSquares):
             raise InputError(f"canary: got {kind!r}; least squares has no labels.", remedy="take random_direction.")
         if kind == "mislabelled":
             inside = mislabelled(data, position, classes=self.classes or 2)
@@ -107,8 +108,8 @@ class LinearTraining(Subject):
 
     def _target(self, inside: bool) -> float | int:
         loss = linear_loss(self.run.loss)
-        if loss.kind == "least_squares":
-            return (_FAR if inside else -_FAR) * loss.residual_bound  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(loss, LeastSquares):
+            return (_FAR if inside else -_FAR) * loss.residual_bound
         return int(inside)
 
     def _start(self, canaries: Sequence[Canary]) -> FloatArray:
@@ -118,12 +119,16 @@ class LinearTraining(Subject):
         return np.zeros((rows, self._outputs))
 
     @property
+    def _loss(self) -> LinearLoss:
+        return linear_loss(self.run.loss).for_classes(self.classes)
+
+    @property
     def _outputs(self) -> int:
-        return (self.classes or 1) if self.run.loss.kind == "softmax_regression" else 1
+        return self._loss.outputs
 
     def _gradients(self, records: Sequence[Record], parameters: FloatArray) -> FloatArray:
         rows, targets = self._stacked(records)
-        residuals = link_of(linear_loss(self.run.loss)).residuals(rows @ torch.tensor(parameters), targets).numpy()
+        residuals = link_of(self._loss).residuals(rows @ torch.tensor(parameters), targets).numpy()
         gradients = np.einsum("md,mk->mdk", rows.numpy(), residuals)
         norms = np.linalg.norm(gradients, axis=(1, 2), keepdims=True)
         return gradients if self.run.clip_norm is None else gradients * np.minimum(1.0, self.run.clip_norm / np.maximum(norms, 1e-300))
@@ -167,7 +172,7 @@ class LossGap:
     def _losses(self, trained: Trained, *, outside: bool) -> FloatArray:
         rows, targets = _tensors(trained.run, [canary.outside if outside else canary.inside for canary in self.canaries])
         whole = np.vstack([trained.weights, trained.intercept])[: rows.shape[1]]
-        return link_of(linear_loss(trained.run.loss)).losses(rows @ torch.tensor(whole), targets).numpy()
+        return link_of(linear_loss(trained.run.loss).for_classes(trained.classes)).losses(rows @ torch.tensor(whole), targets).numpy()
 
 
 def _tensors(run: Run, records: Sequence[Record]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -176,4 +181,4 @@ def _tensors(run: Run, records: Sequence[Record]) -> tuple[torch.Tensor, torch.T
     table: Any = np.stack([np.asarray(record[0], dtype=np.float64) for record in records])
     rows = prepare_features(table, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=torch.float64, device=_CPU).rows
     targets = torch.tensor(np.array([[record[1]] for record in records]))
-    return rows, targets.to(torch.float64) if loss.kind != "softmax_regression" else targets.to(torch.int64)
+    return rows, targets.to(torch.float64 if loss.scalar else torch.int64)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lethe.estimators.inputs.facts import PublicFacts
-from lethe.mechanisms.losses.linear_losses import Huber, Logistic, Softmax
-from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import LeastSquares, LinearLoss, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
 
 # The share of the largest slope, and what it costs in the risk: of logits, and in squares of the bound on the targets.
 _CUTS = ((0.5, 0.01),)
@@ -18,14 +17,19 @@ def cut_losses(facts: PublicFacts) -> list[tuple[PublicFacts, float]]:
 
     A loss that was asked for by name stays. Least squares are cut: a Huber loss linear from the bound on the targets on, or farther out.
     """
-    loss, found = facts.loss, [(facts, 0.0)]
     if facts.keeps_loss:
-        return found
-    if isinstance(loss, Logistic):
-        found += [(replace(facts, loss=TruncatedLogistic(cut)), cost) for cut, cost in _CUTS]
-    elif isinstance(loss, Softmax):
-        found += [(replace(facts, loss=TruncatedSoftmax(loss.classes, cut)), cost) for cut, cost in _CUTS]
-    elif isinstance(loss, Huber) and facts.target_bound is not None and loss.residual_bound >= facts.target_bound:
-        bound = facts.target_bound
-        found += [(replace(facts, loss=Huber(residual_bound=cut * bound)), cost * bound**2) for cut, cost in _RESIDUAL_CUTS]
-    return found
+        return [(facts, 0.0)]
+    return [(facts, 0.0), *((replace(facts, loss=cut), cost) for cut, cost in _cut(facts))]
+
+
+def _cut(facts: PublicFacts) -> list[tuple[LinearLoss, float]]:
+    bound, norm = facts.target_bound, facts.norm
+    match facts.loss:
+        case Logistic():
+            return [(TruncatedLogistic(feature_norm=norm, cut=cut), cost) for cut, cost in _CUTS]
+        case Softmax(classes=classes):
+            return [(TruncatedSoftmax(feature_norm=norm, classes=classes, cut=cut), cost) for cut, cost in _CUTS]
+        case LeastSquares(residual_bound=given) if bound is not None and given >= bound:
+            return [(LeastSquares(feature_norm=norm, residual_bound=cut * bound), cost * bound**2) for cut, cost in _RESIDUAL_CUTS]
+        case _:
+            return []

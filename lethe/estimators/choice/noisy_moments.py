@@ -15,7 +15,7 @@ from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records, fits_densely
 from lethe.mechanisms.adassp import adassp, moments_sensitivity, noise_norm
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
-from lethe.mechanisms.losses.linear_losses import Huber
+from lethe.run.losses import LeastSquares
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class NoisyMoments:
 
     def refusal(self, facts: PublicFacts) -> str | None:
         """It is for least squares with bounded targets, without l1, not for a Huber loss asked for, and builds a matrix of D x D."""
-        if not isinstance(facts.loss, Huber) or facts.target_bound is None:
+        if not isinstance(facts.loss, LeastSquares) or facts.target_bound is None:
             return "it is for least squares with a bound on the targets"
         if facts.keeps_loss:
             return "it fits squares, and a loss that is linear far out was asked for"

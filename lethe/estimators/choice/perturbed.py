@@ -20,10 +20,9 @@ from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records, fits_densely
 from lethe.mechanisms.base import Array, PrivateWeights, gaussian_guarantee, gaussian_noise_std
-from lethe.mechanisms.losses.linear_losses import Softmax
-from lethe.mechanisms.losses.truncated_losses import TruncatedSoftmax
 from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee, objective_noise_std, objective_perturbation, release_std
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation, output_sensitivity, solver_tolerance
+from lethe.run.losses import Softmax, TruncatedSoftmax
 
 ENFORCED = {"public size": "neighbours have the same number of records, by the definition of the relation"}
 _RIDGES = tuple(3.0**power for power in range(-16, 2))  # of the smoothness
@@ -53,7 +52,7 @@ class ObjectivePerturbation:
         def predicted(ridge: float) -> float:
             noise_std = _objective_noise(facts, ridge, target)
             tilt = noise_std / (facts.records * (curvatures(facts) + ridge))
-            release = release_std(facts.loss, records=facts.records, norm=facts.norm, regularisation=ridge, noise_std=noise_std)
+            release = release_std(facts.loss, records=facts.records, regularisation=ridge, noise_std=noise_std)
             return risk(facts, minimiser_missed(facts, ridge), np.square(tilt) + release**2)
 
         def guarantee_at(ridge: float, goal: ApproxDP) -> Guarantee:
@@ -61,7 +60,6 @@ class ObjectivePerturbation:
                 facts.loss,
                 records=facts.records,
                 weights=facts.weights,
-                norm=facts.norm,
                 regularisation=ridge,
                 noise_std=_objective_noise(facts, ridge, goal),
                 neighbours=facts.neighbours,
@@ -75,7 +73,6 @@ class ObjectivePerturbation:
                 records.dense(),
                 records.targets,
                 loss=facts.loss,
-                feature_norm=facts.norm,
                 regularisation=max(ridge, penalties.ridge),
                 noise_std=_objective_noise(facts, ridge, goal),  # with a larger ridge it costs less
                 neighbours=facts.neighbours,
@@ -126,7 +123,6 @@ class OutputPerturbation:
                 records.dense(),
                 records.targets,
                 loss=facts.loss,
-                feature_norm=facts.norm,
                 regularisation=max(ridge, penalties.ridge),
                 target=goal,
                 neighbours=facts.neighbours,
@@ -170,7 +166,6 @@ def _objective_noise(facts: PublicFacts, ridge: float, target: ApproxDP) -> floa
         facts.loss,
         records=facts.records,
         weights=facts.weights,
-        norm=facts.norm,
         regularisation=ridge,
         target=target,
         neighbours=facts.neighbours,

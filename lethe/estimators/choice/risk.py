@@ -13,7 +13,7 @@ import numpy as np
 
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.losses.linear_losses import Huber
+from lethe.run.losses import LeastSquares
 
 REFERENCE = 2.5  # rho: a weight of one score, for rows of norm 1
 REFERENCE_SHARE = 2.0  # of a regression: of the bound on its targets
@@ -30,7 +30,7 @@ def curvatures(facts: PublicFacts) -> Array:
 
 def reference(facts: PublicFacts) -> float:
     r"""$\rho$: for rows of norm 1; in target units for a regression."""
-    if isinstance(facts.loss, Huber):
+    if isinstance(facts.loss, LeastSquares):
         return REFERENCE_SHARE * (facts.target_bound or facts.loss.residual_bound)
     return REFERENCE
 

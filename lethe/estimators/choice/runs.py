@@ -17,7 +17,6 @@ from lethe.certificates.weights import tensors_digest
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.descent import carry_out
 from lethe.estimators.choice.mechanism import Draws, Outcome, Penalties, Plan
-from lethe.estimators.choice.run_losses import run_loss
 from lethe.estimators.choice.run_shapes import RunShape, best_shape, unknown_design
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.estimators.inputs.records import Records
@@ -95,7 +94,7 @@ class RunMechanism:
             passes=shape.passes,
             step_size=shape.step_size,
             noise_at="pass_ends" if self.schedule == "pass_ends" else "every_step",
-            loss=run_loss(facts.loss, facts.norm),
+            loss=facts.loss.as_recorded(),
             regulariser=_regulariser(Penalties(facts.ridge, facts.l1)),
             release="last",
             neighbours=facts.neighbours,

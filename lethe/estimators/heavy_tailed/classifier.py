@@ -16,7 +16,9 @@ from lethe.estimators.inputs.tables import read_table_and_targets
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
 from lethe.estimators.models.classifiers import LogisticRegression
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.losses.linear_losses import Logistic
+from lethe.run.losses import Logistic
+
+_LOSS = Logistic(feature_norm=1.0)  # of which the slope alone is used: features are not bounded
 
 
 class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
@@ -28,7 +30,7 @@ class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
             neighbours, random_state, seed_noise: as `HeavyTailedLinearModel`.
     """
 
-    _curvature = Logistic.curvature_bound
+    _curvature = _LOSS.curvature_bound
     decision_function = LogisticRegression.decision_function
     predict = LogisticRegression.predict
     predict_proba = LogisticRegression.predict_proba
@@ -75,7 +77,7 @@ class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
 
     @staticmethod
     def _loss_slope(scores: Array, targets: Array) -> Array:
-        return Logistic().slopes(scores[:, None], targets)[:, 0]
+        return _LOSS.slopes(scores[:, None], targets)[:, 0]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.mechanisms.base import require_swap
-from lethe.mechanisms.losses.linear_losses import LinearLoss, require_linear_loss
+from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.run import Neighbours
 
 # The feature of the intercept, for rows of norm 1. Of size 1 it would be half of all gradients, so of the noise; smaller ones learn slowly.
@@ -25,7 +25,7 @@ class PublicFacts:
     Args:
         records: n, public.
         columns: d, without the intercept.
-        loss: l, with k scores.
+        loss: l, with k scores; kept as the loss on rows of norm at most `norm`, whatever norm it came with.
         intercept: whether a constant feature of size `CONSTANT` is appended to the rows of norm 1.
         neighbours: "replace_one" or "zero_out".
         ridge: $\kappa \ge 0$ of $\frac\kappa2\|W\|^2$ beside the mean loss, on all weights, the intercept's included; 0 where it depends on
@@ -58,7 +58,7 @@ class PublicFacts:
     def __post_init__(self) -> None:
         require_count("records", self.records)
         require_count("columns", self.columns)
-        require_linear_loss(self.loss)
+        object.__setattr__(self, "loss", require_linear_loss(self.loss).on_rows(self.norm))
         require_swap(self.neighbours)
         require_nonnegative("ridge", self.ridge, allow_infinity=False)
         require_nonnegative("l1", self.l1, allow_infinity=False)
@@ -88,12 +88,12 @@ class PublicFacts:
     @property
     def gradient_bound(self) -> float:
         """G, of one record."""
-        return self.loss.gradient_bound(self.norm)
+        return self.loss.row_gradient_bound
 
     @property
     def smoothness(self) -> float:
-        r"""$\beta$, of one record's loss."""
-        return self.loss.smoothness(self.norm)
+        r"""$\beta$, of one record's loss, rounded up."""
+        return self.loss.smoothness
 
     @property
     def swap(self) -> float:

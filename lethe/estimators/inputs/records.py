@@ -11,7 +11,7 @@ from lethe.calculus.domains import require_positive
 from lethe.errors import InputError
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.losses.linear_losses import LinearLoss
+from lethe.run.losses import LinearLoss
 
 _EPS = float(np.finfo(np.float64).eps)
 _CHUNK = 2**15  # entries of a chunk: 256 KiB, so that a chunk is read from memory once and no product is worth a second thread

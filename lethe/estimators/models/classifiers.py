@@ -15,7 +15,7 @@ from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.losses.linear_losses import LinearLoss, Logistic, Softmax
+from lethe.run.losses import LinearLoss, Logistic, Softmax
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
@@ -77,7 +77,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
 
     @abstractmethod
     def _loss(self, classes: int) -> LinearLoss:
-        """The loss for so many classes."""
+        """The loss for so many classes, on rows of norm at most 1."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on records X of shape (n, d), an array, a frame or a CSR table, with labels y of shape (n,).
@@ -145,11 +145,11 @@ class LogisticRegression(_Probabilistic):
     """Logistic regression for two classes, and softmax regression for more, as in scikit-learn; `PrivateClassifier` has the parameters."""
 
     def _loss(self, classes: int) -> LinearLoss:
-        return Logistic() if classes == 2 else Softmax(classes)
+        return Logistic(feature_norm=1.0) if classes == 2 else Softmax(feature_norm=1.0, classes=classes)
 
 
 class SoftmaxRegression(_Probabilistic):
     """Softmax regression with one score a class, also for two; `PrivateClassifier` has the parameters."""
 
     def _loss(self, classes: int) -> LinearLoss:
-        return Softmax(classes)
+        return Softmax(feature_norm=1.0, classes=classes)

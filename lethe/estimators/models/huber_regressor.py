@@ -11,7 +11,7 @@ from lethe.errors import InputError
 from lethe.estimators.inputs.targets import TargetRange
 from lethe.estimators.models.regressors import PrivateRegressor
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.losses.linear_losses import Huber
+from lethe.run.losses import LeastSquares
 
 _SHARE = 0.5  # of half the range of the targets: about 1.35 standard deviations of residuals where two thirds are explained
 _FAR = 1e100  # so that no sum of losses overflows
@@ -104,9 +104,10 @@ class HuberRegressor(PrivateRegressor):
             return [f"targets between {known.centre - known.half:g} and {known.centre + known.half:g}, about"]
         return [f"residual_bound = {given:g}", *([] if self.target_bound is None else [f"targets around {known.centre:g}"])]
 
-    def _loss_and_targets(self, known: TargetRange, targets: Array) -> tuple[Huber, Array]:
+    def _loss_and_targets(self, known: TargetRange, targets: Array) -> tuple[LeastSquares, Array]:
         given = self._bound()
-        return Huber(residual_bound=_SHARE * known.half if given is None else given), np.clip(targets - known.centre, -_FAR, _FAR)
+        bound = _SHARE * known.half if given is None else given
+        return LeastSquares(feature_norm=1.0, residual_bound=bound), np.clip(targets - known.centre, -_FAR, _FAR)
 
     def _unit(self, known: TargetRange) -> tuple[float, float | None]:
         # With a bound of its own the loss is known beforehand, and a range that was released only centres the targets.

@@ -21,7 +21,7 @@ from lethe.estimators.inputs.validation import bounded_weights, declared_norm, d
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.randomness import Randomness
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.losses.linear_losses import LinearLoss
+from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
 
 
@@ -107,7 +107,7 @@ class PrivateLinearModel(PrivateEstimator):
         Args:
             table: from `inputs.table_and_targets`.
             targets: as the loss takes them.
-            loss: l.
+            loss: l, on rows of norm at most 1.
             budget: what is left after releases of one's own, which it lists as spent.
             chance: from `_randomness`.
             alpha: $\frac\alpha2\|w\|^2$ beside the mean loss.

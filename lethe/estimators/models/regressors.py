@@ -12,7 +12,7 @@ from lethe.estimators.inputs.targets import TargetRange, declared_range, release
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.losses.linear_losses import Huber
+from lethe.run.losses import LeastSquares
 
 
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):
@@ -87,9 +87,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Lines on a range that was given."""
         return [f"targets between {known.centre - known.half:g} and {known.centre + known.half:g}; others are truncated"]
 
-    def _loss_and_targets(self, known: TargetRange, targets: Array) -> tuple[Huber, Array]:
-        """The loss, and the targets that it takes."""
-        return Huber(residual_bound=known.half), known.centred(targets)
+    def _loss_and_targets(self, known: TargetRange, targets: Array) -> tuple[LeastSquares, Array]:
+        """The loss on rows of norm at most 1, and the targets that it takes."""
+        return LeastSquares(feature_norm=1.0, residual_bound=known.half), known.centred(targets)
 
     def _unit(self, known: TargetRange) -> tuple[float, float | None]:
         """In what unit targets are trained on, and their bound in it: B itself where it was released, for plans must not depend on it."""
@@ -125,7 +125,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         coefficients, intercepts = self._train(
             table,
             centred / unit,
-            Huber(residual_bound=loss.residual_bound / unit),
+            LeastSquares(feature_norm=1.0, residual_bound=loss.residual_bound / unit),
             budget=budget,
             chance=chance,
             alpha=ridge,

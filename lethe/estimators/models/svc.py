@@ -6,8 +6,7 @@ from typing import Any
 
 from lethe.calculus.domains import require_positive
 from lethe.estimators.models.classifiers import PrivateClassifier
-from lethe.mechanisms.losses.linear_losses import LinearLoss, SmoothedHinge
-from lethe.mechanisms.losses.one_versus_rest import OneVersusRest
+from lethe.run.losses import LinearLoss, OneVersusRest, SmoothedHinge
 
 
 class LinearSVC(PrivateClassifier):
@@ -67,4 +66,6 @@ class LinearSVC(PrivateClassifier):
 
     def _loss(self, classes: int) -> LinearLoss:
         width = require_positive("width", self.width)
-        return SmoothedHinge(width=width) if classes == 2 else OneVersusRest(classes, width=width)
+        return (
+            SmoothedHinge(feature_norm=1.0, width=width) if classes == 2 else OneVersusRest(feature_norm=1.0, classes=classes, width=width)
+        )

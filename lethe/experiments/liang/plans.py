@@ -9,7 +9,7 @@ from typing import Literal
 
 from lethe.accounting.certify import certify
 from lethe.run.batches import Poisson
-from lethe.run.losses import SmoothLoss, UnknownLoss
+from lethe.run.losses import Smooth, Unknown
 from lethe.run.regularisers import Ball
 from lethe.run.run import Run
 from lethe.theorems.literature.liang_2025 import Liang2025Bounded, Liang2025Unbounded
@@ -112,7 +112,7 @@ class Plan:
             step_size=2.0 * STEP_SIZE,
             clip_norm=setting.noise.clip_norm,
             noise_multiplier=setting.noise.noise_std * setting.batch_size / setting.noise.clip_norm,
-            loss=UnknownLoss() if setting.diameter is None else SmoothLoss(smoothness=SMOOTHNESS),
+            loss=Unknown() if setting.diameter is None else Smooth(smoothness=SMOOTHNESS),
             regulariser=None if setting.diameter is None else Ball(radius=0.5 * setting.diameter),
             release="last",
             neighbours="zero_out",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.losses.linear_losses import LinearLoss
+from lethe.run.losses import LinearLoss
 
 _CHUNK = 2**16  # entries of a chunk of rows: half a MiB, which stays in the cache between its two products
 
@@ -18,10 +18,9 @@ class LinearObjective:
 
     Args:
         records: n >= 1, public; zeroed-out records count.
-        rows: $u_i$ of the records that are present, shape (m, D), norms at most `norm`.
+        rows: $u_i$ of the records that are present, shape (m, D), norms at most `loss.row_norm`.
         targets: $y_i$, shape (m,).
-        loss: l, with k scores.
-        norm: R, the bound on the rows' norms.
+        loss: l, with k scores, and the bound on the rows' norms.
         regularisation: $\lambda > 0$; the intercept is regularised as well, or F would not be strongly convex.
         tilt: c, shape (D, k); None: 0.
     """
@@ -30,7 +29,6 @@ class LinearObjective:
     rows: Array
     targets: Array
     loss: LinearLoss
-    norm: float
     regularisation: float
     tilt: Array | None = None
 

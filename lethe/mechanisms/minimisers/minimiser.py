@@ -49,7 +49,7 @@ def most_steps(condition: float, gradient: float, tolerance: float) -> int:
 
 
 def _accelerated(objective: LinearObjective, start: Array, gradient_length: float, tolerance: float) -> Array:
-    smoothness = objective.loss.smoothness(objective.norm) + objective.regularisation
+    smoothness = objective.loss.smoothness + objective.regularisation
     condition = smoothness / objective.regularisation
     momentum = (math.sqrt(condition) - 1.0) / (math.sqrt(condition) + 1.0)
     here, ahead = start, start

@@ -26,8 +26,8 @@ from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, cg
 
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.minimisers.curvature import Curvatures, Floats
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
+from lethe.run.losses.curvatures import Curvatures, Floats
 
 # From the weights, the gradient and the accuracy that is wanted, relative to the gradient's length.
 Step = Callable[[Array, Array, float], Array]
@@ -91,10 +91,10 @@ class _ConjugateGradients:
 
     def __init__(self, objective: LinearObjective) -> None:
         self._objective = objective
-        self._largest = objective.loss.smoothness(objective.norm)
+        self._largest = objective.loss.smoothness
         self._kind = np.float32 if objective.regularisation >= _SINGLE * self._largest else np.float64
         self._rows: Floats = np.empty(objective.rows.shape, self._kind)
-        np.divide(objective.rows, objective.norm, out=self._rows, casting="same_kind")
+        np.divide(objective.rows, objective.loss.row_norm, out=self._rows, casting="same_kind")
         count, columns = self._rows.shape
         if columns <= _MOST_AXES:
             self._moments = _Spectrum.of(self._rows.T @ self._rows / max(count, 1))

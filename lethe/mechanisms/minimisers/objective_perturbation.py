@@ -24,13 +24,13 @@ from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import holds
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.base import PrivateWeights, Statement
-from lethe.mechanisms.losses.linear_losses import LinearLoss, require_linear_loss
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
 from lethe.mechanisms.minimisers.minimiser import minimiser
 from lethe.mechanisms.minimisers.output_perturbation import shared_findings
 from lethe.mechanisms.minimisers.perturbed_minimiser import PerturbedMinimiser, log_determinant, minimiser_profile, ridge_for
-from lethe.mechanisms.rows import projected_rows, row_norm
+from lethe.mechanisms.rows import projected_rows
 from lethe.mechanisms.tables import public_records
+from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.run import Neighbours
 
 CITATIONS = (
@@ -52,15 +52,15 @@ _SOLVER_SHARE = 0.03  # of one record's mu: a thousandth of its square
 _FLOOR = 1e-12  # what rounding leaves of a gradient, as a share of its size
 
 
-def release_std(loss: LinearLoss, *, records: int, norm: float, regularisation: float, noise_std: float) -> float:
+def release_std(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> float:
     r"""$\tau = \sigma/(10\,n(\lambda + \beta))$, in parameter units."""
-    return _RELEASE_SHARE * noise_std / (records * (regularisation + loss.smoothness(norm)))
+    return _RELEASE_SHARE * noise_std / (records * (regularisation + loss.smoothness))
 
 
-def solver_tolerance(loss: LinearLoss, *, records: int, weights: int, norm: float, regularisation: float, noise_std: float) -> float:
+def solver_tolerance(loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float) -> float:
     r"""$\eta$, from public numbers: such that $\nu$ is 3 % of $G/\sigma$, or more where rounding needs it."""
-    bound = loss.gradient_bound(norm)
-    std = release_std(loss, records=records, norm=norm, regularisation=regularisation, noise_std=noise_std)
+    bound = loss.row_gradient_bound
+    std = release_std(loss, records=records, regularisation=regularisation, noise_std=noise_std)
     wanted = 0.5 * _SOLVER_SHARE * (bound / noise_std) * regularisation * std
     return max(wanted, _FLOOR * (bound + noise_std * math.sqrt(weights) / records))
 
@@ -70,7 +70,6 @@ def objective_guarantee(
     *,
     records: int,
     weights: int,
-    norm: float,
     regularisation: float,
     noise_std: float,
     neighbours: Neighbours = "replace_one",
@@ -78,10 +77,9 @@ def objective_guarantee(
     r"""What `objective_perturbation` guarantees with noise $\sigma$, its solver's error included.
 
     Args:
-        loss: l.
+        loss: l, with the bound R on the norm of the rows, the intercept included.
         records: n >= 1, public.
         weights: Dk, the number of parameters.
-        norm: R, the bound on the rows' norms, the intercept included.
         regularisation: $\lambda > 0$, of the mean of the losses.
         noise_std: $\sigma > 0$, of b, in units of one record's gradient.
         neighbours: replace_one or zero_out.
@@ -89,15 +87,11 @@ def objective_guarantee(
         InputError: an argument is out of its range.
     """
     model, size, count = require_linear_loss(loss), require_count("records", records), require_count("weights", weights)
-    curvature, noise, radius = (
-        require_positive("regularisation", regularisation),
-        require_positive("noise_std", noise_std),
-        require_positive("norm", norm),
-    )
-    tolerance = solver_tolerance(model, records=size, weights=count, norm=radius, regularisation=curvature, noise_std=noise)
-    std = release_std(model, records=size, norm=radius, regularisation=curvature, noise_std=noise)
+    curvature, noise = require_positive("regularisation", regularisation), require_positive("noise_std", noise_std)
+    tolerance = solver_tolerance(model, records=size, weights=count, regularisation=curvature, noise_std=noise)
+    std = release_std(model, records=size, regularisation=curvature, noise_std=noise)
     solver_mu = round_up(2.0 * tolerance / (curvature * std), 4e-15)
-    return minimiser_profile(model, norm=radius, ridge=size * curvature, noise_std=noise, neighbours=neighbours, solver_mu=solver_mu)
+    return minimiser_profile(model, ridge=size * curvature, noise_std=noise, neighbours=neighbours, solver_mu=solver_mu)
 
 
 def objective_noise_std(
@@ -105,7 +99,6 @@ def objective_noise_std(
     *,
     records: int,
     weights: int,
-    norm: float,
     regularisation: float,
     target: Guarantee,
     neighbours: Neighbours = "replace_one",
@@ -121,14 +114,14 @@ def objective_noise_std(
     goal = require_target(target)
     if not isinstance(goal, ApproxDP) or goal.delta_bound == 0.0:
         raise outside("target", goal.describe(), "an (epsilon, delta) with delta > 0; a perturbed minimiser is not Gaussian DP")
-    model, size, radius = require_linear_loss(loss), require_count("records", records), require_positive("norm", norm)
+    model, size = require_linear_loss(loss), require_count("records", records)
     curvature = require_positive("regularisation", regularisation)
-    determinant = log_determinant(model, norm=radius, ridge=size * curvature)
+    determinant = log_determinant(model, ridge=size * curvature)
     if determinant >= goal.epsilon_bound:
-        least = ridge_for(model, norm=radius, determinant=goal.epsilon_bound) / size
+        least = ridge_for(model, determinant=goal.epsilon_bound) / size
         raise CalibrationError(
             f"regularisation = {curvature:g}: the determinants alone cost epsilon = {determinant:.4g} of {goal.epsilon_bound:g}.",
-            source=f"{model.name} loss, {size} records, rows of norm {radius:g}",
+            source=f"{model.name} loss, {size} records, rows of norm {model.row_norm:g}",
             remedy=f"take a regularisation well above {least:.3g}",
         )
 
@@ -137,14 +130,13 @@ def objective_noise_std(
             model,
             records=size,
             weights=weights,
-            norm=radius,
             regularisation=curvature,
             noise_std=noise_std,
             neighbours=neighbours,
         )
         return overshoot(bound, goal)
 
-    return smallest(excess, 1.0, start=model.gradient_bound(radius) / goal.epsilon_bound)
+    return smallest(excess, 1.0, start=model.row_gradient_bound / goal.epsilon_bound)
 
 
 def objective_perturbation(
@@ -152,11 +144,9 @@ def objective_perturbation(
     targets: Any,
     *,
     loss: LinearLoss,
-    feature_norm: float,
     regularisation: float,
     target: Guarantee | None = None,
     noise_std: float | None = None,
-    intercept: bool = False,
     neighbours: Neighbours = "replace_one",
     records: int | None = None,
     generator: np.random.Generator | None = None,
@@ -164,14 +154,12 @@ def objective_perturbation(
     r"""Train and release.
 
     Args:
-        features: shape (n, d); rows longer than `feature_norm` are projected.
+        features: shape (n, d); rows longer than the loss's feature_norm are projected.
         targets: shape (n,): classes 0, 1, ..., or numbers, as the loss needs.
-        loss: l.
-        feature_norm: R > 0, public.
+        loss: l, with the public bound R on the norm of the features, and whether to append a constant feature.
         regularisation: $\lambda > 0$, public; the intercept is regularised as well.
         target: $(\epsilon, \delta)$; or
         noise_std: $\sigma > 0$ of b in its place, in units of one record's gradient, whose cost `objective_guarantee` says.
-        intercept: whether to append a constant feature.
         neighbours: replace_one or zero_out.
         records: n, public; needed for zero_out, where zeroed-out records count and are not among the rows.
         generator: None where privacy matters; a given one makes the statement `seeded`, and void.
@@ -181,13 +169,12 @@ def objective_perturbation(
         LetheError: the solver met its rounding before its tolerance; nothing is released then.
     """
     model, random = require_linear_loss(loss), noise_generator(generator)
-    norm = row_norm(feature_norm, intercept=intercept)
-    rows = projected_rows(features, feature_norm=feature_norm, intercept=intercept)
+    rows = projected_rows(features, feature_norm=model.feature_norm, intercept=model.intercept)
     labels = model.check_targets(targets, len(rows))
     size, shape = public_records(records, len(rows), neighbours), (rows.shape[1], model.outputs)
     if target is not None and noise_std is None:
         noise_std = objective_noise_std(
-            model, records=size, weights=math.prod(shape), norm=norm, regularisation=regularisation, target=target, neighbours=neighbours
+            model, records=size, weights=math.prod(shape), regularisation=regularisation, target=target, neighbours=neighbours
         )
     elif target is not None or noise_std is None:
         raise InputError("target and noise_std: it needs one of the two.", source="the arguments target and noise_std")
@@ -195,7 +182,6 @@ def objective_perturbation(
     public: dict[str, Any] = {
         "records": size,
         "weights": math.prod(shape),
-        "norm": norm,
         "regularisation": float(regularisation),
         "noise_std": noise_std,
     }
@@ -205,14 +191,13 @@ def objective_perturbation(
         rows=rows,
         targets=labels,
         loss=model,
-        norm=norm,
         regularisation=float(regularisation),
         tilt=noise_std / size * random.standard_normal(shape),
     )
     found = minimiser(objective, tolerance)
     del public["weights"]
     std = release_std(model, **public)
-    curved = f"slope Lipschitz with {model.smoothness(norm):g}, Hessian of rank at most {model.curvature_rank}"
+    curved = f"slope Lipschitz with {model.smoothness:g}, Hessian of rank at most {model.curvature_rank}"
     return PrivateWeights(
         weights=found + std * random.standard_normal(shape),
         statement=Statement(
@@ -220,7 +205,7 @@ def objective_perturbation(
             guarantee=objective_guarantee(model, weights=math.prod(shape), neighbours=neighbours, **public),
             neighbours=neighbours,
             findings=(
-                *shared_findings(model, norm, float(regularisation)),
+                *shared_findings(model, float(regularisation)),
                 holds("generalised linear", curved, evidence="enforced"),
                 holds("unconstrained", "the minimiser is over all weights", evidence="enforced"),
                 holds("solver's error", f"gradient at most {tolerance:g}, hidden by noise of {std:g}", evidence="enforced"),
@@ -237,10 +222,8 @@ def predicted_excess_risk(
     records: int,
     columns: int,
     loss: LinearLoss,
-    feature_norm: float,
     regularisation: float,
     target: Guarantee,
-    intercept: bool = False,
     neighbours: Neighbours = "replace_one",
     reference_norm: float = 1.0,
 ) -> float:
@@ -253,16 +236,16 @@ def predicted_excess_risk(
 
     Args:
         records, columns: n and d.
-        loss, feature_norm, regularisation, target, intercept, neighbours: as `objective_perturbation`.
+        loss, regularisation, target, neighbours: as `objective_perturbation`.
         reference_norm: $\|w_0\| \ge 0$ of the weights one hopes to compete with.
     Raises:
         InputError, CalibrationError: as `objective_noise_std`.
     """
-    model, norm, size = require_linear_loss(loss), row_norm(feature_norm, intercept=intercept), require_count("records", records)
-    weights = (require_count("columns", columns) + (1 if intercept else 0)) * model.outputs
+    model, size = require_linear_loss(loss), require_count("records", records)
+    weights = (require_count("columns", columns) + (1 if model.intercept else 0)) * model.outputs
     noise_std = objective_noise_std(
-        model, records=size, weights=weights, norm=norm, regularisation=regularisation, target=target, neighbours=neighbours
+        model, records=size, weights=weights, regularisation=regularisation, target=target, neighbours=neighbours
     )
-    curvature = regularisation + norm**2 * model.curvature_trace / weights
+    curvature = regularisation + model.row_norm**2 * model.curvature_trace / weights
     rise = 0.5 * (noise_std / size) ** 2 * weights / curvature
     return rise + 0.5 * regularisation * require_nonnegative("reference_norm", reference_norm, allow_infinity=False) ** 2

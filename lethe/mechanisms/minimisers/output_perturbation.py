@@ -27,11 +27,11 @@ from lethe.calculus.rounding import round_up
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, holds
 from lethe.mechanisms.base import PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
-from lethe.mechanisms.losses.linear_losses import LinearLoss, require_linear_loss
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
 from lethe.mechanisms.minimisers.minimiser import minimiser
-from lethe.mechanisms.rows import projected, projected_rows, row_norm
+from lethe.mechanisms.rows import projected, projected_rows
 from lethe.mechanisms.tables import public_records
+from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.run import Neighbours
 
 CITATION = Citation(
@@ -72,10 +72,8 @@ def output_perturbation(
     targets: Any,
     *,
     loss: LinearLoss,
-    feature_norm: float,
     regularisation: float,
     target: Guarantee,
-    intercept: bool = False,
     neighbours: Neighbours = "replace_one",
     records: int | None = None,
     generator: np.random.Generator | None = None,
@@ -83,13 +81,11 @@ def output_perturbation(
     r"""Train and release.
 
     Args:
-        features: shape (n, d); rows longer than `feature_norm` are projected.
+        features: shape (n, d); rows longer than the loss's feature_norm are projected.
         targets: shape (n,): classes 0, 1, ..., or numbers, as the loss needs.
-        loss: l.
-        feature_norm: R > 0, public.
+        loss: l, with the public bound R on the norm of the features, and whether to append a constant feature.
         regularisation: $\lambda > 0$, public; the intercept is regularised as well.
         target: the guarantee to meet: (epsilon, delta), mu-GDP, rho-zCDP or a Rényi curve.
-        intercept: whether to append a constant feature.
         neighbours: replace_one or zero_out.
         records: n, public; needed for zero_out, where zeroed-out records count and are not among the rows.
         generator: None where privacy matters; a given one makes the statement `seeded`, and void.
@@ -98,10 +94,9 @@ def output_perturbation(
         LetheError: the solver met its rounding before its tolerance; nothing is released then.
     """
     model, noise = require_linear_loss(loss), noise_generator(generator)
-    norm = row_norm(feature_norm, intercept=intercept)
-    rows = projected_rows(features, feature_norm=feature_norm, intercept=intercept)
+    rows = projected_rows(features, feature_norm=model.feature_norm, intercept=model.intercept)
     size = public_records(records, len(rows), neighbours)
-    bound = model.gradient_bound(norm)
+    bound = model.row_gradient_bound
     tolerance = solver_tolerance(bound, size)
     sensitivity = output_sensitivity(
         records=size, regularisation=regularisation, gradient_bound=bound, neighbours=neighbours, tolerance=tolerance
@@ -112,7 +107,6 @@ def output_perturbation(
         rows=rows,
         targets=model.check_targets(targets, len(rows)),
         loss=model,
-        norm=norm,
         regularisation=float(regularisation),
     )
     found = minimiser(objective, tolerance)
@@ -122,7 +116,7 @@ def output_perturbation(
             name=f"output perturbation, {model.name} loss",
             guarantee=gaussian_guarantee(sensitivity, noise_std),
             neighbours=neighbours,
-            findings=(*shared_findings(model, norm, float(regularisation)), _solved(tolerance)),
+            findings=(*shared_findings(model, float(regularisation)), _solved(tolerance)),
             citations=(CITATION,),
             seeded=generator is not None,
         ),
@@ -130,11 +124,11 @@ def output_perturbation(
     )
 
 
-def shared_findings(loss: LinearLoss, norm: float, regularisation: float) -> tuple[Finding, ...]:
+def shared_findings(loss: LinearLoss, regularisation: float) -> tuple[Finding, ...]:
     """What both ways to perturb a minimiser rest on."""
     return (
-        projected(norm),
-        holds("bounded gradients", f"{loss.name} loss: at most {loss.gradient_bound(norm):g} for every target", evidence="enforced"),
+        projected(loss.row_norm),
+        holds("bounded gradients", f"{loss.name} loss: at most {loss.row_gradient_bound:g} for every target", evidence="enforced"),
         holds("strongly convex", f"regularisation {regularisation:g} on every weight", evidence="enforced"),
         holds("public size", "the number of records is the same on both data sets", evidence="declared"),
     )
@@ -149,10 +143,8 @@ def predicted_excess_risk(
     records: int,
     columns: int,
     loss: LinearLoss,
-    feature_norm: float,
     regularisation: float,
     target: Guarantee,
-    intercept: bool = False,
     neighbours: Neighbours = "replace_one",
     reference_norm: float = 1.0,
 ) -> float:
@@ -164,17 +156,17 @@ def predicted_excess_risk(
 
     Args:
         records, columns: n and d.
-        loss, feature_norm, regularisation, target, intercept, neighbours: as `output_perturbation`.
+        loss, regularisation, target, neighbours: as `output_perturbation`.
         reference_norm: $\|w_0\| \ge 0$ of the weights one hopes to compete with.
     Raises:
         InputError: an argument is out of its range.
     """
-    model, norm = require_linear_loss(loss), row_norm(feature_norm, intercept=intercept)
-    bound, size = model.gradient_bound(norm), require_count("records", records)
+    model, size = require_linear_loss(loss), require_count("records", records)
+    bound = model.row_gradient_bound
     sensitivity = output_sensitivity(
         records=size, regularisation=regularisation, gradient_bound=bound, neighbours=neighbours, tolerance=solver_tolerance(bound, size)
     )
     noise_std = gaussian_noise_std(sensitivity, target)
-    weights = (require_count("columns", columns) + (1 if intercept else 0)) * model.outputs
-    rise = 0.5 * noise_std**2 * (norm**2 * model.curvature_trace + weights * regularisation)
+    weights = (require_count("columns", columns) + (1 if model.intercept else 0)) * model.outputs
+    rise = 0.5 * noise_std**2 * (model.row_norm**2 * model.curvature_trace + weights * regularisation)
     return rise + 0.5 * regularisation * require_nonnegative("reference_norm", reference_norm, allow_infinity=False) ** 2

@@ -46,8 +46,7 @@ from lethe.calculus.base import Profile, freeze
 from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.rounding import exp_above, round_up
-from lethe.mechanisms.losses.linear_losses import LinearLoss, Softmax
-from lethe.mechanisms.losses.truncated_losses import TruncatedSoftmax
+from lethe.run.losses import LinearLoss, Softmax, TruncatedSoftmax
 from lethe.run.run import Neighbours
 
 # Vertices with their lengths in units of the largest gradient, and how many there are; with or without the determinants of step 1.
@@ -105,34 +104,32 @@ class PerturbedMinimiser(Profile):
         return f"perturbed minimiser: shifts up to {largest:.4g}, determinants {max(c for c, _ in self.cases):.4g}"
 
 
-def log_determinant(loss: LinearLoss, *, norm: float, ridge: float) -> float:
+def log_determinant(loss: LinearLoss, *, ridge: float) -> float:
     r"""$c = r\log(1 + T/(r\Lambda))$, rounded up.
 
     Args:
         loss: gives r and $T = R^2\,\mathrm{tr}\,l''$.
-        norm: R, the bound on the rows' norms.
         ridge: $\Lambda > 0$, of the sum of the losses.
     """
-    radius = require_positive("norm", norm)
+    radius = loss.row_norm
     rank, trace = loss.curvature_rank, radius * radius * loss.curvature_trace
     return round_up(rank * math.log1p(trace / (rank * require_positive("ridge", ridge))), 4e-15)
 
 
-def ridge_for(loss: LinearLoss, *, norm: float, determinant: float) -> float:
+def ridge_for(loss: LinearLoss, *, determinant: float) -> float:
     r"""The $\Lambda$ at which `log_determinant` is `determinant` > 0, up to rounding: $T/(r(e^{c/r}-1))$."""
-    radius = require_positive("norm", norm)
+    radius = loss.row_norm
     rank, trace = loss.curvature_rank, radius * radius * loss.curvature_trace
     return trace / (rank * math.expm1(require_positive("determinant", determinant) / rank))
 
 
 def minimiser_profile(
-    loss: LinearLoss, *, norm: float, ridge: float, noise_std: float, solver_mu: float, neighbours: Neighbours = "replace_one"
+    loss: LinearLoss, *, ridge: float, noise_std: float, solver_mu: float, neighbours: Neighbours = "replace_one"
 ) -> PerturbedMinimiser:
     r"""The guarantee of the module's first lines.
 
     Args:
-        loss: l.
-        norm: R > 0, which no row's norm exceeds.
+        loss: l, with the bound R on the norm of the rows.
         ridge: $\Lambda > 0$, of the sum of the losses.
         noise_std: $\sigma > 0$, of b, in units of one record's gradient.
         neighbours: replace_one or zero_out.
@@ -141,9 +138,9 @@ def minimiser_profile(
         InputError: an argument is out of its range.
     """
     # What underflows is not 0.
-    largest = max(loss.gradient_bound(require_positive("norm", norm)) / require_positive("noise_std", noise_std), 5e-324)
+    largest = max(loss.row_gradient_bound / require_positive("noise_std", noise_std), 5e-324)
     extra = require_nonnegative("solver_mu", solver_mu, allow_infinity=False)
-    determinant = log_determinant(loss, norm=norm, ridge=ridge)
+    determinant = log_determinant(loss, ridge=ridge)
     still = ((extra, 1),) if extra > 0.0 else ()
     cases = (
         (
@@ -172,7 +169,7 @@ def gradient_vertices(loss: LinearLoss, neighbours: Neighbours) -> tuple[Vertice
         raise outside("neighbours", neighbours, "replace_one or zero_out: the number of records is public here")
     replaced = neighbours == "replace_one"
     if isinstance(loss, Softmax | TruncatedSoftmax):
-        others = loss.classes - 1
+        others = loss.target_classes - 1
         if not replaced:
             return ((True, ((1.0, others),)),)
         pairs = ((2.0, others), (math.sqrt(3.0) * (1.0 + 2.0**-50), others * (others - 1)), (1.0, 2 * others))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lethe.calculus.rounding import above
-from lethe.run.losses import HolderLoss
+from lethe.run.losses import Holder
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.lipschitz import ridge_contraction
@@ -67,7 +67,7 @@ class HolderPath:
         self._straight = None if constants is None else constants.lipschitz[last]
         self._exponent, self._growth = 1.0, np.zeros(steps)
         if constants is None:
-            assert isinstance(run.loss, HolderLoss)  # examine has refused the rest
+            assert isinstance(run.loss, Holder)  # examine has refused the rest
             with np.errstate(over="ignore"):
                 self._exponent, self._growth = run.loss.exponent, run.step_sizes[last] * run.loss.constant
 

@@ -21,7 +21,7 @@ from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import above, square_above
 from lethe.certificates.certificate import Citation, StepConstant
 from lethe.certificates.findings import Finding
-from lethe.run.losses import HolderLoss
+from lethe.run.losses import Holder
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Standing, Theorem
@@ -241,7 +241,7 @@ class ChienLi2024Holder(Theorem):
         return (*_shared(run), holder_gradient(run))
 
     def _bound(self, run: Run) -> Bound:
-        assert isinstance(run.loss, HolderLoss)
+        assert isinstance(run.loss, Holder)
         touch, exponent = float(run.sensitivities[0]), run.loss.exponent
         growth = float(run.step_sizes[0]) * run.loss.constant * touch ** (exponent - 1.0)
         return Bound(guarantee=_zcdp(run, holder_cost(growth, exponent, run.total_steps, run.diameter / touch)))

@@ -19,7 +19,7 @@ from lethe.train.linear.features import prepare_features
 from lethe.train.linear.gradients import LinearModel
 from lethe.train.linear.links import linear_loss, link_of
 from lethe.train.linear.paid_queries import PaidQueries
-from lethe.train.linear.targets import prepare_targets, public_classes
+from lethe.train.linear.targets import prepare_targets
 
 _CPU = torch.device("cpu")
 
@@ -48,7 +48,7 @@ class AdaptivelyTrained:
     Args:
         weights: shape (d, k).
         intercept: shape (k,); zeros if the model has none.
-        classes: their number, None for least squares.
+        classes: their number, None where targets are numbers.
         guarantee: the budget, rounded up: everything noisy that was seen on the way may be released, not the last iterate only. Under a
             seed there is none: whoever knows it knows the noise.
         with_fresh_noise: under a seed, what would hold without one; else None.
@@ -84,8 +84,8 @@ def fit_adaptively(
         plan: the constants.
         features: shape (n, d); projected to the loss's feature_norm.
         targets: shape (n,), as for fit_linear.
-        loss: softmax_regression, logistic_regression or least_squares, without regulariser.
-        classes: the public number of classes; needed for softmax regression.
+        loss: any `lethe.losses.LinearLoss`, without regulariser.
+        classes: the public number of classes; needed for softmax regression, cut or not.
         seed: makes the noise repeatable, for tests and benchmarks; the guarantee is then none at all. None: fresh entropy.
     Raises:
         InputError: anything about the data or options that cannot be used.
@@ -95,11 +95,10 @@ def fit_adaptively(
     """
     if not isinstance(plan, AdaptiveDescent):
         raise InputError(f"plan: got {type(plan).__name__}; it needs an AdaptiveDescent.")
-    known = linear_loss(loss)
-    count = public_classes(known, classes)
+    known = linear_loss(loss).for_classes(classes)
+    count, outputs = known.target_classes, known.outputs
     data = prepare_features(features, feature_norm=known.feature_norm, intercept=known.intercept, dtype=torch.float64, device=_CPU)
     column = prepare_targets(targets, classes=count, records=len(data.rows), dtype=torch.float64, device=_CPU)
-    outputs = count if count is not None and known.kind == "softmax_regression" else 1
     generator = fresh_generator(_CPU) if seed is None else seeded_generators(seed, (_CPU,))[0]
     model = LinearModel(link_of(known), data.rows, column, clip_norm=plan.gradient_clip, outputs=outputs)
     queries = PaidQueries(plan, model, generator)

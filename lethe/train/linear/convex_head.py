@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from lethe.certificates.training_record import Claim, TrainingRecord
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
-from lethe.run.losses import SoftmaxRegression
+from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import ManyClassLoss
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.progress import Callback
@@ -21,7 +22,7 @@ from lethe.train.core.projection import onto_ball
 from lethe.train.core.vouching import released_states
 from lethe.train.data import as_source
 from lethe.train.linear.frozen_features import features_of
-from lethe.train.linear.links import LinearLoss, linear_loss
+from lethe.train.linear.links import linear_loss
 from lethe.train.linear.loop import fit_linear
 from lethe.train.linear.trained import Trained
 
@@ -112,10 +113,10 @@ def fit_head(
             mode, and left there. That it keeps records apart is checked on the first batch, and on a shorter last one (`features_of`); with
             physical_size 1 each goes through it alone.
         head: float32 or float64. Training begins at its present weights, which must not come from the private data, and ends in place:
-            if an error is raised they are as they were. It needs one output for each class for softmax regression, one for logistic
-            regression and for least squares; and a bias if run.loss.intercept is set, none if not.
+            if an error is raised they are as they were. It needs one output for each class for losses of many classes, such as softmax
+            regression, and one for the others; and a bias if run.loss.intercept is set, none if not.
         data: what `fit` takes; a record is the backbone's input and a target.
-        run: as for `fit_linear`; its loss is softmax_regression, logistic_regression (classes 0 and 1) or least_squares.
+        run: as for `fit_linear`; its loss is any `lethe.losses.LinearLoss`.
         physical_size: how many records go through the backbone at once.
         noise_policy, seed, batch_generator, noise_generator, progress: as for `fit_linear`; the noise's generator on the head's device.
     Returns:
@@ -138,7 +139,7 @@ def fit_head(
         run,
         features,
         targets,
-        classes=head.out_features if isinstance(loss, SoftmaxRegression) else None,
+        classes=head.out_features if isinstance(loss, ManyClassLoss) else None,
         seed=seed,
         batch_generator=batch_generator,
         noise_generator=noise_generator,
@@ -193,7 +194,7 @@ def _refuse_head(head: nn.Linear, loss: LinearLoss) -> None:
         )
     if head.weight.dtype not in (torch.float32, torch.float64):
         raise InputError(f"head: got {head.weight.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.")
-    several = isinstance(loss, SoftmaxRegression)
+    several = isinstance(loss, ManyClassLoss)
     if (head.out_features < 2) if several else (head.out_features != 1):
         raise InputError(
             f"head: has {head.out_features} outputs; a {loss.summary} needs {'one for each class, at least 2' if several else '1'}.",

@@ -10,6 +10,7 @@ import torch
 
 from lethe.errors import InputError, LetheError
 from lethe.run.known_fields import require_run
+from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import BudgetedNoise, NoiseOfStep, NoisePolicy, as_planned, as_planned_above_rounding, refuse_policy
 from lethe.train.core.generators import fresh_generator, is_seeded, same_stream, seeded_generators
@@ -22,9 +23,9 @@ from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.core.vouching import linear_record
 from lethe.train.linear.features import Features, numbers, prepare_features, refuse_not_finite
 from lethe.train.linear.gradients import LinearModel, refuse_other_clipping
-from lethe.train.linear.links import LinearLoss, linear_loss, link_of
+from lethe.train.linear.links import linear_loss, link_of
 from lethe.train.linear.noise import GaussianNoise
-from lethe.train.linear.targets import prepare_targets, public_classes
+from lethe.train.linear.targets import prepare_targets
 from lethe.train.linear.trained import Report, Trained
 
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
@@ -86,15 +87,15 @@ def fit_linear(
 ) -> Trained:
     r"""Train a linear model as `run` says, and record the run that was executed.
 
-    The loss's kind is the model: softmax_regression, logistic_regression (one weight vector, targets 0 and 1) or least_squares. Features
-    are projected to norm feature_norm, so the facts that a certificate derives from that norm are enforced.
+    The loss is the model: any `lethe.losses.LinearLoss`, such as Softmax, Logistic (one weight vector, targets 0 and 1), LeastSquares or
+    SmoothedHinge. Features are projected to norm feature_norm, so the facts that a certificate derives from that norm are enforced.
 
     Args:
         run: what to do; its noise_multiplier must be set (0 is allowed: no privacy), unless a policy chooses it. With noise_budget set,
             every step is paid for before it is taken, and the first that the budget does not reach ends training.
         features: shape (n, d) with n = run.records.
-        targets: shape (n,): class numbers 0..classes-1, or real numbers for least squares.
-        classes: the public number of classes; needed for softmax regression, never read off the data.
+        targets: shape (n,): class numbers 0..classes-1, or real numbers for least squares and Huber.
+        classes: the public number of classes, never read off the data; needed for softmax regression, cut or not, unless the loss says it.
         seed: makes batches and noise repeatable, for tests and benchmarks: whoever knows the seed knows the noise, and two fits under one
             seed share it. The recorded run is then `seeded`, and its certificate: no release. None: fresh entropy.
         batch_generator: instead of a seed, and as seeded where the design keeps its batches secret: a CPU generator for the batches.
@@ -115,17 +116,15 @@ def fit_linear(
     """
     require_run(run)
     refuse_other_clipping(run)
-    loss, prox = linear_loss(run.loss), proximal_step(run.regularisers)
+    loss, prox = linear_loss(run.loss).for_classes(classes), proximal_step(run.regularisers)
     noise_of_step = _noise_of_step(run, noise_policy)
     noise_stds = run.noise_stds.tolist() if noise_policy is None else [float("nan")] * run.total_steps  # a policy decides them all
-    classes = public_classes(loss, classes)
     chosen_dtype, chosen_device = _arithmetic(dtype, device)
     generators = _generators(seed, batch_generator, noise_generator, chosen_device)
     data = _features(run, loss, features, chosen_dtype, chosen_device)
-    outputs = classes if classes is not None and loss.kind == "softmax_regression" else 1
-    column = prepare_targets(targets, classes=classes, records=run.records, dtype=chosen_dtype, device=chosen_device)
-    model = LinearModel(link_of(loss), data.rows, column, clip_norm=run.clip_norm, outputs=outputs)
-    start = _initial(initial, (data.rows.shape[1], outputs), chosen_dtype, chosen_device)
+    column = prepare_targets(targets, classes=loss.target_classes, records=run.records, dtype=chosen_dtype, device=chosen_device)
+    model = LinearModel(link_of(loss), data.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs)
+    start = _initial(initial, (data.rows.shape[1], loss.outputs), chosen_dtype, chosen_device)
     if noise_policy is None:
         refuse_drowned(_smallest_noise(run), start)
     noise = GaussianNoise(start.shape, generators[1], chosen_dtype)
@@ -146,7 +145,7 @@ def fit_linear(
             noise_of_step,
             PassAverage(run.pass_averages),
         )
-    return _trained(last, run, recorder, data, classes, noise_of_step if isinstance(noise_of_step, BudgetedNoise) else None)
+    return _trained(last, run, recorder, data, loss.target_classes, noise_of_step if isinstance(noise_of_step, BudgetedNoise) else None)
 
 
 def _trained(

@@ -13,7 +13,7 @@ from lethe.run.schedules import Explicit, Schedule, as_schedule, parse_schedule
 from lethe.train.core.budgeted_noise import NoisePolicy, Observed
 from lethe.train.linear.features import prepare_features
 from lethe.train.linear.links import linear_loss, link_of
-from lethe.train.linear.targets import prepare_targets, public_classes
+from lethe.train.linear.targets import prepare_targets
 
 
 def scheduled(schedule: Any, *, every: str = "step") -> NoisePolicy:
@@ -63,7 +63,7 @@ class ValidationDecay:
     Args:
         features: public, shape (m, d).
         targets: public class numbers, shape (m,).
-        loss: the run's loss, softmax or logistic regression.
+        loss: the run's loss, one of classes.
         classes: their public number, as for fit_linear.
         first: z of the first passes.
         factor: k in (0, 1].
@@ -90,11 +90,11 @@ class ValidationDecay:
     ) -> None:
         known = linear_loss(loss)
         if isinstance(known, LeastSquares):
-            raise InputError("loss.kind: got least_squares; validation accuracy needs classes.", remedy="use scheduled.")
+            raise InputError(f"loss.kind: got {known.kind}; validation accuracy needs classes.", remedy="use scheduled.")
         kept: dict[str, Any] = {"dtype": torch.float64, "device": torch.device("cpu")}
         self._rows = prepare_features(features, feature_norm=known.feature_norm, intercept=known.intercept, **kept).rows
-        count = public_classes(known, classes)
-        self._targets = prepare_targets(targets, classes=count, records=len(self._rows), **kept).squeeze(1)
+        known = known.for_classes(classes)
+        self._targets = prepare_targets(targets, classes=known.target_classes, records=len(self._rows), **kept).squeeze(1)
         self._link = link_of(known)
         self._first = require_positive("first", first)
         self._factor = require_probability("factor", require_positive("factor", factor))

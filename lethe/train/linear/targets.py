@@ -8,34 +8,7 @@ import numpy as np
 import torch
 
 from lethe.errors import InputError
-from lethe.run.losses import LeastSquares, SoftmaxRegression
 from lethe.train.linear.features import numbers, refuse_not_finite
-from lethe.train.linear.links import LinearLoss
-
-
-def public_classes(loss: LinearLoss, classes: int | None) -> int | None:
-    """The number of classes, checked against the loss: public knowledge, never looked up in the data. None for least squares.
-
-    Raises:
-        InputError: softmax regression without it or with fewer than 2, logistic regression with another number than 2, or
-            least squares with any.
-    """
-    if isinstance(loss, LeastSquares):
-        if classes is not None:
-            raise InputError(
-                f"classes: got {classes!r}; least squares has none.", remedy="leave classes out, or choose softmax_regression."
-            )
-        return None
-    if isinstance(loss, SoftmaxRegression):
-        if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
-            raise InputError(
-                f"classes: got {classes!r}; softmax regression needs their public number, an integer >= 2.",
-                remedy="give the classes that could occur, not those that do: which classes occur is private.",
-            )
-        return classes
-    if classes not in (None, 2) or isinstance(classes, bool):
-        raise InputError(f"classes: got {classes!r}; logistic regression has 2.", remedy="leave classes out, or choose softmax_regression.")
-    return 2
 
 
 def prepare_targets(values: Any, *, classes: int | None, records: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -12,6 +12,7 @@ import torch
 from lethe.calculus.composition.odometer import Odometer
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
+from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
 from lethe.train.linear.features import prepare_features
 from lethe.train.linear.links import linear_loss, link_of
@@ -49,9 +50,9 @@ class Trained:
     (accuracy, mean loss, the report) is not: publish it only of data that may be published.
 
     Args:
-        weights: shape (d, k): k classes for softmax regression, else k = 1.
+        weights: shape (d, k): k classes for losses of many classes, else k = 1.
         intercept: shape (k,); zeros if the model has none.
-        classes: their number, None for least squares.
+        classes: their number, None where targets are numbers.
         run: the run that was executed, as recorded.
         record: what this training vouches for: `lethe.certify(trained, delta)` certifies and seals it.
         report: what happened to the data.
@@ -70,7 +71,7 @@ class Trained:
         Raises:
             InputError: not a table of finite numbers with d columns.
         """
-        return link_of(linear_loss(self.run.loss)).decide(self._scores(features)).numpy()
+        return self._loss.decide(self._scores(features).numpy())
 
     def accuracy(self, features: Any, targets: Any) -> float:
         """The share of rows whose class is predicted, in [0, 1].
@@ -90,7 +91,7 @@ class Trained:
             InputError: as `predict`, or targets of another kind than the model's.
         """
         scores = self._scores(features)
-        return float(link_of(linear_loss(self.run.loss)).losses(scores, self._targets(targets, len(scores))).mean())
+        return float(link_of(self._loss).losses(scores, self._targets(targets, len(scores))).mean())
 
     @property
     def score_name(self) -> str:
@@ -104,6 +105,11 @@ class Trained:
             InputError: as these.
         """
         return self.mean_loss(features, targets) if self.classes is None else self.accuracy(features, targets)
+
+    @property
+    def _loss(self) -> LinearLoss:
+        loss = linear_loss(self.run.loss)
+        return loss if self.classes is None else loss.for_classes(self.classes)
 
     def _scores(self, features: Any) -> torch.Tensor:
         norm = linear_loss(self.run.loss).feature_norm

@@ -19,9 +19,9 @@ from lethe.errors import InputError
 
 DELTA = 1e-5
 LOSSES: dict[str, Any] = {
-    "least squares": lethe.LeastSquares(feature_norm=1.0, residual_bound=1.0, evidence="enforced"),
-    "logistic": lethe.LogisticRegression(feature_norm=1.0, evidence="enforced"),
-    "softmax": lethe.SoftmaxRegression(feature_norm=1.0, intercept=True, evidence="enforced"),
+    "least squares": lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0, evidence="enforced"),
+    "logistic": lethe.losses.Logistic(feature_norm=1.0, evidence="enforced"),
+    "softmax": lethe.losses.Softmax(feature_norm=1.0, intercept=True, evidence="enforced"),
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.mechanisms.base import Array
+from lethe.calculus.domains import FloatArray
 
 Floats = NDArray[np.floating[Any]]  # in double or single precision
 
@@ -30,7 +30,7 @@ class Curvatures:
     diagonal: Floats
     terms: tuple[tuple[Floats, Floats], ...] = ()
 
-    def dense(self) -> Array:
+    def dense(self) -> FloatArray:
         """Shape (n, k, k)."""
         outputs = self.diagonal.shape[1]
         total = self.diagonal[:, :, None] * np.eye(outputs)
@@ -45,7 +45,7 @@ class Curvatures:
             total += (factor * np.einsum("nk,nk->n", vectors, directions))[:, None] * vectors
         return total
 
-    def sum(self) -> Array:
+    def sum(self) -> FloatArray:
         r"""$\sum_il_i''$, shape (k, k)."""
         total = np.diag(self.diagonal.sum(axis=0, dtype=np.float64))
         for factor, vectors in self.terms:

@@ -8,11 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.mechanisms.losses.linear_losses import LinearLoss, Logistic, Softmax
-from lethe.mechanisms.losses.truncated_losses import TruncatedLogistic, TruncatedSoftmax
 from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee
+from lethe.run.losses import LinearLoss, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
 
-LOSSES = (TruncatedLogistic(0.5), TruncatedLogistic(0.1), TruncatedSoftmax(2, 0.5), TruncatedSoftmax(5, 0.25), TruncatedSoftmax(3, 1.0))
+LOSSES = (
+    TruncatedLogistic(feature_norm=1.0, cut=0.5),
+    TruncatedLogistic(feature_norm=1.0, cut=0.1),
+    TruncatedSoftmax(feature_norm=1.0, classes=2, cut=0.5),
+    TruncatedSoftmax(feature_norm=1.0, classes=5, cut=0.25),
+    TruncatedSoftmax(feature_norm=1.0, classes=3, cut=1.0),
+)
 
 
 def _drawn(loss: LinearLoss, seed: int, count: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +39,13 @@ def test_slopes_and_curvatures_are_those_of_the_values(loss: LinearLoss) -> None
         np.testing.assert_allclose(loss.curvatures(scores, targets).dense()[smooth, :, place][missing[smooth] < 2], bend[smooth], atol=1e-5)
 
 
-@pytest.mark.parametrize(("loss", "plain"), [(TruncatedLogistic(0.5), Logistic()), (TruncatedSoftmax(4, 0.5), Softmax(4))])
+@pytest.mark.parametrize(
+    ("loss", "plain"),
+    [
+        (TruncatedLogistic(feature_norm=1.0, cut=0.5), Logistic(feature_norm=1.0)),
+        (TruncatedSoftmax(feature_norm=1.0, classes=4, cut=0.5), Softmax(feature_norm=1.0, classes=4)),
+    ],
+)
 def test_nothing_changes_where_the_own_class_is_likely(loss: LinearLoss, plain: LinearLoss) -> None:
     scores, targets = _drawn(plain, 1)
     own = 1.0 - np.abs(plain.slopes(scores, targets)).max(axis=1)
@@ -47,7 +58,7 @@ def test_nothing_changes_where_the_own_class_is_likely(loss: LinearLoss, plain: 
 @given(seed=st.integers(0, 10**6), cut=st.floats(0.01, 1.0), classes=st.integers(2, 12), size=st.floats(0.1, 50.0))
 def test_the_bounds_of_the_lemma_hold(seed: int, cut: float, classes: int, size: float) -> None:
     rng = np.random.default_rng(seed)
-    for loss in (TruncatedLogistic(cut), TruncatedSoftmax(classes, cut)):
+    for loss in (TruncatedLogistic(feature_norm=1.0, cut=cut), TruncatedSoftmax(feature_norm=1.0, classes=classes, cut=cut)):
         scores, targets = (
             size * rng.standard_normal((40, loss.outputs)),
             rng.integers(min(classes, max(loss.outputs, 2)), size=40).astype(float),
@@ -66,11 +77,13 @@ def test_the_bounds_of_the_lemma_hold(seed: int, cut: float, classes: int, size:
 
 def test_the_bounds_are_reached() -> None:
     far = np.array([[0.0, 30.0, -30.0]])
-    assert np.linalg.norm(TruncatedSoftmax(3, 0.3).slopes(far, np.zeros(1))) == pytest.approx(math.sqrt(2.0) * 0.3, rel=1e-9)
-    assert TruncatedLogistic(0.3).slopes(np.array([[-50.0]]), np.ones(1))[0, 0] == -0.3
-    even = TruncatedSoftmax(2, 0.8).curvatures(np.zeros((1, 2)), np.zeros(1)).dense()
+    assert np.linalg.norm(TruncatedSoftmax(feature_norm=1.0, classes=3, cut=0.3).slopes(far, np.zeros(1))) == pytest.approx(
+        math.sqrt(2.0) * 0.3, rel=1e-9
+    )
+    assert TruncatedLogistic(feature_norm=1.0, cut=0.3).slopes(np.array([[-50.0]]), np.ones(1))[0, 0] == -0.3
+    even = TruncatedSoftmax(feature_norm=1.0, classes=2, cut=0.8).curvatures(np.zeros((1, 2)), np.zeros(1)).dense()
     assert np.linalg.eigvalsh(even).max() == pytest.approx(0.5)
-    assert TruncatedLogistic(0.8).curvatures(np.zeros((1, 1)), np.zeros(1)).dense()[0, 0, 0] == 0.25
+    assert TruncatedLogistic(feature_norm=1.0, cut=0.8).curvatures(np.zeros((1, 1)), np.zeros(1)).dense()[0, 0, 0] == 0.25
 
 
 @given(seed=st.integers(0, 10**6), classes=st.integers(2, 5), cut=st.floats(0.05, 1.0))
@@ -78,7 +91,7 @@ def test_slopes_lie_in_the_hull_that_objective_perturbation_supposes(seed: int, 
     """In c times the hull of 0 and the e_j - e_y: entries of the others at least 0, adding up to at most c, and to 0 with the own."""
     rng = np.random.default_rng(seed)
     scores, targets = 5.0 * rng.standard_normal((30, classes)), rng.integers(classes, size=30)
-    slopes = TruncatedSoftmax(classes, cut).slopes(scores, targets.astype(float))
+    slopes = TruncatedSoftmax(feature_norm=1.0, classes=classes, cut=cut).slopes(scores, targets.astype(float))
     np.testing.assert_allclose(slopes.sum(axis=1), 0.0, atol=1e-14)
     own = slopes[range(30), targets]
     assert np.all((own <= 0.0) & (own >= -cut))
@@ -87,23 +100,34 @@ def test_slopes_lie_in_the_hull_that_objective_perturbation_supposes(seed: int, 
 
 
 def test_objective_perturbation_scales_with_the_cut() -> None:
-    facts = {"records": 1000, "weights": 30, "norm": 1.0, "regularisation": 0.1}
-    whole = objective_guarantee(Softmax(3), noise_std=8.0, **facts)
-    half = objective_guarantee(TruncatedSoftmax(3, 0.5), noise_std=4.0, **facts)
+    facts = {"records": 1000, "weights": 30, "regularisation": 0.1}
+    whole = objective_guarantee(Softmax(feature_norm=1.0, classes=3), noise_std=8.0, **facts)
+    half = objective_guarantee(TruncatedSoftmax(feature_norm=1.0, classes=3, cut=0.5), noise_std=4.0, **facts)
     assert half.delta(1.0) == pytest.approx(whole.delta(1.0), rel=1e-3)
 
 
 @pytest.mark.parametrize("cut", [0.0, -0.1, 1.1, math.nan, math.inf, True, "half"])
 def test_a_cut_out_of_range_is_refused(cut: object) -> None:
     with pytest.raises(InputError):
-        TruncatedLogistic(cut)  # type: ignore[arg-type]
+        TruncatedLogistic(feature_norm=1.0, cut=cut)  # type: ignore[arg-type]
     with pytest.raises(InputError):
-        TruncatedSoftmax(3, cut)  # type: ignore[arg-type]
+        TruncatedSoftmax(feature_norm=1.0, classes=3, cut=cut)  # type: ignore[arg-type]
 
 
 def test_scores_of_any_size_give_numbers() -> None:
     scores = np.array([[1e300, -1e300, 0.0], [-800.0, 800.0, 800.0]])
-    loss = TruncatedSoftmax(3, 0.5)
+    loss = TruncatedSoftmax(feature_norm=1.0, classes=3, cut=0.5)
     for targets in (np.zeros(2), np.ones(2)):
         assert np.isfinite(loss.slopes(scores, targets)).all()
         assert np.isfinite(loss.values(scores, targets)).all()
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.5, 0.9])
+def test_the_curvature_of_the_margin_ends_where_the_slope_is_cut(cut: float) -> None:
+    """A thousandth on either side of the margin at which 1 - p is the cut: r (1 - r), and 0."""
+    edge = math.log((1.0 - cut) / cut)
+    for loss in (TruncatedLogistic(feature_norm=1.0, cut=cut), TruncatedSoftmax(feature_norm=1.0, classes=2, cut=cut)):
+        scores = np.zeros((2, loss.outputs))
+        scores[:, -1] = [edge + 1e-3, edge - 1e-3]  # the margin of the last class of two
+        bent = loss.curvatures(scores, np.ones(2)).dense()[:, -1, -1]
+        assert bent == pytest.approx([cut * (1.0 - cut), 0.0], abs=1e-3)

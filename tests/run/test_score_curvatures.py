@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lethe.mechanisms.minimisers.curvature import Curvatures
+from lethe.run.losses.curvatures import Curvatures
 
 
 def test_products_and_sums_are_those_of_the_matrices() -> None:

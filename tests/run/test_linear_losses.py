@@ -8,13 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.mechanisms.losses.linear_losses import Huber, LinearLoss, Logistic, SmoothedHinge, Softmax, require_linear_loss
+from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax, require_linear_loss
 
-LOSSES: list[LinearLoss] = [Logistic(), Softmax(2), Softmax(4), SmoothedHinge(width=0.3), Huber(residual_bound=0.7)]
+LOSSES: list[LinearLoss] = [
+    Logistic(feature_norm=1.0),
+    Softmax(feature_norm=1.0, classes=2),
+    Softmax(feature_norm=1.0, classes=4),
+    SmoothedHinge(feature_norm=1.0, width=0.3),
+    LeastSquares(feature_norm=1.0, residual_bound=0.7),
+]
 
 
 def _targets(loss: LinearLoss, rng: np.random.Generator, count: int) -> np.ndarray:
-    if isinstance(loss, Huber):
+    if isinstance(loss, LeastSquares):
         return rng.standard_normal(count)
     return rng.integers(0, max(loss.outputs, 2), count).astype(np.float64)
 
@@ -39,9 +45,9 @@ def test_bounds_hold_and_are_reached(loss: LinearLoss) -> None:
     scores = np.concatenate([scale * rng.standard_normal((4000, loss.outputs)) for scale in (0.001, 1.0, 30.0)])
     targets = _targets(loss, rng, len(scores))
     # A hinge bends at a margin near 1 only, and Huber's loss where the residual is small.
-    middle = targets if isinstance(loss, Huber) else 2.0 * targets - 1.0
+    middle = targets if isinstance(loss, LeastSquares) else 2.0 * targets - 1.0
     if not isinstance(loss, Softmax):
-        scores[::2, 0] = middle[::2] if isinstance(loss, Huber | SmoothedHinge) else 0.0
+        scores[::2, 0] = middle[::2] if isinstance(loss, LeastSquares | SmoothedHinge) else 0.0
     lengths = np.linalg.norm(loss.slopes(scores, targets), axis=1)
     eigenvalues = np.linalg.eigvalsh(loss.curvatures(scores, targets).dense())
     for reached, bound in (
@@ -64,9 +70,9 @@ def test_one_sided_slopes_never_change_their_sign(loss: LinearLoss) -> None:
 
 
 def test_two_classes_of_softmax_have_the_curvature_of_their_bound() -> None:
-    assert np.linalg.eigvalsh(Softmax(2).curvatures(np.zeros((1, 2)), np.zeros(1)).dense()).max() == pytest.approx(
-        Softmax(2).curvature_bound
-    )
+    assert np.linalg.eigvalsh(
+        Softmax(feature_norm=1.0, classes=2).curvatures(np.zeros((1, 2)), np.zeros(1)).dense()
+    ).max() == pytest.approx(Softmax(feature_norm=1.0, classes=2).curvature_bound)
 
 
 @given(loss=st.sampled_from(LOSSES), score=st.floats(-1e300, 1e300))
@@ -81,14 +87,22 @@ def test_no_score_overflows(loss: LinearLoss, score: float) -> None:
 
 
 def test_gradient_and_smoothness_scale_with_the_norm() -> None:
-    assert Softmax(3).gradient_bound(2.0) == pytest.approx(2.0 * math.sqrt(2.0))
-    assert Logistic().smoothness(2.0) == pytest.approx(1.0)
-    assert SmoothedHinge(width=0.25).smoothness(1.0) == pytest.approx(2.0)
-    assert Huber(residual_bound=3.0).gradient_bound(2.0) == pytest.approx(6.0)
+    softmax, squares = Softmax(feature_norm=2.0, classes=3), LeastSquares(feature_norm=2.0, residual_bound=3.0)
+    assert softmax.row_gradient_bound == pytest.approx(softmax.derived_gradient_bound) == pytest.approx(2.0 * math.sqrt(2.0))
+    assert squares.row_gradient_bound == pytest.approx(squares.derived_gradient_bound) == pytest.approx(6.0)
+    for loss, smoothness in ((Logistic(feature_norm=2.0), 1.0), (SmoothedHinge(feature_norm=1.0, width=0.25), 2.0)):
+        assert loss.smoothness == pytest.approx(loss.curvature[1]) == pytest.approx(smoothness)
+    assert Logistic(feature_norm=1.0, intercept=True).row_norm == pytest.approx(math.sqrt(2.0))
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Softmax(1), lambda: Softmax(True), lambda: SmoothedHinge(width=0.0), lambda: Huber(residual_bound=math.inf)]
+    "make",
+    [
+        lambda: Softmax(feature_norm=1.0, classes=1),
+        lambda: Softmax(feature_norm=1.0, classes=True),
+        lambda: SmoothedHinge(feature_norm=1.0, width=0.0),
+        lambda: LeastSquares(feature_norm=1.0, residual_bound=math.inf),
+    ],
 )
 def test_what_is_out_of_range_is_refused(make: object) -> None:
     with pytest.raises(InputError):
@@ -98,9 +112,9 @@ def test_what_is_out_of_range_is_refused(make: object) -> None:
 @pytest.mark.parametrize("values", [[0, 2], [0.5, 1], [-1, 1], [0], [[0, 1]], ["a", "b"], [True, False], [0, math.nan]])
 def test_classes_are_whole_numbers_from_zero(values: list[object]) -> None:
     with pytest.raises(InputError, match="targets"):
-        Logistic().check_targets(values, 2)
+        Logistic(feature_norm=1.0).check_targets(values, 2)
 
 
 def test_only_losses_are_losses() -> None:
-    with pytest.raises(InputError, match=r"Logistic\(\)"):
+    with pytest.raises(InputError, match=r"Logistic\(feature_norm=1.0\)"):
         require_linear_loss("logistic")

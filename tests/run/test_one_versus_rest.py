@@ -10,19 +10,18 @@ from scipy.optimize import minimize
 
 from lethe.calculus.guarantees import ApproxDP
 from lethe.errors import InputError
-from lethe.mechanisms.losses.linear_losses import SmoothedHinge
-from lethe.mechanisms.losses.one_versus_rest import OneVersusRest
 from lethe.mechanisms.minimisers.objective_perturbation import objective_perturbation
 from lethe.mechanisms.minimisers.output_perturbation import output_sensitivity
 from lethe.mechanisms.minimisers.perturbed_minimiser import gradient_vertices
+from lethe.run.losses import OneVersusRest, SmoothedHinge
 
-LOSS = OneVersusRest(4, width=0.3)
+LOSS = OneVersusRest(feature_norm=1.0, classes=4, width=0.3)
 
 
 def test_it_is_the_sum_of_one_hinge_a_class() -> None:
     rng = np.random.default_rng(0)
     scores, targets = 2.0 * rng.standard_normal((100, 4)), rng.integers(0, 4, 100).astype(float)
-    hinge = SmoothedHinge(width=0.3)
+    hinge = SmoothedHinge(feature_norm=1.0, width=0.3)
     parts = [(scores[:, [j]], (targets == j).astype(float)) for j in range(4)]
     np.testing.assert_allclose(LOSS.values(scores, targets), sum(hinge.values(*part) for part in parts))
     np.testing.assert_array_equal(LOSS.slopes(scores, targets), np.hstack([hinge.slopes(*part) for part in parts]))
@@ -59,7 +58,7 @@ def test_the_bounds_are_reached() -> None:
 
 def test_replacing_a_record_moves_the_minimiser_by_no_more_than_stated() -> None:
     rng = np.random.default_rng(2)
-    loss, ridge, count = OneVersusRest(3, width=0.5), 1.0, 4
+    loss, ridge, count = OneVersusRest(feature_norm=1.0, classes=3, width=0.5), 1.0, 4
     rows = rng.standard_normal((count, 2))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     labels = rng.integers(0, 3, count).astype(float)
@@ -70,7 +69,7 @@ def test_replacing_a_record_moves_the_minimiser_by_no_more_than_stated() -> None
 
         return minimize(mean, np.zeros(6), tol=1e-12).x
 
-    stated = output_sensitivity(records=count, regularisation=ridge, gradient_bound=loss.gradient_bound(1.0), tolerance=0.0)
+    stated = output_sensitivity(records=count, regularisation=ridge, gradient_bound=loss.row_gradient_bound, tolerance=0.0)
     moved = 0.0
     for label in range(3):
         for sign in (-1.0, 1.0):
@@ -84,7 +83,7 @@ def test_objective_perturbation_knows_no_bound_for_it() -> None:
     with pytest.raises(InputError, match="one score"):
         gradient_vertices(LOSS, "replace_one")
     with pytest.raises(InputError, match="one score"):
-        objective_perturbation(np.eye(4), np.arange(4), loss=LOSS, feature_norm=1.0, regularisation=1e3, target=ApproxDP(1.0, 1e-3))
+        objective_perturbation(np.eye(4), np.arange(4), loss=LOSS, regularisation=1e3, target=ApproxDP(1.0, 1e-3))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""Softmax regression: one score for each class."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from scipy import special
+
+from lethe.calculus.domains import FloatArray
+from lethe.run.losses.curvatures import Curvatures
+from lethe.run.losses.linear import ManyClassLoss
+
+
+class Softmax(ManyClassLoss):
+    r"""$f(X) = -\log\mathrm{softmax}(X^\top u)_y$: $\|\nabla f\| = \|u\|\,\|p - e_y\| \le \sqrt2 R$, $M \le R^2/2$.
+
+    In the scores: $l' = p - e_y$; $l'' = \mathrm{diag}\,p - pp^\top$ of rank $K - 1$ and trace $1 - \sum p_j^2 \le 1 - 1/K$, with no
+    eigenvalue above 1/2.
+    """
+
+    summary: ClassVar[str] = "softmax regression"
+    kind: ClassVar[str] = "softmax_regression"
+    name: ClassVar[str] = "softmax"
+
+    @property
+    def slope_entries(self) -> int:
+        r"""2: of $p - e_y$, one entry of at most 1 and others that add up to at most 1."""
+        return 2
+
+    @property
+    def curvature_bound(self) -> float:
+        """1/2."""
+        return 0.5
+
+    @property
+    def curvature_trace(self) -> float:
+        """1 - 1/K."""
+        return 1.0 - 1.0 / self.target_classes
+
+    @property
+    def curvature_rank(self) -> int:
+        """K - 1: a common shift of the scores changes nothing."""
+        return self.target_classes - 1
+
+    def values(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        """Cross-entropy."""
+        return special.logsumexp(scores, axis=1) - scores[np.arange(len(scores)), targets.astype(np.intp)]
+
+    def slopes(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        """softmax(s) - e_y."""
+        slopes = special.softmax(scores, axis=1)
+        slopes[np.arange(len(scores)), targets.astype(np.intp)] -= 1.0
+        return slopes
+
+    def curvatures(self, scores: FloatArray, targets: FloatArray) -> Curvatures:
+        """diag(p) - p p^T."""
+        shares = special.softmax(scores, axis=1)
+        return Curvatures(shares, ((np.full(len(shares), -1.0), shares),))

@@ -1,0 +1,81 @@
+r"""Losses whose slope is cut: logistic and softmax regression that go on linearly where a record's own class has little probability.
+
+With the margin $m = s_y - \log\sum_{j\ne y}e^{s_j}$ and $r = 1 - p_y = 1/(1 + e^m)$ both losses are $\varphi(m) = \log(1 + e^{-m})$, of
+slope $-r$. The cut loss is $\varphi_c(m)$ with $\varphi_c' = -\min(r, c)$.
+
+Lemma. $\varphi_c(m(s))$ is convex and continuously differentiable; its gradient has norm at most $\sqrt2\,c$, or c for one score, and its
+Hessian, where it exists, no eigenvalue above 1/2, or 1/4, and a trace of at most $1 - 1/K$. Proof: m is concave and $\varphi_c$ convex
+and falling. The gradient is $-\min(r, c)\nabla m$, $\nabla m = e_y - q$ with q the softmax of the others, and
+$\|\nabla m\|^2 = 1 + \|q\|^2 \le 2$. Where $r < c$ the Hessian is that of the loss. Elsewhere it is $c\,(\mathrm{diag}\,q - qq^\top)$, of
+eigenvalues of at most $c/2$ (Popoviciu) and whose trace is $c(1 - \|q\|^2) \le 1 - 1/K$; for one score it is 0. The gradient is
+continuous, so the bounds on the Hessian bound its differences.
+
+The early steps of a regression move alike with and without the cut, and noise is a share c of what it was. The price: a probability is
+overstated, since records far on the wrong side pull less.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+from scipy import special
+
+from lethe.calculus.domains import FloatArray
+from lethe.run.losses.curvatures import Curvatures
+from lethe.run.losses.linear import LinearLoss, TwoClassLoss
+
+
+class CutLoss(LinearLoss):
+    r"""$\varphi_c$ of a margin.
+
+    Args:
+        cut: c in (0, 1].
+    """
+
+    cut: float = Field(gt=0, le=1)
+
+    @property
+    def slope_scale(self) -> float:
+        """c."""
+        return self.cut
+
+    def _of_margins(self, margins: FloatArray) -> FloatArray:
+        r"""$\varphi_c(m)$: its tangent below the margin at which r = c."""
+        if self.cut == 1.0:
+            return np.logaddexp(0.0, -margins)
+        edge = math.log((1.0 - self.cut) / self.cut)
+        return np.logaddexp(0.0, -np.maximum(margins, edge)) + self.cut * np.maximum(edge - margins, 0.0)
+
+
+class TruncatedLogistic(CutLoss, TwoClassLoss):
+    r"""Logistic regression whose slope is cut: $\varphi_c(zs)$, $z = 2y - 1$: $\|\nabla f\| \le cR$, $M \le R^2/4$, convex.
+
+    Args:
+        cut: c in (0, 1].
+    """
+
+    summary: ClassVar[str] = "logistic regression, slope cut"
+    kind: ClassVar[str] = "truncated_logistic_regression"
+    name: ClassVar[str] = "truncated logistic"
+
+    @property
+    def curvature_bound(self) -> float:
+        """1/4."""
+        return 0.25
+
+    def values(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        """The loss of the margin zs."""
+        return self._of_margins((2.0 * targets - 1.0) * scores[:, 0])
+
+    def slopes(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        """-z min(sigmoid(-zs), c)."""
+        signs = 2.0 * targets - 1.0
+        return (-signs * np.minimum(special.expit(-signs * scores[:, 0]), self.cut))[:, None]
+
+    def curvatures(self, scores: FloatArray, targets: FloatArray) -> Curvatures:
+        """sigmoid(s) sigmoid(-s), or 0 where the slope is cut."""
+        missing = special.expit((1.0 - 2.0 * targets) * scores[:, 0])
+        return Curvatures(np.where(missing >= self.cut, 0.0, missing * (1.0 - missing))[:, None])

@@ -1,0 +1,300 @@
+"""Every loss that fit_linear trains: its class against differences, its bounds against records, its tensors against its arrays."""
+
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import CLASSES, COLUMNS, LOSSES, RECORDS, make_loss, make_problem, make_run
+
+from lethe.accounting.certify import certify
+from lethe.calculus.guarantees import ApproxDP
+from lethe.errors import InputError
+from lethe.mechanisms.minimisers.objective_perturbation import objective_perturbation
+from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
+from lethe.run.losses import LOSSES as REGISTERED
+from lethe.run.losses import LinearLoss, parse_loss
+from lethe.run.losses.curvatures import Curvatures
+from lethe.run.losses.targets import real_targets
+from lethe.train import AdaptiveDescent, fit_adaptively, fit_head, fit_linear
+from lethe.train.linear.features import prepare_features
+from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.links import link_of
+from lethe.train.linear.targets import prepare_targets
+
+KINDS = tuple(LOSSES)
+CPU = torch.device("cpu")
+DTYPES = (torch.float64, torch.float32)
+
+
+def the_loss(kind: str, **changes: object) -> LinearLoss:
+    loss = parse_loss(make_loss(kind, **changes))
+    assert isinstance(loss, LinearLoss)
+    return loss.for_classes(None if loss.numeric_targets or loss.scalar else CLASSES)
+
+
+def drawn(loss: LinearLoss, count: int, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Scores, of which some are level and some far off, and targets."""
+    rng = np.random.default_rng(seed)
+    scores = scale * rng.choice([0.0, 0.1, 1.0, 10.0], size=(count, 1)) * rng.standard_normal((count, loss.outputs))
+    targets = rng.standard_normal(count) if loss.target_classes is None else rng.integers(loss.target_classes, size=count)
+    return scores, targets.astype(np.float64)
+
+
+def column(targets: np.ndarray, loss: LinearLoss, dtype: torch.dtype) -> torch.Tensor:
+    return torch.tensor(targets[:, None]).to(dtype if loss.numeric_targets else torch.int64)
+
+
+def test_the_list_is_of_every_linear_loss() -> None:
+    assert {kind for kind, loss in REGISTERED.items() if issubclass(loss, LinearLoss)} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slopes_are_the_derivatives_of_values_and_curvatures_those_of_slopes(kind: str) -> None:
+    loss, step = the_loss(kind), 1e-6
+    scores, targets = drawn(loss, 300, 0)
+    slopes, dense = loss.slopes(scores, targets), loss.curvatures(scores, targets).dense()
+    corners = 0
+    for output, way in enumerate(step * np.eye(loss.outputs)):
+        up, down = loss.slopes(scores + way, targets), loss.slopes(scores - way, targets)
+        rise = loss.values(scores + way, targets) - loss.values(scores - way, targets)
+        assert rise / (2 * step) == pytest.approx(slopes[:, output], abs=1e-7)  # rounding of values over the step
+        wrong = np.abs((up - down) / (2 * step) - dense[:, :, output]).max(axis=1) > 1e-5
+        corners += wrong.sum()
+    assert corners <= 2  # of 300 records: one whose step crosses a jump of the curvature
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_on_slopes_and_curvatures_hold_and_are_nearly_reached(kind: str) -> None:
+    loss = the_loss(kind)
+    reached = np.zeros(4)
+    for scale in (0.001, 0.3, 1.0, 5.0, 100.0):
+        scores, targets = drawn(loss, 4000, 1, scale)
+        # Some records where the classes tie, and some certain of one wrong class, the same for all others but their own.
+        if not loss.numeric_targets and loss.outputs > 1:
+            scores[::5, 0] += 50.0
+            scores[1::5, :2] += 50.0
+        dense = loss.curvatures(scores, targets).dense()
+        eigenvalues = np.linalg.eigvalsh(dense)
+        assert eigenvalues.min() >= -1e-12
+        ranks = (eigenvalues > 1e-9).sum(axis=1)
+        found = (np.linalg.norm(loss.slopes(scores, targets), axis=1), eigenvalues[:, -1], np.trace(dense, axis1=1, axis2=2), ranks)
+        reached = np.maximum(reached, [one.max() for one in found])
+    bounds = np.array([loss.slope_bound, loss.curvature_bound, loss.curvature_trace, loss.curvature_rank])
+    assert (reached <= bounds * (1 + 1e-12)).all()
+    # Cut below 1/2 a logistic loss is less curved than its lemma has it: c (1 - c).
+    tight = 0.99 * bounds * ([1.0, 0.84, 0.84, 1.0] if kind == "truncated_logistic_regression" else 1.0)
+    tight[2] *= 0.9 if "softmax" in kind else 1.0
+    assert (reached >= tight).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_gradients_differ_by_no_more_than_the_smoothness(kind: str, intercept: bool) -> None:
+    """In the weights: one record, pairs of points far and near."""
+    loss = the_loss(kind, intercept=intercept)
+    rng = np.random.default_rng(2)
+    _, smoothness = loss.curvature
+    for _ in range(200):
+        row = rng.standard_normal(COLUMNS)
+        row *= loss.feature_norm / np.linalg.norm(row)
+        row = np.append(row, 1.0) if intercept else row
+        one, other = (rng.choice([0.01, 1.0, 20.0]) * rng.standard_normal((len(row), loss.outputs)) for _ in range(2))
+        target = rng.integers(loss.target_classes or 2, size=1).astype(float)
+        apart = [np.outer(row, loss.slopes((row @ at)[None, :], target)[0]) for at in (one, other)]
+        assert np.linalg.norm(apart[0] - apart[1]) <= smoothness * np.linalg.norm(one - other) * (1 + 1e-12)
+    assert loss.curvature[1] == pytest.approx(loss.smoothness, rel=1e-14)
+    assert loss.smoothness >= loss.curvature[1] * (1 - 1e-15)
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    size=st.sampled_from([1e-3, 1.0, 1e3, 1e8]),
+    far=st.sampled_from([1e-3, 1.0, 1e6]),
+    intercept=st.booleans(),
+    dtype=st.sampled_from(DTYPES),
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_record_has_a_longer_gradient_than_the_bound(
+    kind: str, seed: int, size: float, far: float, intercept: bool, dtype: torch.dtype
+) -> None:
+    """Unclipped, as fit_linear computes them, squared in whole fractions."""
+    loss = the_loss(kind, intercept=intercept)
+    rng = np.random.default_rng(seed)
+    problem = make_problem(kind, records=6, seed=seed % 1000)
+    targets = far * problem.targets if loss.numeric_targets else problem.targets
+    rows = prepare_features(size * problem.features, feature_norm=1.5, intercept=intercept, dtype=dtype, device=CPU).rows
+    held = prepare_targets(targets, classes=loss.target_classes, records=6, dtype=dtype, device=CPU)
+    model = LinearModel(link_of(loss), rows, held, clip_norm=None, outputs=loss.outputs)
+    parameters = torch.tensor(rng.choice([0.1, 100.0]) * rng.standard_normal((rows.shape[1], loss.outputs)), dtype=dtype)
+    slack = 1 if dtype == torch.float64 else Fraction(1) + Fraction(1, 2**20)  # rounding of a product of single precision
+    for record in range(6):
+        share = model.clipped_gradient_sum(parameters, slice(record, record + 1)).flatten().tolist()
+        assert sum(Fraction(entry) ** 2 for entry in share) <= Fraction(loss.derived_gradient_bound) ** 2 * slack
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_record_reaches_the_bound(kind: str) -> None:
+    """A bound, or a model, that were 1 % off would show; softmax cut at 0.7 included."""
+    loss = the_loss(kind)
+    rows = prepare_features(np.full((1, COLUMNS), 1e3), feature_norm=1.5, intercept=False, dtype=torch.float64, device=CPU).rows
+    longest = 0.0
+    # Certain of a wrong class, or far off; for one against the rest wrong in every score.
+    for pattern in ([1.0], [-1.0]) if loss.outputs == 1 else ([-1.0, 1.0, -1.0], [-1.0, 1.0, 1.0]):
+        model = LinearModel(link_of(loss), rows, column(np.zeros(1), loss, torch.float64), clip_norm=None, outputs=loss.outputs)
+        parameters = 50.0 * torch.tensor(pattern, dtype=torch.float64).repeat(COLUMNS, 1)
+        longest = max(longest, float(torch.linalg.vector_norm(model.clipped_gradient_sum(parameters, slice(0, 1)))))
+    assert 0.999 * loss.derived_gradient_bound <= longest <= loss.derived_gradient_bound
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tensors_and_arrays_agree(kind: str, dtype: torch.dtype) -> None:
+    loss = the_loss(kind)
+    scores, targets = drawn(loss, 500, 3)
+    exact = torch.tensor(scores, dtype=dtype)
+    scores, held = exact.double().numpy(), column(targets, loss, dtype)
+    targets = held.double().squeeze(1).numpy()
+    link = link_of(loss)
+    residuals, losses = link.residuals(exact, held), link.losses(exact, held)
+    assert residuals.dtype == losses.dtype == dtype
+    tolerance = 1e-12 if dtype == torch.float64 else 4e-6  # rounding of scores of up to 40 in the type
+    assert residuals.double().numpy() == pytest.approx(loss.slopes(scores, targets), abs=tolerance)
+    assert losses.double().numpy() == pytest.approx(loss.values(scores, targets), rel=10 * tolerance, abs=tolerance)
+    assert (link.decide(exact).double().numpy() == loss.decide(scores)).all()
+    assert (torch.linalg.vector_norm(residuals.double(), dim=1) <= loss.slope_bound * (1 + 10 * torch.finfo(dtype).eps)).all()
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.7, 1 / 3])
+def test_a_slope_cut_in_single_precision_is_not_rounded_up(cut: float) -> None:
+    loss = the_loss("truncated_logistic_regression", cut=cut)
+    far = torch.full((1, 1), 9.0)
+    for target in (0, 1):
+        residual = link_of(loss).residuals(far if target == 0 else -far, torch.tensor([[target]]))
+        assert residual.dtype == torch.float32
+        assert abs(Fraction(residual.item())) <= Fraction(cut)
+        assert abs(residual.item()) == pytest.approx(cut, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_trained_recorded_and_certified(kind: str) -> None:
+    problem = make_problem(kind)
+    run = make_run(kind, clip_norm=None, seeded=True)
+    trained = fit_linear(run, problem.features, problem.targets, classes=problem.classes, seed=0)
+    assert trained.run == run  # a number of classes that no bound depends on included: the run does not say it
+    assert trained.weights.shape == (COLUMNS, the_loss(kind).outputs)
+    certificate = certify(run.replace(seeded=False), 1e-5)
+    assert 0.0 < certificate.epsilon < np.inf
+    assert certificate.theorem == "optimal-shift"  # of a convex loss the last iterate
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_noise_it_goes_down_to_the_minimiser(kind: str) -> None:
+    """Against a long descent in NumPy by the class alone."""
+    problem, loss = make_problem(kind), the_loss(kind)
+    step = 1.0 / (loss.curvature[1] + 0.1)
+    run = make_run(
+        kind,
+        "full",
+        steps=600,
+        step_size=step,
+        noise_multiplier=0.0,
+        clip_norm=None,
+        regulariser={"kind": "ridge", "strength": 0.1},
+        seeded=True,
+    )
+    trained = fit_linear(run, problem.features, problem.targets, classes=problem.classes, seed=0)
+    rows = problem.features * np.minimum(1.0, 1.5 / np.linalg.norm(problem.features, axis=1, keepdims=True))
+    targets, weights = problem.targets.astype(float), np.zeros_like(trained.weights)
+    for _ in range(3000):
+        weights -= step * (rows.T @ loss.slopes(rows @ weights, targets) / RECORDS + 0.1 * weights)
+    assert trained.weights == pytest.approx(weights, abs=1e-4)
+    assert trained.mean_loss(problem.features, problem.targets) == pytest.approx(loss.values(rows @ weights, targets).mean(), abs=1e-4)
+    assert trained.predict(problem.features) == pytest.approx(loss.decide(rows @ weights), abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("softmax_regression", "logistic_regression", "least_squares")])
+def test_heads_and_adaptive_descent_train_it_too(kind: str) -> None:
+    problem, loss = make_problem(kind), the_loss(kind)
+    head = torch.nn.Linear(COLUMNS, loss.outputs, bias=False)
+    data = (torch.tensor(problem.features, dtype=torch.float32), torch.tensor(problem.targets))
+    fitted = fit_head(torch.nn.Identity(), head, data, make_run(kind, seeded=True), seed=0)
+    assert fitted.run.loss.kind == kind
+    plan = AdaptiveDescent(rho=1.0, gradient_rho=0.02, selection_rho=0.03, gradient_clip=1.0, loss_clip=1.0)
+    adaptive = fit_adaptively(plan, problem.features, problem.targets, loss=loss, classes=problem.classes, seed=0)
+    assert adaptive.weights.shape == (COLUMNS, loss.outputs)
+
+
+def test_huber_is_the_same_training_under_another_name() -> None:
+    problem = make_problem("huber")
+    both = [
+        fit_linear(make_run(loss=make_loss(kind, residual_bound=0.5), seeded=True), problem.features, problem.targets, seed=4).weights
+        for kind in ("least_squares", "huber")
+    ]
+    assert (both[0] == both[1]).all()
+
+
+def test_a_number_of_classes_that_contradicts_the_loss_is_refused() -> None:
+    problem = make_problem("one_versus_rest_hinge")
+    with pytest.raises(InputError, match="the loss has 3"):
+        fit_linear(make_run("one_versus_rest_hinge"), problem.features, problem.targets, classes=4)
+
+
+class PseudoHuber(LinearLoss):
+    """sqrt(1 + r^2) - 1, which nobody but this test knows."""
+
+    summary: ClassVar[str] = "pseudo-Huber regression"
+    kind: ClassVar[str] = "pseudo_huber"
+    name: ClassVar[str] = "pseudo-Huber"
+    scalar: ClassVar[bool] = True
+    one_sided: ClassVar[bool] = False
+    numeric_targets: ClassVar[bool] = True
+
+    @property
+    def curvature_bound(self) -> float:
+        return 1.0
+
+    @property
+    def target_classes(self) -> None:
+        return None
+
+    def for_classes(self, classes: int | None) -> "PseudoHuber":
+        return self
+
+    def check_targets(self, values: Any, count: int) -> np.ndarray:
+        return real_targets(values, count=count)
+
+    def values(self, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        return np.sqrt(1.0 + (scores[:, 0] - targets) ** 2) - 1.0
+
+    def slopes(self, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        residuals = scores[:, 0] - targets
+        return (residuals / np.sqrt(1.0 + residuals**2))[:, None]
+
+    def curvatures(self, scores: np.ndarray, targets: np.ndarray) -> Curvatures:
+        return Curvatures(((1.0 + (scores[:, 0] - targets) ** 2) ** -1.5)[:, None])
+
+    def decide(self, scores: np.ndarray) -> np.ndarray:
+        return scores[:, 0]
+
+
+def test_a_loss_that_is_new_needs_its_class_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, loss = make_problem("huber"), PseudoHuber(feature_norm=1.5, evidence="enforced")
+    with pytest.raises(InputError, match="PseudoHuber"):
+        make_run(loss=loss)
+    monkeypatch.setitem(REGISTERED, "pseudo_huber", PseudoHuber)
+    run = make_run(loss=loss.to_document(), clip_norm=None, seeded=True)
+    trained = fit_linear(run, problem.features, problem.targets, seed=0)
+    assert trained.run == run
+    assert trained.mean_loss(problem.features, problem.targets) > 0.0
+    certificate = certify(run.replace(seeded=False), 1e-5)
+    same = certify(run.replace(seeded=False, loss=make_loss("huber", residual_bound=1.0)), 1e-5)
+    assert certificate.epsilon == same.epsilon  # slope at most 1, curvature at most 1
+    target = ApproxDP(1.0, 1e-5)
+    public: dict[str, Any] = {"loss": loss, "regularisation": 1.0, "target": target}
+    for mechanism in (objective_perturbation, output_perturbation):
+        assert mechanism(problem.features, problem.targets, **public).statement.epsilon(1e-5) <= 1.0
