@@ -202,10 +202,11 @@ def explain(
         ERRORS.print(note, markup=False, highlight=False, soft_wrap=True)
     if as_json:
         print(to_json(again.to_dict()), end="")
-        return
-    print(again.explain())
-    print()
-    print(again.cite())
+    else:
+        print(again.explain())
+        print()
+        print(again.cite())
+    gate(again.epsilon, None)
 
 
 @app.command()
@@ -220,9 +221,10 @@ def train(
     outcome = Job.load(config).execute(output)
     if as_json:
         print(to_json(outcome.to_dict()), end="")
-        return
-    print(outcome.summary())
-    print(outcome.certificate.explain())
+    else:
+        print(outcome.summary())
+        print(outcome.certificate.explain())
+    gate(outcome.certificate.epsilon, None)
 
 
 app.command()(audit)

@@ -1,4 +1,4 @@
-"""The gate of `certify` and `verify`: exit status 1 where nothing is proved, or where more than --max-epsilon is."""
+"""The gate of the verbs that state an epsilon: exit status 1 where nothing is proved, or where more than --max-epsilon is."""
 
 from __future__ import annotations
 

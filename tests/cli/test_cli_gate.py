@@ -41,6 +41,16 @@ def test_what_is_not_private_exits_with_1_and_is_printed_all_the_same(bare_file:
         assert "NOT PRIVATE" in result.stdout
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_explaining_what_is_not_private_exits_with_1(bare_file: Path, tmp_path: Path, more: list[str]) -> None:
+    kept = tmp_path / "kept.json"
+    runner.invoke(app, ["certify", str(bare_file), "--delta", "1e-5", "-o", str(kept)])
+    result = runner.invoke(app, ["explain", str(kept), *more])
+    assert result.exit_code == 1
+    assert result.stderr.endswith("lethe: NOT PRIVATE: no epsilon is proved.\n")
+    assert result.stdout
+
+
 @pytest.mark.parametrize("more", [[], ["--json"], ["--all"]])
 def test_max_epsilon_is_a_gate(run_file: Path, more: list[str]) -> None:
     words = ["certify", str(run_file), "--delta", "1e-5", *more]
