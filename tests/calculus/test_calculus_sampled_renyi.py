@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from dp_accounting.rdp import rdp_privacy_accountant
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lethe.calculus.guarantees import RDPCurve
@@ -169,6 +169,7 @@ def test_counts_multiply() -> None:
 
 
 @settings(max_examples=60, deadline=None)
+@example(log_q=-27.5625, log_z=0.0, relation="replace_one", design="poisson")
 @given(
     log_q=st.floats(-30.0, -1e-6),
     log_z=st.floats(-7.0, 14.0),
@@ -183,8 +184,11 @@ def test_values_are_numbers_and_monotone(log_q: float, log_z: float, relation: R
     room = 1 + 1e-10
     assert np.all(high <= low * room)
     assert np.all(np.diff(low) >= -1e-10 * low[1:])
-    assert np.all(renyi_values(0.99 * q, [z], relation, design)[0] <= low * room)
-    assert np.all(low <= np.array(ORDERS) * (2.0 if relation == "replace_one" else 0.5) / z**2 * (1 + 1e-13))
+    unsampled = np.array(ORDERS) * (2.0 if relation == "replace_one" else 0.5) / z**2
+    rarer = renyi_values(0.99 * q, [z], relation, design)[0]
+    # High orders with little noise take more nodes than are spent on them, from some q on down: then nothing is gained by sampling.
+    assert np.all((rarer <= low * room) | (rarer >= unsampled * (1 - 1e-13)))
+    assert np.all(low <= unsampled * (1 + 1e-13))
 
 
 def test_extremes_and_order_of_levels() -> None:

@@ -122,8 +122,8 @@ def test_equal_positions_that_all_round_one_way_stay_below_the_bound(
     kind: str, positions: int, width: int, formed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not formed:  # as in layers too large for it
-        for where in ("outer_products._FORMED_SHARE", "outer_products._GRAM_SHARE", "correlations._PLACES"):
-            monkeypatch.setattr(f"lethe.train.clipping.{where}", math.inf)
+        for where in ("outer_products._FORMED_SHARE", "outer_products._GRAM_SHARE", "convolution.correlations._PLACES"):
+            monkeypatch.setattr(f"lethe.train.clipping.rules.{where}", math.inf)
         monkeypatch.setattr("lethe.train.clipping.rules.convolution.correlations._FRESH", 1)
     for size in torch.linspace(0.5, 1.5, 41).tolist():
         given = torch.full((1, positions, 2 * width), size)
