@@ -12,12 +12,14 @@ import lethe
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.mark.slow
 def test_import_contracts_hold() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([lint, "--config", ROOT / "pyproject.toml", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_importing_lethe_stays_light() -> None:
     heavy = ("torch", "sklearn", "matplotlib", "sqlalchemy", "dp_accounting", "pyarrow", "scipy.stats")
     code = f"import sys, lethe; print([name for name in {heavy} if name in sys.modules])"
@@ -25,6 +27,7 @@ def test_importing_lethe_stays_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "module", "extra"), [("torch", "lethe.train", "train"), ("matplotlib", "lethe.report.plots", "report")]
 )

@@ -27,6 +27,7 @@ def test_the_relation_left_out_is_the_one_that_costs_most(design: str) -> None:
         assert epsilon(design, neighbours=relation) <= left_out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_loss_and_the_regulariser_left_out_are_those_of_which_nothing_is_known(design: str) -> None:
     left_out = epsilon(design)

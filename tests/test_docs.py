@@ -25,6 +25,7 @@ def test_the_readme_s_example_runs_and_its_certificate_is_the_one_printed(capsys
     assert certificate in "\n".join(line.strip() for line in readme.splitlines())
 
 
+@pytest.mark.slow
 def test_the_readme_s_estimator_learns_and_says_how_private_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     _, example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
@@ -35,6 +36,7 @@ def test_the_readme_s_estimator_learns_and_says_how_private_it_is(capsys: pytest
     assert "declared" not in report
 
 
+@pytest.mark.slow
 def test_the_readme_s_network_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Its accuracy is measured on the real digits; here it runs on a few invented ones, for two steps."""
     pytest.importorskip("torch")

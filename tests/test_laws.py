@@ -126,6 +126,7 @@ def test_no_theorem_stumbles_over_a_run(theorem: Theorem) -> None:
             assert bound.guarantee.describe()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theorem", ALL, ids=_name)
 def test_a_run_that_ends_without_noise_is_not_private(theorem: Theorem) -> None:
     """Whoever was touched last is seen as it is, in every design: each theorem refuses, or says so, or may not be relied on."""
@@ -134,11 +135,13 @@ def test_a_run_that_ends_without_noise_is_not_private(theorem: Theorem) -> None:
             assert theorem.bound(run).guarantee.epsilon(DELTA) == math.inf, run.to_document()
 
 
+@pytest.mark.slow
 def test_no_certificate_of_a_run_that_ends_without_noise_is_finite() -> None:
     for run in SILENT_ENDS:
         assert lethe.certify(run, DELTA).epsilon == math.inf, run.to_document()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_more_noise_never_raises_epsilon(theorem: Theorem, run: lethe.Run) -> None:
     epsilons = [_epsilon(theorem, run.with_noise_scaled(factor)) for factor in (0.5, 1.0, 1.01, 3.0)]
@@ -146,6 +149,7 @@ def test_more_noise_never_raises_epsilon(theorem: Theorem, run: lethe.Run) -> No
     assert all(more <= less * (1 + 1e-9) for less, more in itertools.pairwise(numbers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), OUR_CASES, ids=_name)
 def test_guarantees_scale_with_the_noise(theorem: Theorem, run: lethe.Run) -> None:
     """What `plan` rests on: the guarantee of c times the noise is the guarantee scaled by c."""
@@ -154,6 +158,7 @@ def test_guarantees_scale_with_the_noise(theorem: Theorem, run: lethe.Run) -> No
         assert scaled == pytest.approx(theorem.bound(run.with_noise_scaled(factor)).guarantee.epsilon(DELTA), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_a_json_round_trip_changes_no_bit(theorem: Theorem, run: lethe.Run) -> None:
     again = lethe.Run.from_document(run.to_document())
@@ -171,6 +176,7 @@ def test_delta_and_epsilon_agree(theorem: Theorem, run: lethe.Run) -> None:
     assert guarantee.delta(epsilon * 0.99) > DELTA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_zeroing_out_is_never_dearer_than_replacing(theorem: Theorem, run: lethe.Run) -> None:
     replaced = _epsilon(theorem, run.replace(neighbours="replace_one"))
@@ -186,12 +192,14 @@ def test_nothing_beats_composition_where_every_iterate_is_released(theorem: Theo
     assert theorem.bound(run).guarantee.epsilon(DELTA) >= composed * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "exact"), ABOVE_EXACT, ids=_name)
 def test_no_sound_bound_is_below_the_truth(theorem: Theorem, exact: Exact) -> None:
     """Linear-Gaussian runs, projected chains, drawn touches: exact_runs.py says how each is known."""
     assert theorem.bound(exact.run).guarantee.epsilon(DELTA) >= exact.epsilon() * (1 - 1e-12)
 
 
+@pytest.mark.slow
 def test_the_truth_is_close_enough_to_catch_a_bound_one_per_cent_too_small() -> None:
     """Where the bounds are exact: each of these theorems, less 1 %, would fall below some exact run."""
     for name in ("optimal-shift", "balls-in-bins", "composition", "bok-2024-gd", "kaissis-2021"):
@@ -201,6 +209,7 @@ def test_the_truth_is_close_enough_to_catch_a_bound_one_per_cent_too_small() -> 
         assert min(ratios) < 1.01, name
 
 
+@pytest.mark.slow
 def test_the_chosen_certificate_is_never_below_the_truth() -> None:
     for exact in EXACT:
         certificate = lethe.certify(exact.run, DELTA, ALL)

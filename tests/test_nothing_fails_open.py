@@ -391,6 +391,7 @@ TRAINERS: dict[str, Callable[[lethe.Run], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNKNOWN)
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_no_trainer_takes_a_word_that_it_does_not_know(trainer: str, name: str) -> None:

@@ -165,6 +165,7 @@ def test_composition_of_fresh_orders_takes_the_worst_slot_of_each_pass() -> None
     assert lethe.certify(run, 1e-5).epsilon == pytest.approx(lethe.GDP(math.sqrt(3) * 2 / 2.0).epsilon(1e-5), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_poisson_sampling_end_to_end() -> None:
     # peers_accounting: q = .01, z = 1, T = 1e4, delta = 1e-5 by privacy loss distributions: 6.1877 for zero out, 10.8808 for replace one.
     run = make_run(records=1000, batches=batches("poisson", 10), steps=10_000, noise_multiplier=1.0, release="all")
@@ -172,6 +173,7 @@ def test_poisson_sampling_end_to_end() -> None:
         assert lethe.certify(run.replace(neighbours=relation), 1e-5).epsilon == pytest.approx(epsilon, rel=2e-4)
 
 
+@pytest.mark.slow
 def test_fresh_orders_are_not_taken_for_one() -> None:
     """Clipped steps, 100 batches, 20 passes, h = .05, s/tau = .1: averaged over 1500 random paths the optimum of each gives .2595
     (standard error .0005); one shuffle, another mechanism, gives .2457."""
@@ -306,6 +308,7 @@ def test_random_batches_are_touched_at_every_step_without_credit(design: str) ->
     assert epsilon == pytest.approx(lethe.GDP(engine).epsilon(1e-5), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 def test_sampling_without_replacement_end_to_end(relation: str) -> None:
     """No better than Poisson batches of the noise that a batch's contents are apart (2/z when a record is replaced, 1/z when it is zeroed

@@ -75,6 +75,7 @@ def _rows(comparison: lethe.Comparison) -> dict[str, tuple[RowStatus, float | No
     return {row.theorem: (row.status, row.epsilon) for row in comparison.rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["last", "all"])
 @pytest.mark.parametrize("design", DESIGNS)
 def test_every_theorem_appears_once_with_a_reason(design: str, release: str) -> None:
@@ -146,6 +147,7 @@ def test_a_certificate_of_many_theorems_stays_readable() -> None:
     assert one_left[-1].startswith("not long ")  # its own line, not one that counts it
 
 
+@pytest.mark.slow
 def test_no_noise_is_an_infinite_epsilon_that_json_can_hold() -> None:
     comparison = lethe.compare(make_run(noise_multiplier=0.0), 1e-5)
     assert comparison.certificate.epsilon == math.inf
@@ -259,6 +261,7 @@ def test_a_delta_out_of_range_and_no_theorem_at_all() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("over", [None, "noise", "steps"])
 def test_the_files_of_a_comparison(over: Literal["noise", "steps"] | None) -> None:
     theorems = (*OURS, *FAKES)
@@ -278,6 +281,7 @@ def test_the_files_of_a_comparison(over: Literal["noise", "steps"] | None) -> No
         assert line["guarantee"] == ("yes" if line["status"] in ("used", "looser", "dominated") else "no")
 
 
+@pytest.mark.slow
 def test_plots_of_one_value_and_of_nothing_finite() -> None:
     for noise, values in ((5.0, [5]), (5.0, [4.0, 5.0])):
         sweep = lethe.compare(make_run(noise_multiplier=noise), 1e-5, over="noise", values=values)
@@ -302,6 +306,7 @@ def test_what_is_off_the_scale_is_an_arrow_at_the_edge(monkeypatch: pytest.Monke
     assert not any("looser" in label for label in labels)
 
 
+@pytest.mark.slow
 def test_plots_say_when_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = _figures(monkeypatch)
     silent = make_run(noise_multiplier=0.0)
@@ -311,6 +316,7 @@ def test_plots_say_when_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> No
     assert [figure.axes[0].get_title()[:11] for figure in figures] == ["NOT PRIVATE", "NOT PRIVATE", ""]
 
 
+@pytest.mark.slow
 def test_a_line_off_the_scale_leaves_through_the_top(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = _figures(monkeypatch)
     sweep = lethe.compare(make_run(), 1e-5, over="noise", values=[0.001, 5], theorems=(*OURS, Growing()))
@@ -356,6 +362,7 @@ def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
     assert all(words in short for words in ("more do not apply", "huge"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_names_stand_whole_in_eighty_columns(design: str) -> None:
     run = make_run(batches=batches(design, 10))

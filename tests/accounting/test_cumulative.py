@@ -24,6 +24,7 @@ def test_all_iterates_lose_more_and_more() -> None:
     assert sorted(every) == list(every)
 
 
+@pytest.mark.slow
 def test_a_moment_without_noise_after_a_touch_is_not_private() -> None:
     run = make_run(noise_multiplier=[0.0, 5.0] * 25)
     assert cumulative_privacy(run, 1e-5, points=50).last_iterate[0] == math.inf

@@ -9,6 +9,7 @@ from lethe.accounting.certify import judge
 from lethe.calculus.targets import overshoot
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["last", "all"])
 @pytest.mark.parametrize("design", DESIGNS)
 def test_a_plan_meets_its_target_and_wastes_nothing(design: str, release: str) -> None:
@@ -63,6 +64,7 @@ def test_targets_out_of_range(epsilon: float, delta: float) -> None:
         lethe.plan(make_run(), epsilon, delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "poisson"])
 @pytest.mark.parametrize("target", [lethe.GDP(0.5), lethe.ZCDP(0.1), lethe.RDPCurve((2.0, 16.0), (0.2, 1.0)), lethe.ApproxDP(1.0, 1e-5)])
 def test_targets_of_other_kinds_are_met_and_nothing_is_wasted(design: str, target: lethe.Guarantee) -> None:

@@ -44,6 +44,7 @@ def test_nothing_is_certified_of_a_seeded_run(design: str, release: str) -> None
     recheck(again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_no_theorem_says_anything_finite(design: str) -> None:
     run = make_run(batches=batches(design, 10), seeded=True)

@@ -79,6 +79,7 @@ def test_misses_that_no_gaussian_allows_refute_the_sampling() -> None:
         SampledGaussianCurve(sampling_probability=0.1, steps=10).mu(tally(100, 1000, 100, 1000).upper_rates(0.05))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mu", "q", "steps"), [(1.0, 0.5, 1), (0.5, 0.1, 1000), (3.0, 0.001, 10)])
 def test_sampled_composition_is_just_below_the_accountant_s(mu: float, q: float, steps: int) -> None:
     below = sampled_epsilon(mu, q, steps, 1e-5)
@@ -87,6 +88,7 @@ def test_sampled_composition_is_just_below_the_accountant_s(mu: float, q: float,
     assert 0.997 * above <= below <= above
 
 
+@pytest.mark.slow
 def test_one_sampled_step_against_its_formula() -> None:
     mu, q, epsilon = 2.0, 0.3, 1.7
     place = (math.log((math.exp(epsilon) - 1 + q) / q) + mu * mu / 2) / mu
@@ -101,6 +103,7 @@ def test_every_step_sampled_is_gaussian_composition() -> None:
     assert curve.epsilon(rates, 1e-5) == pytest.approx(gaussian_epsilon(2 * GaussianCurve().mu(rates), 1e-5), abs=1e-9)  # rounding
 
 
+@pytest.mark.slow
 @given(p=st.floats(1e-9, 1), r=st.floats(1e-9, 1), more=st.floats(1, 3))
 def test_larger_rates_never_prove_more(p: float, r: float, more: float) -> None:
     for curve in (AnyMechanism(), GaussianCurve()):

@@ -48,6 +48,7 @@ def _answers(models: int, candidates: int, epsilon: float, generator: np.random.
     return [np.where(word, kept, 1.0 - kept) for word in said], coins
 
 
+@pytest.mark.slow
 def test_the_bound_keeps_its_level_over_several_models_and_the_estimate_keeps_none() -> None:
     """Truth 1, level 0.05, three models of 200 candidates together: at most 5 in 100 bounds above it, and half of the estimates."""
     generator, audits, above, printed_above = np.random.default_rng(3), 400, 0, 0

@@ -67,6 +67,7 @@ counts = st.tuples(st.integers(1, 300), st.floats(0, 1), st.floats(0, 1)).map(
 )
 
 
+@pytest.mark.slow
 @given(counts, st.floats(0, 6), st.floats(0, 0.02))
 def test_the_p_value_against_the_printed_theorem(counts: Guesses, epsilon: float, delta: float) -> None:
     law = stats.binom(counts.guessed, math.exp(epsilon) / (1 + math.exp(epsilon)))
@@ -86,6 +87,7 @@ def test_everything_below_the_bound_is_refuted(counts: Guesses, delta: float) ->
     assert one_run_p_value(counts, epsilon=bound + 1e-8, delta=delta) > 0.05 * (1 - 1e-6)
 
 
+@pytest.mark.slow
 @given(counts)
 def test_more_right_guesses_prove_more(counts: Guesses) -> None:
     if counts.correct < counts.guessed:

@@ -49,6 +49,7 @@ def one_laplace_run(generator: Generator, pairs: list[tuple[int, int]]) -> float
     return one_run(canaries(generator.laplace(size=1000), coins, 1.0), coins, guesses=pairs, delta=0.0, **PLACE).epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "mean"), LAPLACE)
 def test_laplace_two_worlds(rule: Rule, mean: float) -> None:
     epsilons = repeated(audited(rule, lambda generator: laplace(generator, 1000)), times=600, seed=1)
@@ -56,6 +57,7 @@ def test_laplace_two_worlds(rule: Rule, mean: float) -> None:
     assert_powerful(epsilons, mean, of=2000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [FixedThreshold(threshold=1.0), Ranks(ranks=(10, 20, 40)), Split(seed=0), MultiSplit(seed=0, splits=5)])
 def test_few_runs_and_a_large_level(rule: Rule) -> None:
     """Where a wrong quantile, a shifted count or a lost Bonferroni factor would show most."""
@@ -76,11 +78,13 @@ def test_one_rank_uses_its_whole_level() -> None:
     assert missed == pytest.approx(0.2, abs=4 * (0.2 * 0.8 / 4000) ** 0.5)  # four standard errors
 
 
+@pytest.mark.slow
 def test_several_splits() -> None:
     epsilons = repeated(audited(MultiSplit(seed=0), lambda generator: laplace(generator, 400)), times=300, seed=4)
     assert_valid(epsilons, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pairs", "mean"), [([(100, 0)], 0.613), (PAIRS, 0.780)])
 def test_laplace_one_run(pairs: list[tuple[int, int]], mean: float) -> None:
     epsilons = repeated(lambda generator: one_laplace_run(generator, pairs), times=600 if len(pairs) == 1 else 150, seed=5)
@@ -88,6 +92,7 @@ def test_laplace_one_run(pairs: list[tuple[int, int]], mean: float) -> None:
     assert_powerful(epsilons, mean, of=2000)
 
 
+@pytest.mark.slow
 def test_credible_limits() -> None:
     rule = FixedThreshold(threshold=1.0)
     epsilons = repeated(lambda g: credible(*laplace(g, 1000), rule=rule, delta=0.0, **PLACE).epsilon, times=300, seed=6)
@@ -108,6 +113,7 @@ class TestWhatIsNotValid:
         assert_invalid(chosen, 1.0)
         assert np.mean(chosen > 1.0) > 0.7
 
+    @pytest.mark.slow
     def test_the_best_threshold_of_the_same_scores(self) -> None:
         def audit(generator: Generator) -> float:
             out, inside = laplace(generator, 1000)
@@ -118,6 +124,7 @@ class TestWhatIsNotValid:
         assert_invalid(epsilons, 1.0)
         assert_powerful(epsilons, 0.894, of=2000)
 
+    @pytest.mark.slow
     def test_the_best_number_of_guesses(self) -> None:
         found = cache(
             lambda guessed, correct: one_run_epsilon(Guesses(canaries=1000, guessed=guessed, correct=correct), delta=0.0, level=0.05)
@@ -161,6 +168,7 @@ POWER = [
 SLOW_POWER = [(1.0, 10000, 0.22, 0.80, 0.40, 0.52), (4.0, 10000, 1.71, 3.74, 1.63, 2.19), (8.0, 10000, 3.44, 7.67, 3.28, 4.59)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [*POWER, *(pytest.param(row, marks=pytest.mark.slow) for row in SLOW_POWER)])
 def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> None:
     truth, runs, split, formula, steinke, curve = row

@@ -96,6 +96,7 @@ def epsilon_of(generator: Generator, count: int, guesses: list[tuple[int, int]],
     return one_run(scores, coins, guesses=guesses, delta=delta, level=level, **PLACE).epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.0, 0.01, 0.1])
 @pytest.mark.parametrize(
     ("count", "guesses"),
@@ -113,12 +114,14 @@ def test_one_run_keeps_its_level(count: int, guesses: list[tuple[int, int]], del
     assert_valid(epsilons, 1.0, level=LEVEL)
 
 
+@pytest.mark.slow
 def test_one_run_uses_its_level() -> None:
     epsilons = repeated(lambda g: epsilon_of(g, 60, [(30, 30)], 0.0), times=500, seed=3)
     assert_valid(epsilons, 1.0, level=LEVEL)
     assert np.mean(epsilons > 1.0) > 0.1
 
 
+@pytest.mark.slow
 def test_an_event_for_all_coins_needs_the_term_with_delta() -> None:
     """All coins are told once in ten runs; at delta = 0 each of those certifies far too much, more often than a level of 0.01 allows."""
     refuted = repeated(
@@ -148,6 +151,7 @@ def test_a_sampled_gaussian_seen_by_its_steps() -> None:
     assert mus.mean() > 0.9
 
 
+@pytest.mark.slow
 def test_the_projected_walk_as_published() -> None:
     """Four audits of 20000 + 20000 walks of 100 steps came to 1.634, 1.563, 1.571 and 1.605; the truth is 1.763475."""
     truth = projected_walk_epsilon(steps=100, diameter=1.0, shift=0.05, noise_std=0.2, start=0.5, delta=1e-5)

@@ -126,6 +126,7 @@ def test_a_hundred_bins() -> None:
     assert bins(1.0, 100, "replace_one").epsilon(1e-5) == pytest.approx(0.8255, abs=1e-3)
 
 
+@pytest.mark.slow
 @given(
     mu=st.floats(1e-3, 2.0),
     count=st.integers(2, 300),
@@ -146,6 +147,7 @@ def test_never_more_than_for_who_knows_the_bin_and_monotone(mu: float, count: in
     assert bins(mu, count, "zero_out").delta(epsilon) <= bins(mu, count, "replace_one").delta(epsilon) * 1.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "add_or_remove", "replace_one"])
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-12])
 def test_epsilon_is_where_delta_is_met(relation: Any, delta: float) -> None:
@@ -187,6 +189,7 @@ def test_bad_input_is_refused(changes: dict[str, Any]) -> None:
         BallsInBinsGaussian(**({"mus": (1.0,), "counts": (3,), "relation": "zero_out"} | changes))
 
 
+@pytest.mark.slow
 def test_it_goes_through_json_and_scales_with_the_noise() -> None:
     guarantee = BallsInBinsGaussian(mus=(0.5, 2.0), counts=(40, 2), relation="replace_one")
     again = guarantee_from_dict(guarantee.to_dict())
@@ -212,6 +215,7 @@ def test_it_composes() -> None:
     assert guarantee.epsilon(1e-5) < curve.epsilon(1e-5) == pytest.approx(lethe.ZCDP(0.5).epsilon(1e-5), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_epsilon_falls_as_noise_grows_where_far_levels_cannot_be_computed() -> None:
     """Between epsilon = .1 and .23 some divergences are beyond floating point; the search once ended there, at .34 and .22."""
     found = [BallsInBinsGaussian(mus=(10**0.5 / z,), counts=(20,), relation="replace_one").epsilon(1e-6) for z in (50, 55, 60, 65)]

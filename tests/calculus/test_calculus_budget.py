@@ -86,6 +86,7 @@ def test_the_sum_is_exact_and_the_limit_holds(costs: list[float], rho: float) ->
     assert Fraction(budget.guarantee().rho) >= exact
 
 
+@pytest.mark.slow
 def test_many_small_costs_lose_nothing() -> None:
     """A million costs whose plain sum is off by 1e-11, ten times the tolerance; 0.1 is above one tenth."""
     budget, plain = BudgetFilter(1e5 * (1 - 1e-10), 1), 0.0
@@ -158,6 +159,7 @@ def test_bad_slots_are_refused(slot: object) -> None:
         BudgetFilter(1.0, slots=0)
 
 
+@pytest.mark.slow
 def test_an_adversary_who_chooses_costs_by_the_loss_stays_within_the_budget() -> None:
     """The privacy loss of Gaussian steps of cost rho is N(rho, 2 rho). The adversary spends the rest at once whenever the loss is above
     its mean and saves otherwise; the mean of exp((a-1) loss) is then still at most exp((a-1) a rho): exact up to Monte Carlo, and the

@@ -62,6 +62,7 @@ def test_gdp_epsilon_and_mu_against_sixty_digits(mu: float, delta: float) -> Non
             assert exact(largest * (1 + 1e-9), epsilon) > delta
 
 
+@pytest.mark.slow
 @given(MUS, DELTAS)
 def test_gdp_round_trips_stay_on_the_safe_side(mu: float, delta: float) -> None:
     epsilon = c.gdp_epsilon(mu, delta)
@@ -72,6 +73,7 @@ def test_gdp_round_trips_stay_on_the_safe_side(mu: float, delta: float) -> None:
     assert back >= mu * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @given(MUS, EPSILONS, EPSILONS, DELTAS, DELTAS)
 def test_gdp_is_monotone(mu: float, e1: float, e2: float, d1: float, d2: float) -> None:
     low, high = sorted((e1, e2))

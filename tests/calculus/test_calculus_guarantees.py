@@ -109,6 +109,7 @@ def test_mixture_printed_values() -> None:
         assert mixture.epsilon(1e-5) == pytest.approx(epsilon, abs=5.1e-4)  # half a printed digit
 
 
+@pytest.mark.slow
 def test_a_mixture_of_many_is_accurate_in_the_tail() -> None:
     mus = np.linspace(0.1, 3.0, 100_000)
     mixture = GDPMixture(tuple(mus.tolist()), (1e-5,) * 100_000)

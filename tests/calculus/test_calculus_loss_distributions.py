@@ -74,6 +74,7 @@ def test_there_is_no_answer_where_it_would_say_nothing(losses: Losses, count: in
     assert compose_losses([factor(losses, count)]) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [10**3, 10**5, 10**6, MOST_STEPS])
 def test_randomised_responses_are_never_below_the_binomial_sum(count: int) -> None:
     # Its loss is +-h, on the grid, so that nothing but the transforms is between the two.
@@ -102,6 +103,7 @@ def test_randomised_responses_are_never_below_the_binomial_sum(count: int) -> No
     assert max(missed) <= profile.allowance / 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 10**4, 10**6, MOST_STEPS])
 def test_gaussians_are_never_below_the_exact_composition(count: int) -> None:
     total = compose_losses([dominating_factor(lethe.GDP(1.0 / math.sqrt(count)), count)])

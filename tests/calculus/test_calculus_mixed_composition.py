@@ -16,6 +16,7 @@ from lethe.calculus.guarantees import Tightest, WithSlack
 from lethe.calculus.sampled.gaussian import SampledGaussian
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 6.0])
 @pytest.mark.parametrize("parts", [1, 9])
 def test_convolved_gaussian_losses_are_never_below_the_exact_composition(mu: float, parts: int) -> None:
@@ -38,6 +39,7 @@ def test_what_is_of_one_kind_stays_of_it(count: int) -> None:
     assert rho <= concentrated.rho <= rho * (1 + 1e-14)
 
 
+@pytest.mark.slow
 def test_two_executions_with_secret_order_are_the_mixture_of_pairs() -> None:
     pairs = [(math.hypot(a, b), v * w) for a, v in zip(*_both(MIXTURE), strict=True) for b, w in zip(*_both(MIXTURE), strict=True)]
     exact = lethe.GDPMixture(tuple(mu for mu, _ in pairs), tuple(weight for _, weight in pairs))
@@ -46,6 +48,7 @@ def test_two_executions_with_secret_order_are_the_mixture_of_pairs() -> None:
         assert exact.epsilon(delta) <= twice.epsilon(delta) <= exact.epsilon(delta) * (1 + 1e-4)
 
 
+@pytest.mark.slow
 def test_a_mixture_with_a_gaussian_is_the_shifted_mixture() -> None:
     exact = lethe.GDPMixture(tuple(math.hypot(mu, 0.7) for mu in MIXTURE.mus), MIXTURE.weights)
     both = together([(MIXTURE, 1), (lethe.GDP(0.7), 1)])
@@ -53,6 +56,7 @@ def test_a_mixture_with_a_gaussian_is_the_shifted_mixture() -> None:
         assert exact.epsilon(delta) <= both.epsilon(delta) <= exact.epsilon(delta) * (1 + 1e-4)
 
 
+@pytest.mark.slow
 def test_weight_left_out_of_a_mixture_reveals_nothing() -> None:
     part = lethe.GDPMixture((2.0,), (0.1,))
     exact = lethe.GDPMixture((math.sqrt(8.0), 2.0), (0.01, 0.18))
@@ -60,6 +64,7 @@ def test_weight_left_out_of_a_mixture_reveals_nothing() -> None:
         assert exact.epsilon(delta) <= together([(part, 2)]).epsilon(delta) <= exact.epsilon(delta) * (1 + 1e-4)
 
 
+@pytest.mark.slow
 def test_deep_deltas_are_answered_by_renyi_curves() -> None:
     twice = together([(MIXTURE, 2)])
     assert twice.epsilon(1e-40) < math.inf
@@ -109,6 +114,7 @@ def test_every_field_of_a_sampled_gaussian_is_known_where_they_are_merged_and_sp
     assert set(stored_fields(SampledGaussian)) == known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 def test_a_gaussian_beside_sampled_steps_is_paid_on_every_way(design: Any) -> None:
     steps = SampledGaussian(sampling_probability=0.1, noise=(1.5, 2.0), counts=(4, 3), relation="zero_out", design=design)

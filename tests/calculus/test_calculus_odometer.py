@@ -33,6 +33,7 @@ def violations(odometer: Odometer, totals: np.ndarray) -> int:
 GEOMETRIC = 1e-6 * 1.035 ** np.arange(403)  # up to 1
 
 
+@pytest.mark.slow
 def test_a_run_stopped_at_its_worst_moment_keeps_the_odometer_s_bound() -> None:
     hits = violations(Odometer.up_to(1.0, levels=20), GEOMETRIC)
     assert stats.binomtest(hits, PATHS, DELTA, alternative="greater").pvalue > ALARM
@@ -47,6 +48,7 @@ def test_what_was_spent_may_not_be_claimed_at_such_a_moment() -> None:
     assert stats.binomtest(int(above.any(axis=1).sum()), PATHS, 3 * DELTA, alternative="greater").pvalue < ALARM
 
 
+@pytest.mark.slow
 def test_one_level_is_tight() -> None:
     """A Brownian motion crosses a line with probability exactly exp(-2 a b): with small steps, delta is nearly used up."""
     totals = np.concatenate([GEOMETRIC[GEOMETRIC < 0.01], np.linspace(0.01, 8.0, 1500)])
@@ -56,6 +58,7 @@ def test_one_level_is_tight() -> None:
     assert hits > 0.8 * DELTA * PATHS
 
 
+@pytest.mark.slow
 def test_a_step_chosen_by_the_loss_does_not_help() -> None:
     """Small steps while the loss is above its mean, large ones otherwise; stop at the first violation."""
     random = np.random.default_rng(1)

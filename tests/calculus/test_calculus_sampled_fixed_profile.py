@@ -89,6 +89,7 @@ def test_profile_is_monotone(log_q: float, log_z: float, epsilon: float) -> None
     assert float(fixed_size_delta(q, z, epsilon + 0.01)) <= value + room
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_two_steps_are_not_below_the_pair_they_dominate(relation: str) -> None:
     q, z = 0.2, 2.0
@@ -107,6 +108,7 @@ def test_two_steps_are_not_below_the_pair_they_dominate(relation: str) -> None:
         assert exact * (1 - 1e-4) <= mechanism.delta(epsilon) <= exact * (1.1 if relation == "replace_one" else 1.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("probability", "noise"), [(0.001, 0.5), (0.02, 1.0), (0.1, 4.0), (0.5, 2.0), (0.9, 0.8), (0.999, 3.0)])
 def test_zero_out_is_its_worst_pair_and_no_other_pair_is_worse(probability: float, noise: float) -> None:
     """By integration on a line: the record at 1, another at -1, nothing at 0; and other places, in both directions."""

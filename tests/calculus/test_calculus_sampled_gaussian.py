@@ -45,6 +45,7 @@ def test_one_step_is_the_worse_direction_of_an_integral(q: float, z: float, rela
         assert value <= exact * 1.001 + 1e-9  # discretisation is to cost one part in a thousand at most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_two_steps_are_the_worse_direction_of_a_double_integral(relation: Relation) -> None:
     q, z = 0.2, 1.0
@@ -84,6 +85,7 @@ def test_printed_epsilons(
     assert steps(q, z, count, relation, design).epsilon(delta) == pytest.approx(epsilon, abs=tolerance)
 
 
+@pytest.mark.slow
 def test_renyi_printed_values() -> None:
     # schedules.md section 12 test 11, seven printed digits.
     for q, z, order, value in (
@@ -154,6 +156,7 @@ def test_no_sampling_and_no_noise() -> None:
     assert sampled_gaussian(0.1, [0.0, 1.0], "zero_out", "poisson") == NotPrivate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_laws(design: Design, relation: Relation) -> None:
@@ -230,6 +233,7 @@ def exact_two_steps(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarr
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 def test_a_gaussian_beside_one_step_is_a_double_integral(design: Design) -> None:
     q, z, mu = 0.2, 1.5, 0.7

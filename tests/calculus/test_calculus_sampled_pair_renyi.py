@@ -177,6 +177,7 @@ def test_fixed_size_batches_are_cheaper_at_small_deltas(relation: Relation, befo
     assert guarantee.epsilon(1e-14) < 0.9 * 41.76
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 def test_windows_use_it_too(relation: Relation, design: Design) -> None:
@@ -192,6 +193,7 @@ def test_windows_use_it_too(relation: Relation, design: Design) -> None:
     assert least * 0.99 <= windowed.renyi_curve().values[order] <= least * 1.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 def test_many_levels_are_lowered_never_raised(design: Design) -> None:
     levels = np.linspace(0.8, 2.0, 700)

@@ -66,6 +66,7 @@ GRIDS: list[tuple[float, float, float]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize(("q", "z", "interval"), GRIDS)
 def test_losses_dominate_the_step_at_every_order_in_both_directions(q: float, z: float, interval: float, relation: Relation) -> None:

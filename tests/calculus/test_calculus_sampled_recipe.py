@@ -26,6 +26,7 @@ def test_strong_leaks_cost_exactly_the_chance_of_being_drawn() -> None:
     assert drawn * (1 - 1e-12) <= steps(q, 1e-3, count, "replace_one", "without_replacement").delta(0.0) <= drawn * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=2, deadline=None)
 @given(
     q=st.floats(0.01, 0.6),
@@ -112,6 +113,7 @@ def test_nothing_is_logged_and_no_logger_is_changed(caplog: pytest.LogCaptureFix
     assert logging.getLogger("absl").filters == before
 
 
+@pytest.mark.slow
 def test_importing_the_module_does_not_import_dp_accounting() -> None:
     # dp_accounting takes most of a second to import; the calculus modules are imported by every command.
     code = "import sys, lethe.calculus.guarantees, lethe.calculus.sampled.gaussian; sys.exit('dp_accounting' in sys.modules)"

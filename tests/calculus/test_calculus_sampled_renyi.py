@@ -59,6 +59,7 @@ def test_whole_orders_are_never_below_fifty_digits(q: float, z: float, order: in
     assert exact <= value <= exact * (1 + 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "z", "order"),
     [
@@ -168,6 +169,7 @@ def test_counts_multiply() -> None:
         assert np.array(curve.values) == pytest.approx(7 * one + 100 * other, rel=1e-11)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @example(log_q=-27.5625, log_z=0.0, relation="replace_one", design="poisson")
 @given(
@@ -216,6 +218,7 @@ def test_bad_arguments_are_refused(q: float, noise: list[float]) -> None:
         renyi_values(0.1, [1.0], "add_or_remove", "without_replacement")
 
 
+@pytest.mark.slow
 def test_ten_thousand_levels_are_quick() -> None:
     noise = np.linspace(0.8, 1.5, 10_000)
     start = time.process_time()

@@ -16,6 +16,7 @@ SAMPLED = sampled_gaussian(0.05, np.array([2.0, 3.0]), "zero_out", "poisson")
 GUARANTEES = [GDP(0.7), ZCDP(0.3), GDPMixture((0.2, 1.0), (0.5, 0.5)), Tightest((GDP(2.0), ZCDP(0.1))), WithSlack(GDP(0.5), 1e-9), SAMPLED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @given(st.floats(0.1, 3), st.floats(1e-8, 0.1))
 def test_a_point_is_met_where_the_profile_says_so(guarantee, epsilon, delta) -> None:

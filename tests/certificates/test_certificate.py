@@ -12,6 +12,7 @@ from lethe.accounting.recheck import recheck
 from lethe.documents.strict import read_document
 
 
+@pytest.mark.slow
 def test_certificates_survive_a_file(tmp_path: Path) -> None:
     for design in DESIGNS:
         certificate = lethe.certify(make_run(batches=batches(design, 10), noise_multiplier=3.0), 1e-5)
@@ -65,6 +66,7 @@ def test_a_consistent_forgery_is_found_by_certifying_again() -> None:
         recheck(lethe.Certificate.from_dict(forged))
 
 
+@pytest.mark.slow
 def test_a_forgery_at_other_deltas_is_found() -> None:
     certificate = lethe.certify(make_run(), 1e-5)
     low, high = 0.0, 1.0

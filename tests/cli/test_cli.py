@@ -70,6 +70,7 @@ def test_certify_all_gives_a_reason_for_every_theorem(tmp_path: Path, design: st
     assert {content["theorem"], *(other["theorem"] for other in content["others"])} == {theorem.name for theorem in ALL}
 
 
+@pytest.mark.slow
 def test_compare_prints_every_theorem_and_writes_a_folder(run_file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "comparison"
     words = ["compare", str(run_file), "--delta", "1e-5"]
@@ -82,6 +83,7 @@ def test_compare_prints_every_theorem_and_writes_a_folder(run_file: Path, tmp_pa
     assert content["epsilon"] == lethe.certify(make_run(), 1e-5, ALL).epsilon
 
 
+@pytest.mark.slow
 def test_compare_along_a_sweep(run_file: Path, tmp_path: Path) -> None:
     words = ["compare", str(run_file), "--delta", "1e-5", "--over", "steps", "--values", "50,1e2,10"]
     result = runner.invoke(app, [*words, "-o", str(tmp_path / "sweep")], env={"COLUMNS": "200"})
@@ -105,6 +107,7 @@ def test_compare_of_some_theorems(run_file: Path) -> None:
     assert len(json.loads(runner.invoke(app, [*words, "--applicable", "--json"]).stdout)["rows"]) == len(ALL)
 
 
+@pytest.mark.slow
 def test_in_a_pipe_no_name_is_cut(run_file: Path) -> None:
     names = {theorem.name for theorem in ALL}
     sweep = lethe.compare(make_run(), 1e-5, over="steps")
@@ -210,6 +213,7 @@ def test_interrupting_is_not_a_traceback(run_file: Path, monkeypatch: pytest.Mon
     assert "interrupted" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "lethe", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == lethe.__version__
@@ -222,6 +226,7 @@ def test_every_verb_is_documented() -> None:
         assert f"lethe {command.callback.__name__}" in page
 
 
+@pytest.mark.slow
 def test_plan_chooses_a_schedule_and_draws_it(run_file: Path, tmp_path: Path) -> None:
     words = ["plan", str(run_file), "--epsilon", "1", "--delta", "1e-5", "--schedule", "auto", "--influence", "0.97"]
     result = runner.invoke(app, [*words, "--plot", str(tmp_path / "noise.png"), "-o", str(tmp_path / "planned.yaml")])

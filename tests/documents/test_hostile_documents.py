@@ -132,6 +132,7 @@ def test_a_header_that_claims_a_million_million_rows(tmp_path: Path) -> None:
         load_table(path)
 
 
+@pytest.mark.slow
 def test_flipped_bits_give_a_table_or_one_error(tmp_path: Path) -> None:
     path = tmp_path / "table.npz"
     whole, generator = _npz(path), np.random.default_rng(5)

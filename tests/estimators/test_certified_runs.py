@@ -70,6 +70,7 @@ LOSSES: list[LinearLoss] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", [*CLASSIFIERS, *REGRESSORS])
 def test_the_run_alone_proves_what_the_model_claims(kind: str, name: str) -> None:

@@ -132,6 +132,7 @@ CUT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", pytest.param("zero_out", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "loss"), CUT)
 def test_cut_losses_leak_what_is_claimed_and_no_more(name: str, loss: LinearLoss, neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +140,7 @@ def test_cut_losses_leak_what_is_claimed_and_no_more(name: str, loss: LinearLoss
     judge(*linear(monkeypatch, name, loss, neighbours), neighbours, LESS, 120 if name.endswith("perturbation") else FITS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", pytest.param("zero_out", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name",

@@ -20,6 +20,7 @@ from lethe.mechanisms.base import Statement
 NAMES = tuple(name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "poisson"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", [*NAMES, pytest.param("poisson", marks=pytest.mark.slow)])
 def test_every_mechanism_meets_the_target_and_declares_nothing(name: str, neighbours: str) -> None:
@@ -69,6 +70,7 @@ def test_softmax_run_certifies_what_was_recorded() -> None:
     assert (model.n_iter_, model.run_.passes) == (3, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cyclic", "objective_perturbation", "output_perturbation"])
 def test_the_private_feature_norm_is_accounted_for(name: str) -> None:
     model = fitted(mechanism=name, feature_norm="auto", epsilon=1.0)
@@ -85,6 +87,7 @@ def test_the_private_feature_norm_is_accounted_for(name: str) -> None:
         assert norm == pytest.approx(total * math.sqrt(0.05), rel=0.01)  # the documented twentieth
 
 
+@pytest.mark.slow
 def test_joining_a_minimiser_and_a_gaussian_release_is_no_less_than_numerical_composition() -> None:
     from lethe.calculus.guarantees import GDP
     from lethe.mechanisms.minimisers.perturbed_minimiser import minimiser_profile
@@ -100,6 +103,7 @@ def test_joining_a_minimiser_and_a_gaussian_release_is_no_less_than_numerical_co
             assert joined == pytest.approx(numerical, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_the_choice_looks_at_public_facts_only() -> None:
     rng = np.random.default_rng(3)
     X, y = two_blobs()

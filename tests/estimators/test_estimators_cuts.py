@@ -58,6 +58,7 @@ def test_a_loss_that_was_asked_for_is_not_cut(loss: LinearLoss) -> None:
     assert cut_losses(facts) == [(facts, 0.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pass_ends", "objective_perturbation", "output_perturbation"])
 def test_slopes_are_cut_where_noise_is_large_and_not_where_it_is_small(name: str) -> None:
     (mechanism,) = (one for one in MECHANISMS if one.name == name)
@@ -66,6 +67,7 @@ def test_slopes_are_cut_where_noise_is_large_and_not_where_it_is_small(name: str
     assert "truncated" not in mechanism.plan(rich, Budget(epsilon=100.0, delta=1e-5)).summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pass_ends", "objective_perturbation"])
 def test_an_intercept_is_learned_where_classes_are_unequal(name: str) -> None:
     rng = np.random.default_rng(0)

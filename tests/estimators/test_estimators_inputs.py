@@ -15,6 +15,7 @@ from lethe.run.losses import Logistic, Softmax
 SEEDED = {"random_state": 0, "seed_noise": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cyclic", "shuffled_once", "objective_perturbation"])
 @pytest.mark.parametrize("make", [sparse.csr_array, sparse.csr_matrix, sparse.coo_array])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -61,6 +62,7 @@ def test_entries_stored_twice_count_together() -> None:
     np.testing.assert_allclose(gradient, [[0.5], [0.5]])
 
 
+@pytest.mark.slow
 def test_without_noise_a_minimiser_is_scikit_learns_objective() -> None:
     X, y = two_blobs(records=100)
     quiet = {"C": 0.02, "epsilon": 1e6, "delta": 1e-5, "feature_norm": 100.0}
@@ -76,6 +78,7 @@ def test_without_noise_a_minimiser_is_scikit_learns_objective() -> None:
     np.testing.assert_allclose(np.append(model.coef_, model.intercept_), wanted, atol=0.01)
 
 
+@pytest.mark.slow
 def test_a_large_epsilon_learns() -> None:
     for mechanism in ("auto", "cyclic", "pass_ends"):
         assert fitted(epsilon=50.0, delta=1e-4, mechanism=mechanism).score(*two_blobs(seed=9)) > 0.93
@@ -88,6 +91,7 @@ def test_a_large_epsilon_learns() -> None:
     assert two.score(*two_blobs(seed=9)) > 0.93
 
 
+@pytest.mark.slow
 def test_a_class_may_be_missing_if_it_is_declared() -> None:
     X, y = two_blobs()
     model = LogisticRegression(classes=["no", "perhaps", "yes"], feature_norm=4.0).fit(X, np.where(y == 1, "yes", "no"))
@@ -104,6 +108,7 @@ def test_a_class_may_be_missing_if_it_is_declared() -> None:
         LogisticRegression(classes=[1, 1], feature_norm=4.0).fit(X, y)
 
 
+@pytest.mark.slow
 def test_weights_scale_losses_within_their_bound() -> None:
     X, y = two_blobs()
     quiet = {"feature_norm": 4.0, "mechanism": "cyclic", "epsilon": 1e7, "delta": 1e-5, "random_state": 0}

@@ -107,6 +107,7 @@ def test_private_bounds_hold_most_of_every_column_whatever_its_unit() -> None:
     assert np.abs(scaler.transform(X * [1.0, 1.0, 1.0, 1.0, 50.0, 1.0])).max() <= 10.0
 
 
+@pytest.mark.slow
 def test_a_pipeline_adds_up() -> None:
     X = table()
     y = X[:, 0] - X[:, 1]
@@ -131,6 +132,7 @@ def test_gaussian_steps_split_a_total_exactly(total: float) -> None:
             split_budget(others, total, 1e-5, shares=[0.5, 0.5])  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 @given(scale=st.floats(1e-120, 1e120), quantile=st.floats(0.05, 0.95))
 def test_no_row_leaves_the_clipper_longer_than_one(scale: float, quantile: float) -> None:
     X = table(50)

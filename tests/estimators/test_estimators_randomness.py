@@ -23,6 +23,7 @@ def test_random_state_repeats_batches_but_not_noise() -> None:
     assert np.abs(one - same).max() < 0.1 * np.abs(one - other).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cyclic", "shuffled_once", "objective_perturbation"])
 @pytest.mark.parametrize("norm", [4.0, "auto"])
 def test_seed_noise_repeats_everything_and_is_no_release(name: str, norm: float | str) -> None:
@@ -42,6 +43,7 @@ def test_seeding_the_noise_needs_a_seed() -> None:
         fitted(seed_noise="yes", random_state=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cyclic", "shuffled_once", "joint", "objective_perturbation", "output_perturbation"])
 def test_a_pickle_is_small_and_works(name: str) -> None:
     X, y = two_blobs(records=20_000, columns=4)

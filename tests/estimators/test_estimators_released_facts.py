@@ -36,6 +36,7 @@ def fitted(make: type[PrivateLinearModel], scale: float, target_scale: float, **
     return make(**SEEDED, **parameters).fit(scale * rows, target_scale * values if numeric else (values > 0).astype(int))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 @pytest.mark.parametrize(
     ("make", "parameters"),
@@ -64,6 +65,7 @@ def test_the_guarantee_does_not_depend_on_what_was_released(make: type[PrivateLi
     assert all(model.statement_.planned.epsilon(model.delta_) <= epsilon for model in models)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=1.0)], ids=["logistic", "huber"]
 )
@@ -92,6 +94,7 @@ def test_what_was_planned_without_a_ridge_holds_with_one(name: str, loss: Linear
             assert certificate.guarantee.delta(epsilon) <= planned.delta(epsilon) * (1.0 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", ["objective_perturbation", "output_perturbation"])
 @pytest.mark.parametrize(
@@ -155,6 +158,7 @@ def test_objective_perturbation_takes_its_noise_in_place_of_a_target() -> None:
             objective_perturbation(rows, labels, noise_std=wrong, **public)
 
 
+@pytest.mark.slow
 def test_a_choice_that_looks_at_a_release_may_cost_more_than_each_option() -> None:
     """Why: a Gaussian release picks a second one of two, and with each the joint statement says (1, delta)."""
     delta, first = 1e-5, 0.05

@@ -39,6 +39,7 @@ def generating(law: Any, shares: np.ndarray) -> np.ndarray:
     return (weights[:, None] * shares[None, :] ** counts[:, None]).sum(axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gaussian", [True, False])
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
 def test_the_stated_guarantee_holds_for_the_exact_law_of_the_best_score(epsilon: float, gaussian: bool) -> None:
@@ -73,6 +74,7 @@ class _Constant(LogisticRegression):
         return np.zeros(X.shape[0], dtype=np.int64)
 
 
+@pytest.mark.slow
 def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
     """Where every model predicts the same, 100 searches against E[Phi^K]."""
     X, y = two_blobs(40)
@@ -166,6 +168,7 @@ def test_the_model_released_claims_no_less_than_the_search_cost() -> None:
     assert stated(best) == search.statement_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_mixed_mechanisms_are_charged_as_points(neighbours: str) -> None:
     search = searched(
@@ -178,6 +181,7 @@ def test_mixed_mechanisms_are_charged_as_points(neighbours: str) -> None:
     assert gaussian.score_noise_std_ < search.score_noise_std_
 
 
+@pytest.mark.slow
 def test_a_good_candidate_is_found_and_three_classes_and_sparse_tables_work() -> None:
     X, y = three_blobs(2_000)
     model = SoftmaxRegression(feature_norm=4.0, mechanism="pass_ends", passes=5)
@@ -192,6 +196,7 @@ def test_a_good_candidate_is_found_and_three_classes_and_sparse_tables_work() ->
     assert (again.predict(sparse.csr_array(X[:50])) == search.predict(X[:50])).all()
 
 
+@pytest.mark.slow
 def test_a_regression_is_scored_by_a_bounded_loss() -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((3_000, 3))
@@ -208,6 +213,7 @@ def test_a_regression_is_scored_by_a_bounded_loss() -> None:
     assert abs(low.best_score_) < 8.0 * low.score_noise_std_
 
 
+@pytest.mark.slow
 def test_seeds_repeat_a_search_and_are_no_release() -> None:
     first, second = searched(**SEEDED), searched(**SEEDED)
     assert first.best_score_ == second.best_score_

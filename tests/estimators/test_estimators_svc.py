@@ -91,6 +91,7 @@ def test_without_noise_it_is_its_objective() -> None:
     np.testing.assert_allclose(model.coef_[0], minimize(objective, np.zeros(3), tol=1e-12).x, atol=0.01)
 
 
+@pytest.mark.slow
 def test_a_large_epsilon_learns() -> None:
     for data, columns in ((two_blobs, 1), (three_blobs, 3)):
         X, y = data(600)

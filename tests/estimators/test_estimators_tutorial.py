@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "estimators.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_blocks_run_and_the_private_models_are_worth_having(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.S):

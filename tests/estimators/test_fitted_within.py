@@ -36,6 +36,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["grid", "random", "halving", pytest.param("processes", marks=pytest.mark.slow)])
 def test_what_a_search_found_is_refused(name: str) -> None:
     """Seven fits were made, of which the best was kept; its own statement says what one fit costs."""
@@ -49,6 +50,7 @@ def test_what_a_search_found_is_refused(name: str) -> None:
             privacy_report_of(given, 1e-4)
 
 
+@pytest.mark.slow
 def test_a_pipeline_and_a_private_search_within_a_search_are_refused_too() -> None:
     whole = make_pipeline(PrivateStandardScaler(delta=1e-4, bounds=(-9.0, 9.0)), clone(MODEL))
     found = GridSearchCV(whole, {"logisticregression__C": [0.1, 1.0]}, cv=2).fit(X, Y).best_estimator_

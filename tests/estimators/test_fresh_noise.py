@@ -27,6 +27,7 @@ def test_every_estimator_and_every_mechanism_is_a_case() -> None:
     assert set(estimators.MECHANISMS) - {"auto", "sgd"} <= named
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(CASES))
 def test_two_fits_with_the_same_random_state_share_no_number(name: str) -> None:
     assert not shared(released(name), released(name))
@@ -38,6 +39,7 @@ def test_with_seeded_noise_they_share_every_number(name: str) -> None:
     assert len(shared(first, second)) == sum(map(len, first.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["classifier by objective_perturbation", "classifier by output_perturbation", "regressor by adassp", "classifier by cyclic"],
@@ -73,6 +75,7 @@ def test_what_is_searched_on_a_grid_is_fresh_too(model: Any, names: tuple[str, .
         assert (np.ptp([one[name] for one in found], axis=0) > 0.0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["fork", pytest.param("joblib", marks=pytest.mark.slow)])  # joblib's workers import everything anew
 def test_two_processes_share_no_number(how: str) -> None:
     """Two children of one process, forked after it had loaded everything; and two workers of joblib."""
@@ -92,6 +95,7 @@ def test_two_processes_share_no_number(how: str) -> None:
     assert {name: common for name in first if (common := shared(first[name], second[name]))} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["shuffled_once", "poisson"])
 def test_secret_batches_do_not_follow_random_state(design: str) -> None:
     """Almost without noise: what two fits differ by is the permutation, or the samples, by hundreds of standard deviations."""

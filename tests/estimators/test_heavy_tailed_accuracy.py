@@ -75,6 +75,7 @@ def test_a_mean_is_found_from_a_released_centre(solver: str, parameters: str) ->
     assert (model.error_bound_ is None) == (solver == "multi_pass" or parameters == "practical")
 
 
+@pytest.mark.slow
 def test_the_error_of_a_mean_is_within_its_bound_and_not_far_below_with_noise() -> None:
     rng = np.random.default_rng(5)
     errors = []
@@ -86,6 +87,7 @@ def test_the_error_of_a_mean_is_within_its_bound_and_not_far_below_with_noise() 
     assert 0.3 * model.error_bound_ < rms <= model.error_bound_
 
 
+@pytest.mark.slow
 def test_noise_and_a_record_s_pull_are_what_the_phase_says() -> None:
     """The law of what is released, from many fits: its spread, and how far one record moves its middle."""
     rows = np.zeros((50, 1))

@@ -113,6 +113,7 @@ def test_records_set_aside_do_not_train() -> None:
     assert not np.array_equal(models[0].coef_, models[1].coef_)
 
 
+@pytest.mark.slow
 @given(rows=arrays(np.float64, (6, 3), elements=ODD), slopes=arrays(np.float64, 6, elements=ODD))
 def test_no_record_of_any_size_moves_a_clipped_linear_mean_by_more_than_its_share(rows: np.ndarray, slopes: np.ndarray) -> None:
     features, _, norms = linear_records(rows, slopes)
@@ -225,6 +226,7 @@ def test_a_statement_says_no_more_than_the_solution() -> None:
     assert statement_of.__doc__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["multi_pass", "accelerated", "localised"])
 def test_no_finite_record_breaks_a_fit_or_moves_it_far(solver: str) -> None:
     """An error or a nan that depends on one record would tell that it is there."""

@@ -33,6 +33,7 @@ from lethe.estimators import (
 )
 
 
+@pytest.mark.slow
 def test_a_pipeline_counts_every_private_step_and_refuses_others() -> None:
     first: Any = make_pipeline(Normalizer(), LogisticRegression(feature_norm=1.0, mechanism="cyclic", epsilon=0.5)).fit(X, y)
     alone = stated(first)
@@ -75,6 +76,7 @@ def test_the_statement_of_a_search_counts_once_wherever_it_was_kept(again: Any, 
         privacy_of(clone(search))
 
 
+@pytest.mark.slow
 def test_what_was_fitted_since_a_search_counts_beside_it() -> None:
     search = searched()
     best, spent = search.best_estimator_, search.statement_
@@ -89,6 +91,7 @@ def test_what_was_fitted_since_a_search_counts_beside_it() -> None:
     assert privacy_of(again).epsilon(1e-5) == pytest.approx(privacy_of(list(again)).epsilon(1e-5))
 
 
+@pytest.mark.slow
 def test_one_step_fitted_since_a_search_counts_once_beside_it() -> None:
     search = searched()
     best = search.best_estimator_
@@ -104,6 +107,7 @@ def fake(statement: Any) -> Any:
     return one
 
 
+@pytest.mark.slow
 def test_a_step_put_in_after_a_search_is_looked_at() -> None:
     search = searched()
     best = search.best_estimator_

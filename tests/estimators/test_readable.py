@@ -90,6 +90,7 @@ def test_a_fit_does_not_tell_that_a_record_is_huge(mechanism: str, last: list[fl
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 def test_regressions_and_scalers_take_it_too(make: Any) -> None:
     rows = table_with(HUGE[0])
@@ -100,6 +101,7 @@ def test_regressions_and_scalers_take_it_too(make: Any) -> None:
     assert np.isfinite(scaler.fit(rows).transform(rows)).all()
 
 
+@pytest.mark.slow
 def test_a_search_does_not_tell_that_a_scored_record_is_huge() -> None:
     rows = table_with(HUGE[0])
     values = np.clip(rows[:, 0], -1.0, 1.0)
@@ -109,6 +111,7 @@ def test_a_search_does_not_tell_that_a_scored_record_is_huge() -> None:
         assert np.isfinite(search.fit(rows, values).best_score_)
 
 
+@pytest.mark.slow
 def test_tries_do_not_show_in_numpy_s_global_generator() -> None:
     rows = table_with([0.0, 0.0])
     labels = (rows[:, 0] > 0).astype(int)

@@ -117,6 +117,7 @@ def test_a_warning_names_the_columns_and_the_line_that_called_fit() -> None:
     assert [one.filename for one in said] == [__file__]
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_usual_values_or_where_the_noise_decides() -> None:
     rng = np.random.default_rng(0)
     for _ in range(30):
@@ -124,6 +125,7 @@ def test_nothing_is_said_of_usual_values_or_where_the_noise_decides() -> None:
         PrivateStandardScaler(epsilon=1.0).fit(np.full((60, 1), 1e9))
 
 
+@pytest.mark.slow
 def test_time_stamps_small_columns_and_large_targets_are_learned_from() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (20_000, 3))
@@ -135,6 +137,7 @@ def test_time_stamps_small_columns_and_large_targets_are_learned_from() -> None:
     assert LinearRegression(epsilon=3.0, feature_norm=1.8).fit(X, targets).score(X, targets) > 0.95
 
 
+@pytest.mark.slow
 def test_a_search_shows_what_the_chosen_try_said_and_nothing_of_the_others() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (8000, 2))

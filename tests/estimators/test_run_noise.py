@@ -73,6 +73,7 @@ def replayed(run: Run, targets: np.ndarray, outputs: int, *, noise: float = 1.0)
     return iterate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(MODELS))
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_adds_the_noise_that_its_certificate_is_about(name: str, kind: str) -> None:

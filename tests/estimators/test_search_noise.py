@@ -86,6 +86,7 @@ def test_the_score_has_the_stated_noise(seed: int, tries: float, labelled: bool,
     assert found.score_noise_std_ * one.guarantee.mu == pytest.approx(1.0 / ASIDE, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_fresh_noise_has_the_same_law() -> None:
     """30 searches of one try: by chance one in a hundred million has a sum of squares so far off, and no two the same noise."""
     found = [search(True, ONCE, random_state=7) for _ in range(30)]

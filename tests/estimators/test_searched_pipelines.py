@@ -75,6 +75,7 @@ def overspent(one: Try, fitted: list[Any]) -> bool:
     return not all(one.covers(privacy_of(pipeline).planned) for pipeline in fitted)
 
 
+@pytest.mark.slow
 def test_what_each_step_costs_is_as_calculated_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = {"privatestandardscaler": 1.0, "logisticregression": 3.0}
     found, fitted = watched(monkeypatch, shares=shares)
@@ -98,6 +99,7 @@ def test_what_each_step_costs_is_as_calculated_by_hand(monkeypatch: pytest.Monke
     assert found.score_noise_std_ == pytest.approx(1 / 80 / one.guarantee.mu, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_out", ["privatestandardscaler__", "logisticregression__"])
 def test_a_step_whose_cost_is_left_out_is_noticed(left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of the sums above, where one step is given the whole try as if the other were free."""
@@ -146,6 +148,7 @@ def test_the_parts_add_up_to_the_whole_and_not_to_much_less(gaussian: bool, shar
         assert all(part.target.epsilon_bound > 0.0 for part in parts.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_where_a_step_is_not_gaussian_epsilons_and_deltas_add_up(neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = {"logisticregression__mechanism": ["objective_perturbation", "output_perturbation"]}
@@ -217,6 +220,7 @@ def test_every_try_fits_new_clones_with_noise_of_their_own_on_other_records_than
     assert not hasattr(estimator[-1], "coef_")
 
 
+@pytest.mark.slow
 def test_a_good_pipeline_is_found() -> None:
     """A column of noise in a small unit: rows that are not scaled are all noise once they are projected."""
     X, y = two_blobs(4_000)
@@ -232,6 +236,7 @@ def test_a_good_pipeline_is_found() -> None:
     assert (again.best_estimator_[0].mean_ == found.best_estimator_[0].mean_).all()
 
 
+@pytest.mark.slow
 def test_a_step_left_out_leaves_its_share_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     _, fitted = watched(monkeypatch, candidates={"privatestandardscaler": ["passthrough"]})
     one = a_try(gaussian=True)
@@ -367,6 +372,7 @@ def test_models_among_the_candidates_are_cloned() -> None:
     assert {model.epsilon for model in models} == {1.0}
 
 
+@pytest.mark.slow
 def test_shares_are_those_of_a_pipeline_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same split as `split_budget` makes of one try."""
     one = a_try(gaussian=True)

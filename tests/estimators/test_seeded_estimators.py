@@ -32,6 +32,7 @@ QUICK = (
 EVERY = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in CASES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_no_fit_with_seeded_noise_has_a_guarantee(name: str) -> None:
     model = fitted(name, seed_noise=True)

@@ -44,6 +44,7 @@ def _curve(figure: Reproduction, panel: str, name: str) -> dict[int, float]:
     return {row["passes"]: row["rdp_over_alpha"] for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOK)
 def test_published_numbers_come_out_again(tables: dict[str, Reproduction], name: str) -> None:
     """Within one of the sixth digit; the numerical composition of sampled batches is an estimate within 0.001, and agrees as well."""
@@ -86,6 +87,7 @@ def test_every_published_row_is_used() -> None:
     assert [len(published(item)) for item in ("Table 1/3/4", "Table 7", "Fig 1")] == [18, 18, 20]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [100.0, 1000.0, 10000.0])
 def test_kong_ribero_19_is_its_formula(figure: Reproduction, m: float) -> None:
     """4 (lambda C/(b sigma))^2 [1 + E theta(1000)] with lambda C/(b sigma) = 1 and, for m = M, L^2 = 1 + 2.5 lambda m."""
@@ -151,6 +153,7 @@ def test_what_is_printed_and_false_is_below_an_exact_loss(figure: Reproduction) 
     assert all(row["rdp_over_alpha"] < exact and row["why"] for row in refuted if row["passes"] == 1)
 
 
+@pytest.mark.slow
 def test_progress_is_told(figure: Reproduction) -> None:
     told: list[tuple[int, int]] = []
     kong_ribero_figure_1(lambda done, parts: told.append((done, parts)), passes=(1,))
@@ -159,6 +162,7 @@ def test_progress_is_told(figure: Reproduction) -> None:
     assert told[-1] == (18, 18)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*BOK, "kong-ribero-figure-1"])
 def test_files(figure: Reproduction, tables: dict[str, Reproduction], name: str) -> None:
     pytest.importorskip("matplotlib")
@@ -175,6 +179,7 @@ def test_files(figure: Reproduction, tables: dict[str, Reproduction], name: str)
     assert [float(row[key]) for row in rows] == [row[key] for row in content["rows"]]
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     result = runner.invoke(app, ["reproduce", "bok-table-7", "-o", str(folder)], env={"COLUMNS": "160"}, catch_exceptions=False)
@@ -231,6 +236,7 @@ def test_one_number_differs_in_the_last_digit(tables: dict[str, Reproduction]) -
     assert differing == {(name, "6.65381", "6.65382") for name in ("bok-table-1", "bok-table-4")}
 
 
+@pytest.mark.slow
 def test_the_ratios_on_the_page() -> None:
     """At 1e5 steps: rho and epsilon of theirs over ours, as docs/reproduce.md has them."""
     rows = {row["curve"]: row for row in kong_ribero_figure_1(passes=(100,)).records() if row["panel"] == LEFT}

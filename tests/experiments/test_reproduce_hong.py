@@ -140,6 +140,7 @@ def _page(result: Reproduction, width: int) -> str:
     return console.export_text()
 
 
+@pytest.mark.slow
 def test_what_diverged_is_infinite_and_shown(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     """So much noise that single precision overflows, in the schedules of both methods."""
     plots = pytest.importorskip("lethe.experiments.pages.reproduction_plots")
@@ -160,6 +161,7 @@ def test_what_is_not_known_is_said(small: Reproduction) -> None:
     assert f"epsilon at that delta is {lethe.calculus.upward_formatting.shown(lethe.GDP(math.sqrt(BUDGET)).epsilon(1e-8))}" in text
 
 
+@pytest.mark.slow
 def test_files(small: Reproduction) -> None:
     pytest.importorskip("matplotlib")
     from lethe.experiments.files import reproduction_files
@@ -256,6 +258,7 @@ def test_bad_words_end_with_status_2(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "Traceback" not in captured.err
 
 
+@pytest.mark.slow
 def test_the_command_gives_its_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], small: Reproduction
 ) -> None:
@@ -274,6 +277,7 @@ def test_the_command_gives_its_options(
     assert {entry.name for entry in folder.iterdir()} == {f"hong-figure-1.{kind}" for kind in ("json", "csv", "png")}
 
 
+@pytest.mark.slow
 def test_the_list_needs_no_torch() -> None:
     code = "import sys; sys.modules['torch'] = None\nimport lethe\nfrom lethe.experiments import describe, reproduce\n"
     code += "print(describe('hong-figure-1'))\n"

@@ -58,6 +58,7 @@ def bounded() -> Reproduction:
     return liang_figure_2(plan=BOUNDED)
 
 
+@pytest.mark.slow
 def test_the_figures_in_small(small: Reproduction, bounded: Reproduction) -> None:
     for result, plan in ((small, SMALL), (bounded, BOUNDED)):
         assert result.columns == curves.COLUMNS
@@ -77,6 +78,7 @@ def test_the_figures_in_small(small: Reproduction, bounded: Reproduction) -> Non
             assert math.isfinite(float(row["estimate"]))
 
 
+@pytest.mark.slow
 def test_it_is_the_same_again_and_tells_how_far_it_is(bounded: Reproduction) -> None:
     told: list[tuple[int, int]] = []
     assert liang_figure_2(lambda done, parts: told.append((done, parts)), plan=BOUNDED) == bounded
@@ -84,6 +86,7 @@ def test_it_is_the_same_again_and_tells_how_far_it_is(bounded: Reproduction) -> 
     assert told == [(50 * step, 3600) for step in range(1, 73)]
 
 
+@pytest.mark.slow
 def test_each_number_is_that_of_its_models(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first row again, from what the attack answered: estimates averaged over models, guesses counted over all candidates."""
     kept = []
@@ -111,6 +114,7 @@ def test_each_number_is_that_of_its_models(small: Reproduction, monkeypatch: pyt
     assert row["correct"] == flags[order[-top:]].sum() + (~flags[order[:top]]).sum()
 
 
+@pytest.mark.slow
 def test_repeats_are_an_option() -> None:
     one = liang_figure_1(options=Options(repeats=1), plan=replace(SMALL, noises=(PUBLISHED,), epochs=(1,)))
     (row,) = one.records()
@@ -162,6 +166,7 @@ def test_the_published_cap_is_equation_14_where_it_is_smaller() -> None:
     assert rho < said.published <= rho + 2 * math.sqrt(rho * math.log(1 / DELTA))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("diameter", [None, 4.0])
 def test_what_is_trained_is_what_is_certified(diameter: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     made, executed = [], []
@@ -179,6 +184,7 @@ def test_what_is_trained_is_what_is_certified(diameter: float | None, monkeypatc
     assert not np.array_equal(train(candidates, 4), logits)
 
 
+@pytest.mark.slow
 def test_who_is_left_out_is_zeroed_out() -> None:
     candidates, _ = draw_candidates(len(DIGITS.labels), 100, 1, seed=0)
     rows, flags = candidates.rows, candidates.included
@@ -298,6 +304,7 @@ def test_lower_bounds_are_rounded_down() -> None:
     assert [rounded_down(value) for value in (0.0, 0.0619999, 1.23456, 0.29, 2.0)] == ["0.000", "0.061", "1.234", "0.290", "2.000"]
 
 
+@pytest.mark.slow
 def test_files(small: Reproduction, bounded: Reproduction) -> None:
     pytest.importorskip("matplotlib")
     from lethe.experiments.files import reproduction_files
@@ -308,6 +315,7 @@ def test_files(small: Reproduction, bounded: Reproduction) -> None:
         assert len(files[f"{result.name}.csv"].splitlines()) == 1 + len(result.rows)
 
 
+@pytest.mark.slow
 def test_what_is_infinite_or_unknown_is_drawn(small: Reproduction) -> None:
     plots = pytest.importorskip("lethe.experiments.pages.reproduction_plots")
     content = small.to_dict()
@@ -319,6 +327,7 @@ def test_what_is_infinite_or_unknown_is_drawn(small: Reproduction) -> None:
     assert "infinity" in console.export_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["liang-figure-1", "liang-figure-2"])
 def test_the_list_needs_no_torch(name: str) -> None:
     assert EXPERIMENTS[name] is REPRODUCTIONS[name]

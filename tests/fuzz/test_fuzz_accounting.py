@@ -7,6 +7,7 @@ from helpers import make_run
 import lethe
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lethe.errors.LargeDeltaWarning")
 def test_no_certificate_says_less_than_linear_losses_reveal() -> None:
     counts, wrong = fuzz(1_000_000, 400)

@@ -34,6 +34,7 @@ def test_models_that_mix_records_are_drawn_and_refused() -> None:
     assert all(examine(case).kind.startswith("refused") for case in mixing[:3])
 
 
+@pytest.mark.slow
 def test_a_clipper_that_clips_to_twice_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = engine.clip_weights
     monkeypatch.setattr(engine, "clip_weights", lambda *args, **options: 2 * weights(*args, **options))

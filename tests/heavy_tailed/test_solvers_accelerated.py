@@ -89,6 +89,7 @@ def test_the_recursion_at_the_worked_point() -> None:
     assert quadratic_gap(averages[-1]) == pytest.approx(0.0278370, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_bound_holds_for_noisy_and_biased_gradients() -> None:
     oracle, rng = ErringMean(bias=(0.06, -0.08), variance=2.0), np.random.default_rng(0)
     eta = best_step(20, 10.0, 2.0, 2.0 + 0.1**2)

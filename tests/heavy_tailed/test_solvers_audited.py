@@ -108,6 +108,7 @@ def makers() -> tuple[Callable[[int], np.random.Generator], Callable[[int], np.r
     return (lambda _: whole), (lambda _: half)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name == "records taken all" else name for name in RELEASES])
 def test_the_lower_bound_is_below_what_is_stated_and_catches_half_the_noise(name: str) -> None:
     sound, broken = makers()
@@ -161,6 +162,7 @@ def test_secret_batches(broken: bool) -> None:
     assert (found > stated) if broken else (LEAST < found <= stated)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coins", [1, 4])
 def test_the_shuffled_sum(coins: int) -> None:
     """The calibrated protocol, which is private with little to spare, and one with a quarter of its coins (half of its noise)."""
@@ -176,6 +178,7 @@ def test_the_shuffled_sum(coins: int) -> None:
     assert (found > TARGET) if coins > 1 else (LEAST < found <= TARGET)
 
 
+@pytest.mark.slow
 def test_the_shuffled_mean_is_far_below_what_it_states() -> None:
     """Its closed form is conservative: no attack comes near, which the exact calculations say as well."""
     oracle = ShuffledClippedMean(clip_norm=1.5, epsilon=1.0, delta=DELTA)

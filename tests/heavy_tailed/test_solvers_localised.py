@@ -127,6 +127,7 @@ def test_the_explicit_bound_at_the_worked_points(monkeypatch: pytest.MonkeyPatch
         assert localised_bound(stated(), schedule, 0.5, lipschitz=3.0, printed=True) == pytest.approx(expected, abs=6e-7)
 
 
+@pytest.mark.slow
 def test_the_inner_descent_stays_within_its_bound() -> None:
     """Least absolute deviations, 200 records with t_4 features; the minimiser by another method.
 

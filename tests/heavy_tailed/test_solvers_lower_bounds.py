@@ -49,6 +49,7 @@ def test_moments_of_the_hard_distribution_of_strongly_convex_losses() -> None:
     assert p * (p**-0.5 + 1) ** 2 + (1 - p) == pytest.approx(2.2)
 
 
+@pytest.mark.slow
 def test_packings_exist() -> None:
     """Greedy packings are as large as is said."""
     for dimension in (4, 6, 8, 10):
@@ -105,6 +106,7 @@ def test_private_divergence_against_the_gaussian_mechanism() -> None:
     assert 0.0 < divergence <= private_divergence(records, chance, rho)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [2.0, 4.0])
 @pytest.mark.parametrize("dimension", [1, 20, 200])
 @pytest.mark.parametrize("records", [100, 10**4, 10**6])

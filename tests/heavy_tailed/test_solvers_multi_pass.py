@@ -66,6 +66,7 @@ def test_seeds_repeat_and_no_seed_does_not() -> None:
 
 
 # The risk of not training is 0.06875; 20 seeds, of which the mean is within 25 % (three standard errors) of the measured one.
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "measured"), [(1024, 0.0189), (4096, 0.0019)])
 def test_heavy_tailed_regression(count: int, measured: float) -> None:
     problem, gaps = regression(), []
@@ -77,6 +78,7 @@ def test_heavy_tailed_regression(count: int, measured: float) -> None:
     assert np.mean(gaps) == pytest.approx(measured, rel=0.3)
 
 
+@pytest.mark.slow
 def test_one_record_cannot_steer_the_run() -> None:
     """An adversary's record, at any of its values: the best of many tests has no more power than the guarantee allows."""
     oracle, runs = ClippedMean(clip_norm=1.0, rho=0.5), 3000

@@ -80,6 +80,7 @@ def test_the_noiseless_run_at_the_worked_point() -> None:
     assert quadratic_gap(done.parameters) == pytest.approx(1.262559e-4, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_bound_holds_for_noisy_and_biased_gradients() -> None:
     oracle, rng = ErringMean(bias=(0.03, -0.04), variance=0.5), np.random.default_rng(0)
     gaps = [

@@ -75,6 +75,7 @@ def test_a_worst_case_for_the_median_attains_what_is_stated() -> None:
     assert np.linalg.norm(oracle.mean(high, RNG) - oracle.mean(low, RNG)) == pytest.approx(oracle.release(4, 9).sensitivity)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("oracle", [ClippedMean(clip_norm=1.0, rho=0.5), CoordinateMedian(threshold=1.0, groups=3, rho=0.5)])
 def test_the_likelihood_ratio_of_neighbours_is_as_private_as_stated(oracle: MeanOracle) -> None:
     """The best test between two neighbours, on thousands of releases of each: no power above the trade-off; close to it for one."""
@@ -96,6 +97,7 @@ def test_the_likelihood_ratio_of_neighbours_is_as_private_as_stated(oracle: Mean
             assert missed <= allowed + 5 * math.sqrt(2 / runs)  # attained: the bound is not loose either
 
 
+@pytest.mark.slow
 def test_the_noise_has_the_stated_variance_in_every_coordinate() -> None:
     for oracle in (ClippedMean(clip_norm=1.0, rho=0.5), CoordinateMedian(threshold=1.0, groups=1, rho=0.5)):
         rng = np.random.default_rng(3)

@@ -51,6 +51,7 @@ def test_every_comparison_of_the_search_uses_the_noise_it_states() -> None:
     assert np.mean(upper) == pytest.approx(norm.cdf(0.5 * blocks / noise_std), abs=4 * 0.5 / math.sqrt(4000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("order", "freedom"), [(2.0, 9), (4.0, 20)])
 def test_the_bound_is_wrong_no_more_often_than_promised(order: float, freedom: int) -> None:
     rng, truth = np.random.default_rng(3), float(np.mean(np.abs(np.random.default_rng(0).standard_t(freedom, size=10**6)) ** order))

@@ -35,6 +35,7 @@ def test_two_points_attain_the_sharp_bias() -> None:
     assert clipping_bias(3, (0.1 * 27) ** (1 / 3), 2.0) == pytest.approx(0.1, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_bias_of_clipping_vectors() -> None:
     """z = 2 e_1 + noise of 3 degrees of freedom in 5 dimensions: E|z|^2 = 4 + 5 * 3 = 19."""
     rng = np.random.default_rng(0)

@@ -64,6 +64,7 @@ def test_descent_at_the_worked_point() -> None:
     assert gap <= bound == pytest.approx(1.814118, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_bound_holds_for_noisy_and_biased_gradients() -> None:
     oracle, rng = ErringMean(bias=(0.03, -0.04), variance=0.5), np.random.default_rng(0)
     problem = Problem(gradient=quadratic_gradient, dimension=2, smoothness=10.0)

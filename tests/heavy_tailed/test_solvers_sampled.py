@@ -30,6 +30,7 @@ PROBLEM = Problem(
 )
 
 
+@pytest.mark.slow
 def test_every_phase_meets_the_target_and_together_they_cost_the_worst() -> None:
     rng = np.random.default_rng(0)
     schedule = localised_practical(PROBLEM, 2048, 0.5, most_steps=30)
@@ -59,6 +60,7 @@ def test_fewer_gradients_than_full_batches() -> None:
     assert sum(nominal_batch(phase) * phase.steps for phase in schedule) < full / 30
 
 
+@pytest.mark.slow
 def test_the_sum_is_divided_by_the_nominal_size_and_so_unbiased() -> None:
     """One step of size 1 from 0 on gradients all equal: the draws' mean is the gradient, their variance the sampling's and the noise's."""
     rng = np.random.default_rng(1)

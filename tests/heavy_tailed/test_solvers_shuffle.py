@@ -51,6 +51,7 @@ def implied_epsilon(protocol: ScalarProtocol, delta: float) -> float:
     return protocol.levels * math.sqrt(90 * math.log(2 / delta) / coins)
 
 
+@pytest.mark.slow
 def test_the_worked_protocol() -> None:
     protocol = chosen_protocol(100, 2.0, 1.0, 1e-6)
     assert (protocol.levels, protocol.bits) == (10, 2612)
@@ -65,6 +66,7 @@ def test_the_worked_protocol() -> None:
     assert sums.var() == pytest.approx(protocol.variance(values), rel=0.05)  # five standard errors
 
 
+@pytest.mark.slow
 def test_the_messages_and_the_simulation_have_the_exact_law() -> None:
     """The whole protocol, bits and all, against the convolution; and so the simulation."""
     protocol = ScalarProtocol(users=3, range=2.0, levels=2, bits=3, probability=0.3)
@@ -210,6 +212,7 @@ def test_the_oracles_meet_their_target_for_every_change(dimension: int, share: f
     assert advanced_composition(np.full(dimension, each * (1 + 2 / protocol.levels)), delta / 2) <= epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("oracle", "change"),
     [
@@ -236,6 +239,7 @@ def test_two_coordinates_are_private_by_exact_calculation(
         assert hockey_stick(first, second, 0.0) > 1e-4  # they do differ
 
 
+@pytest.mark.slow
 def test_the_shuffled_mean_is_unbiased_with_the_stated_variance() -> None:
     rows = np.array([[3.0, 0.0], [0.0, 0.4], [-0.2, -0.1], [0.1, 0.1]])
     oracle, rng = ShuffledClippedMean(clip_norm=1.0, epsilon=3.0, delta=1e-2), np.random.default_rng(4)

@@ -49,6 +49,7 @@ def logistic_loss(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.binary_cross_entropy_with_logits(scores.squeeze(1), targets, reduction="none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "step_size", "clip_norm", "outputs", "record_loss"),
     [
@@ -69,6 +70,7 @@ def test_it_is_the_second_derivative_by_autograd(
     assert (estimate.errors < 0.015 * exact).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "step_size", "curvature"), [("softmax_regression", 2.0, SoftmaxCurvature), ("logistic_regression", 4.0, LogisticCurvature)]
 )
@@ -81,6 +83,7 @@ def test_the_term_of_the_gradient_is_needed_for_that(kind: str, step_size: float
     assert deviations(adjoint_influence(run, make_data(kind), repeats=20, seed=8, directions=1000), exact).max() > 6
 
 
+@pytest.mark.slow
 def test_it_agrees_with_retraining_under_the_planned_noise() -> None:
     """Softmax regression with noise large enough to matter: the mean over noisy paths is the derivative itself."""
     run, data = make_run("softmax_regression", noise_multiplier=6.0, step_size=0.8), make_data("softmax_regression")
@@ -92,6 +95,7 @@ def test_it_agrees_with_retraining_under_the_planned_noise() -> None:
     assert deviations(estimate, noiseless.weights, noiseless.errors).max() > 4  # so the noise does matter
 
 
+@pytest.mark.slow
 def test_clipped_runs_are_estimated_too() -> None:
     """Softmax with many records clipped: what is left out is small beside what clipping changes."""
     run, data = make_run("softmax_regression", step_size=1.5, clip_norm=0.4, noise_multiplier=0.0), make_data("softmax_regression")

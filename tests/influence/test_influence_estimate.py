@@ -97,6 +97,7 @@ def test_what_a_fit_refuses() -> None:
             choose_probes(steps)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "influence.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.S)

@@ -15,6 +15,7 @@ def deviations(weights: np.ndarray, errors: np.ndarray, expected: np.ndarray) ->
     return np.abs(weights - expected) / errors
 
 
+@pytest.mark.slow
 def test_least_squares_is_met_within_its_standard_errors() -> None:
     """3 standard errors; and exact weights moved by one step are told apart. With the planned noise elsewhere: see the next test."""
     estimate = retraining_influence(make_run(), make_data(), repeats=250, seed=1, others="none")
@@ -37,6 +38,7 @@ def test_on_a_quadratic_mirrored_noise_cancels_all_but_what_is_looked_for() -> N
     assert larger.weights == pytest.approx(planned.weights, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
 def test_small_batches_and_steps_without_noise(noise_at: str) -> None:
     """Cyclic batches: the products of their own Jacobians. Under pass_ends steps without noise are measured too."""

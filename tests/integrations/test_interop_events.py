@@ -25,6 +25,7 @@ def test_a_gaussian_costs_its_exact_epsilon_with_the_factor_two(relation: Any) -
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", [ADD, REPLACE, ZERO])
 def test_a_gaussian_with_poisson_batches_costs_what_the_loss_accountant_says(relation: Any) -> None:
     ours, theirs = LetheAccountant(relation), losses(relation)
@@ -109,6 +110,7 @@ def test_noop_changes_nothing_and_non_private_everything() -> None:
     assert LetheAccountant(ADD).compose(dp_event.NonPrivateDpEvent()).get_delta(3.0) == 1.0
 
 
+@pytest.mark.slow
 def test_composing_more_never_lowers_epsilon() -> None:
     events = [
         gaussian(3.0),

@@ -22,6 +22,7 @@ def certificate_with(guarantee: Any, neighbours: str = "zero_out") -> lethe.Cert
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", RELATIONS)
 @pytest.mark.parametrize("mu", [0.2, 0.5, 3.0])
 def test_gdp_exports_exactly_for_both_accountants(neighbours: str, mu: float) -> None:
@@ -66,6 +67,7 @@ def test_zcdp_exports_to_the_renyi_accountant_and_the_other_refuses(neighbours: 
     assert not losses(exported.neighbouring_relation).supports(exported.event)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", RELATIONS)
 def test_poisson_batches_export_as_the_same_mechanism(neighbours: str) -> None:
     run = run_of("poisson", neighbours, release="all", noise_multiplier=[2.0] * 20 + [3.0] * 20)

@@ -18,6 +18,7 @@ from lethe.integrations.dp_accounting import IterateDpEvent, LastIterateDpEvent,
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "interop.md"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["full", "cyclic", "shuffled_once", "shuffled", "balls_in_bins", "poisson", "without_replacement"])
 def test_one_run_costs_its_certificate(design: str) -> None:
     run = run_of(design)
@@ -83,6 +84,7 @@ def test_a_replayed_ledger_never_costs_less() -> None:
         assert spent(REPLACE, accountant.ledger) >= accountant.get_epsilon(1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled", "poisson"])
 def test_an_earlier_iterate_ends_the_credit_in_both_orders(design: str) -> None:
     run = run_of(design)

@@ -71,6 +71,7 @@ def test_one_run_with_a_coin_for_each_canary(folder: Path) -> None:
     assert 0.5 < page.audits[0].epsilon < EPSILON
 
 
+@pytest.mark.slow
 def test_a_training_and_its_run_give_the_same_audit_of_the_same_certificate(folder: Path) -> None:
     write_document(folder / "train.yaml", TRAINING)
     (_, train, _), run = Job.load(folder / "train.yaml").prepare()

@@ -36,6 +36,7 @@ def test_replace_one_comes_near_the_prototype(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_own_data_and_the_files_written(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     targets = random.integers(0, 3, 400)

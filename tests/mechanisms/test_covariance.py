@@ -53,6 +53,7 @@ def test_the_mirrored_triangle_is_no_less_sensitive():
     assert np.linalg.norm(np.triu(np.diag([1.0, -1.0, 0.0]))) == pytest.approx(math.sqrt(2.0))
 
 
+@pytest.mark.slow
 def test_the_noise_is_isotropic_in_the_frobenius_norm():
     generator = np.random.default_rng(1)
     draws = np.array([coordinates(symmetric_noise(3, 2.0, generator)) for _ in range(20_000)])

@@ -122,6 +122,7 @@ def test_rounding_is_paid_for_where_it_is_larger_than_the_wanted_accuracy() -> N
     assert larger > 0.03 * 1.0 / 4.0
 
 
+@pytest.mark.slow
 def test_the_prediction_is_near_what_happens() -> None:
     """The prediction against the mean rise of the risk over twenty releases: of the same size, not a bound."""
     rng = np.random.default_rng(4)

@@ -127,6 +127,7 @@ def test_no_record_present_is_a_data_set_as_well() -> None:
     assert np.isfinite(released.weights).all()
 
 
+@pytest.mark.slow
 @given(records=st.integers(10, 10**9), regularisation=st.floats(1e-6, 10.0), columns=st.integers(1, 1000))
 def test_the_prediction_falls_with_records_and_grows_with_columns(records: int, regularisation: float, columns: int) -> None:
     def score(**changes: Any) -> float:

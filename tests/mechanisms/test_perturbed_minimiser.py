@@ -44,6 +44,7 @@ def _pairs(kind: str, neighbours: str) -> list[tuple[list[Record], list[Record]]
     return [([*others, one], [*others, *([] if other is None else [other])]) for others in rest for one, other in changed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("kind", list(LOSSES))
 def test_no_pair_of_data_sets_exceeds_the_profile(kind: str, neighbours: str) -> None:
@@ -165,6 +166,7 @@ def _losses(
     return log_density(weights, features[0], first) - log_density(weights, features[1], second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [1.0, 0.5, 0.2])
 @pytest.mark.parametrize(("first", "second", "features"), [(0, None, (1.0, 1.0)), (0, 1, (1.0, 1.0)), (0, 0, (1.0, -1.0))])
 @pytest.mark.parametrize(("ridge", "noise_std", "caught"), [(0.8, 1.2, 4.0), (3.0, 2.5, 2.0)])
@@ -206,6 +208,7 @@ def test_softmax_vertices_cover_every_pair_of_records(classes: int) -> None:
     assert longest == pytest.approx(2.0)
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(list(LOSSES)),
     ridge=st.floats(0.01, 1e4),

@@ -148,6 +148,7 @@ def test_the_search_is_within_its_gdp(neighbours, quantile):
             assert np.maximum(q - math.exp(level) * p, 0.0).sum() <= GDP(1.5).delta(level)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_every_noisy_rank_has_the_noise_of_its_share(neighbours):
     """The draws of a long run follow the exact law of the cells, so the noise is neither larger nor smaller."""

@@ -99,6 +99,7 @@ def test_a_gaussian_base(repetitions, mu, reverse):
     check(*gaussian_pair(mu, reverse=reverse), GDP(mu), repetitions, deltas=(1e-2, 1e-4, 1e-6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repetitions", LAWS, ids=repr)
 def test_a_concentrated_base(repetitions):
     one, other = gaussian_pair(0.5, reverse=False)
@@ -312,6 +313,7 @@ def test_a_private_score_is_part_of_every_try():
     assert stated > pick(delta=1e-5).statement.planned.epsilon(1e-5)
 
 
+@pytest.mark.slow
 def test_the_choice_follows_its_exact_law():
     """Candidates drawn uniformly, ties among equal scores and the number of tries included."""
     repetitions = TruncatedNegativeBinomial(eta=0.0, gamma=0.2)

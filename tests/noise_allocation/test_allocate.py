@@ -20,6 +20,7 @@ DECAY = Influence(rate=0.95, basis="assumed")
 SLOW = ("poisson", "without_replacement")  # every trial composes sampled Gaussians
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", [pytest.param(design, marks=pytest.mark.slow if design in SLOW else ()) for design in DESIGNS])
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_every_candidate_meets_the_target_and_the_chosen_one_does_least_harm(design: str, release: str) -> None:

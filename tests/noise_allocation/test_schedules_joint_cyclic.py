@@ -217,6 +217,7 @@ def test_one_batch_a_pass_in_a_bounded_domain_is_the_closed_form(seed: int) -> N
     assert mu_of(run, found.noise_stds, diameter) <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(9))
 def test_a_bounded_domain_is_never_worse_and_the_engine_agrees(seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -237,6 +238,7 @@ def test_noise_is_exactly_zero_inside_the_passes(steps: int, size: int, rate: fl
     assert gap(found) <= 2e-7
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 200),
@@ -290,6 +292,7 @@ def test_one_step() -> None:
     assert joint_cyclic([2.0], [3.0], [0.5], 1, mu=0.1).noise_stds == pytest.approx([5.0], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lipschitz", [0.5, 0.9, 1.05, 1.5])
 def test_long_passes_that_expand_or_contract(lipschitz: float) -> None:
     # Products over a pass reach 1e-60 to 1e35, over the run the square of that and more.
@@ -300,6 +303,7 @@ def test_long_passes_that_expand_or_contract(lipschitz: float) -> None:
     assert gap(found) <= 1e-6
 
 
+@pytest.mark.slow
 def test_weights_over_hundreds_of_orders_of_magnitude() -> None:
     run = rising(0.8, 2000), np.ones(2000), np.ones(2000), 20
     found = joint_cyclic(*run)

@@ -11,6 +11,7 @@ from lethe.noise_allocation.joint.passes import joint_passes
 from lethe.theorems.shuffled import positions
 
 
+@pytest.mark.slow
 @given(st.integers(1, 5), st.integers(1, 20), st.floats(0.8, 1.0), st.floats(0.1, 3.0))
 def test_it_is_private_and_no_perturbation_is_better(slots: int, steps: int, rate: float, budget: float) -> None:
     weights, ones = rate ** np.arange(steps - 1, -1, -1), np.ones(steps)

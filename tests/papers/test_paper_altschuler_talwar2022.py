@@ -93,6 +93,7 @@ def test_never_above_the_papers_closed_form(design: dict[str, object]) -> None:
         assert _value(PRINTED, run) <= closed
 
 
+@pytest.mark.slow
 def test_after_the_burn_in_more_steps_cost_nothing() -> None:
     long = PRINTED.bound(RUN.replace(steps=30_000)).guarantee.epsilon(1e-5)
     assert PRINTED.bound(RUN.replace(steps=10_000_000)).guarantee.epsilon(1e-5) == long
@@ -130,6 +131,7 @@ def _projected_chain(diameter: float, noise: float, mean: float, q: float, steps
     return mass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "radius", "steps"), [(1.0, 0.2, 40), (0.6, 0.1, 10), (2.0, 0.1, 200), (1.0, 2.0, 200)])
 def test_sound_for_poisson_batches_against_an_exact_chain(noise: float, radius: float, steps: int) -> None:
     """Linear losses in one dimension on an interval: every other gradient 0, the record's 1 or taken away; both directions."""
@@ -226,6 +228,7 @@ SOUND_CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), SOUND_CASES, ids=lambda value: getattr(value, "run_id", getattr(value, "name", "")))
 def test_certify_is_never_looser(theorem: Theorem, run: lethe.Run) -> None:
     assert theorem.standing_on(run).usable

@@ -154,6 +154,7 @@ def test_cyclic_batches_are_the_worst_position_of_the_engine() -> None:
     assert cgd_mu(0.8, 1, 6, 0.3) >= solve(np.full(6, 0.8), np.full(6, 0.3), np.ones(6)).mu  # one batch a pass: above the exact form
 
 
+@pytest.mark.slow
 def test_domains_are_never_below_the_engine() -> None:
     for _ in range(150):
         diameter, steps = float(RNG.choice([RNG.uniform(0.05, 4), RNG.integers(1, 12)])), int(RNG.integers(1, 40))
@@ -220,6 +221,7 @@ def test_composition_is_never_below_a_linear_run() -> None:
         assert bound.delta(epsilon) >= exact > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("c", [0.5, 0.9, 1.0])
 def test_windows_are_never_below_a_contracting_linear_run(c: float) -> None:
     """x -> c x and p = 1/2: the 256 sequences of draws, each with its mean."""
@@ -232,6 +234,7 @@ def test_windows_are_never_below_a_contracting_linear_run(c: float) -> None:
         assert sgd_window(0.5, c, steps, window, share, touch).delta(0.5) >= exact > 0.05
 
 
+@pytest.mark.slow
 def test_domain_windows_are_never_below_a_projected_run() -> None:
     """As above, drawn with p = 1/2 at each step."""
     exact = _projected(1.0, 0.4, 0.5, 0.2, 30, 0.3)
@@ -259,6 +262,7 @@ def test_the_windows_as_printed() -> None:
     assert limit.gaussian_mu == pytest.approx(2 * math.sqrt(2) * m * 14, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_best_window_is_found() -> None:
     """Long runs, where windows pay: no window and share of a coarse grid is better by more than a per cent."""
     sgd = make_run(records=100, batches={"design": "without_replacement", "size": 10}, steps=3000, noise_multiplier=12.0, loss=STRONG)

@@ -181,12 +181,14 @@ def test_hoelder_with_exponent_1_is_the_smooth_case() -> None:
     assert _rho(theorem, run) == pytest.approx(_rho(ChienLi2024(), _full(regulariser=BALL)), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_wide_domains_are_bounded_by_tangents() -> None:
     """Without growth the tangents are h itself; with it they lie above, by a quarter here, and the bound stays above 4 D."""
     assert holder_cost(0.0, 0.5, 10**6, 2e4) == pytest.approx(8e4, rel=1e-12)
     assert 8e4 < holder_cost(0.001, 0.5, 10**6, 2e4) < 1e5
 
 
+@pytest.mark.slow
 def test_monotone() -> None:
     for growth, exponent in ((0.1, 0.5), (0.01, 0.2)):
         by_steps = [holder_cost(growth, exponent, steps, 10.0) for steps in (1, 5, 20, 45, 50, 60, 100, 1000)]
@@ -202,6 +204,7 @@ def test_monotone() -> None:
         assert _rho(theorem, run.with_noise_scaled(1.01)) == pytest.approx(_rho(theorem, run) / 1.01**2, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_steps() -> None:
     """Under two seconds each on two cores; five here, so that a busy machine does not fail the test."""
     for cost in (lambda: smooth_cost(1.00001, 10**5, 1e3), lambda: smooth_cost(0.9999, 10**5), lambda: holder_cost(0.0, 0.5, 10**5, 9e3)):

@@ -137,6 +137,7 @@ def test_several_passes() -> None:
     assert fresh[1] < fresh[2] < once[2]
 
 
+@pytest.mark.slow
 def test_no_certificate_is_below_it() -> None:
     draw = random.Random(2)
     for _ in range(40):
@@ -164,6 +165,7 @@ def test_it_is_no_guarantee() -> None:
     assert lethe.certify(run, 1e-5, (theorem, *OURS)).theorem == "composition"
 
 
+@pytest.mark.slow
 def test_it_exhibits_how_far_below_the_truth_it_may_be() -> None:
     """A lower bound certifies nothing: the exact delta of two slots, by quadrature, is above it where the event is not optimal."""
     noise, epsilon = 1.3, 0.8

@@ -246,6 +246,7 @@ def test_noise_set_by_that_cost_misses_its_target(probability: float, steps: int
     assert delta_at_least(probability, np.array([multiplier]), steps, 1e-4) > delta > DELTA
 
 
+@pytest.mark.slow
 def test_a_decreasing_schedule_misses_it_further() -> None:
     """The smallest noise decides: 3.5e-7 where uniform noise has 1.8e-7 (schedules.md E10 has 2.9e-7, from a coarser grid)."""
     noise = np.sqrt(exp_schedule(0.98, 100, BUDGET / 0.1**2))

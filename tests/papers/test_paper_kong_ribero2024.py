@@ -134,6 +134,7 @@ def test_zeroing_out_halves_the_sensitivity_but_not_the_residual_of_43() -> None
     assert _rho(THEOREMS[2], zeroed) == pytest.approx(expected, rel=1e-13)
 
 
+@pytest.mark.slow
 def test_theorem_43_is_never_better_than_composition() -> None:
     """At least 4 b^2 times its rho: 2 T (2 lambda C / sigma)^2 against (touches / 2) (2 lambda C / (b sigma))^2."""
     for run in RUNS:
@@ -143,6 +144,7 @@ def test_theorem_43_is_never_better_than_composition() -> None:
         assert lethe.certify(run, DELTA).epsilon <= THEOREMS[0].bound(run).guarantee.epsilon(DELTA)
 
 
+@pytest.mark.slow
 def test_the_sound_ones_are_never_tighter_than_certify() -> None:
     last_steps = [
         run.replace(batches=batches(design, run.batch_size)) for run in RUNS[:10] for design in ("shuffled", "without_replacement")
@@ -161,6 +163,7 @@ def test_unclipped_44_is_never_below_its_correction() -> None:
             assert _rho(THEOREMS[2], run) <= _rho(THEOREMS[1], run) <= 4 / 3 * _rho(THEOREMS[2], run) * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("diameter", [0.05, 0.3, 1.0])
 def test_the_corrected_44_is_above_a_projected_random_walk(diameter: float) -> None:
     """Linear losses on an interval, one dimension, exactly computed: full batches touch the record at every step."""
@@ -295,6 +298,7 @@ def test_only_the_last_step_matters_to_44() -> None:
     assert [_rho(theorem, odd) for theorem in THEOREMS[1:3]] == [_rho(theorem, run) for theorem in THEOREMS[1:3]]
 
 
+@pytest.mark.slow
 def test_no_run_makes_them_raise_and_no_bound_is_nan() -> None:
     for loss, regulariser, schedule in itertools.product(LOSSES, REGULARISERS, SCHEDULES[:2]):
         relations = ("replace_one",) if loss["kind"] == "strongly_convex" else ("replace_one", "zero_out")

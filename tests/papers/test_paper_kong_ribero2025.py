@@ -188,6 +188,7 @@ def test_half_of_19_is_the_engine_for_a_record_of_the_first_batch_and_one_step_m
                 assert _rho(theorem, run) == pytest.approx(exact, rel=1e-11)
 
 
+@pytest.mark.slow
 def test_19_is_never_below_an_exact_run_at_any_position() -> None:
     """The least a step does is multiply by 1 + lambda m, one direction or fresh directions, or nothing at all (linear losses)."""
     for run in RUNS:
@@ -213,6 +214,7 @@ def test_17_is_never_better_than_composition() -> None:
             assert CLIPPED.standing_on(run).soundness == "dominated"
 
 
+@pytest.mark.slow
 def test_the_sound_ones_are_never_tighter_than_certify() -> None:
     scaled = [run.replace(step_size=float(corollary_step_size(*_curvature(run)))) for run in RUNS]
     tiny = [run.replace(step_size=float(run.step_sizes[0]) / 20) for run in RUNS]
@@ -356,6 +358,7 @@ def test_they_refuse_by_name(theorem: Theorem, changes: dict[str, object], hypot
         theorem.bound(run)
 
 
+@pytest.mark.slow
 def test_no_run_makes_them_raise_and_no_bound_is_nan() -> None:
     for loss, regulariser, schedule in itertools.product(LOSSES, REGULARISERS, SCHEDULES[:2]):
         relations = ("replace_one",) if loss["kind"] == "strongly_convex" else ("replace_one", "zero_out")
@@ -368,6 +371,7 @@ def test_no_run_makes_them_raise_and_no_bound_is_nan() -> None:
                     assert theorem.bound(run).guarantee.epsilon(DELTA) > 0  # nan is not
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [1e-140, 1e140])
 def test_extreme_noise_and_long_runs(noise: float) -> None:
     for theorem in THEOREMS:

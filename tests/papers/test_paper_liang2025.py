@@ -67,6 +67,7 @@ def _other_direction(probability: float, noise: float, order: int) -> float:
     return float(special.logsumexp(logs) + math.log(x[1] - x[0])) / (order - 1)
 
 
+@pytest.mark.slow
 def test_the_formulas_of_the_paper() -> None:
     """(12) to (15) in the paper's letters: C = 1, n = 100, b = 10, sigma = 1.2, eta = 0.5, L = 0.4, D = 0.06, T = 50."""
     n, b, sigma, eta, smoothness, diameter, steps = 100, 10, 1.2, 0.5, 0.4, 0.06, 50
@@ -249,6 +250,7 @@ def _never_below(theorem: Theorem, run: lethe.Run, laws: tuple[np.ndarray, np.nd
             assert float(np.interp(order, orders, values)) >= exact - 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_equation_15_and_the_corrected_form_are_never_below_a_projected_chain_of_linear_losses(seed: int) -> None:
     """The record pushes by C when drawn, all others rest; the law of the last iterate by exact transitions between cells."""
@@ -268,6 +270,7 @@ def test_equation_15_and_the_corrected_form_are_never_below_a_projected_chain_of
             _never_below(Liang2025BoundedRestricted(), run, laws)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_corrected_form_is_never_below_a_projected_chain_that_expands(seed: int) -> None:
     """Losses -x^2 M/2 for all, the record's with a slope of +g or -g; batches of exactly b records, so a step expands by 1 + lambda M."""
@@ -287,6 +290,7 @@ def test_the_corrected_form_is_never_below_a_projected_chain_that_expands(seed: 
     _never_below(Liang2025Corrected(), run, _projected_laws(run, 1 + 0.5 * smoothness, push, -push))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 def test_the_corrected_form_by_hand(design: str) -> None:
     """At whole orders with Poisson batches, S is the binomial sum; over a grid of shares of its own. With curved losses the Poisson step

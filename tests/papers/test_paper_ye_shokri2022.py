@@ -62,6 +62,7 @@ def test_the_fixed_order_is_the_rdp_column_of_bok_et_al(c: float, passes: int, e
     assert math.sqrt(2 * guarantee.rho) == pytest.approx(expected, rel=5e-6)  # six digits are printed
 
 
+@pytest.mark.slow
 def test_no_position_is_ever_below_its_optimal_shift() -> None:
     """Odd and even numbers of batches; with one pass the two are the same number."""
     generator = np.random.default_rng(2)

@@ -104,6 +104,7 @@ def _reddish(picture: bytes) -> int:
     return int(np.count_nonzero((pixels[..., 0] > 0.7) & (pixels[..., 1] < 0.1) & (pixels[..., 2] < 0.1)))
 
 
+@pytest.mark.slow
 def test_the_picture_is_red_where_a_bound_crosses_the_claim() -> None:
     curve = [(delta, 4.0 - np.log10(delta / 1e-5)) for delta in (1e-7, 1e-6, 1e-5, 1e-4)]
     assert _reddish(audit_plot(_page(), curve)) == 0
@@ -111,6 +112,7 @@ def test_the_picture_is_red_where_a_bound_crosses_the_claim() -> None:
     assert _reddish(audit_plot(_page(2.0))) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [

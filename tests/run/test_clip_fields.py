@@ -77,6 +77,7 @@ def test_a_lengthened_gradient_has_the_clip_norm_whatever_the_loss_says() -> Non
         assert method in loose.explain()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["normalise", "automatic"])
 @pytest.mark.parametrize("design", ["full", "cyclic", "shuffled", "poisson", "without_replacement", "balls_in_bins"])
 @pytest.mark.parametrize("release", ["last", "all"])

@@ -16,6 +16,7 @@ from lethe.theorems.shuffled import positions
 CONVEX = {"kind": "convex", "smoothness": 1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [10**8, 10**9, 10**15])
 @pytest.mark.parametrize("design", SIZED_DESIGNS)
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
@@ -66,6 +67,7 @@ def test_an_overspent_budget_is_refused_by_the_ledger_and_by_certify() -> None:
     assert ledger.get_epsilon(1e-5) == 0.0  # nothing was added
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [1e-12, 1e-3, 0.1, 0.9])
 @pytest.mark.parametrize("finite", [0.0, 1.0, 30.0, 1e5])
 def test_mixtures_that_may_reveal_everything_compose(weight: float, finite: float) -> None:
@@ -88,6 +90,7 @@ def test_a_smoothness_and_a_noise_at_the_end_of_the_range() -> None:
         make_run(noise_multiplier=5e-324, step_size=1e200, clip_norm=1e200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 400, 100))
 def test_every_extreme_run_gets_a_number_or_a_clear_error(first: int) -> None:
     for seed in range(first, first + 100):
@@ -98,6 +101,7 @@ def test_every_extreme_run_gets_a_number_or_a_clear_error(first: int) -> None:
         assert all(row.epsilon is None or row.epsilon >= 0 for row in rows), seed
 
 
+@pytest.mark.slow
 def test_a_run_too_long_to_solve_is_composed() -> None:
     run = make_run(records=1_000_000, batches={"design": "cyclic", "size": 1}, steps=5_000_001, clip_norm=1.0, noise_multiplier=10.0)
     certificate = lethe.certify(run, 1e-9)

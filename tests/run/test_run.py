@@ -38,6 +38,7 @@ def test_every_noun_survives_a_file(tmp_path: Path, field: str, value: object, s
 positive = st.floats(min_value=1e-100, max_value=1e100)
 
 
+@pytest.mark.slow
 @given(step=positive, noise=st.lists(positive, min_size=3, max_size=3), norm=st.floats(1e-3, 1e3))
 def test_floats_survive_to_the_bit(tmp_path_factory: pytest.TempPathFactory, step: float, noise: list[float], norm: float) -> None:
     run = make_run(steps=3, step_size=step, noise_multiplier=noise, loss={"kind": "convex", "smoothness": norm, "gradient_bound": norm})

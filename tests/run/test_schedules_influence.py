@@ -29,6 +29,7 @@ def test_weights_are_scaled_to_their_largest() -> None:
     assert Influence(weights=[5e-324, 5e-324], basis="synthetic").values(2).tolist() == [1.0, 1.0]
 
 
+@pytest.mark.slow
 @given(st.floats(0.9, 1.1), st.integers(1, 3000))
 def test_ratios_are_those_of_the_rate_and_nothing_underflows(rate: float, steps: int) -> None:
     values = Influence(rate=rate, basis="assumed").values(steps)

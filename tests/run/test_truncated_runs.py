@@ -74,6 +74,7 @@ def test_no_epsilon_where_the_cap_alone_costs_delta(verb: Any) -> None:
     assert "truncate_at" in str(caught.value)
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(cap=st.integers(28, 60), more=st.integers(1, 20), release=st.sampled_from(["all", "last"]))
 def test_a_cap_never_makes_a_release_more_private_than_a_larger_one(cap: int, more: int, release: Any) -> None:
@@ -81,6 +82,7 @@ def test_a_cap_never_makes_a_release_more_private_than_a_larger_one(cap: int, mo
     assert epsilons == sorted(epsilons, reverse=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [lethe.Poisson(size=10, truncate_at=32), lethe.BallsInBins(size=10, truncate_at=35)])
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_the_planner_meets_its_target_with_the_slack_included(batches: lethe.Poisson | lethe.BallsInBins, release: Any) -> None:

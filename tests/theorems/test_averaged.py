@@ -52,6 +52,7 @@ def test_never_below_an_exact_linear_run(weights, loss, factor) -> None:
         assert certified.guarantee.mu == pytest.approx(exact, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(0, 1.5), min_size=12, max_size=12),
     st.lists(st.floats(0, 2), min_size=12, max_size=12),

@@ -33,6 +33,7 @@ def pair(run: lethe.Run) -> BallsInBinsGaussian:
     return guarantee
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize(("neighbours", "epsilon"), [("zero_out", 0.6210), ("add_or_remove", 0.6210), ("replace_one", 0.8255)])
 def test_a_hundred_bins_are_certified(neighbours: str, epsilon: float, release: str) -> None:
@@ -45,6 +46,7 @@ def test_a_hundred_bins_are_certified(neighbours: str, epsilon: float, release: 
     assert Certificate.from_dict(certificate.to_dict()).epsilon == certificate.epsilon
 
 
+@pytest.mark.slow
 def test_it_is_close_to_poisson_batches() -> None:
     """Which draw a record as often on average; Chua et al. 2024 find the same."""
     for noise in (0.8, 1.0, 2.0):

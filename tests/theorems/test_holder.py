@@ -78,6 +78,7 @@ def _brute(run: lethe.Run, window: int) -> float:
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("constant", "exponent"), [(0.02, 0.5), (0.005, 0.3), (0.02, 0.8), (0.05, 0.6)])
 def test_brute_force_over_windows(constant: float, exponent: float) -> None:
     run = _run(constant=constant, exponent=exponent, radius=0.004, steps=12)
@@ -102,6 +103,7 @@ def test_never_looser_than_the_published_bound(seed: int) -> None:
     assert lethe.certify(run, 1e-5).epsilon <= ChienLi2024Holder().bound(run).guarantee.epsilon(1e-5) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("strength", "exponent"), [(0.2, 0.5), (1.0, 0.3), (0.5, 0.8)])
 @pytest.mark.parametrize("steps", [1, 4, 25])
 def test_never_below_the_exact_chain_of_an_expanding_loss(strength: float, exponent: float, steps: int) -> None:
@@ -132,6 +134,7 @@ def test_never_below_the_exact_chain_of_an_expanding_loss(strength: float, expon
     assert lethe.GDP(_mu(run)).epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
 
 
+@pytest.mark.slow
 def test_a_start_in_the_midst_of_a_long_run_is_as_good() -> None:
     short, long = _run(passes=19_000), _run(passes=60_000)
     assert _mu(long) == pytest.approx(_mu(short), rel=1e-9)
@@ -144,6 +147,7 @@ def test_where_gradients_are_steep_a_step_moves_two_runs_by_no_more_than_their_b
     assert _mu(run) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("total", [203, 20_003])
 def test_a_run_whose_steps_shrink_where_the_window_begins(total: int) -> None:
     """Three large steps with a strong ridge and hardly any noise push the two runs into opposite ends of the ball, 2 apart *after* their

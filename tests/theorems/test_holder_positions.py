@@ -33,6 +33,7 @@ def _guarantee(run: lethe.Run) -> Any:
     return HolderShift().bound(run).guarantee
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("relation", NEIGHBOURS)
 @pytest.mark.parametrize("regulariser", [None, BALL, RIDGE])
@@ -205,6 +206,7 @@ def test_a_place_that_is_never_touched_costs_nothing() -> None:
     assert min(mus[:6]) > 0.0
 
 
+@pytest.mark.slow
 def test_many_batches_are_told_apart_in_stretches() -> None:
     run = _run(records=1000, passes=3, noise_multiplier=[0.0, 10.0] * 150)
     fine = _guarantee(run)

@@ -30,6 +30,7 @@ def projection(parameters: np.ndarray, dimension: int, rank: int) -> np.ndarray:
     return basis[:, :rank] @ basis[:, :rank].T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("a", "h"), CURVATURES)
 @pytest.mark.parametrize("dimension", [2, 3, 4])
 def test_projections_and_hessians_reach_it_and_never_exceed_it(a: float, h: float, dimension: int) -> None:

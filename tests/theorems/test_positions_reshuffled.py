@@ -84,6 +84,7 @@ def test_a_long_run_is_the_mixture_over_its_last_touch(left_out: int) -> None:
         assert mixture_delta(*found, epsilon) == pytest.approx(mixture_delta(mus, probabilities, epsilon), rel=1e-9, abs=1e-15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [110, 300])
 def test_positions_in_buckets_against_all_pairs(size: int) -> None:
     generator = np.random.default_rng(size)
@@ -141,6 +142,7 @@ def pooled_paths(size: int, passes: int, ratio: float, count: int, seed: int) ->
     return ratio * np.sqrt(squared)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "passes", "ratio", "within"), [(40, 5, 2 / 3, 1.01), (20, 20, 1.0, 1.02), (40, 50, 2 / 3, 1.02)])
 def test_between_the_sampled_optimum_and_a_little_above(size: int, passes: int, ratio: float, within: float) -> None:
     epsilon = mixture_epsilon(*positions.reshuffled(*homogeneous(size, passes, ratio, 1.0)), 1e-5)
@@ -152,6 +154,7 @@ def test_between_the_sampled_optimum_and_a_little_above(size: int, passes: int, 
     assert smaller.mean() + 4 * smaller.std() / np.sqrt(smaller.size) > 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_random_runs_by_monte_carlo(seed: int) -> None:
     generator = np.random.default_rng(seed)

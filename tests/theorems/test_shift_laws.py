@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import linear_gaussian_mu_orthogonal, linear_gaussian_mu_same_direction
@@ -28,35 +29,41 @@ def mu(run: list[Step]) -> float:
     return shift.solve(*zip(*run, strict=True)).mu
 
 
+@pytest.mark.slow
 @given(runs, st.data())
 def test_more_noise_never_raises_mu(run: list[Step], data: st.DataObject) -> None:
     more = [(f, s, n + data.draw(st.floats(0, 10))) for f, s, n in run]
     assert mu(more) * SLACK <= mu(run)
 
 
+@pytest.mark.slow
 @given(runs, st.data())
 def test_more_sensitivity_never_lowers_mu(run: list[Step], data: st.DataObject) -> None:
     more = [(f, s + data.draw(st.floats(0, 10)), n) for f, s, n in run]
     assert mu(more) >= mu(run) * SLACK
 
 
+@pytest.mark.slow
 @given(runs, st.data())
 def test_a_larger_lipschitz_constant_never_lowers_mu(run: list[Step], data: st.DataObject) -> None:
     more = [(f + data.draw(st.floats(0, 2)), s, n) for f, s, n in run]
     assert mu(more) >= mu(run) * SLACK
 
 
+@pytest.mark.slow
 @given(runs, st.floats(0.0, 20.0), noises)
 def test_an_untouched_step_more_never_raises_mu(run: list[Step], factor: float, noise: float) -> None:
     assert mu([*run, (factor, 0.0, noise)]) * SLACK <= mu(run)
 
 
+@pytest.mark.slow
 @given(runs)
 def test_never_worse_than_composition(run: list[Step]) -> None:
     ratios = [np.inf if n == 0 else s / n for _, s, n in run if s > 0]
     assert mu(run) * SLACK <= np.linalg.norm(ratios)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(0.05, 3.0), touches, st.floats(0.05, 5.0)), min_size=1, max_size=30))
 def test_never_better_than_the_exact_privacy_of_a_linear_run(run: list[Step]) -> None:
     arrays = [np.array(column) for column in zip(*run, strict=True)]
@@ -64,6 +71,7 @@ def test_never_better_than_the_exact_privacy_of_a_linear_run(run: list[Step]) ->
     assert mu(run) >= linear_gaussian_mu_orthogonal(*arrays) * SLACK
 
 
+@pytest.mark.slow
 @given(runs, st.integers(1, 30))
 def test_a_run_is_no_better_than_its_end_and_no_worse_than_composed_parts(run: list[Step], cut: int) -> None:
     first, last = run[:cut], run[cut:]
@@ -71,6 +79,7 @@ def test_a_run_is_no_better_than_its_end_and_no_worse_than_composed_parts(run: l
     assert mu(run) * SLACK <= np.hypot(mu(first), mu(last) if last else 0.0)
 
 
+@pytest.mark.slow
 @given(runs, st.floats(1e-6, 1e6))
 def test_mu_scales_with_the_ratio_of_sensitivity_to_noise(run: list[Step], ratio: float) -> None:
     scaled = mu([(f, s * ratio, n) for f, s, n in run])

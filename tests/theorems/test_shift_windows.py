@@ -71,6 +71,7 @@ def test_payments_after_the_window(seed: int) -> None:
     assert np.sum((paid / noise) ** 2) == pytest.approx(solved.mu**2, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "epsilon"), [(1, 0.732651), (2, 0.822818), (10, 1.367648), (100, 1.763475)])
 def test_the_exact_projected_chain_and_the_engine_above_it(steps: int, epsilon: float) -> None:
     """D = 1, noise .2, a shift of .05 at every step, from the middle: the exact epsilon at delta = 1e-5, to the digits of the source,
@@ -83,6 +84,7 @@ def test_the_exact_projected_chain_and_the_engine_above_it(steps: int, epsilon: 
     assert certified >= exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("diameter", "noise", "first", "second"),
     [

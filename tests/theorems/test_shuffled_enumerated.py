@@ -73,6 +73,7 @@ def enumerated() -> list[lethe.Run]:
 RUNS = enumerated()
 
 
+@pytest.mark.slow
 def test_runs_of_every_kind() -> None:
     for run in random.Random(16).sample(RUNS, 120):
         assert_not_below_the_truth(run)
@@ -131,6 +132,7 @@ def test_planned_noise_of_expanding_steps_meets_its_target_in_truth() -> None:
     assert 0.0 < lethe.certify(planned, DELTA).epsilon <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-140, 1e-100, 1e-20, 1e20, 1e100, 1e140])
 def test_no_unit_makes_the_grid_of_the_law_overflow(scale: float) -> None:
     """Parameter units do not matter to privacy, and costs of any size have a law."""

@@ -78,6 +78,7 @@ def test_the_scale_of_the_costs_does_not_matter(scale: float) -> None:
     assert np.sqrt(values) * scale == pytest.approx(np.sqrt(base), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_no_noise_at_the_end_of_a_long_run() -> None:
     noise = np.ones(40_050)
     noise[39_900:-1] = 0.0
@@ -105,6 +106,7 @@ def test_long_clipped_runs_are_not_below_the_sampled_law_and_near_it() -> None:
     assert 1.824 - 0.01 <= epsilon <= 1.03 * 1.824
 
 
+@pytest.mark.slow
 def test_very_long_runs_stay_finite_and_monotone() -> None:
     epsilons = []
     for passes in (500, 1000, 4000):

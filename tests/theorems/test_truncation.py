@@ -62,6 +62,7 @@ def test_large_cases() -> None:
     assert truncation_slack(near.replace(batches=lethe.Poisson(size=256, truncate_at=60_001))) == 0.0
 
 
+@pytest.mark.slow
 @given(
     design=st.sampled_from(["poisson", "balls_in_bins"]),
     records=st.integers(2, 400),

@@ -51,6 +51,7 @@ def _chain(run: lethe.Run, drawn: float, missed: float, start: float = 0.0) -> F
     return chain.law(run.noise_stds, [[(q, drawn), (1 - q, missed)]] * run.total_steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [3, 20, 100])
 @pytest.mark.parametrize("multiplier", [1.0, 4.0])
 @pytest.mark.parametrize("start", [0.0, 0.1])
@@ -66,6 +67,7 @@ def test_never_below_the_exact_chain_with_poisson_batches(steps: int, multiplier
         assert guarantee.epsilon(1e-5) >= law_epsilon(touched, untouched, 1.2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("background", [0.0, 1.0, -1.0])
 @pytest.mark.parametrize("steps", [1, 5, 60])
 def test_never_below_the_exact_chain_without_replacement(background: float, steps: int) -> None:
@@ -80,6 +82,7 @@ def test_never_below_the_exact_chain_without_replacement(background: float, step
     assert guarantee.epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "add_or_remove", "replace_one"])
 def test_never_below_the_exact_law_with_a_ridge(relation: str) -> None:
     """Unbounded, contracting by the ridge only: x_T is a sum of weighted coin flips plus a Gaussian, exact for a few steps."""
@@ -148,6 +151,7 @@ def test_no_other_directions_of_the_gradients_are_worse(seed: int) -> None:
         assert worst(other, epsilon) <= float(fixed_size_delta(probability, noise, epsilon)) + 1e-5
 
 
+@pytest.mark.slow
 def test_it_stays_bounded_however_long_the_run() -> None:
     epsilons = [_guarantee(_run(steps=steps)).epsilon(1e-5) for steps in (300, 3000, 30_000)]
     assert epsilons[0] < epsilons[1]
@@ -163,6 +167,7 @@ def test_it_is_composition_where_the_domain_is_large() -> None:
     assert lethe.certify(run, 1e-5).epsilon == composed.epsilon
 
 
+@pytest.mark.slow
 def test_certify_uses_it_where_it_is_tightest() -> None:
     run = _run(steps=3000)
     certificate = lethe.certify(run, 1e-5)
@@ -172,6 +177,7 @@ def test_certify_uses_it_where_it_is_tightest() -> None:
     assert isinstance(certificate.guarantee, WithSlack)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_the_minimum_over_windows_and_shares_by_brute_force(relation: Any) -> None:
     """The Renyi curve of the convex case, against Altschuler & Talwar's two terms on a fine grid of windows and shares."""
@@ -223,6 +229,7 @@ def test_the_cost_of_a_shift_forgotten_and_of_extreme_products() -> None:
     assert shift_mus(np.full(10_000, 0.5), np.ones(10_000), np.array([1.0]), np.array([10_000]))[0] < 1e-300
 
 
+@pytest.mark.slow
 def test_many_noise_levels_are_rounded_down_and_change_little() -> None:
     level = {"schedule": "exponential", "first": 4.0, "ratio": 0.9999}
     rounded, plain = _guarantee(_run(steps=3000, noise_multiplier=level)), _guarantee(_run(steps=3000, noise_multiplier=4.0 * 0.9999**2999))
@@ -246,6 +253,7 @@ def test_noise_counts_in_units_of_one_record_s_gradient() -> None:
     assert _guarantee(loose).epsilon(1e-5) == pytest.approx(_guarantee(plain).epsilon(1e-5), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_loss_distribution_is_no_better_than_the_best_share_allows() -> None:
     """One window: whatever share is chosen, an honest composition at the best of many shares is no larger."""
     windowed = WindowedGaussian(
@@ -266,6 +274,7 @@ def test_the_loss_distribution_is_no_better_than_the_best_share_allows() -> None
     assert best * (1 - 5e-4) <= windowed.epsilon(1e-5) <= best * 1.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", np.linspace(0.7, 1.4, 8).tolist())
 def test_levels_that_scaling_makes_equal_are_one_level(factor: float) -> None:
     level = 3.572212829762708

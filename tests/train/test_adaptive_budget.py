@@ -108,6 +108,7 @@ def paid(plan: AdaptiveDescent, trained: AdaptivelyTrained) -> list[float]:
     return costs
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     rho=st.floats(1e-3, 2.0),

@@ -39,6 +39,7 @@ def fitted(run: Run, **options: Any) -> torch.Tensor:
     return flat(model)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     design=st.sampled_from(ALL_DESIGNS),
@@ -55,6 +56,7 @@ def test_it_is_the_recursion_by_hand(design: str, physical_size: int | None, rel
     assert float((expected - flat(make_network())).norm()) > 0.05  # there was something to compute
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled"])
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None) -> None:
@@ -66,6 +68,7 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
     assert float((plain - expected).norm()) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ALL_DESIGNS)
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_the_result_with_noise_does_not_depend_on_the_physical_size(design: str, release: str) -> None:
@@ -96,6 +99,7 @@ def test_a_linear_network_is_fit_linear(design: str) -> None:
     assert network.run.loss.evidence == "declared"  # nothing projected the features
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ALL_DESIGNS)
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
 def test_recorded_is_planned(design: str, noise_at: str) -> None:
@@ -109,6 +113,7 @@ def test_recorded_is_planned(design: str, noise_at: str) -> None:
     assert (epsilon < 1e3) == (noise_at == "every_step" or run.steps_per_pass == 1)  # iterates without noise, all seen, are not private
 
 
+@pytest.mark.slow
 def test_empty_batches_get_noise_and_are_recorded() -> None:
     run = make_network_run(batches={"design": "poisson", "size": 1}, steps=30, noise_multiplier=1.0)
     drawn = [len(batch) for batch in draw_batches(run, batches(3)) if isinstance(batch, torch.Tensor)]
@@ -224,6 +229,7 @@ def test_plain_sgd_keeps_the_last_iterate_and_its_learning_rate_is_the_run_s() -
         fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["clip", "normalise", "automatic"])
 @pytest.mark.parametrize("groups", [None, (Group(parameters=("0.*",), clip_norm=0.24), Group(parameters=("*",), clip_norm=0.32))])
 @pytest.mark.parametrize("physical_size", [None, 3])
@@ -268,6 +274,7 @@ def test_frozen_parameters_and_eval_mode_stay() -> None:
     assert with_fresh_noise(result.run) == run
 
 
+@pytest.mark.slow
 def test_the_global_generator_is_neither_used_nor_moved_and_no_seed_is_fresh() -> None:
     before = torch.get_rng_state()
     run = make_network_run(noise_multiplier=1.0)

@@ -60,6 +60,7 @@ def test_a_model_made_in_inference_mode_is_refused(frozen: bool) -> None:
             train()
 
 
+@pytest.mark.slow
 def test_one_of_several_processes_that_has_not_joined_the_others_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_network_run("full", noise_multiplier=1.0)
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -254,6 +254,7 @@ def told(loop: Loop) -> None:
         loop.use(inputs, targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_record_written_into_a_trained_weight_in_a_later_batch_is_refused(release: Release, verify: bool) -> None:

@@ -70,6 +70,7 @@ def test_no_step_is_released_twice(tmp_path: Path, step: int) -> None:
     journal.close()
 
 
+@pytest.mark.slow
 @given(steps=st.lists(st.integers(1, 10**6), min_size=1, max_size=6, unique=True).map(sorted), data=st.data())
 def test_a_torn_line_stands_for_nothing_and_is_cut_off(
     tmp_path_factory: pytest.TempPathFactory, steps: list[int], data: st.DataObject
@@ -123,6 +124,7 @@ def test_other_files_are_refused_and_unlocked(tmp_path: Path, content: str, line
     assert path.read_text(encoding="utf-8") == content
 
 
+@pytest.mark.slow
 def test_one_at_a_time_in_one_process_and_in_several(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = begun(path, 1)
@@ -145,6 +147,7 @@ input()
     Journal(path).close()
 
 
+@pytest.mark.slow
 def test_a_forgotten_journal_unlocks_and_a_forked_worker_holds_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     begun(path, 1)  # dropped at once

@@ -157,6 +157,7 @@ def test_constants_are_left_alone_in_losses_of_the_loop_s_own() -> None:
     assert loop.engine.recorded_run().replace(seeded=False) == RUN
 
 
+@pytest.mark.slow
 def test_what_is_not_seen_of_losses_is_declared_by_name() -> None:
     loop = Loop(RUN)
     loop.whole()
@@ -172,6 +173,7 @@ def test_what_is_not_seen_of_losses_is_declared_by_name() -> None:
     assert not any("self-check" in statement for statement in done.declared)
 
 
+@pytest.mark.slow
 def test_what_a_source_declares_is_declared() -> None:
     class Rows(TensorSource):
         declared = ("these rows are apart",)

@@ -179,6 +179,7 @@ def test_a_policy_cannot_change_the_iterate() -> None:
     assert torch.equal(flat(fitted(budgeted_run(1.5), meddling).model), flat(fitted(budgeted_run(1.5)).model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @settings(max_examples=8)
 @given(

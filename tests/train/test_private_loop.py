@@ -25,6 +25,7 @@ def quick() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ALL_DESIGNS)
 @pytest.mark.parametrize(("physical_size", "make"), [(None, torch.optim.Adam), (4, SGD)])
 def test_a_loop_of_one_s_own_is_fit(design: str, physical_size: int | None, make: Callable[..., Any]) -> None:
@@ -61,6 +62,7 @@ def test_empty_batches_come_as_a_row_that_does_not_count() -> None:
     assert with_fresh_noise(loop.engine.recorded_run()) == run
 
 
+@pytest.mark.slow
 def test_passes_end_at_passes_and_a_loop_may_stop_early() -> None:
     run = make_network_run("shuffled", passes=3, noise_multiplier=1.0)
     loop = Loop(run, physical_size=3)
@@ -130,6 +132,7 @@ def half(parameters: Any) -> torch.optim.Optimizer:
     return SGD(parameters, lr=0.5)
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_left_in_view_of_its_iterates_is_certified_for_all_its_steps() -> None:
     """The moment tells what was seen: a certificate of the steps taken would hold for a number that is fixed in advance."""
     loop = left_when_it_looks_best("all")

@@ -68,6 +68,7 @@ def test_every_release_is_counted_once(tmp_path: Path, name: str, release: str, 
     assert torch.equal(flat(again.model), flat(loop.model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 @pytest.mark.parametrize("make", [SGD, torch.optim.Adam])
 def test_without_noise_it_is_the_uninterrupted_loop_bit_for_bit(
@@ -84,6 +85,7 @@ def test_without_noise_it_is_the_uninterrupted_loop_bit_for_bit(
     assert with_fresh_noise(cut.engine.recorded_run()) == run
 
 
+@pytest.mark.slow
 def test_a_scheduler_goes_on_with_the_optimiser(tmp_path: Path) -> None:
     """It steps after optimizer.step(): a checkpoint that was taken within that call would be one step short of it."""
     run = make_kept_run("poisson", noise_multiplier=0.0)
@@ -154,6 +156,7 @@ def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
         Loop(run).engine.save()
 
 
+@pytest.mark.slow
 def test_what_a_record_of_the_last_iterate_describes_may_be_released(tmp_path: Path) -> None:
     """Training on from an earlier iterate would make another model of the same records."""
     for release in ("last", "all"):

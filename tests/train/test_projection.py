@@ -18,6 +18,7 @@ def exact_square(row: np.ndarray) -> Fraction:
     return sum((Fraction(float(entry)) ** 2 for entry in row), Fraction(0))
 
 
+@pytest.mark.slow
 @given(rows=ROWS, radius=RADII, dtype=st.sampled_from([torch.float64, torch.float32]))
 def test_no_row_leaves_the_ball_in_exact_arithmetic(rows: np.ndarray, radius: float, dtype: torch.dtype) -> None:
     projected = onto_ball(torch.tensor(rows), radius, dtype=dtype)[0].to(dtype).to(torch.float64).numpy()
@@ -25,6 +26,7 @@ def test_no_row_leaves_the_ball_in_exact_arithmetic(rows: np.ndarray, radius: fl
         assert exact_square(row) <= Fraction(radius) ** 2
 
 
+@pytest.mark.slow
 @given(rows=ROWS, radius=RADII)
 def test_rows_keep_their_direction_and_lose_only_rounding(rows: np.ndarray, radius: float) -> None:
     projected, outside = onto_ball(torch.tensor(rows), radius)

@@ -45,6 +45,7 @@ def prox(parts: tuple[Regulariser, ...], point: np.ndarray, step_size: float) ->
     return proximal_step(parts)(torch.tensor(point), step_size).numpy()
 
 
+@pytest.mark.slow
 @given(parts=st.sampled_from(SUMS), point=POINTS, rival=POINTS, step_size=STEPS)
 def test_nothing_in_the_domain_has_a_smaller_objective(parts: Any, point: np.ndarray, rival: np.ndarray, step_size: float) -> None:
     """The objective is (1/lambda + kappa)-strongly convex: its argmin p, and only p, has q(z) >= q(p) + (1/lambda + kappa)/2 |z - p|^2."""
@@ -78,6 +79,7 @@ def test_it_is_the_numerical_argmin(parts: tuple[Regulariser, ...]) -> None:
     assert prox(parts, point, step_size) == pytest.approx(found.x[:6] - found.x[6:], abs=2e-6)
 
 
+@pytest.mark.slow
 @given(parts=st.sampled_from(SUMS), one=POINTS, two=POINTS, step_size=STEPS)
 def test_it_contracts_as_certificates_say(parts: Any, one: np.ndarray, two: np.ndarray, step_size: float) -> None:
     """theory.md section 4.5: 1 / (1 + lambda kappa)."""

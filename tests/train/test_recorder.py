@@ -189,6 +189,7 @@ def test_equal_batches_need_not_be_the_same_objects() -> None:
     assert plan.records == RECORDS
 
 
+@pytest.mark.slow
 @given(stds=st.lists(st.floats(1e-6, 1e6), min_size=12, max_size=12), size=st.floats(1e-3, 10.0), clip_norm=st.floats(0.1, 10.0))
 def test_a_recorded_list_never_claims_more_noise_than_was_added(stds: list[float], size: float, clip_norm: float) -> None:
     plan = make_run(step_size=size, clip_norm=clip_norm)

@@ -36,6 +36,7 @@ def through_a_file(recorder: Recorder, run: Run) -> Recorder:
     return again
 
 
+@pytest.mark.slow
 @given(
     design=st.sampled_from(ALL_DESIGNS),
     changes=st.sampled_from([{}, {"noise_at": "pass_ends"}, {"step_size": {"schedule": "exponential", "first": 0.5, "ratio": 0.9}}]),

@@ -46,6 +46,7 @@ def until_finished(folder: Path, run: Run, kills: list[tuple[int, bool]], every:
 kills_of_a_run = st.lists(st.tuples(st.integers(1, 6), st.booleans()), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(name=st.sampled_from([*DESIGNS]), kills=kills_of_a_run, every=st.integers(1, 8))
 def test_all_released_no_step_twice_and_every_one_counted(
@@ -63,6 +64,7 @@ def test_all_released_no_step_twice_and_every_one_counted(
     assert not any(torch.equal(*pair) for pair in combinations(spy.noises, 2))
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(name=st.sampled_from([*DESIGNS]), kills=kills_of_a_run, every=st.integers(1, 8))
 def test_last_released_the_chain_is_the_run_s(
@@ -127,6 +129,7 @@ def kept_twice(folder: Path, run: Run, model: Any, optimizer: Any, stops: tuple[
     return whole, cut
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*DESIGNS])
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_without_noise_and_loss_it_is_the_uninterrupted_training_bit_for_bit(tmp_path: Path, name: str, release: str) -> None:
@@ -137,6 +140,7 @@ def test_without_noise_and_loss_it_is_the_uninterrupted_training_bit_for_bit(tmp
     assert not torch.equal(flat(whole), flat(make_network()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -151,6 +155,7 @@ def test_the_optimiser_s_state_goes_on(tmp_path: Path, make: Any) -> None:
     assert torch.equal(flat(whole), flat(cut))
 
 
+@pytest.mark.slow
 def test_dropout_s_masks_go_on(tmp_path: Path) -> None:
     def with_dropout() -> nn.Module:
         torch.manual_seed(7)
@@ -163,6 +168,7 @@ def test_dropout_s_masks_go_on(tmp_path: Path) -> None:
     assert torch.equal(flat(whole), flat(cut))
 
 
+@pytest.mark.slow
 def test_what_is_also_saved_goes_on(tmp_path: Path) -> None:
     run = make_kept_run("poisson", noise_multiplier=0.0)
     models = []
@@ -184,6 +190,7 @@ def test_what_is_also_saved_goes_on(tmp_path: Path) -> None:
     assert torch.equal(*models)
 
 
+@pytest.mark.slow
 def test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on(tmp_path: Path) -> None:
     for release in ("all", "last"):
         run = make_kept_run("poisson", release)
@@ -221,6 +228,7 @@ def test_a_journal_written_after_the_noise_would_be_seen(tmp_path: Path, monkeyp
     assert len(set(spy.steps)) < len(spy.steps)
 
 
+@pytest.mark.slow
 def test_iterates_are_saved_only_where_the_run_has_noise(tmp_path: Path) -> None:
     saved: list[int] = []
     save = Kept.save

@@ -86,6 +86,7 @@ def test_public_orders_draw_no_randomness(design: str) -> None:
     assert torch.equal(before, generator.get_state())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("design", "slots"), [("shuffled_once", 5), ("shuffled", 5), ("balls_in_bins", 4)])
 def test_a_records_slot_is_uniform(design: str, slots: int) -> None:
     """Four slots (and for permutations a fifth: left over, with probability 3/23), chi-square over 4000 seeds; two records."""
@@ -102,6 +103,7 @@ def test_a_records_slot_is_uniform(design: str, slots: int) -> None:
         assert stats.chisquare(row[:slots], 4000 * expected).pvalue > ALARM
 
 
+@pytest.mark.slow
 def test_shuffled_slots_are_independent_from_pass_to_pass() -> None:
     """Record 0's slots in consecutive passes: a chi-square test of the 5 x 5 table against the product."""
     table = np.zeros((5, 5))
@@ -114,6 +116,7 @@ def test_shuffled_slots_are_independent_from_pass_to_pass() -> None:
     assert stats.chi2_contingency(table).pvalue > ALARM
 
 
+@pytest.mark.slow
 def test_poisson_inclusion_is_bernoulli_and_independent() -> None:
     batches = drawn("poisson", steps=20_000)
     joined = np.zeros((20_000, RECORDS))
@@ -136,6 +139,7 @@ def test_poisson_with_all_records_takes_all() -> None:
         assert len(batch) == RECORDS
 
 
+@pytest.mark.slow
 def test_without_replacement_is_uniform_over_pairs() -> None:
     """Every pair of records appears together equally often: 253 pairs with probability (5*4)/(23*22)."""
     together = np.zeros((RECORDS, RECORDS))

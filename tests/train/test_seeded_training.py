@@ -81,6 +81,7 @@ def test_a_seed_or_a_generator_is_recorded_and_nothing_is_released(trainer: str,
     assert f"with fresh noise: epsilon = {shown(lethe.certify(fresh, 1e-5).epsilon)}" in certificate.explain()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_known_batches_are_no_harm_where_they_are_no_secret(trainer: str) -> None:
     train, planned = TRAINERS[trainer]
@@ -138,6 +139,7 @@ def kept(folder: Path, run: Run, randomness: dict[str, Any], *, kill: int = 0) -
     return None if ended is None else ended.run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [("seed", "fresh"), ("fresh", "seed"), ("noise", "fresh")])
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_what_was_drawn_before_an_interruption_counts(tmp_path: Path, first: str, second: str, release: str) -> None:
@@ -151,6 +153,7 @@ def test_what_was_drawn_before_an_interruption_counts(tmp_path: Path, first: str
     journal.close()
 
 
+@pytest.mark.slow
 def test_three_starts_of_which_the_second_was_seeded_and_saved_nothing(tmp_path: Path) -> None:
     run = make_kept_run("cyclic", release="all")
     seeds: tuple[dict[str, Any], ...] = ({}, {"seed": 4})

@@ -58,6 +58,7 @@ def test_trained_parameters_may_change_between_forward_passes_and_not_within() -
         within.refuse_changes()
 
 
+@pytest.mark.slow
 @given(place=st.integers(0, 2399), dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16]))
 def test_one_number_that_is_another_always_shows(place: int, dtype: torch.dtype) -> None:
     made = model(dtype)

@@ -28,6 +28,7 @@ def test_the_exact_minimisers_at_worked_points() -> None:
     assert t_dyn_exact(100.0, 1e-6) == pytest.approx(649.316177, abs=5e-7)
 
 
+@pytest.mark.slow
 @given(kappa=st.floats(1.0, 300.0), exponent=st.floats(-6.0, 1.0))
 def test_the_whole_minimiser_is_the_one_brute_force_finds(kappa: float, exponent: float) -> None:
     alpha = 10.0**exponent

@@ -31,6 +31,7 @@ def test_the_closed_forms_at_a_worked_point() -> None:
     assert erub_dyn_min(10.0, 1e-3) == pytest.approx(0.275224, abs=5e-7)
 
 
+@pytest.mark.slow
 @given(kappa=st.floats(1.01, 1e4), alpha=ALPHAS, budget=st.floats(1e-3, 10.0), steps=st.integers(1, 60))
 def test_the_closed_forms_are_the_sum(kappa: float, alpha: float, budget: float, steps: int) -> None:
     uniform = erub(kappa=kappa, alpha=alpha, budget=budget, variances=uniform_schedule(steps, budget))
@@ -64,6 +65,7 @@ def test_one_step_ends_the_descent_at_kappa_1() -> None:
     assert math.isinf(decay(1.0))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(data=st.data())
 def test_it_dominates_what_happens_on_random_quadratics(data: st.DataObject) -> None:

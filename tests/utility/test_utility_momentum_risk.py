@@ -39,6 +39,7 @@ def test_the_largest_step_is_where_the_slack_ends(kappa: float, beta: float) -> 
     assert largest == pytest.approx(4 / (1 + math.sqrt(1 + 16 * drift)), rel=1e-6)
 
 
+@pytest.mark.slow
 @given(kappa=KAPPAS, beta=BETAS, share=st.floats(0.01, 1.0), alpha=st.floats(0.0, 1.0), steps=st.integers(1, 60))
 def test_the_closed_forms_are_the_bound_at_their_schedules(kappa: float, beta: float, share: float, alpha: float, steps: int) -> None:
     step = share * largest_relative_step(kappa=kappa, beta=beta)
@@ -69,6 +70,7 @@ def test_a_step_too_long_is_refused_with_the_longest_allowed() -> None:
         erub_momentum(kappa=1.0, beta=0.9, relative_step=1.0, alpha=0.1, budget=1.0, variances=[1.0])
 
 
+@pytest.mark.slow
 def test_400_random_noisy_quadratics_stay_below_the_corrected_bound() -> None:
     """The whole right side, the term in the velocities included, which makes it smallest."""
     source = np.random.default_rng(4_6)

@@ -19,6 +19,7 @@ def separation(game: GradientGame, runs: int = 4000) -> float:
     return float((played.in_scores.mean() - played.out_scores.mean()) / played.out_scores.std())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 5, 7])
 def test_without_others_both_adversaries_see_what_is_known(every: int) -> None:
     hidden, shown = periodic_canary_mus(steps=50, every=every, noise_multiplier=5.0)
@@ -27,6 +28,7 @@ def test_without_others_both_adversaries_see_what_is_known(every: int) -> None:
     assert separation(GradientGame(**game, sees="white_box")) == pytest.approx(shown, abs=0.12)
 
 
+@pytest.mark.slow
 def test_a_landscape_that_pulls_back_forgets_and_one_that_holds_on_does_not() -> None:
     game: dict[str, Any] = {"steps": 40, "every": 40, "direction": E1, "noise_multiplier": 2.0}
     alone = separation(GradientGame(**game))
@@ -44,6 +46,7 @@ def test_others_are_no_secret_from_whoever_sees_the_steps() -> None:
     assert np.allclose(alone.in_scores, among.in_scores)
 
 
+@pytest.mark.slow
 def test_the_projected_walk_is_not_exceeded_and_nearly_reached() -> None:
     """As in the exact computation: diameter 1, steps of 0.05, noise of 0.2, from the middle."""
     truth = projected_walk_epsilon(steps=20, diameter=1.0, shift=0.05, noise_std=0.2, start=0.5, delta=1e-5)
@@ -61,6 +64,7 @@ def test_the_projected_walk_is_not_exceeded_and_nearly_reached() -> None:
     assert 0.75 * truth < result.epsilon < truth
 
 
+@pytest.mark.slow
 def test_a_chosen_start_matters_on_a_domain() -> None:
     """Against the wall that the canary pushes to, its push is lost."""
     game: dict[str, Any] = {"steps": 3, "direction": E1, "noise_multiplier": 0.5, "step_size": 0.2, "radius": 1.0}

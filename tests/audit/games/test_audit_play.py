@@ -52,6 +52,7 @@ def other(inside: bool, seed: int) -> float:
     return float(inside) - seed / 2**64
 
 
+@pytest.mark.slow
 def test_chunks_and_processes_change_nothing() -> None:
     plain = play(Shifted(), runs=20, seed=3, chunk=1)
     for chunk, workers in ((7, 1), (40, None), (5, 2)):
@@ -139,6 +140,7 @@ def test_changed_methods_are_another_game(monkeypatch: pytest.MonkeyPatch) -> No
     assert fingerprint(Shifted()) != before
 
 
+@pytest.mark.slow
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     """Sets of text are in another order in each."""
     code = "from sets_of_text import chosen\nfrom lethe.audit.games.fingerprint import fingerprint\nprint(fingerprint(chosen))"

@@ -40,6 +40,7 @@ def test_a_sampled_gaussian_is_found_and_not_exceeded() -> None:
     assert 0.3 * truth < found.epsilon < truth
 
 
+@pytest.mark.slow
 def test_steps_that_all_hold_the_record_compose_as_gaussians_and_keep_the_level() -> None:
     truth = gaussian_epsilon(0.5 * math.sqrt(200), 1e-5)
     found = []

@@ -116,6 +116,7 @@ def test_certified_bounds_of_two_worlds_keep_their_level(rule: Any) -> None:
     assert all((page.verdict == "refuted") == (page.audits[0].epsilon > 1.0) for page in pages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guesses", [None, [(10, 10)], [(0, 10)]])
 def test_certified_bounds_of_one_run_keep_their_level(guesses: Any) -> None:
     """The canaries are zeros for ones; whatever the model holds of record i is the score of canary i."""

@@ -43,6 +43,7 @@ def data_of(loss: str, records: int = 12) -> tuple[np.ndarray, np.ndarray]:
     return drawn.normal(size=(records, 4)), drawn.integers(0, 2, records)
 
 
+@pytest.mark.slow
 def test_the_displacement_of_a_canary_alone_is_the_walk_that_it_should_be() -> None:
     """Residuals at their bound, others without gradients: means 2 passes x 0.5 / 4 apart on each side, noise of 6 steps of 0.5 / 4."""
     run = run_of(neighbours="zero_out")
@@ -58,6 +59,7 @@ def test_the_displacement_of_a_canary_alone_is_the_walk_that_it_should_be() -> N
     assert played.out_scores.std() == pytest.approx(std, rel=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", list(LOSSES))
 @pytest.mark.parametrize("threat", ["final_model", "black_box", "black_box_chosen_start"])
 def test_sound_runs_are_consistent(loss: str, threat: Any) -> None:
@@ -81,6 +83,7 @@ def test_noise_that_is_missing_is_seen_by_every_canary(canary: Any) -> None:
     assert page.verdict == "refuted"
 
 
+@pytest.mark.slow
 def test_a_chosen_start_makes_the_canary_s_gradient_as_large_as_it_can_be() -> None:
     """At 0 half of a logistic gradient is there; at the chosen start all of it, and the audit proves more."""
     run = run_of("logistic", neighbours="zero_out", noise_multiplier=0.7)
@@ -121,6 +124,7 @@ def test_one_run_for_every_adversary(threat: Any, noise: float) -> None:
     assert page.verdict == ("refuted" if noise == 0.0 else "consistent")
 
 
+@pytest.mark.slow
 def test_the_gaussian_bound_is_near_the_truth_of_a_canary_alone() -> None:
     run = run_of(batches=lethe.Full(), records=4, step_size=0.5, passes=4, noise_multiplier=4.0)
     page = audit(run, (np.zeros((4, 3)), np.zeros(4)), delta=DELTA, runs=500)

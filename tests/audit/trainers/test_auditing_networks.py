@@ -50,6 +50,7 @@ def training_of(**changes: Any) -> NetworkTraining:
     return NetworkTraining(run=run_of(**changes), build=build)
 
 
+@pytest.mark.slow
 def test_without_noise_the_share_is_the_canary_s_own() -> None:
     """Others without gradients: <clipped canary, itself> / C^2 is 1 where it takes part and is longer than C, else 0."""
     training = training_of()
@@ -91,6 +92,7 @@ def test_all_trainings_begin_alike_and_leave_the_generator_alone() -> None:
     assert bool((torch.random.get_rng_state() == before).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("threat", ["white_box", "final_model", "black_box"])
 def test_noise_that_is_missing_is_seen(neighbours: Any, threat: Any) -> None:
@@ -110,6 +112,7 @@ def test_one_run_of_a_network() -> None:
     assert page.verdict == "consistent"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threat", ["final_model", "black_box"])
 def test_one_run_of_a_network_for_every_adversary(threat: Any) -> None:
     """Canaries that do not interfere are all found out without noise, and not with it; the white box is above."""

@@ -46,6 +46,7 @@ def test_faults_change_what_they_say_and_nothing_else() -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINEAR)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_linear_trainers_are_told_apart(name: str, seed: int) -> None:
@@ -105,6 +106,7 @@ def eager(played: Played, **about: Any) -> AuditPage:
     return AuditPage(subject=about["subject"], canary=about["canary"], claim=about["claim"], refused="whatever it was")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("referee", "wrong"),
     [

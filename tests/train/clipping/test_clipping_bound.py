@@ -95,6 +95,7 @@ def test_positions_that_cancel_move_the_sums_by_no_more_than_the_bound(
     assert change(model, given, 10**clip, method) <= 1 + 2e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", [4, 6, 10])
 @settings(max_examples=25)
 @given(power=st.floats(0, 14), rest=st.floats(-6, 1), clip=st.floats(-4, 3), method=st.sampled_from(sorted(METHODS)), seed=SEEDS)
@@ -131,6 +132,7 @@ def test_equal_positions_that_all_round_one_way_stay_below_the_bound(
         assert float(added(Cotangents(kind, width), given, 0.1, "normalise").norm()) <= 0.1
 
 
+@pytest.mark.slow
 def test_without_room_for_them_they_exceed_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the test above can fail: sums of equal terms come out up to 47 roundings too large; of how many, depends on the processor."""
     monkeypatch.setattr("lethe.train.clipping.groups._ROUNDINGS", 0)

@@ -24,6 +24,7 @@ def table_call(layer: nn.Embedding, shape: tuple[int, ...]) -> Call:
     )
 
 
+@pytest.mark.slow
 @given(
     batch=BATCHES,
     inner=st.lists(st.lists(st.integers(1, 4), max_size=2), min_size=1, max_size=3),
@@ -47,6 +48,7 @@ def test_a_large_table_costs_no_table_per_record() -> None:
     torch.testing.assert_close(norms.median(), gradient.double().square().sum((1, 2)).median(), rtol=0.02, atol=0)
 
 
+@pytest.mark.slow
 @given(dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]), seed=st.integers(0, 99))
 def test_tables_in_lower_precision_are_measured_in_float32(dtype: torch.dtype, seed: int) -> None:
     torch.manual_seed(seed)
@@ -77,6 +79,7 @@ def bag_calls(layer: nn.EmbeddingBag, indices: Tensor, gradient: Tensor, factors
     )
 
 
+@pytest.mark.slow
 @given(
     batch=BATCHES,
     counts=st.lists(st.integers(1, 5), min_size=1, max_size=2),
@@ -96,6 +99,7 @@ def test_bags_of_one_length(batch: int, counts: list[int], mode: str, padding: i
     check(EmbeddingBagGradients, layer, calls, batch)
 
 
+@pytest.mark.slow
 @given(
     lengths=st.lists(st.integers(0, 4), max_size=4),
     mode=st.sampled_from(["sum", "mean", "max"]),

@@ -181,7 +181,7 @@ def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: st
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_many_times(kind: str) -> None:
-    for seed in range(12, 300):
+    for seed in range(12, 100):
         huge, other, allowed = case(kind, seed)
         assert max(huge, other) <= allowed, seed
 
@@ -223,6 +223,7 @@ def test_a_record_of_which_rounding_decides_where_it_attends_adds_nothing(own: b
     torch.testing.assert_close(shares[[0, 2, 3]], torch.ones(3, dtype=torch.float64), rtol=1e-4, atol=0)
 
 
+@pytest.mark.slow
 def test_a_record_that_cannot_be_measured_does_not_make_the_self_check_fail() -> None:
     torch.manual_seed(1)
     model, given = Attends(random.Random(4), 8), torch.randn(4, 5, 8)

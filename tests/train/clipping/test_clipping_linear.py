@@ -9,6 +9,7 @@ from lethe.train.clipping.rules.linear import LinearGradients
 from lethe.train.clipping.rules.rule import Use
 
 
+@pytest.mark.slow
 @given(
     records=st.integers(1, 5),
     leading=st.lists(st.integers(1, 4), max_size=3),

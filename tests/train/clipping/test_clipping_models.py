@@ -124,6 +124,7 @@ def test_models_clip_like_single_records(name: str) -> None:
     assert assert_clips_like_single_records(build().double(), batch).verified == "checked"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["small resnet", "vision transformer"])
 def test_models_in_float32(name: str) -> None:
     torch.manual_seed(0)

@@ -42,6 +42,7 @@ def test_layer_norm(batch: int, inner: list[list[int]], shape: list[int], bias: 
     check(LayerNormGradients, layer, [call_of((batch, *middle, *shape)) for middle in inner], batch)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     batch=BATCHES,
@@ -56,6 +57,7 @@ def test_rms_norm(batch: int, inner: list[list[int]], shape: list[int], eps: flo
     check(RMSNormGradients, layer, [call_of((batch, *middle, *shape)) for middle in inner], batch)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(batch=BATCHES, inner=INNER, groups=st.integers(1, 3), size=st.integers(2, 3), seed=st.integers(0, 99))
 def test_group_norm(batch: int, inner: list[list[int]], groups: int, size: int, seed: int) -> None:

@@ -11,6 +11,7 @@ from lethe.train.clipping.rules import outer_products
 from lethe.train.clipping.rules.outer_products import OuterProducts
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     batch=st.integers(0, 5),
@@ -81,6 +82,7 @@ def branch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(outer_products, name, share)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("branch")
 @pytest.mark.parametrize("widths", [(1, 1), (1, 8), (64, 1), (16, 300), (256, 8)])
 @pytest.mark.parametrize("positions", [384, 768, 4096])

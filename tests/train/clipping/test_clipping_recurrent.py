@@ -79,6 +79,7 @@ def call_of(
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(data=st.data(), kind=st.sampled_from(sorted(KINDS)), batch=st.integers(0, 3), seed=st.integers(0, 99))
 def test_every_option_agrees_with_one_record_at_a_time(data: st.DataObject, kind: str, batch: int, seed: int) -> None:

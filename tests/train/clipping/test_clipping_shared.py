@@ -27,6 +27,7 @@ class Tied(nn.Module):
         return self.head(torch.tanh(self.middle(hidden)))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check everything")  # records drawn alike
 @given(
     records=st.integers(1, 4),

@@ -12,6 +12,7 @@ from lethe.errors import InputError
 from lethe.train.clipping import Clipper
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("way", ["torch.compile(model)", "torch.compile(layer)", "model.compile()", "a compiled function"])
 def test_compiled_models_are_clipped_as_they_are_uncompiled(way: str) -> None:

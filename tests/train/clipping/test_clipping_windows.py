@@ -1,5 +1,6 @@
 from itertools import product
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ def read(inputs: Tensor, geometry: Geometry, places: tuple[int, ...]) -> Tensor:
     return torch.stack(rows, dim=1)
 
 
+@pytest.mark.slow
 @given(data=st.data(), dimensions=st.integers(1, 3), records=st.integers(0, 3), channels=st.integers(1, 3), last=st.booleans())
 def test_windows_are_what_the_kernel_reads(data: st.DataObject, dimensions: int, records: int, channels: int, last: bool) -> None:
     kernel, stride, dilation, count = (data.draw(LENGTHS)[:dimensions] for _ in range(4))

@@ -162,6 +162,7 @@ def live_bytes() -> int:
     return sum(storages.values())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check")
 @pytest.mark.parametrize("verify", [False, True])
 def test_a_step_leaves_nothing_behind(verify: bool) -> None:

@@ -18,6 +18,7 @@ def stream(run: Run, seed: int = 0, data: Any = None, **changes: Any) -> BatchSt
     return BatchStream(run, numbered(run.records) if data is None else data, seeded(seed), **changes)
 
 
+@pytest.mark.slow
 @given(run=runs(), physical=st.none() | st.integers(1, 30), prefetch=st.sampled_from([0, 0, 0, 1, 3]), seed=st.integers(0, 99))
 def test_the_records_of_every_step_are_those_of_draw_batches(run: Run, physical: int | None, prefetch: int, seed: int) -> None:
     batches = list(stream(run, seed, physical_size=physical, prefetch=prefetch))
@@ -32,6 +33,7 @@ def test_the_records_of_every_step_are_those_of_draw_batches(run: Run, physical:
     assert [batch.step for batch in batches] == sorted(batch.step for batch in batches)
 
 
+@pytest.mark.slow
 @given(run=runs(), physical=st.integers(1, 9), seed=st.integers(0, 99))
 def test_masks_padding_and_the_number_of_micro_batches(run: Run, physical: int, seed: int) -> None:
     features, _ = numbered(run.records)
@@ -104,6 +106,7 @@ def test_an_error_of_the_source_comes_in_its_place_and_the_rest_can_follow(prefe
     assert by_step(got) == dict(enumerate(oracle(run), start=1))
 
 
+@pytest.mark.slow
 @given(run=runs(), physical=st.none() | st.integers(1, 4), stops=st.lists(st.integers(1, 6), max_size=5), seed=st.integers(0, 9))
 def test_iteration_goes_on_where_it_stopped(run: Run, physical: int | None, stops: list[int], seed: int) -> None:
     batches, got = stream(run, seed, physical_size=physical, prefetch=1), []

@@ -46,6 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @given(data=st.data(), groups=st.integers(1, 3))
 def test_rows_in_any_order_and_form(folder: Path, data: st.DataObject, groups: int) -> None:
     source = ParquetSource(folder, [["left", "right"], "target", "fixed", "free", "flag"], cached_groups=groups)
@@ -96,6 +97,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
     return Watched
 
 
+@pytest.mark.slow
 def test_a_cyclic_pass_reads_each_record_once_and_keeps_two_batches(tmp_path: Path, watched: type[Watched]) -> None:
     records, size, width = 40_000, 500, 64
     values = np.random.default_rng(0).normal(size=(records, width))

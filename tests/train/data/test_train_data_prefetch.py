@@ -33,6 +33,7 @@ class Source:
             self.closed = True
 
 
+@pytest.mark.slow
 @given(count=st.integers(0, 20), depth=st.integers(0, 5))
 def test_the_items_come_in_order(count: int, depth: int) -> None:
     source = Source(count)

@@ -21,6 +21,7 @@ def test_shards_partition_and_are_balanced(size: int, world: int, first: int) ->
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+@pytest.mark.slow
 @given(run=runs(), world=st.integers(1, 4), physical=st.none() | st.integers(1, 4), seed=st.integers(0, 99))
 def test_the_processes_together_load_every_record_once(run: Run, world: int, physical: int | None, seed: int) -> None:
     ranks = [

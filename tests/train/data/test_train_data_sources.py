@@ -41,6 +41,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Source]:
     }
 
 
+@pytest.mark.slow
 @given(rows=ROWS)
 def test_every_source_gives_the_rows_asked_for(sources: dict[str, Source], rows: Any) -> None:
     features, targets = (torch.from_numpy(array) for array in numbered(RECORDS))

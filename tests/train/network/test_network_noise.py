@@ -97,6 +97,7 @@ def test_the_largest_numbers_are_those_of_53_bits() -> None:
     assert int(tensor.count_nonzero()) == 1
 
 
+@pytest.mark.slow
 def test_threads_that_share_it_never_get_the_same_numbers() -> None:
     noise, drawn = NetworkNoise(fresh_numpy_generator()), torch.zeros(40, 200_000, dtype=torch.float64)
     with ThreadPoolExecutor(4) as threads:

@@ -92,6 +92,7 @@ def test_a_line_search_is_refused() -> None:
         certified_release("sgd")  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 @given(
     step_size=st.floats(0.05, 1.0),
     m=st.floats(-0.3, 0.5),

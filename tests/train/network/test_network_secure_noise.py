@@ -55,6 +55,7 @@ def test_low_bits_are_fair() -> None:
     assert abs(int(bits.sum()) - 100_000) < 5 * math.sqrt(50_000)
 
 
+@pytest.mark.slow
 @given(tail=st.one_of(st.integers(0, 2**63 - 1), st.floats(0, 63).map(lambda x: min(int(2**x), 2**63 - 1))), odd=st.booleans())
 def test_each_draw_is_the_true_quantile_rounded(tail: int, odd: bool) -> None:
     """Against Newton's iteration at 400 bits, which uses no quantile of SciPy's but as a start."""
