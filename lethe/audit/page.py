@@ -1,4 +1,4 @@
-"""AuditPage: what is claimed above, what audits found below, and whether the two cross."""
+"""AuditPage: the claimed upper bound, the audited lower bounds, and whether they contradict each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""What several releases cost together: as `lethe.mechanisms.base.joint`, in closed form where a perturbed minimiser meets Gaussian ones.
+r"""Composition of several releases, in closed form where a perturbed minimiser and Gaussian mechanisms are combined.
 
 The loss of a perturbed minimiser is at most $c + \max(0, x_1, x_2, \dots)$, $x_j$ the loss of a Gaussian mechanism with $\mu_j$
 (`lethe.mechanisms.minimisers.perturbed_minimiser`), whatever was released before. A release that is $\nu$-GDP adds a loss y, and

@@ -1,4 +1,4 @@
-"""Whose fit a private fit was part of: a search over parameters, or another estimator that fits as often as it likes.
+"""Detection of outer estimators, such as searches, inside whose fit a private estimator was fitted.
 
 scikit-learn clones an estimator, fits the clones, and keeps one. What it keeps knows nothing of the others, so each private fit looks at
 who called it: at the frames of the call, the only place where it can be seen.

@@ -1,4 +1,4 @@
-"""The ranges that the numbers of a solver live in, and the random generator behind its noise."""
+"""Input checks of solvers, and the random generator behind their noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A solver's noisy recursion in the words of `lethe.Run`, for the theorems about last iterates."""
+"""A solver's recursion as a `lethe.Run`, so that last-iterate theorems apply to it."""
 
 from __future__ import annotations
 

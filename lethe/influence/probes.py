@@ -1,4 +1,4 @@
-"""At which steps to measure, when all of them are too many."""
+"""The steps at which influence is measured, when there are too many to measure all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The influence of noise by training again: with a little more noise at one step, and everything else the same."""
+"""Influence of noise by retraining with slightly more noise at one step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The main job: one model, one privacy target, six ways to batch and to account, and what each costs in accuracy.
+"""`lethe demo`: one model and privacy target, six combinations of batches and accounting, and the accuracy of each.
 
 Every choice is a fixed rule on public quantities: four batches a pass, twenty passes, step size half of 1/smoothness, and gradients
 clipped to norm 1, which no record's gradient exceeds at the start from zero (there it is sqrt(1 - 1/classes)). The rule looks at no data,

@@ -1,4 +1,4 @@
-"""Training on PyTorch: the doers. They read a Run, carry it out, and record the Run that was really carried out.
+"""Training on PyTorch: carries out a Run, and records the Run that was executed.
 
 `fit` trains any PyTorch model, and `PrivacyEngine` does in a loop of one's own. `fit_linear` trains the models whose privacy hypotheses the
 pipeline itself enforces, by any loss of `lethe.losses` that is a `LinearLoss`; `fit_head` the same on the features of a frozen backbone. In

@@ -1,4 +1,4 @@
-"""Whose an error is: what a trainer or a score of the user's raises or returns, said in a sentence."""
+"""Errors of a user's trainer or score function, reported with the place they came from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tells one game from another: a hash of all that its scores follow from."""
+"""Hash of everything that the scores of a game depend on, so that a continued audit cannot mix two games."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noisy gradient descent with a canary among the gradients: no record, but what a worst record could do. Many trainings at once."""
+"""Simulated noisy gradient descent with a canary gradient, the worst that one record could contribute; many trainings at once."""
 
 from __future__ import annotations
 

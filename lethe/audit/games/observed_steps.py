@@ -1,4 +1,4 @@
-"""Two trainings that show every step: their steps are the trials. Cheap, and conditional on a sampled Gaussian: it certifies nothing."""
+"""Audit of two trainings that release every step, each step a trial. Conditional on a sampled Gaussian; it certifies nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores that are kept as trainings end, so that an audit that was interrupted goes on where it was."""
+"""Scores written to a file as trainings end, so that an interrupted audit can be continued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Playing a game of two worlds: many trainings, half of them without the record, each with a seed of its own."""
+"""The two-world game: many trainings, half of them without the record, each with its own seed."""
 
 from __future__ import annotations
 

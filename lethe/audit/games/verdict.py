@@ -1,4 +1,4 @@
-"""From the scores of a game to a page: the certified bound, the conditional one beside it, or why there is none."""
+"""From the scores of a game to an audit page: the certified bound, the conditional one, or the reason why there is none."""
 
 from __future__ import annotations
 

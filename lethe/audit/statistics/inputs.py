@@ -1,4 +1,4 @@
-"""What an audit takes: levels, counts and scores, checked before anything is computed from them."""
+"""Input checks of audits: levels, counts and scores."""
 
 from __future__ import annotations
 

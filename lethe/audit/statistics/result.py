@@ -1,4 +1,4 @@
-"""What an audit says: a number, what kind of statement it is, and all it rests on."""
+"""AuditResult: a lower bound, what kind of statement it is, and its assumptions."""
 
 from __future__ import annotations
 

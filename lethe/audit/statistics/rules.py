@@ -1,4 +1,4 @@
-r"""Where to put the threshold of a test, and what that choice costs: each rule here keeps the level it is given.
+r"""Rules that choose the threshold of a test; each keeps the level it is given.
 
 To try every threshold on the reported scores and keep the best is no rule: its bound is above the truth in far more runs than its level
 says.

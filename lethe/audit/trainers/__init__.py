@@ -1,4 +1,4 @@
-"""Audits of Lethe's own trainers, and of any other: the certificate above, what trainings gave away below.
+"""Audits of trainers, Lethe's own and others: the certified upper bound against audited lower bounds.
 
 The statistics are `lethe.audit`'s, the games `lethe.audit.games`'s; here they are played with `fit_linear`, `fit` and `PrivacyEngine`.
 """

@@ -1,4 +1,4 @@
-"""audit: play a game with a trainer, and hold what was found against what is claimed."""
+"""audit: play a game with a trainer and compare the result with its claim."""
 
 from __future__ import annotations
 

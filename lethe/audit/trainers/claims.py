@@ -1,4 +1,4 @@
-"""A certificate as a claim that a referee can hold an audit against."""
+"""A certificate as a claim that can be audited."""
 
 from __future__ import annotations
 

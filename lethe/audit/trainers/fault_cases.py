@@ -1,4 +1,4 @@
-"""The trainers of the self-test: sound ones and broken ones, each with what it states and the game that it is put to."""
+"""The trainers of the self-test, correct and faulty, each with its claim and its game."""
 
 from __future__ import annotations
 

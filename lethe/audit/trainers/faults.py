@@ -1,4 +1,4 @@
-"""Ways for a trainer to do something else than it states, put around real trainers from outside: a run is stated, another carried out."""
+"""Faults injected into trainers: a run is claimed, and another one is carried out."""
 
 from __future__ import annotations
 

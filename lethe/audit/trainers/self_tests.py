@@ -1,4 +1,4 @@
-"""self_test: do the audits tell sound trainers from broken ones? A referee that never whistles is none."""
+"""self_test: whether the audits tell correct trainers from faulty ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit needs of a trainer: to train, to say which records are looked for, and to score what came out."""
+"""The interface of an audited trainer: train, say which records are looked for, and score the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far slopes are cut: a loss that goes on linearly has smaller gradients, so needs less noise, and is not quite what was asked for."""
+"""Truncated losses: where slopes are cut, which bounds the gradient, so that less noise is needed."""
 
 from __future__ import annotations
 

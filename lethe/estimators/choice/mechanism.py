@@ -1,4 +1,4 @@
-"""One interface for every way to train: what it may look at, what it promises, what it gives back."""
+"""Mechanism and Plan: the interface of every way to train an estimator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why scikit-learn refused a table or targets: which columns hold what, looked for only then."""
+"""Explanations of inputs that scikit-learn refused: which columns hold what."""
 
 from __future__ import annotations
 

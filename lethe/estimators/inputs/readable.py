@@ -1,4 +1,4 @@
-"""Tables whose products cannot overflow: every column of a row stored once, and rows with enormous entries shortened.
+"""Tables made safe for products: duplicate entries of sparse rows summed, rows with enormous entries scaled down.
 
 Both look at one row at a time, so neighbours stay neighbours. Without them one record could show, though its norm is bounded: an entry of
 1e308 makes a product infinite before it is scaled down, and two entries of one sparse column may be enormous and cancel, so that their

@@ -1,4 +1,4 @@
-"""What an estimator takes in: tables, dense or sparse, weights, and the public facts beside them."""
+"""Input checks of estimators: tables, weights and public facts."""
 
 from __future__ import annotations
 

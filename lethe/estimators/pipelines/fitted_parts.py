@@ -1,4 +1,4 @@
-"""What a fitted pipeline is made of: the releases in it, what is taken on the user's word, and what learned nothing. All else is refused.
+"""The parts of a fitted pipeline: private releases, declared parts, and parts that learned nothing. Everything else is refused.
 
 Only what was fitted is looked at: of a `ColumnTransformer` its `transformers_`, remainder and all, of a `FeatureUnion` its
 `transformer_list`. Branches see the same records, so each counts in full, as a step behind another does.

@@ -1,4 +1,4 @@
-"""What `privacy_of` says of a part that it does not vouch for: where it is, what it may have learned, and what to take instead."""
+"""Error messages of `privacy_of` for parts that it cannot account for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What everything that was fitted on the same data costs together."""
+"""privacy_of: the joint privacy of everything that was fitted on the same data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""A total split among several fits on the same records, such as the steps of a pipeline.
+r"""split_budget: a privacy budget divided among several fits on the same records.
 
 What a step may cost follows from what is known of it before it is fitted (`lethe.estimators.search.step_tries` has the proof):
 

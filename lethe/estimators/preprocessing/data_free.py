@@ -1,4 +1,4 @@
-"""Which steps learn nothing from records: what they keep and give for one record does not depend on any other.
+"""Which transformers learn nothing from records, so that fitting them costs no privacy.
 
 The number, the names and the types of columns are public, and a step may keep them. Where a step stops at a record, or warns of it, that
 it did not is no more than is known of every estimator here: none fits what it refuses.

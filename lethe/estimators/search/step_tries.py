@@ -1,4 +1,4 @@
-r"""How the steps of a pipeline divide what one try may cost, before anything is fitted.
+r"""How one try of a private search divides its privacy budget among the steps of a pipeline.
 
 Let G be the guarantee of a try, and $p_j$ the shares of the steps, $\sum_j p_j = 1$. Each step is calibrated to a guarantee $G_j$:
 

@@ -1,4 +1,4 @@
-"""What one try of a private search may cost: the weakest guarantee with which the best of all tries meets the budget."""
+"""The privacy budget of one try of a private search: the weakest guarantee with which the best of all tries meets the total."""
 
 from __future__ import annotations
 

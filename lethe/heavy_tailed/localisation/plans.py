@@ -1,4 +1,4 @@
-"""The phases of the localised solver: how many records, how far, how strongly pulled back, and clipped where."""
+"""Schedules of the localised solver: records, step sizes, radii and clip norms of each phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much noise steps on batches drawn in secret need."""
+"""Noise multipliers for steps on secretly drawn batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Directions that are far apart, and how often an algorithm must take one for another: what lower bounds are made of."""
+r"""Packings of directions, and testing lower bounds derived from them."""
 
 from __future__ import annotations
 

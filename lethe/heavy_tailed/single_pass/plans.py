@@ -1,4 +1,4 @@
-"""How long, and clipped where: settings and risk bounds of one-pass clipped SGD."""
+"""Settings and risk bounds of one-pass clipped SGD."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of the user's, found by name and called so that what they raise is said in a sentence, with its place."""
+"""Users' functions found by name; their errors are reported with their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""A training that is kept in a folder, and goes on from there after it was killed at any moment.
+r"""Checkpointed training: it continues correctly after being killed at any moment.
 
 **Noise is never stored.** A training that goes on draws fresh noise. What was drawn before is gone with the process, and noise of a known
 generator is refused a second time, so the same noise is never added to two different things.

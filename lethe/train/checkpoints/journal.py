@@ -1,4 +1,4 @@
-"""The journal of a training that may be killed: which noisy steps may have been released, written down before they can be."""
+"""Journal of noisy steps that may have been released, written before each step is taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a training: taken down, compared with the training that is to go on, and set right there."""
+"""The training state in a checkpoint: saved, validated against the training that continues, and restored."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Checks around training: what a model, a loss or padded batches could do that no certificate knows of."""
+"""Checks of models, losses and padded batches, beside the clipper's self-check."""

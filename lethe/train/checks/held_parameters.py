@@ -1,4 +1,4 @@
-"""The trained parameters as the last step left them: whatever else moves them is found by value, and refused."""
+"""Detection of changes to trained parameters between optimiser steps, by value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss that `fit` is given: in batches that the clipper looks at, each record's is asked for alone and in other company as well."""
+"""Check of the loss: each record's loss must not depend on the other records of its batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Padded batches: what a record adds must be the same where it is collated, and run, alone."""
+"""Check of padded batches: a record's gradient must be the same when it is collated and run alone."""
 
 from __future__ import annotations
 

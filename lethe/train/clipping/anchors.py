@@ -1,4 +1,4 @@
-"""Making an output ask for its gradient, and telling whether an input was changed after it was used."""
+"""Anchors: outputs made part of the graph so that their gradients are computed, and detection of inputs changed in place."""
 
 from __future__ import annotations
 

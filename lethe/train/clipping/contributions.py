@@ -1,4 +1,4 @@
-"""From a tapped forward pass and its gradients to one Part for each parameter."""
+"""From a recorded forward pass and its gradients to one Part per parameter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tensors hold records: decided by their shape once, kept where a later batch happens to fit another shape as well."""
+"""Which tensors have one row per record: decided once by shape, and kept."""
 
 from __future__ import annotations
 

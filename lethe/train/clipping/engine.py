@@ -1,4 +1,4 @@
-"""Clipper: sums of clipped per-record gradients of any module, by one forward and one backward pass."""
+"""Clipper: sum of per-record clipped gradients of any module, by one forward and one backward pass."""
 
 from __future__ import annotations
 

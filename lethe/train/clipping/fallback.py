@@ -1,4 +1,4 @@
-"""Parameters that no layer's rule covers: followed from operation to operation, until they meet the records."""
+"""Per-record gradients of parameters without a layer rule, by following the autograd graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One forward pass, tapped: what every layer was given, and where the gradient of its output will come by."""
+"""The recorded forward pass: inputs of every layer, and hooks for the gradients of their outputs."""
 
 from __future__ import annotations
 

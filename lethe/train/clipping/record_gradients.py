@@ -1,4 +1,4 @@
-"""Gradients at the layers' outputs, one row a record: where the loss of one record touches another, it shows."""
+"""Gradients at layer outputs, one row per record; they show where the loss of one record depends on another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batches the self-check looks at, and how closely."""
+"""Which batches the self-check examines, and how thoroughly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A parameter that several layers use: its records' gradients are sums over the layers, and their norms hold cross terms."""
+"""Parameters used by several layers: norms of their summed per-record gradients, cross terms included."""
 
 from __future__ import annotations
 

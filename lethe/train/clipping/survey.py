@@ -1,4 +1,4 @@
-"""Which module answers for which trained parameter."""
+"""Which module owns which trained parameter, and how it is handled."""
 
 from __future__ import annotations
 

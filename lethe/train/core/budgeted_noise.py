@@ -1,4 +1,4 @@
-"""Noise that is paid for as it is drawn: from a privacy budget, by a rule that may look at what was released."""
+"""Noise drawn against a privacy budget, by a policy that may look at earlier releases."""
 
 from __future__ import annotations
 

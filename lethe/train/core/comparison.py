@@ -1,4 +1,4 @@
-"""How far rounding may take two computations of one thing apart, and which records are compared."""
+"""Tolerances for comparing two floating-point computations, and the choice of records to compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a certificate of training rests on that no code saw: declared by whoever trains, and named."""
+"""Assumptions of a training's certificate that no code checked: declared by the user, by name."""
 
 from __future__ import annotations
 

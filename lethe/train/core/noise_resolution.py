@@ -1,4 +1,4 @@
-"""Noise that rounds away when it is added to the parameters protects nobody, whatever its planned size."""
+"""Check that noise is not lost to rounding when it is added to the parameters."""
 
 from __future__ import annotations
 

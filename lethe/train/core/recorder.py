@@ -1,4 +1,4 @@
-"""What was really carried out, step by step, and the Run that says so."""
+"""Recorder: what was executed at each step, and the Run that states it."""
 
 from __future__ import annotations
 

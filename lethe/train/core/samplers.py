@@ -1,4 +1,4 @@
-"""Batches: for every design, the records of each step.
+"""Samplers: the records of each step's batch, for every design.
 
 A batch is a slice or an index tensor, so `rows[batch]` are its rows. The divisor of the gradient sum is always the run's nominal
 batch size, never the length of what was drawn.

@@ -1,4 +1,4 @@
-"""A tensor's values told again by a few sums of its bits, where a copy would take too much memory."""
+"""Fingerprints of tensors by sums over their bits, where a copy would take too much memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training vouches for: of a run it carried out what it made true, and the digests of the weights it released."""
+"""Training records: what training enforced of its run, and the digests of the released weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a Run and a data source to loaded batches: of one physical size if wished, read ahead, and taken up again where they were left."""
+"""Loaded batches of a Run: split into physical batches, prefetched, and resumable."""
 
 from __future__ import annotations
 

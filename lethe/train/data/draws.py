@@ -1,4 +1,4 @@
-"""The batches of a run from any step on: the same ones, wherever it is taken up again."""
+"""The batches of a run from any step on, identical wherever training is resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recognising the data of a checkpoint: training that is taken up again must find the records it left."""
+"""Fingerprint of the training data, so that a checkpoint is continued on the same records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting a batch up: among the processes of one training, and into micro-batches of one size."""
+"""Splitting of a batch among processes and into micro-batches."""
 
 from __future__ import annotations
 

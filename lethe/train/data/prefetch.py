@@ -1,4 +1,4 @@
-"""Reading ahead: a background thread, a bounded queue, and a clean end whatever happens."""
+"""Prefetching in a background thread with a bounded queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Several processes that train one model over `torch.distributed`: who they are, and how they meet.
+r"""Workers: the processes that train one model over `torch.distributed`.
 
 Before anything is exchanged all processes meet: each tells what it is about to do. So an error in one of them reaches all others at
 their next meeting, instead of leaving them waiting, and processes that have come apart find out before their sums are mixed.

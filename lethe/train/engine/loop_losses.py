@@ -1,4 +1,4 @@
-"""The loss functions that a loop of the user's own asks for: each is looked at when it comes first, and where the model is."""
+"""The loss functions of a user's loop: each is checked when it is first used, and when it changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of padded batches in a loop of the user's own, which shows only what the model was given and what it gave."""
+"""Check of padded batches in a user's loop."""
 
 from __future__ import annotations
 

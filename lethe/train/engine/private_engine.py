@@ -1,4 +1,4 @@
-"""PrivacyEngine: private training in a loop of one's own; the model, its names and the optimiser stay what they are."""
+"""PrivacyEngine: private training in a user's loop; model, parameter names and optimiser stay as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batches of a run, for a loop of the user's own."""
+"""The batches of a run, for a user's loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses as a loop hands them over: numbers that all records of a batch are multiplied with or divided by, and that change."""
+"""Check of losses scaled by numbers that all records of a batch share and that change between batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a loop of the user's own stands: at which micro-batch, whether it was used, and what was recorded."""
+"""The state of a user's loop: the current micro-batch, whether it was used, and what was recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between an optimiser's step and a gradient that nobody clipped and noised."""
+"""Guard of the optimiser: it may step only with clipped and noised gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two questions that DP-AGD asks of the data, each paid for before it looks."""
+"""The two private queries of DP-AGD, each charged to the budget before it is answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain attributes of a model's modules that training changed: what no check can tell from a record that was kept is declared by name."""
+"""Declaration of module attributes that changed during training, since they could hold records."""
 
 from __future__ import annotations
 

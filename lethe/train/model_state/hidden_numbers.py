@@ -1,4 +1,4 @@
-"""Numbers in a model's memory beside its parameters and buffers: torch.save writes whole storages, not only what is seen of them."""
+"""Detection of tensors that share a longer storage: torch.save writes whole storages."""
 
 from __future__ import annotations
 

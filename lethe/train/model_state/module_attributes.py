@@ -1,4 +1,4 @@
-"""What a model's modules hold besides parameters and buffers: found by value, wherever records could be kept."""
+"""Tensors, arrays and numbers that modules keep besides parameters and buffers."""
 
 from __future__ import annotations
 

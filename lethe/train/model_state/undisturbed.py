@@ -1,4 +1,4 @@
-"""Calling a model besides its training: afterwards its state, its flags and the random generators are as they were."""
+"""A context that restores a model's state, flags and random generators after test calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model carries besides its trained parameters, and that training must leave as it was."""
+"""Detection of changes to buffers, frozen parameters and attributes during training."""
 
 from __future__ import annotations
 

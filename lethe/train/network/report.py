@@ -1,4 +1,4 @@
-"""What happened to the data in the training of a network: for whoever holds them."""
+"""NetworkReport: what happened to the data in training, for whoever holds them; not a private release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models in wrappers that exchange gradients by themselves, before anybody has clipped them."""
+"""Refusal of wrappers, such as DistributedDataParallel, that exchange gradients before they are clipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The self-check's look at a model's memory: what it makes of records must not depend on which others it was shown first."""
+"""Self-check of a model's memory: outputs must not depend on which records the model saw before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The self-check's forward passes: a record's output must be the same alone and in any company."""
+"""Self-check of forward passes: a record's output must not depend on the other records of its batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The self-check's backward passes: the rules against plain autograd, for single records of one graph."""
+"""Self-check of gradients: the layer rules against plain autograd, for single records."""
 
 from __future__ import annotations
 

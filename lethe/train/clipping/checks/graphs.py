@@ -1,4 +1,4 @@
-"""Walking the graph that autograd recorded, from the losses to its leaves."""
+"""Walks through the autograd graph, from the losses to its leaves."""
 
 from __future__ import annotations
 

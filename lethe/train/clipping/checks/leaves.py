@@ -1,4 +1,4 @@
-"""Where the losses come from: the batch, the model's parameters, and nothing else that asks for a gradient."""
+"""Check of the graph's leaves: only the batch and the model's parameters may require gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other company for a record: a batch in which some of the other records are replaced."""
+"""Batches in which some of the other records are replaced, for comparisons."""
 
 from __future__ import annotations
 

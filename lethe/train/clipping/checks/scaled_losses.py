@@ -1,4 +1,4 @@
-"""All records at once: weigh their losses, and each record's rows must be weighed alike, whoever else is in the batch."""
+"""Check of all records at once: scaling a record's loss must scale its gradient rows, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clipper's self-check: when it looks, at what, and what it can say afterwards."""
+"""The clipper's self-check: when it runs, what it compares, and what it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention of a model's own making: records of which rounding decides where they attend."""
+"""Check of hand-written attention: records whose attention pattern is decided by rounding."""
 
 from __future__ import annotations
 

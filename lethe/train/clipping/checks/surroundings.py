@@ -1,4 +1,4 @@
-"""What is switched off while records pass through the model, because the engine could not see through it."""
+"""PyTorch features switched off during the recorded forward pass, because the engine cannot see through them."""
 
 from __future__ import annotations
 

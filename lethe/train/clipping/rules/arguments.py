@@ -1,4 +1,4 @@
-"""What a call of a layer was given, whether by position or by keyword, and what came back for each of its outputs."""
+"""Arguments and outputs of a layer's call, positional or by keyword."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one parameter's per-record gradients are made of, in the forms that are cheap to measure and to sum."""
+"""Parts: per-record gradients of one parameter, in forms that are cheap to measure and to sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rule tells the gradients of which layer."""
+"""The registry of layer rules."""
 
 from __future__ import annotations
 

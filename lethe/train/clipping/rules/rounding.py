@@ -1,4 +1,4 @@
-"""Sums of terms that may cancel: what rounding can do to them, and the careful way for the records it could matter for."""
+"""Rounding error of sums with cancellation, and a careful summation for the records it could matter for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a layer must tell of its records' gradients: their norms, and their weighted sum."""
+"""The interface of a layer rule: per-record gradient norms and the weighted sum of gradients."""
 
 from __future__ import annotations
 

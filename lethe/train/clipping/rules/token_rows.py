@@ -1,4 +1,4 @@
-"""Gradients in a table of which a record touches few rows: kept as the rows, never as the table."""
+"""Sparse per-record gradients of an embedding table, kept as the touched rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recurrent layer computed step by step, so that the gradients in its gates can be had."""
+"""Recurrent layers computed step by step, so that gradients at their gates are available."""
 
 from __future__ import annotations
 

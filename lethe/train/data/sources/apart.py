@@ -1,4 +1,4 @@
-"""Whether a function from records to a batch makes each row of its own record alone: asked of some batches, of which nobody knows when."""
+"""Check that a collate function makes each row from its own record alone, at random batches."""
 
 from __future__ import annotations
 

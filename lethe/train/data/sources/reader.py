@@ -1,4 +1,4 @@
-"""From indices to collated records of a map-style data set, wherever they are read: here, or in a worker process."""
+"""From indices to collated records of a map-style data set, in this process or in workers."""
 
 from __future__ import annotations
 

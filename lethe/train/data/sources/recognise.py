@@ -1,4 +1,4 @@
-"""From what users hold to a data source, and why some things cannot be one."""
+"""From users' data to a data source, and why some objects cannot be one."""
 
 from __future__ import annotations
 

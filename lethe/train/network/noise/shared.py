@@ -1,4 +1,4 @@
-"""One noise for all processes: drawn once, by one of them, and the same in all to the last bit."""
+"""Noise for several processes: drawn once and broadcast bit for bit."""
 
 from __future__ import annotations
 
