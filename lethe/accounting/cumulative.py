@@ -1,4 +1,4 @@
-"""How the privacy loss of a run grows: had it stopped earlier, what would be proved?"""
+"""Cumulative privacy: what would be proved of a run if it had stopped after each earlier step."""
 
 from __future__ import annotations
 

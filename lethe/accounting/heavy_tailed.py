@@ -1,4 +1,4 @@
-"""What a heavy-tailed solver's result costs: by its phases, or by the last iterate of its recursion, whichever is less."""
+"""Certificates of heavy-tailed solvers: composition of their phases, or a last-iterate theorem, whichever is smaller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every guarantee is: two questions answered, a few words, and an exact JSON form."""
+"""Guarantee and Profile: the interface of all guarantees, with an exact JSON form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a monotone function crosses zero, answered by the end that was seen to be on the right side."""
+"""Root finding for monotone functions; returns the end of the bracket that was evaluated to be on the safe side."""
 
 from __future__ import annotations
 

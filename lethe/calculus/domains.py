@@ -1,4 +1,4 @@
-"""The ranges privacy parameters live in. A value outside its range never becomes a number: it becomes an `InputError`."""
+"""Ranges of privacy parameters: a value outside its range is an `InputError`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Which deltas a number of records allows: decided here, and nowhere else.
+r"""Which deltas are allowed for a number of records.
 
 $(\epsilon, \delta)$-DP lets a mechanism that publishes each record whole with chance $\delta$ pass. With $\delta \ge 1/n$ that is a record
 of the n on average, so such a statement promises nothing to somebody; practice stays at $\delta \le 1/(10n)$ or far below.

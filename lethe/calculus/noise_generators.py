@@ -1,4 +1,4 @@
-"""The random generator behind the noise of everything that runs on NumPy."""
+"""Random generators for noise in NumPy."""
 
 from __future__ import annotations
 

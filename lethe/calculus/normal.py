@@ -1,4 +1,4 @@
-r"""Normal tails in log space: the one file that fights floating point.
+r"""Tails of the normal distribution in log space, accurate in the far tail.
 
 Everything here that is a bound is rounded up, so that whoever builds on it inherits the safe side.
 """

@@ -1,4 +1,4 @@
-"""How far a guarantee is from the one that is wanted."""
+"""Distance of a guarantee from a privacy target."""
 
 from __future__ import annotations
 

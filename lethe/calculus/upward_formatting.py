@@ -1,4 +1,4 @@
-"""Numbers as people read them: few digits, rounded up, so that what is printed still holds."""
+"""Formatting of numbers with few digits, rounded up, so that what is printed still holds."""
 
 from __future__ import annotations
 

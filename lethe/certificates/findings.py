@@ -1,4 +1,4 @@
-"""What a theorem needs of a run, and what was found: checked, enforced and declared are never blurred."""
+"""Finding: one hypothesis of a theorem and how it is known: checked, enforced or declared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a certificate is made of besides its run: sources, a step's constant, the theorems not used; and how each is read from a file."""
+"""The parts of a certificate: citations, step constants, theorems not used; and how each is read from a file."""
 
 from __future__ import annotations
 

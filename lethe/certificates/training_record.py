@@ -1,4 +1,4 @@
-"""What the code that trained vouches for: the run it carried out, what it enforced of it, and the weights that came out."""
+"""TrainingRecord: the executed run, what the training code enforced, and the digests of the released weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verbs share: where messages and pages go, and the options that several have."""
+"""Console output and options shared by all verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy's files, read so that a damaged one is one clear error."""
+"""Reading of NumPy files; a damaged file gives one clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every noun is: frozen, validated data whose errors are written for people."""
+"""Base classes of all specifications: frozen, validated data with readable errors."""
 
 from __future__ import annotations
 

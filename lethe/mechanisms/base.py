@@ -1,4 +1,4 @@
-r"""What every mechanism of this package gives back beside its result: a statement; and the Gaussian noise most of them use."""
+r"""Statement, the result of every mechanism, and Gaussian noise for releases."""
 
 from __future__ import annotations
 

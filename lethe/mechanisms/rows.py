@@ -1,4 +1,4 @@
-"""Records as the mechanisms take them: finite numbers, rows of bounded norm, and a constant feature for the intercept."""
+"""Input checks of mechanisms: finite rows of bounded norm, and a constant feature for the intercept."""
 
 from __future__ import annotations
 

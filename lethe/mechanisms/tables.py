@@ -1,4 +1,4 @@
-"""What private preprocessing takes in: tables of finite numbers, a public number of records, one public bound a column."""
+"""Input checks of private preprocessing: finite tables, a public number of records, public bounds of columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the plots share: the one import of matplotlib, names at the ends of lines, clean axes, PNG bytes."""
+"""Shared drawing code of all plots, and the only import of matplotlib."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plots for people, as PNG bytes, from data computed elsewhere."""
+"""Plots of comparisons and of the demonstration, as PNG bytes."""
 
 from __future__ import annotations
 

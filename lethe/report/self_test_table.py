@@ -1,4 +1,4 @@
-"""The table of a self-test: who was audited, what was broken, and whether that was found."""
+"""The table of a self-test: each trainer, its fault, and whether the audit found it."""
 
 from __future__ import annotations
 

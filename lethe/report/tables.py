@@ -1,4 +1,4 @@
-"""Tables for people, from data computed elsewhere."""
+"""Tables for the terminal."""
 
 from __future__ import annotations
 

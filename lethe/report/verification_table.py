@@ -1,4 +1,4 @@
-"""What was found of a certificate, as a table."""
+"""The table of `lethe verify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How records meet steps: seven designs, each a different mechanism, never accounted as one another.
+"""Batch designs: how records are assigned to steps. Each design is accounted as itself.
 
 Fixed designs take batches of exactly `size` records, `floor(records / size)` of them a pass; records left over by
 the division are not used in that pass. Designs with batches of random size divide by the nominal `size` too, whatever a batch holds.

@@ -1,4 +1,4 @@
-"""How a Run says in which way each record's gradient is brought below its norm."""
+"""The fields of a Run about clipping: norm, groups and method."""
 
 from __future__ import annotations
 

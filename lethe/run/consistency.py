@@ -1,4 +1,4 @@
-"""Which fields of a Run contradict one another, or make numbers that no arithmetic holds."""
+"""Consistency checks of a Run: contradicting fields, and numbers beyond floating point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether every word of a Run is known: the gate before whatever branches on one.
+"""Refusal of runs with an unknown design, release, relation or clip method.
 
 A Run made of its document holds known words only. One that was changed behind its back, or whose design was registered from outside and
 states a participation of its own, is refused by name, by every theorem, trainer and planner, and never taken for the nearest thing known.

@@ -1,4 +1,4 @@
-"""Which data sets count as neighbours, and which of these relations a batch design admits."""
+"""Neighbouring relations, and which of them a batch design admits."""
 
 from __future__ import annotations
 

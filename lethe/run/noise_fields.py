@@ -1,4 +1,4 @@
-"""Where a Run may average inside passes, and where its noise may be chosen along the way."""
+"""The fields of a Run about noise: where it is added, averages inside passes, and adaptive noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one record takes part in the steps of a run: the facts that a batch design states, and that everything else is derived from.
+"""Participation: the facts of a batch design from which everything else is derived.
 
 A design is used by what it states, never by its name. Whoever reads these facts matches all of them and refuses the rest by name:
 

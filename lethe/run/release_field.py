@@ -1,4 +1,4 @@
-"""How a Run says what is released; it must, since each value claims something else and neither is safe to assume."""
+"""The field `release` of a Run: required, since neither value is safe to assume."""
 
 from __future__ import annotations
 

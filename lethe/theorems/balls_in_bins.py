@@ -1,4 +1,4 @@
-"""Balls in bins, every iterate released: amplification by not knowing the record's bin."""
+"""Theorem balls-in-bins: every iterate released, amplification by the record's secret bin."""
 
 from __future__ import annotations
 

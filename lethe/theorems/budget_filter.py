@@ -1,4 +1,4 @@
-"""Noise chosen along the way: what the budget filter let through."""
+"""Theorem budget-filter: noise chosen adaptively within a privacy filter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways of bounding a record's gradient, and which of them a theorem can do with."""
+"""Clip methods, and which of them each theorem allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every iterate released: each touch pays for itself."""
+"""Theorem composition: every iterate released; the costs of all steps that use a record add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no theorem knows of a run, and what one does not know of its batches: refused by name before anything is computed."""
+"""Refusal of runs with fields that no theorem knows, before anything is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several guarantees at once: what mechanisms on the same data spend together, whatever kinds their guarantees are of."""
+"""Composition of guarantees of different kinds on the same data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a guarantee becomes when all the noise of its mechanism grows by one factor: planning needs one judgement, not one a trial."""
+"""Scaling of a guarantee when all the noise of its mechanism grows by one factor, so that planning judges a run once."""
 
 from __future__ import annotations
 

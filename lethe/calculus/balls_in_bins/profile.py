@@ -1,4 +1,4 @@
-r"""Balls in bins, every iterate released: a Gaussian whose record is in one of several places, and nobody knows in which.
+r"""Privacy profile of balls in bins with every iterate released: a Gaussian mechanism whose record is in one secret bin of several.
 
 The record is thrown into one of $\ell$ bins and kept there; all that its bin's visits release of it is together $\mu_j$-GDP if the bin
 is j. The worst pairs are, in dimension $\ell$ (docs/theory.md, Theorem 7b),

@@ -1,4 +1,4 @@
-"""A privacy budget that is spent along the way: each step says its cost before it is taken, and is refused if too little is left."""
+"""Privacy filter: a budget spent adaptively; a step whose cost exceeds what is left is refused."""
 
 from __future__ import annotations
 

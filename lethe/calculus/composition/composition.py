@@ -1,4 +1,4 @@
-"""Adding guarantees: what several mechanisms, run one after the other on the same data, spend together.
+"""Composition of guarantees of one kind: what several mechanisms on the same data cost together.
 
 Every rule here holds for adaptive composition: a step may depend on what the steps before it released.
 """

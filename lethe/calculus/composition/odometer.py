@@ -1,4 +1,4 @@
-r"""What may be said of the privacy spent so far, at a moment that was itself chosen in view of what was released."""
+r"""Privacy odometer: bounds on the privacy spent so far that hold at adaptively chosen moments."""
 
 from __future__ import annotations
 

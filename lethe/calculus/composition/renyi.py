@@ -1,4 +1,4 @@
-"""Rényi curves of guarantees, and their sum: looser than privacy losses, but they reach every delta and every number of steps."""
+"""Rényi curves of guarantees and their composition: looser than privacy losses, but usable at every delta and number of steps."""
 
 from __future__ import annotations
 

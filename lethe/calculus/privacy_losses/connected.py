@@ -1,4 +1,4 @@
-r"""Discrete privacy losses from a profile on an even grid: connect the dots, with nothing lost to rounding.
+r"""Discrete privacy losses from a profile on an even grid by connecting the dots, without rounding error.
 
 The hockey-stick divergence of two laws as a function of $s = e^\epsilon$ is convex, so the chords between upper bounds $d_i$ of it at
 $s_i = e^{ih}$ are above it, and they are the divergence of one discrete pair. With the falls $g_i = (d_i - d_{i+1})/(s_{i+1} - s_i)$,

@@ -1,4 +1,4 @@
-"""An accountant in dp_accounting's manners that knows last iterates, and stops crediting them when an iterate before them is released."""
+"""A dp_accounting accountant with last-iterate guarantees, which lapse when an earlier iterate is released."""
 
 from __future__ import annotations
 

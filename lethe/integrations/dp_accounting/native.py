@@ -1,4 +1,4 @@
-"""dp_accounting's words in Lethe's: who is protected, and what its own events guarantee, each type read once and by nobody else."""
+"""Translation of dp_accounting's relations and events into Lethe's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a run was released, as events for an accountant: its last iterate, or an iterate on the way."""
+"""Releases of a run as dp_accounting events: its last iterate, or an iterate on the way."""
 
 from __future__ import annotations
 

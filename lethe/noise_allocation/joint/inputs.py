@@ -1,4 +1,4 @@
-"""What the joint problem accepts: checked once, at its public edge."""
+"""Input checks of the joint problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""What is known of one record's loss f: its curvature, its gradient, and how that is known.
+r"""Loss: bounds on the curvature and gradient of one record's loss, and how they are known.
 
 Curvature: gradient differences satisfy $\nabla f(x) - \nabla f(y) = H(x-y)$ with a symmetric $H$, $-m I \preceq H \preceq M I$;
 $m$ = weak_convexity (negative when f is strongly convex), $M$ = smoothness.

@@ -1,4 +1,4 @@
-"""Losses of which bounds are known and no values: what a user declares of a network's or anybody's own loss."""
+"""Losses with declared bounds and no values, such as a network's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets as losses take them: finite numbers, or classes of a public range."""
+"""Input checks of targets: finite numbers, or classes of a public range."""
 
 from __future__ import annotations
 
