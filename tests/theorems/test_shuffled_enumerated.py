@@ -80,8 +80,8 @@ def test_runs_of_every_kind() -> None:
 
 
 @pytest.mark.slow
-def test_every_third_run() -> None:  # each of all was compared once; a third takes a quarter of a minute
-    for run in RUNS[::3]:
+def test_every_fifth_run() -> None:  # each of all was compared once
+    for run in RUNS[::5]:
         assert_not_below_the_truth(run)
 
 
