@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.runs import certified
 from lethe.estimators.joining import joint_statement
+from lethe.estimators.parameters import Parameterised
 from lethe.estimators.randomness import Randomness, randomness
 from lethe.estimators.report import privacy_report
 from lethe.estimators.surrounding import note_surrounding
@@ -24,7 +25,7 @@ from lethe.mechanisms.base import Statement, require_swap
 from lethe.run.run import Neighbours
 
 
-class PrivateEstimator(BaseEstimator):
+class PrivateEstimator(Parameterised, BaseEstimator):
     r"""An estimator whose fit is $(\epsilon, \delta)$-differentially private, and says so.
 
     Formal guarantee: for every two data sets that are neighbours, the laws of everything `fit` keeps satisfy the guarantee of
@@ -42,26 +43,15 @@ class PrivateEstimator(BaseEstimator):
     `delta_` as certified, `privacy_report_`, `n_samples_seen_` (n, public), `n_features_in_`, `feature_names_in_`.
     """
 
-    neighbours: Neighbours
-    statement_: Statement
-    _proof: Statement | Certificate | TrainingRecord
+    epsilon: float = 1.0
+    delta: float | None = None
+    allow_large_delta: bool = False
+    neighbours: Neighbours = "replace_one"
+    random_state: Any = None
+    seed_noise: bool = False
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        neighbours: str = "replace_one",
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.allow_large_delta = allow_large_delta
-        self.neighbours = neighbours  # pyright: ignore[reportAttributeAccessIssue]  # any string, until `_budget` checks it
-        self.random_state = random_state
-        self.seed_noise = seed_noise
+    statement_: Statement = field(init=False)
+    _proof: Statement | Certificate | TrainingRecord = field(init=False)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

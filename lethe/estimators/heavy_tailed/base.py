@@ -39,39 +39,15 @@ class HeavyTailedEstimator(PrivateEstimator):
             the records, set aside.
         order: k >= 2 of the moment.
         neighbours: "replace_one", or "zero_out", which is the replacement by a record that counts 0 and has the same guarantee.
-        epsilon, delta, allow_large_delta, random_state, seed_noise: as `PrivateEstimator` of `lethe.estimators.private_estimator`, whose
-            guarantee it has.
     Attributes: those of `PrivateEstimator`, and `run_` (the solver's recursion on the records not set aside, for multi_pass; None for the
     others), `phases_` (of the solver, with the noise of each), `plan_` (settings with their risk bound; None without), `solver_`,
     `moment_`, `n_iter_` (noisy means taken).
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        solver: str = "auto",
-        parameters: str = "practical",
-        moment: float | str = PRIVATE,
-        order: float = 2.0,
-        neighbours: str = "replace_one",
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            neighbours=neighbours,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.solver = solver
-        self.parameters = parameters
-        self.moment = moment
-        self.order = order
+    solver: str = "auto"
+    parameters: str = "practical"
+    moment: float | str = PRIVATE
+    order: float = 2.0
 
     def _state_solved(
         self,

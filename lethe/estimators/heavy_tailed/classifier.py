@@ -9,7 +9,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
 from lethe.errors import InputError
-from lethe.estimators.heavy_tailed.base import PRIVATE
 from lethe.estimators.heavy_tailed.model import HeavyTailedLinearModel
 from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.tables import read_table_and_targets
@@ -22,58 +21,19 @@ _LOSS = Logistic(feature_norm=1.0)  # of which the slope alone is used: features
 
 
 class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
-    r"""Logistic regression for two classes; `HeavyTailedLinearModel` has the parameters.
+    r"""Logistic regression for two classes.
 
     Args:
         classes: the two labels, public; None: those in y, which the report then says is declared.
-        epsilon, delta, allow_large_delta, solver, parameters, moment, order, radius, smoothness, strong_convexity, passes, fit_intercept,
-            neighbours, random_state, seed_noise: as `HeavyTailedLinearModel`.
     """
+
+    classes: Any = None
 
     _curvature = _LOSS.curvature_bound
     decision_function = LogisticRegression.decision_function
     predict = LogisticRegression.predict
     predict_proba = LogisticRegression.predict_proba
     predict_log_proba = LogisticRegression.predict_log_proba
-
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        classes: Any = None,
-        solver: str = "auto",
-        parameters: str = "practical",
-        moment: float | str = PRIVATE,
-        order: float = 2.0,
-        radius: float | None = None,
-        smoothness: float | str = PRIVATE,
-        strong_convexity: float | None = None,
-        passes: int = 30,
-        fit_intercept: bool = True,
-        neighbours: str = "replace_one",
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            solver=solver,
-            parameters=parameters,
-            moment=moment,
-            order=order,
-            radius=radius,
-            smoothness=smoothness,
-            strong_convexity=strong_convexity,
-            passes=passes,
-            fit_intercept=fit_intercept,
-            neighbours=neighbours,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.classes = classes
 
     @staticmethod
     def _loss_slope(scores: Array, targets: Array) -> Array:

@@ -38,41 +38,12 @@ class PrivateMean(HeavyTailedEstimator):
             released in its place, which outliers do not move.
         centre: c, public numbers, one a column; "private": medians of the columns, released from the records set aside.
         passes: of multi_pass.
-        epsilon, delta, allow_large_delta, order, neighbours, random_state, seed_noise: as `HeavyTailedEstimator`.
     Attributes: those of `HeavyTailedEstimator`, and `mean_`, `centre_`, `error_bound_`: a bound of the root mean squared distance of
     `mean_` from the expectation, if the moment is one; None for multi_pass, and where a quantile stands for the moment.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        solver: str = "auto",
-        parameters: str = "practical",
-        moment: float | str = PRIVATE,
-        order: float = 2.0,
-        centre: Any = PRIVATE,
-        passes: int = 10,
-        neighbours: str = "replace_one",
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            solver=solver,
-            parameters=parameters,
-            moment=moment,
-            order=order,
-            neighbours=neighbours,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.centre = centre
-        self.passes = passes
+    centre: Any = PRIVATE
+    passes: int = 10
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Estimate the mean of records X of shape (n, d), an array or a frame.

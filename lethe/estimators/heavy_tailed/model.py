@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import field
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -38,50 +39,18 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         strong_convexity: public $\mu$ of the expected loss; None: not known. For one_pass, proximal and strongly_convex.
         passes: of multi_pass.
         fit_intercept: whether to append a constant feature 1.
-        epsilon, delta, allow_large_delta, solver, parameters, order, neighbours, random_state, seed_noise: as `HeavyTailedEstimator`.
     Attributes: those of `HeavyTailedEstimator`, and `coef_`, `intercept_`, `smoothness_`.
     """
 
-    coef_: Array
-    _loss_slope: Slope
-    _curvature: float
+    radius: float | None = None
+    smoothness: float | str = PRIVATE
+    strong_convexity: float | None = None
+    passes: int = 30
+    fit_intercept: bool = True
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        solver: str = "auto",
-        parameters: str = "practical",
-        moment: float | str = PRIVATE,
-        order: float = 2.0,
-        radius: float | None = None,
-        smoothness: float | str = PRIVATE,
-        strong_convexity: float | None = None,
-        passes: int = 30,
-        fit_intercept: bool = True,
-        neighbours: str = "replace_one",
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            solver=solver,
-            parameters=parameters,
-            moment=moment,
-            order=order,
-            neighbours=neighbours,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.radius = radius
-        self.smoothness = smoothness
-        self.strong_convexity = strong_convexity
-        self.passes = passes
-        self.fit_intercept = fit_intercept
+    coef_: Array = field(init=False)
+    _loss_slope: ClassVar[Slope]
+    _curvature: ClassVar[float]
 
     def _largest(self, norms: Array, targets: Array, radius: float | None) -> Array:
         r"""At least the norm of each record's gradient in the domain, shape (m,); at w = 0 with None."""

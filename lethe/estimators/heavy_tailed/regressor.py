@@ -16,7 +16,7 @@ from lethe.mechanisms.base import Array
 
 
 class HeavyTailedLinearRegression(RegressorMixin, HeavyTailedLinearModel):
-    r"""Least squares, $l = \frac12(\langle w, x\rangle - y)^2$; `HeavyTailedLinearModel` has the parameters."""
+    r"""Least squares, $l = \frac12(\langle w, x\rangle - y)^2$."""
 
     _curvature = 1.0
     predict = PrivateRegressor.predict

@@ -28,46 +28,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
     Args:
         C: as in scikit-learn, > 0; infinity: no ridge of its own.
         classes: the labels that could occur, public; None: those in y, which the report then says is declared.
-        epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
-            random_state, seed_noise: as `PrivateLinearModel`.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        C: float = 1.0,
-        classes: Any = None,
-        neighbours: str = "replace_one",
-        mechanism: str = "auto",
-        batches: str = "auto",
-        passes: int | str = "auto",
-        schedule: str = "auto",
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        max_weight: float = 1.0,
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            neighbours=neighbours,
-            mechanism=mechanism,
-            batches=batches,
-            passes=passes,
-            schedule=schedule,
-            feature_norm=feature_norm,
-            fit_intercept=fit_intercept,
-            max_weight=max_weight,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.C = C
-        self.classes = classes
+    C: float = 1.0
+    classes: Any = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -142,14 +106,14 @@ class _Probabilistic(PrivateClassifier):
 
 
 class LogisticRegression(_Probabilistic):
-    """Logistic regression for two classes, and softmax regression for more, as in scikit-learn; `PrivateClassifier` has the parameters."""
+    """Logistic regression for two classes, and softmax regression for more, as in scikit-learn."""
 
     def _loss(self, classes: int) -> LinearLoss:
         return Logistic(feature_norm=1.0) if classes == 2 else Softmax(feature_norm=1.0, classes=classes)
 
 
 class SoftmaxRegression(_Probabilistic):
-    """Softmax regression with one score a class, also for two; `PrivateClassifier` has the parameters."""
+    """Softmax regression with one score a class, also for two."""
 
     def _loss(self, classes: int) -> LinearLoss:
         return Softmax(feature_norm=1.0, classes=classes)

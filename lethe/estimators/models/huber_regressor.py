@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from lethe.calculus.domains import require_nonnegative, require_positive
@@ -29,53 +27,16 @@ class HuberRegressor(PrivateRegressor):
     Args:
         residual_bound: $\tau > 0$, public, in target units; "auto": a quarter of the width of the range of the targets.
         alpha: $\ge 0$.
-        target_bound: as `PrivateRegressor`; None, with a residual_bound: no range is needed, targets are not centred, and
-            `target_range_` is plus and minus the residual_bound.
-        epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
-            random_state, seed_noise: as `PrivateRegressor`.
+        target_bound: where targets lie: a public number B for $\pm B$, a public pair (low, high), or "auto": one and a half times the
+            range between two private quantiles, paid for with a twentieth of the budget. None, with a residual_bound: no range is needed,
+            targets are not centred, and `target_range_` is plus and minus the residual_bound.
     """
+
+    residual_bound: float | str = "auto"
+    alpha: float = 1e-4
 
     _frame_of_targets = False
     _keeps_loss = True
-
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        residual_bound: float | str = "auto",
-        alpha: float = 1e-4,
-        target_bound: Any = "auto",
-        neighbours: str = "replace_one",
-        mechanism: str = "auto",
-        batches: str = "auto",
-        passes: int | str = "auto",
-        schedule: str = "auto",
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        max_weight: float = 1.0,
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            target_bound=target_bound,
-            neighbours=neighbours,
-            mechanism=mechanism,
-            batches=batches,
-            passes=passes,
-            schedule=schedule,
-            feature_norm=feature_norm,
-            fit_intercept=fit_intercept,
-            max_weight=max_weight,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.residual_bound = residual_bound
-        self.alpha = alpha
 
     def _penalties(self, records: int) -> tuple[float, float]:
         return require_nonnegative("alpha", self.alpha, allow_infinity=False) / records, 0.0

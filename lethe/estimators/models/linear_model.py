@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -40,48 +41,21 @@ class PrivateLinearModel(PrivateEstimator):
             twentieth of the budget; None is refused.
         fit_intercept: whether to fit one; it is a constant feature of size 0.3 R, regularised as the others.
         max_weight: a public bound on sample weights.
-        epsilon, delta, allow_large_delta, neighbours, random_state, seed_noise: as `PrivateEstimator` of
-            `lethe.estimators.private_estimator`, whose guarantee it has.
     Attributes: those of `PrivateEstimator`, and `coef_`, `intercept_`, `n_iter_` (passes; 0 for zero weights), `run_` (None where the
     mechanism is none), `mechanism_`, `feature_norm_`; `certificate_` is a Certificate where a run is all that was released.
     """
 
-    coef_: Array
-    run_: Run | None
-    _keeps_loss = False  # whether its name says which loss is trained on
+    mechanism: str = "auto"
+    batches: str = "auto"
+    passes: int | str = "auto"
+    schedule: str = "auto"
+    feature_norm: float | str | None = "auto"
+    fit_intercept: bool = True
+    max_weight: float = 1.0
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        neighbours: str = "replace_one",
-        mechanism: str = "auto",
-        batches: str = "auto",
-        passes: int | str = "auto",
-        schedule: str = "auto",
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        max_weight: float = 1.0,
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            neighbours=neighbours,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.mechanism = mechanism
-        self.batches = batches
-        self.passes = passes
-        self.schedule = schedule
-        self.feature_norm = feature_norm
-        self.fit_intercept = fit_intercept
-        self.max_weight = max_weight
+    coef_: Array = field(init=False)
+    run_: Run | None = field(init=False)
+    _keeps_loss = False  # whether its name says which loss is trained on
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -27,47 +27,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     Args:
         target_bound: where targets lie: a public number B for $\pm B$, a public pair (low, high), or "auto": one and a half times the
             range between two private quantiles, paid for with a twentieth of the budget.
-        epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept, max_weight,
-            random_state, seed_noise: as `PrivateLinearModel`.
     Attributes: those of `PrivateLinearModel`, and `target_range_`, (low, high), released or public.
     """
 
-    _frame_of_targets = True  # of one column, without a warning, as in scikit-learn's least squares
+    target_bound: Any = "auto"
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        target_bound: Any = "auto",
-        neighbours: str = "replace_one",
-        mechanism: str = "auto",
-        batches: str = "auto",
-        passes: int | str = "auto",
-        schedule: str = "auto",
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        max_weight: float = 1.0,
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            neighbours=neighbours,
-            mechanism=mechanism,
-            batches=batches,
-            passes=passes,
-            schedule=schedule,
-            feature_norm=feature_norm,
-            fit_intercept=fit_intercept,
-            max_weight=max_weight,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.target_bound = target_bound
+    _frame_of_targets = True  # of one column, without a warning, as in scikit-learn's least squares
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -144,7 +109,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
 
 class LinearRegression(PrivateRegressor):
-    """Least squares without a penalty of its own; `PrivateRegressor` has the parameters."""
+    """Least squares without a penalty of its own."""
 
 
 class Ridge(PrivateRegressor):
@@ -152,46 +117,9 @@ class Ridge(PrivateRegressor):
 
     Args:
         alpha: $\ge 0$.
-        target_bound, epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept,
-            max_weight, random_state, seed_noise: as `PrivateRegressor`.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        alpha: float = 1.0,
-        target_bound: Any = "auto",
-        neighbours: str = "replace_one",
-        mechanism: str = "auto",
-        batches: str = "auto",
-        passes: int | str = "auto",
-        schedule: str = "auto",
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        max_weight: float = 1.0,
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            target_bound=target_bound,
-            neighbours=neighbours,
-            mechanism=mechanism,
-            batches=batches,
-            passes=passes,
-            schedule=schedule,
-            feature_norm=feature_norm,
-            fit_intercept=fit_intercept,
-            max_weight=max_weight,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.alpha = alpha
+    alpha: float = 1.0
 
     def _penalties(self, records: int) -> tuple[float, float]:
         return require_nonnegative("alpha", self.alpha, allow_infinity=False) / records, 0.0

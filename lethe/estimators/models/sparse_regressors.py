@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lethe.calculus.domains import require_nonnegative, require_probability
 from lethe.estimators.models.regressors import PrivateRegressor
 
@@ -17,48 +15,10 @@ class ElasticNet(PrivateRegressor):
     Args:
         alpha: $\ge 0$.
         l1_ratio: in [0, 1].
-        target_bound, epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept,
-            max_weight, random_state, seed_noise: as `PrivateRegressor`.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        alpha: float = 1.0,
-        l1_ratio: float = 0.5,
-        target_bound: Any = "auto",
-        neighbours: str = "replace_one",
-        mechanism: str = "auto",
-        batches: str = "auto",
-        passes: int | str = "auto",
-        schedule: str = "auto",
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        max_weight: float = 1.0,
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            target_bound=target_bound,
-            neighbours=neighbours,
-            mechanism=mechanism,
-            batches=batches,
-            passes=passes,
-            schedule=schedule,
-            feature_norm=feature_norm,
-            fit_intercept=fit_intercept,
-            max_weight=max_weight,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.alpha = alpha
-        self.l1_ratio = l1_ratio
+    alpha: float = 1.0
+    l1_ratio: float = 0.5
 
     def _penalties(self, records: int) -> tuple[float, float]:
         alpha, ratio = require_nonnegative("alpha", self.alpha, allow_infinity=False), require_probability("l1_ratio", self.l1_ratio)
@@ -70,46 +30,9 @@ class Lasso(PrivateRegressor):
 
     Args:
         alpha: $\ge 0$.
-        target_bound, epsilon, delta, allow_large_delta, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept,
-            max_weight, random_state, seed_noise: as `PrivateRegressor`.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        alpha: float = 1.0,
-        target_bound: Any = "auto",
-        neighbours: str = "replace_one",
-        mechanism: str = "auto",
-        batches: str = "auto",
-        passes: int | str = "auto",
-        schedule: str = "auto",
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        max_weight: float = 1.0,
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            target_bound=target_bound,
-            neighbours=neighbours,
-            mechanism=mechanism,
-            batches=batches,
-            passes=passes,
-            schedule=schedule,
-            feature_norm=feature_norm,
-            fit_intercept=fit_intercept,
-            max_weight=max_weight,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.alpha = alpha
+    alpha: float = 1.0
 
     def _penalties(self, records: int) -> tuple[float, float]:
         return 0.0, require_nonnegative("alpha", self.alpha, allow_infinity=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lethe.calculus.domains import require_positive
 from lethe.estimators.models.classifiers import PrivateClassifier
 from lethe.run.losses import LinearLoss, OneVersusRest, SmoothedHinge
@@ -21,48 +19,9 @@ class LinearSVC(PrivateClassifier):
 
     Args:
         width: > 0, of half the rounded corner, in margins.
-        epsilon, delta, allow_large_delta, C, classes, neighbours, mechanism, batches, passes, schedule, feature_norm, fit_intercept,
-            max_weight, random_state, seed_noise: as `PrivateClassifier`.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        C: float = 1.0,
-        width: float = 0.5,
-        classes: Any = None,
-        neighbours: str = "replace_one",
-        mechanism: str = "auto",
-        batches: str = "auto",
-        passes: int | str = "auto",
-        schedule: str = "auto",
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        max_weight: float = 1.0,
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            C=C,
-            classes=classes,
-            neighbours=neighbours,
-            mechanism=mechanism,
-            batches=batches,
-            passes=passes,
-            schedule=schedule,
-            feature_norm=feature_norm,
-            fit_intercept=fit_intercept,
-            max_weight=max_weight,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.width = width
+    width: float = 0.5
 
     def _loss(self, classes: int) -> LinearLoss:
         width = require_positive("width", self.width)

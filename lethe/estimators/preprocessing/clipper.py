@@ -31,32 +31,11 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
     Args:
         tail: in (0, 1/2): columns are clipped at the `tail` and `1 - tail` quantiles; None: they are not.
         norm_quantile: in (0, 1): rows are projected on that quantile of their norms; None: they are not.
-        epsilon, delta, allow_large_delta, neighbours, random_state, seed_noise: as `PrivateTransformer`.
     Attributes: those of `PrivateTransformer`; `low_` and `high_`, of shape (d,), or None; `feature_norm_`, or None.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        tail: float | None = 0.05,
-        norm_quantile: float | None = None,
-        neighbours: str = "replace_one",
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            neighbours=neighbours,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.tail = tail
-        self.norm_quantile = norm_quantile
+    tail: float | None = 0.05
+    norm_quantile: float | None = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
@@ -38,35 +39,13 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         feature_norm: a public bound R on the rows' norms, on which longer rows are projected; "auto": a private quantile of the norms,
             for a twentieth of the budget (in squared mu); None is refused.
         centre: whether to take a private mean off, for a fifth of the budget.
-        epsilon, delta, allow_large_delta, neighbours, random_state, seed_noise: as `PrivateTransformer`.
     Attributes: those of `PrivateTransformer`; `components_` (orthonormal rows, strongest first), `explained_variance_` and
     `explained_variance_ratio_` as the noisy moments have them, `mean_`, `n_components_`, `feature_norm_`.
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        feature_norm: float | str | None = "auto",
-        centre: bool = True,
-        neighbours: str = "replace_one",
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            neighbours=neighbours,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.n_components = n_components
-        self.feature_norm = feature_norm
-        self.centre = centre
+    n_components: int | None = field(default=None, kw_only=False)
+    feature_norm: float | str | None = "auto"
+    centre: bool = True
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release a norm where none is given, a mean, and second moments.

@@ -33,30 +33,10 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     Args:
         bounds: a public pair (low, high), numbers or one a column, or "auto": one and a half times the range between two private
             quantiles of each column, for half of the budget (in squared mu).
-        epsilon, delta, allow_large_delta, neighbours, random_state, seed_noise: as `PrivateTransformer`.
     Attributes: those of `PrivateTransformer`, and `low_`, `high_`, `mean_`, `scale_`, `var_`, each of shape (d,).
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        bounds: Any = "auto",
-        neighbours: str = "replace_one",
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            neighbours=neighbours,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.bounds = bounds
+    bounds: Any = "auto"
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release bounds where they are not given, then means and scales.

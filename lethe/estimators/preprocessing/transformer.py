@@ -45,8 +45,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
     up.
 
     Args:
-        epsilon, delta, allow_large_delta, neighbours, random_state, seed_noise: as `PrivateEstimator` of
-            `lethe.estimators.private_estimator`, whose guarantee it has; random_state matters only with seed_noise.
+        random_state: matters only with seed_noise.
     Attributes: those of `PrivateEstimator`.
     """
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -69,9 +69,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         score_bound: for a regression: the public residual $r_0 > 0$ from which a prediction counts as worthless.
         shares: of the private steps of a pipeline, numbers > 0 by name of the step, in proportion (of squared mu where all are Gaussian);
             None: four fifths for the model, the rest in equal parts.
-        epsilon, delta, allow_large_delta, neighbours, random_state, seed_noise: as `PrivateEstimator` of
-            `lethe.estimators.private_estimator`, whose guarantee it has: epsilon for the search and the model together, random_state for
-            the public split.
+        epsilon: the target, > 0, for the search and the model together.
+        random_state: for the public split, and other public choices; noise and secret draws come from fresh entropy.
     Attributes: those of `PrivateEstimator`, and `best_estimator_`, `best_params_`, `best_score_` (with its noise), `score_noise_std_`,
     `classes_`.
     `best_estimator_` and each of its steps carry the statement of the whole search and no run: on their own they would seem to have cost
@@ -79,38 +78,13 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     Reference: Papernot & Steinke 2022, arXiv:2110.03620; McSherry 2009, Privacy integrated queries, Theorem 4 (parallel composition).
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        candidates: Any,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        allow_large_delta: bool = False,
-        tries: float = 10.0,
-        eta: float = 1.0,
-        held_out: float = 0.2,
-        score_bound: float | None = None,
-        shares: Any = None,
-        neighbours: str = "replace_one",
-        random_state: Any = None,
-        seed_noise: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            allow_large_delta=allow_large_delta,
-            neighbours=neighbours,
-            random_state=random_state,
-            seed_noise=seed_noise,
-        )
-        self.estimator = estimator
-        self.candidates = candidates
-        self.tries = tries
-        self.eta = eta
-        self.held_out = held_out
-        self.score_bound = score_bound
-        self.shares = shares
+    estimator: Any = field(kw_only=False)
+    candidates: Any = field(kw_only=False)
+    tries: float = 10.0
+    eta: float = 1.0
+    held_out: float = 0.2
+    score_bound: float | None = None
+    shares: Any = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -1,0 +1,77 @@
+"""Every estimator's constructor has the parameters that its docstring lists, its own and inherited ones."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import field
+from typing import Any
+
+import pytest
+from sklearn.base import BaseEstimator, clone
+
+import lethe.estimators
+from lethe.estimators.parameters import Parameterised
+
+CLASSES = [each for name in lethe.estimators.__all__ if isinstance(each := getattr(lethe.estimators, name), type)]
+
+
+@pytest.mark.parametrize("estimator", CLASSES, ids=lambda each: each.__name__)
+def test_the_docstring_lists_the_parameters_of_the_constructor(estimator: type) -> None:
+    text = inspect.cleandoc(estimator.__doc__ or "")
+    described = text.split("\nArgs:\n")[1]
+    told = [name for names in re.findall(r"^ {4}(\w[\w, ]*):", described, re.MULTILINE) for name in names.split(", ")]
+    assert sorted(told) == sorted(inspect.signature(estimator).parameters)
+
+
+class First(Parameterised, BaseEstimator):
+    """The first.
+
+    Args:
+        low: as it is
+            on two lines.
+        high: above it.
+    Attributes: none.
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+    found_: float = field(init=False)
+
+
+class Second(First):
+    """The second.
+
+    Args:
+        high: far above.
+    """
+
+    times: Any = field(default=3, kw_only=False)
+
+
+class Third(First):
+    """The third."""
+
+    def __init__(self, *, low: float = 5.0) -> None:
+        super().__init__(low=low)
+
+
+def test_parameters_are_inherited_and_cloned() -> None:
+    made = clone(Second(7, low=-1.0))
+    assert made.get_params() == {"low": -1.0, "high": 1.0, "times": 7}
+    assert not hasattr(made, "found_")
+    assert "times" not in First().get_params()
+
+
+def test_own_words_come_before_inherited_ones() -> None:
+    assert Second.__doc__ == "The second.\n\nArgs:\n    high: far above.\n    low: as it is\n        on two lines.\n"
+
+
+def test_a_constructor_that_is_written_is_kept() -> None:
+    assert Third().get_params() == {"low": 5.0}
+    assert Third.__doc__ is not None and "low: as it is" in Third.__doc__
+
+
+def test_an_unknown_parameter_is_refused() -> None:
+    with pytest.raises(TypeError, match="colour"):
+        Second(colour="red")  # pyright: ignore[reportCallIssue]
