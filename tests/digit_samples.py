@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lethe.experiments.hong.figure_1 import Sample
+from lethe_experiments.hong.figure_1 import Sample
 
 PIXELS = 70
 

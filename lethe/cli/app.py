@@ -35,6 +35,7 @@ from lethe.cli.console import (
 )
 from lethe.cli.gate import MaxEpsilon, gate, require_limit
 from lethe.cli.plan import plan
+from lethe.cli.reproduce import reproduce
 from lethe.cli.seals import KeyFile, key, verify
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import DOCUMENTS, require_place, to_json
@@ -267,62 +268,4 @@ def demo(
     print(outcome.fine_print())
 
 
-@app.command()
-def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="What to compute again; without it: what there is.")] = None,
-    listing: Annotated[bool, typer.Option("--list", help="Say what can be reproduced, or only what NAME is.")] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            help="Pictures as .npz. hong-figure-1: MNIST; default: fetched from OpenML. "
-            "liang-*: MNIST or CIFAR-10; default: scikit-learn's digits.",
-        ),
-    ] = None,
-    repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="How often each row is trained, for what trains.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Train as often and over as wide a grid as the paper; takes far longer.")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write data, table and plot to this new folder.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compute a published figure or table again, with Lethe's own bound beside it."""
-    from lethe.experiments import REPRODUCTIONS, Options, Reproduction, describe, require_options
-    from lethe.experiments import reproduce as compute
-    from lethe.experiments.pages.reproduction_tables import list_table, reproduction_tables
-
-    options = Options(data=data, repeats=repeats, full=full)
-    if name is None or listing:
-        if options.given():
-            given = ", ".join(options.given())
-            raise InputError(f"{given}: given where nothing is computed.", remedy="name what to compute, without --list.")
-        if output is not None:
-            if name is not None:
-                raise InputError("-o: given with --list, which computes nothing.", remedy="leave --list out.")
-            raise InputError("-o: given without anything to reproduce.", remedy=f"name one of {', '.join(REPRODUCTIONS)}.")
-        titles = {known: describe(known) for known in (REPRODUCTIONS if name is None else [name])}
-        if as_json:
-            print(to_json(titles), end="")
-        else:
-            print_tables([list_table(titles)])
-        return
-    require_options(name, options)
-
-    def computed() -> Reproduction:
-        # A step of a large network may take longer than the half minute that the time left is otherwise estimated from.
-        with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal, speed_estimate_period=3600.0) as bar:
-            task = bar.add_task(name, total=None)
-            return compute(name, lambda done, parts: bar.update(task, completed=done, total=parts), options)
-
-    if output is None:
-        result = computed()
-    else:
-        from lethe.experiments.files import reproduction_files  # plots need the optional matplotlib
-
-        require_new_folder(output)
-        result = computed()
-        write_folder(output, reproduction_files(result))
-    if as_json:
-        print(to_json(result.to_dict()), end="")
-        return
-    print_tables(reproduction_tables(result.to_dict(), page_console().width))
-    print(result.fine_print())
-    print(f"data, table and plot: {output}/" if output is not None else f"to write data, table and plot: lethe reproduce {name} -o FOLDER")
+app.command()(reproduce)

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 import lethe
 from lethe.calculus.upward_formatting import shown
 from lethe.cli.app import app, main
-from lethe.experiments import REPRODUCTIONS, Reproduction, describe, require_reproduction
-from lethe.experiments.bok_tables import published
-from lethe.experiments.kong_ribero_figure_1 import LEFT, RIGHT, kong_ribero_figure_1
-from lethe.experiments.pages.reproduction_tables import reproduction_tables
+from lethe_experiments import REPRODUCTIONS, Reproduction, describe, require_reproduction
+from lethe_experiments.bok_tables import published
+from lethe_experiments.kong_ribero_figure_1 import LEFT, RIGHT, kong_ribero_figure_1
+from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 BOK = [name for name in REPRODUCTIONS if name.startswith("bok")]
 PASSES = (1, 2, 7, 20)
@@ -166,7 +166,7 @@ def test_progress_is_told(figure: Reproduction) -> None:
 @pytest.mark.parametrize("name", [*BOK, "kong-ribero-figure-1"])
 def test_files(figure: Reproduction, tables: dict[str, Reproduction], name: str) -> None:
     pytest.importorskip("matplotlib")
-    from lethe.experiments.files import reproduction_files
+    from lethe_experiments.files import reproduction_files
 
     result = figure if name == figure.name else tables[name]
     files = reproduction_files(result)
@@ -248,7 +248,7 @@ def test_the_ratios_on_the_page() -> None:
 
 
 def test_the_legend_says_where_ours_is_not_drawn(monkeypatch: pytest.MonkeyPatch, tables: dict[str, Reproduction]) -> None:
-    plots = pytest.importorskip("lethe.experiments.pages.reproduction_plots")
+    plots = pytest.importorskip("lethe_experiments.pages.reproduction_plots")
     figures = []
     monkeypatch.setattr(plots, "png", lambda figure: (figures.append(figure), b"")[1])
     for name, label in (("bok-table-4", "ours where smaller"), ("bok-table-7", "ours: nowhere smaller")):
@@ -318,3 +318,9 @@ def test_an_interrupted_one_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 def test_the_page_names_every_one() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "reproduce.md").read_text()
     assert all(f"`{name}`" in page for name in REPRODUCTIONS)
+
+
+def test_an_installed_package_says_where_the_figures_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("lethe.cli.reproduce.find_spec", lambda name: None)
+    assert _call(monkeypatch, "reproduce", "--list") == 2
+    assert "clone the repository" in " ".join(capsys.readouterr().err.split())

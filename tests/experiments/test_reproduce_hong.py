@@ -17,8 +17,8 @@ from scipy import stats
 
 import lethe
 from lethe.cli.app import main
-from lethe.experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe, reproduce
-from lethe.experiments.hong.figure_1 import (
+from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe, reproduce
+from lethe_experiments.hong.figure_1 import (
     BUDGET,
     CLIP_NORM,
     COLUMNS,
@@ -32,10 +32,10 @@ from lethe.experiments.hong.figure_1 import (
     images_from,
     mnist_samples,
 )
-from lethe.experiments.pages.reproduction_tables import reproduction_tables
+from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 torch = pytest.importorskip("torch")
-from lethe.experiments.hong.two_layer_network import Records, TwoLayerNetwork, descend  # noqa: E402  # after the optional torch is seen to be there
+from lethe_experiments.hong.two_layer_network import Records, TwoLayerNetwork, descend  # noqa: E402  # after the optional torch is seen to be there
 
 MNIST = Path(__file__).resolve().parents[3] / "shared" / "data" / "mnist.npz"
 SMALL = Plan(
@@ -143,7 +143,7 @@ def _page(result: Reproduction, width: int) -> str:
 @pytest.mark.slow
 def test_what_diverged_is_infinite_and_shown(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     """So much noise that single precision overflows, in the schedules of both methods."""
-    plots = pytest.importorskip("lethe.experiments.pages.reproduction_plots")
+    plots = pytest.importorskip("lethe_experiments.pages.reproduction_plots")
     monkeypatch.setattr(Schedule, "variances", lambda schedule: np.full(schedule.steps, 1e76))
     result = hong_figure_1(options=Options(data=file), plan=SMALL)
     for row in result.records():
@@ -164,7 +164,7 @@ def test_what_is_not_known_is_said(small: Reproduction) -> None:
 @pytest.mark.slow
 def test_files(small: Reproduction) -> None:
     pytest.importorskip("matplotlib")
-    from lethe.experiments.files import reproduction_files
+    from lethe_experiments.files import reproduction_files
 
     files = reproduction_files(small)
     assert list(files) == [f"hong-figure-1.{kind}" for kind in ("json", "csv", "png")]
@@ -279,7 +279,7 @@ def test_the_command_gives_its_options(
 
 @pytest.mark.slow
 def test_the_list_needs_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None\nimport lethe\nfrom lethe.experiments import describe, reproduce\n"
+    code = "import sys; sys.modules['torch'] = None\nimport lethe\nfrom lethe_experiments import describe, reproduce\n"
     code += "print(describe('hong-figure-1'))\n"
     code += "try: reproduce('hong-figure-1')\nexcept lethe.MissingExtraError as error: print(error)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

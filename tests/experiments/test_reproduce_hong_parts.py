@@ -10,7 +10,7 @@ from scipy import stats
 
 import lethe
 from lethe.calculus.renyi_conversions import zcdp_epsilon_simple
-from lethe.experiments.hong.figure_1 import (
+from lethe_experiments.hong.figure_1 import (
     BUDGET,
     CLIP_NORM,
     COMPONENTS,
@@ -28,7 +28,7 @@ from lethe.experiments.hong.figure_1 import (
 )
 
 torch = pytest.importorskip("torch")
-from lethe.experiments.hong.two_layer_network import Records, TwoLayerNetwork, descend  # noqa: E402  # after the optional torch is seen to be there
+from lethe_experiments.hong.two_layer_network import Records, TwoLayerNetwork, descend  # noqa: E402  # after the optional torch is seen to be there
 
 
 def _network(outputs: int, seed: int) -> tuple[TwoLayerNetwork, "torch.Tensor", Records]:

@@ -15,10 +15,11 @@ from scipy import special
 
 import lethe
 from lethe.audit import Candidates, Guesses, Rates, draw_candidates, one_run_epsilon, printed_epsilon
-from lethe.experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe
-from lethe.experiments.liang.figures import liang_figure_1, liang_figure_2
-from lethe.experiments.liang.pictures import pictures_from
-from lethe.experiments.liang.plans import (
+from lethe.report.epoch_tables import rounded_down
+from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe
+from lethe_experiments.liang.figures import liang_figure_1, liang_figure_2
+from lethe_experiments.liang.pictures import pictures_from
+from lethe_experiments.liang.plans import (
     CERTIFIABLE,
     DELTA,
     FULL_1,
@@ -32,15 +33,14 @@ from lethe.experiments.liang.plans import (
     Setting,
     theory,
 )
-from lethe.experiments.pages.reproduction_tables import reproduction_tables
-from lethe.report.epoch_tables import rounded_down
+from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
-import lethe.experiments.liang.curves as curves  # noqa: E402  # after the optional torch is seen to be there
-import lethe.experiments.liang.training as training  # noqa: E402
-from lethe.experiments.liang.attack_network import AttackNetworks, learn_attack  # noqa: E402
-from lethe.experiments.liang.image_networks import image_network  # noqa: E402
+import lethe_experiments.liang.curves as curves  # noqa: E402  # after the optional torch is seen to be there
+import lethe_experiments.liang.training as training  # noqa: E402
+from lethe_experiments.liang.attack_network import AttackNetworks, learn_attack  # noqa: E402
+from lethe_experiments.liang.image_networks import image_network  # noqa: E402
 
 SMALL = Plan(candidates=100, shadows=2, repeats=2, batch_sizes=(25,), epochs=(1, 3), attack_steps=5)
 BOUNDED = replace(SMALL, diameters=(4.0, 9.0), noises=(CERTIFIABLE,))
@@ -307,7 +307,7 @@ def test_lower_bounds_are_rounded_down() -> None:
 @pytest.mark.slow
 def test_files(small: Reproduction, bounded: Reproduction) -> None:
     pytest.importorskip("matplotlib")
-    from lethe.experiments.files import reproduction_files
+    from lethe_experiments.files import reproduction_files
 
     for result in (small, bounded):
         files = reproduction_files(result)
@@ -317,7 +317,7 @@ def test_files(small: Reproduction, bounded: Reproduction) -> None:
 
 @pytest.mark.slow
 def test_what_is_infinite_or_unknown_is_drawn(small: Reproduction) -> None:
-    plots = pytest.importorskip("lethe.experiments.pages.reproduction_plots")
+    plots = pytest.importorskip("lethe_experiments.pages.reproduction_plots")
     content = small.to_dict()
     content["rows"][0].update(estimate="inf", estimate_margin=None, training_loss="inf", published="inf", certificate="inf")
     content["rows"][1].update(estimate=None, estimate_margin=None)
@@ -331,7 +331,7 @@ def test_what_is_infinite_or_unknown_is_drawn(small: Reproduction) -> None:
 @pytest.mark.parametrize("name", ["liang-figure-1", "liang-figure-2"])
 def test_the_list_needs_no_torch(name: str) -> None:
     assert EXPERIMENTS[name] is REPRODUCTIONS[name]
-    code = f"import sys; sys.modules['torch'] = None\nfrom lethe.experiments import describe, reproduce\nprint(describe({name!r}))\n"
+    code = f"import sys; sys.modules['torch'] = None\nfrom lethe_experiments import describe, reproduce\nprint(describe({name!r}))\n"
     code += f"import lethe\ntry: reproduce({name!r})\nexcept lethe.MissingExtraError as error: print(error)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(describe(name))

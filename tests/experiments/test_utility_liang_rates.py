@@ -5,14 +5,14 @@ import math
 import pytest
 
 from lethe.errors import HypothesisError, InputError
-from lethe.experiments.rates.liang_rates import (
+from lethe.utility.standing import ORDER
+from lethe_experiments.rates.liang_rates import (
     ClippedDescent,
     gradient_norm_rate,
     private_gradient_norm_rate,
     private_root_gap_rate,
     root_gap_rate,
 )
-from lethe.utility.standing import ORDER
 
 FIELDS = {
     "dimension": 4,

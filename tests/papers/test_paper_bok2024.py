@@ -7,7 +7,7 @@ import pytest
 
 import lethe
 
-_TABLES = resources.files("lethe.experiments") / "data" / "bok2024_tables.csv"
+_TABLES = resources.files("lethe_experiments") / "data" / "bok2024_tables.csv"
 _METHODS = ("GDP composition", "Bok GDP", "Bok GDP (exact)")  # tests/experiments/test_reproduce.py has the other rows
 ROWS = [row for row in csv.DictReader(_TABLES.read_text().splitlines()) if row["method"] in _METHODS]
 

@@ -26,7 +26,7 @@ from lethe.theorems.literature.bok_2024.sampled import sgd_clt_mu, sgd_compositi
 from lethe.theorems.shift.engine import solve
 from lethe.theorems.shuffled.positions import worst_position
 
-ROWS = list(csv.DictReader((resources.files("lethe.experiments") / "data" / "bok2024_tables.csv").read_text().splitlines()))
+ROWS = list(csv.DictReader((resources.files("lethe_experiments") / "data" / "bok2024_tables.csv").read_text().splitlines()))
 RNG = np.random.default_rng(2403)
 BALL = {"kind": "ball", "radius": 0.5}
 STRONG = {"kind": "strongly_convex", "strong_convexity": 0.2, "smoothness": 1.0, "gradient_bound": 1.0}

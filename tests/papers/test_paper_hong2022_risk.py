@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from noisy_quadratics import exact_momentum, exact_risk
 
-from lethe.experiments.rates.hong_orders import uniform_order
-from lethe.experiments.rates.tables import Setting, row
 from lethe.run.schedules.momentum import mom_weights
 from lethe.utility.best_steps import best_steps_dynamic, best_steps_uniform, t_uni_printed
 from lethe.utility.gradient_descent import decay, erub_dyn, erub_uni
@@ -31,6 +29,8 @@ from lethe.utility.true_risk import (
     ter_high_probability,
     uniform_stability,
 )
+from lethe_experiments.rates.hong_orders import uniform_order
+from lethe_experiments.rates.tables import Setting, row
 
 SETTING = Setting(dimension=60, records=10_000, budget=0.392704, epsilon=4.0, delta=1e-8)
 

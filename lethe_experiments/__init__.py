@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lethe.errors import InputError
-from lethe.experiments.base import Options, Progress, Reproduction
-from lethe.experiments.bok_tables import bok_figure_1, bok_table_1, bok_table_3, bok_table_4, bok_table_7
-from lethe.experiments.hong.figure_1 import hong_figure_1
-from lethe.experiments.kong_ribero_figure_1 import kong_ribero_figure_1
-from lethe.experiments.liang.figures import liang_figure_1, liang_figure_2
+from lethe_experiments.base import Options, Progress, Reproduction
+from lethe_experiments.bok_tables import bok_figure_1, bok_table_1, bok_table_3, bok_table_4, bok_table_7
+from lethe_experiments.hong.figure_1 import hong_figure_1
+from lethe_experiments.kong_ribero_figure_1 import kong_ribero_figure_1
+from lethe_experiments.liang.figures import liang_figure_1, liang_figure_2
 
 __all__ = [
     "EXPERIMENTS",

@@ -22,9 +22,9 @@ from lethe.calculus.guarantees import GDP
 from lethe.calculus.renyi_conversions import zcdp_rho_simple
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError, MissingExtraError
-from lethe.experiments.base import Cell, Options, Progress, Reproduction
 from lethe.jobs.datasets import load_table
 from lethe.run.schedules.allocation import exp_schedule, uniform_schedule
+from lethe_experiments.base import Cell, Options, Progress, Reproduction
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -146,7 +146,7 @@ def hong_figure_1(progress: Progress | None = None, options: Options | None = No
     """
     if find_spec("torch") is None:
         raise MissingExtraError("hong-figure-1 trains, and needs PyTorch, which is not installed.", remedy='pip install "lethe-dp[train]"')
-    from lethe.experiments.hong.two_layer_network import Records, TwoLayerNetwork, descend
+    from lethe_experiments.hong.two_layer_network import Records, TwoLayerNetwork, descend
 
     chosen = options or Options()
     work = plan or (FULL if chosen.full else QUICK)

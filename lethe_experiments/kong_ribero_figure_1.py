@@ -14,12 +14,12 @@ import numpy as np
 
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP, ZCDP
-from lethe.experiments.base import Cell, Progress, Reproduction
 from lethe.run.batches import Cyclic
 from lethe.run.losses import Convex, WeaklyConvex
 from lethe.run.run import Run
 from lethe.theorems.literature.feldman_2018 import Feldman2018
 from lethe.theorems.literature.kong_ribero.second_version import clipped_rho, unclipped_rho
+from lethe_experiments.base import Cell, Progress, Reproduction
 
 STEP_SIZE = 1e-5
 CLIP_NORM = 10.0

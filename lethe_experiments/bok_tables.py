@@ -16,12 +16,12 @@ from typing import Literal
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP, ZCDP, Guarantee
 from lethe.certificates.certificate import Certificate
-from lethe.experiments.base import Cell, Progress, Reproduction
 from lethe.run.batches import Cyclic, Full, ShuffledOnce, WithoutReplacement
 from lethe.run.losses import Convex, StronglyConvex
 from lethe.run.run import Run
 from lethe.theorems.literature.bok_2024.sampled import sgd_clt_mu
 from lethe.theorems.literature.ye_shokri_2022 import YeShokri2022FixedOrder
+from lethe_experiments.base import Cell, Progress, Reproduction
 
 DELTA = 1e-5  # the paper's, whatever the number of records, of which it fixes only that of the batches
 COLUMNS = (
@@ -170,7 +170,7 @@ def bok_figure_1(progress: Progress | None = None) -> Reproduction:
 
 def published(item: str) -> tuple[Published, ...]:
     """The published rows of an item, as it is called in the data."""
-    text = (resources.files("lethe.experiments") / "data" / "bok2024_tables.csv").read_text(encoding="utf-8")
+    text = (resources.files("lethe_experiments") / "data" / "bok2024_tables.csv").read_text(encoding="utf-8")
     return tuple(_read(row) for row in csv.DictReader(text.splitlines()) if row["paper_item"] == item)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 
 from lethe.errors import InputError
-from lethe.experiments.rates.comparators import Row, Setting
-from lethe.experiments.rates.hong_table_1 import TABLE_1
-from lethe.experiments.rates.hong_table_2 import TABLE_2
+from lethe_experiments.rates.comparators import Row, Setting
+from lethe_experiments.rates.hong_table_1 import TABLE_1
+from lethe_experiments.rates.hong_table_2 import TABLE_2
 
 __all__ = ["TABLE_1", "TABLE_2", "Row", "Setting", "row"]
 

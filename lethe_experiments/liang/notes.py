@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lethe.experiments.liang.plans import CERTIFIABLE, DELTA, LEVEL, PUBLISHED, SHARES, SMOOTHNESS, STEP_SIZE, Plan
+from lethe_experiments.liang.plans import CERTIFIABLE, DELTA, LEVEL, PUBLISHED, SHARES, SMOOTHNESS, STEP_SIZE, Plan
 
 
 def notes(data: str, plan: Plan) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from lethe.experiments.rates.comparators import Formula, Row, Setting
-from lethe.experiments.rates.hong_table_1 import (
+from lethe_experiments.rates.comparators import Formula, Row, Setting
+from lethe_experiments.rates.hong_table_1 import (
     DYNAMIC,
     MOMENTUM_DYNAMIC,
     MOMENTUM_STATIC,

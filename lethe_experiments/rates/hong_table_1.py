@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from lethe.experiments.rates.comparators import Row, Setting
+from lethe_experiments.rates.comparators import Row, Setting
 
 _CIRCULAR = "names the budget R though it spends none: it is only the gap left after so many steps, and more steps leave less"
 

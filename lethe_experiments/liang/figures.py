@@ -9,10 +9,10 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from lethe.errors import InputError, MissingExtraError
-from lethe.experiments.base import Options, Progress, Reproduction
-from lethe.experiments.liang.notes import notes
-from lethe.experiments.liang.pictures import REMEDY, pictures_from
-from lethe.experiments.liang.plans import FULL_1, FULL_2, QUICK_1, QUICK_2, Plan
+from lethe_experiments.base import Options, Progress, Reproduction
+from lethe_experiments.liang.notes import notes
+from lethe_experiments.liang.pictures import REMEDY, pictures_from
+from lethe_experiments.liang.plans import FULL_1, FULL_2, QUICK_1, QUICK_2, Plan
 
 
 def liang_figure_1(progress: Progress | None = None, options: Options | None = None, *, plan: Plan | None = None) -> Reproduction:
@@ -41,7 +41,7 @@ def _figure(number: int, what: str, progress: Progress | None, options: Options 
     if find_spec("torch") is None:
         needed = f"liang-figure-{number} trains, and needs PyTorch, which is not installed."
         raise MissingExtraError(needed, remedy='pip install "lethe-dp[train]"')
-    from lethe.experiments.liang.curves import COLUMNS, curve
+    from lethe_experiments.liang.curves import COLUMNS, curve
 
     chosen = options or Options()
     work = plan if chosen.repeats is None else replace(plan, repeats=chosen.repeats)

@@ -15,12 +15,12 @@ from lethe.audit.statistics.counts import Guesses
 from lethe.audit.statistics.inputs import Booleans
 from lethe.audit.statistics.membership import membership_inference
 from lethe.calculus.domains import FloatArray
-from lethe.experiments.base import Cell
-from lethe.experiments.hong.figure_1 import mean_and_margin
-from lethe.experiments.liang.attack_network import learn_attack
-from lethe.experiments.liang.pictures import Pictures
-from lethe.experiments.liang.plans import DELTA, LEVEL, Plan, Setting, theory
-from lethe.experiments.liang.training import trainer
+from lethe_experiments.base import Cell
+from lethe_experiments.hong.figure_1 import mean_and_margin
+from lethe_experiments.liang.attack_network import learn_attack
+from lethe_experiments.liang.pictures import Pictures
+from lethe_experiments.liang.plans import DELTA, LEVEL, Plan, Setting, theory
+from lethe_experiments.liang.training import trainer
 
 COLUMNS = (
     "noise",

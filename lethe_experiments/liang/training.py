@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from lethe.audit.games.shadow_models import Candidates, Integers, Train
 from lethe.calculus.domains import FloatArray
-from lethe.experiments.liang.image_networks import image_network
-from lethe.experiments.liang.plans import Plan, Setting
 from lethe.run.run import Run
 from lethe.train import fit
 from lethe.train.network import projected_iterate
+from lethe_experiments.liang.image_networks import image_network
+from lethe_experiments.liang.plans import Plan, Setting
 
 LEFT_OUT = -100
 """The label at which the loss of a record is 0, and so its gradient: the record is zeroed out."""

@@ -6,8 +6,8 @@ import csv
 import io
 
 from lethe.documents.strict import to_json
-from lethe.experiments.base import Cell, Reproduction
-from lethe.experiments.pages.reproduction_plots import reproduction_plot
+from lethe_experiments.base import Cell, Reproduction
+from lethe_experiments.pages.reproduction_plots import reproduction_plot
 
 
 def reproduction_files(reproduction: Reproduction) -> dict[str, bytes]:

@@ -1,0 +1,81 @@
+"""The verb `lethe reproduce`, of the figures and tables in `lethe_experiments`, which comes with the source alone."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+
+from lethe.cli.console import ERRORS, AsJson, page_console, print_tables
+from lethe.documents.folders import require_new_folder, write_folder
+from lethe.documents.strict import to_json
+from lethe.errors import InputError, MissingExtraError
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="What to compute again; without it: what there is.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Say what can be reproduced, or only what NAME is.")] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            help="Pictures as .npz. hong-figure-1: MNIST; default: fetched from OpenML. "
+            "liang-*: MNIST or CIFAR-10; default: scikit-learn's digits.",
+        ),
+    ] = None,
+    repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="How often each row is trained, for what trains.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Train as often and over as wide a grid as the paper; takes far longer.")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write data, table and plot to this new folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute a published figure or table again, with Lethe's own bound beside it."""
+    if find_spec("lethe_experiments") is None:
+        raise MissingExtraError(
+            "lethe reproduce: published figures and tables are no part of the installed package; they come with the source.",
+            source="the package lethe_experiments, which is not here",
+            remedy="clone the repository, and call it there after `make demo`.",
+        )
+    from lethe_experiments import REPRODUCTIONS, Options, Reproduction, describe, require_options
+    from lethe_experiments import reproduce as compute
+    from lethe_experiments.pages.reproduction_tables import list_table, reproduction_tables
+
+    options = Options(data=data, repeats=repeats, full=full)
+    if name is None or listing:
+        if options.given():
+            given = ", ".join(options.given())
+            raise InputError(f"{given}: given where nothing is computed.", remedy="name what to compute, without --list.")
+        if output is not None:
+            if name is not None:
+                raise InputError("-o: given with --list, which computes nothing.", remedy="leave --list out.")
+            raise InputError("-o: given without anything to reproduce.", remedy=f"name one of {', '.join(REPRODUCTIONS)}.")
+        titles = {known: describe(known) for known in (REPRODUCTIONS if name is None else [name])}
+        if as_json:
+            print(to_json(titles), end="")
+        else:
+            print_tables([list_table(titles)])
+        return
+    require_options(name, options)
+
+    def computed() -> Reproduction:
+        # A step of a large network may take longer than the half minute that the time left is otherwise estimated from.
+        with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal, speed_estimate_period=3600.0) as bar:
+            task = bar.add_task(name, total=None)
+            return compute(name, lambda done, parts: bar.update(task, completed=done, total=parts), options)
+
+    if output is None:
+        result = computed()
+    else:
+        from lethe_experiments.files import reproduction_files  # plots need the optional matplotlib
+
+        require_new_folder(output)
+        result = computed()
+        write_folder(output, reproduction_files(result))
+    if as_json:
+        print(to_json(result.to_dict()), end="")
+        return
+    print_tables(reproduction_tables(result.to_dict(), page_console().width))
+    print(result.fine_print())
+    print(f"data, table and plot: {output}/" if output is not None else f"to write data, table and plot: lethe reproduce {name} -o FOLDER")
