@@ -28,21 +28,6 @@ _SERIES_FROM = 20.0
 _SERIES = tuple(float((-1) ** (k + 1) * math.prod(range(1, 2 * k, 2))) for k in range(1, 12))
 
 
-def log_add(a: ArrayLike, b: ArrayLike) -> FloatArray:
-    r"""$\log(e^a + e^b)$, elementwise, without overflow."""
-    return np.logaddexp(np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64))
-
-
-def log_difference(a: ArrayLike, b: ArrayLike) -> FloatArray:
-    r"""$\log(e^a - e^b)$ for $a \ge b$, elementwise: $a + \log(-\mathrm{expm1}(b-a))$, and $-\infty$ where $a = b$; nan where $a < b$."""
-    upper, lower = np.broadcast_arrays(np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gap = np.where(upper == lower, 0.0, lower - upper)
-        near = np.log(-np.expm1(gap))
-        far = np.log1p(-np.exp(np.minimum(gap, 0.0)))
-        return upper + np.where(gap > -math.log(2.0), near, far)
-
-
 def log_mixture(weight: float, exponent: ArrayLike) -> FloatArray:
     r"""$\log(1 - w + w e^x)$ for $w \in [0, 1]$, elementwise: accurate for tiny $w$ and for huge $x$."""
     x = np.asarray(exponent, dtype=np.float64)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from lethe.calculus.domains import require_count, require_nonnegative, require_positive
+from lethe.calculus.domains import require_nonnegative, require_positive
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up
@@ -173,38 +173,3 @@ def _solve(noisy: Array, columns: int, *, noise_std: float, scale: float, eigenv
     ridge = max(least_ridge, allowed - max(least, 0.0))
     # Where the noise was larger than allowed for, an eigenvalue may still be negative; none below the noise says anything.
     return vectors @ ((vectors.T @ cross) / np.maximum(eigenvalues + ridge, noise_std))
-
-
-def predicted_excess_risk(
-    *,
-    records: int,
-    columns: int,
-    feature_norm: float,
-    target_bound: float,
-    target: Guarantee,
-    intercept: bool = False,
-    neighbours: Neighbours = "replace_one",
-    target_weight: float = 1.0,
-    eigenvalue_weight: float = 0.5,
-) -> float:
-    r"""A planner's score: what noise and ridge are expected to add to the mean of $\frac12(y - \langle u, w\rangle)^2$. No guarantee.
-
-    For rows at the bound and spread evenly, $X^\top X = hI$ with $h = nR^2/D$, a reference $\|w_0\| = B/R$ and the ridge
-    $\lambda = \max(0, t - h)$:
-
-    $$\frac{h}{2n}\cdot\frac{D\sigma^2B^2/(a^2R^2) + \frac{D+1}{2}\sigma^2\|w_0\|^2 + \lambda^2\|w_0\|^2}{(h + \lambda)^2}$$
-
-    Args:
-        records, columns: n and d.
-        feature_norm, target_bound, target, intercept, neighbours, target_weight, eigenvalue_weight: as `adassp`.
-    Raises:
-        InputError: an argument is out of its range.
-    """
-    norm, bound = row_norm(feature_norm, intercept=intercept), require_positive("target_bound", target_bound)
-    size, weights = require_count("records", records), require_count("columns", columns) + (1 if intercept else 0)
-    sensitivity = moments_sensitivity(norm=norm, neighbours=neighbours, target_weight=target_weight, eigenvalue_weight=eigenvalue_weight)
-    noise_std = gaussian_noise_std(sensitivity, target)
-    curvature, reference = size * norm * norm / weights, bound / norm
-    ridge = max(noise_norm(noise_std, weights) - curvature, 0.0)
-    errors = weights * (noise_std * bound / (target_weight * norm)) ** 2 + 0.5 * (weights + 1) * (noise_std * reference) ** 2
-    return 0.5 * curvature / size * (errors + (ridge * reference) ** 2) / (curvature + ridge) ** 2

@@ -69,7 +69,7 @@ def full_batches(run: Run) -> Finding:
         "batches",
         f"it needs full batches; batches are {got} of {run.batch_size}, whose own randomness or order adds to the risk",
         source=f"batches.design = {got}",
-        remedy="take full batches; for the size of what drawn batches add see lethe.utility.mini_batches.",
+        remedy="take full batches; for the size of what drawn batches add see lethe_experiments.risk.mini_batches.",
     )
 
 

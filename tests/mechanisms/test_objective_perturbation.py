@@ -14,7 +14,6 @@ from lethe.mechanisms.minimisers.objective_perturbation import (
     objective_guarantee,
     objective_noise_std,
     objective_perturbation,
-    predicted_excess_risk,
     release_std,
     solver_tolerance,
 )
@@ -120,25 +119,6 @@ def test_rounding_is_paid_for_where_it_is_larger_than_the_wanted_accuracy() -> N
     assert tolerance > 1e-12
     larger = objective_guarantee(Logistic(feature_norm=1.0), noise_std=4.0, **public).cases[0][1][-1][0]
     assert larger > 0.03 * 1.0 / 4.0
-
-
-@pytest.mark.slow
-def test_the_prediction_is_near_what_happens() -> None:
-    """The prediction against the mean rise of the risk over twenty releases: of the same size, not a bound."""
-    rng = np.random.default_rng(4)
-    features = rng.standard_normal((2000, 5))
-    features /= np.linalg.norm(features, axis=1, keepdims=True)
-    labels = rng.integers(0, 2, 2000)
-    public: dict[str, Any] = {"loss": Logistic(feature_norm=1.0), "regularisation": 0.02, "target": TARGET}
-
-    def risk(weights: np.ndarray) -> float:
-        scores = features @ weights[:, 0]
-        return float(np.mean(np.logaddexp(0.0, scores) - labels * scores)) + 0.01 * float((weights**2).sum())
-
-    least = optimize.minimize(lambda w: risk(w[:, None]), np.zeros(5), tol=1e-12).fun
-    rises = [risk(objective_perturbation(features, labels, generator=rng, **public).weights) - least for _ in range(20)]
-    predicted = predicted_excess_risk(records=2000, columns=5, reference_norm=0.0, **public)
-    assert 0.3 * np.mean(rises) < predicted < 3.0 * np.mean(rises)
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
 from lethe.errors import InputError
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
 from lethe.mechanisms.minimisers.minimiser import minimiser
-from lethe.mechanisms.minimisers.output_perturbation import output_perturbation, output_sensitivity, predicted_excess_risk, solver_tolerance
+from lethe.mechanisms.minimisers.output_perturbation import output_perturbation, output_sensitivity, solver_tolerance
 from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax
 
 LOSSES: list[LinearLoss] = [
@@ -125,34 +123,6 @@ def test_no_record_present_is_a_data_set_as_well() -> None:
         np.zeros((0, 2)), [], loss=Logistic(feature_norm=1.0), regularisation=1.0, target=TARGET, neighbours="zero_out", records=8
     )
     assert np.isfinite(released.weights).all()
-
-
-@pytest.mark.slow
-@given(records=st.integers(10, 10**9), regularisation=st.floats(1e-6, 10.0), columns=st.integers(1, 1000))
-def test_the_prediction_falls_with_records_and_grows_with_columns(records: int, regularisation: float, columns: int) -> None:
-    def score(**changes: Any) -> float:
-        values: dict[str, Any] = {"records": records, "columns": columns, "regularisation": regularisation}
-        return predicted_excess_risk(loss=Logistic(feature_norm=1.0), target=TARGET, **values | changes)
-
-    assert 0.0 < score() < math.inf
-    assert score(records=2 * records) <= score()
-    assert score(columns=columns + 1) >= score()
-
-
-def test_the_prediction_is_near_what_happens() -> None:
-    """The mean rise of the risk over forty releases; the prediction takes the largest curvature, so it is above, and by less than 3."""
-    rng = np.random.default_rng(4)
-    features = rng.standard_normal((2000, 5))
-    features /= np.linalg.norm(features, axis=1, keepdims=True)
-    labels = rng.integers(0, 2, 2000) * 1.0
-    public: dict[str, Any] = {"loss": Logistic(feature_norm=1.0), "regularisation": 0.05, "target": TARGET}
-    objective = LinearObjective(records=2000, rows=features, targets=labels, loss=Logistic(feature_norm=1.0), regularisation=0.05)
-    least = objective.value_and_gradient(minimiser(objective, 1e-10))[0]
-    rises = [
-        objective.value_and_gradient(output_perturbation(features, labels, generator=rng, **public).weights)[0] - least for _ in range(40)
-    ]
-    predicted = predicted_excess_risk(records=2000, columns=5, reference_norm=0.0, **public)
-    assert 0.6 * np.mean(rises) < predicted < 3.0 * np.mean(rises)
 
 
 @pytest.mark.parametrize(

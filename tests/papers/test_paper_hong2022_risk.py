@@ -11,11 +11,13 @@ import pytest
 from noisy_quadratics import exact_momentum, exact_risk
 
 from lethe.run.schedules.momentum import mom_weights
-from lethe.utility.best_steps import best_steps_dynamic, best_steps_uniform, t_uni_printed
-from lethe.utility.gradient_descent import decay, erub_dyn, erub_uni
-from lethe.utility.mini_batches import batch_term, printed_batch_size, printed_batch_term
-from lethe.utility.momentum import u3_uniform
-from lethe.utility.momentum_risk import (
+from lethe_experiments.rates.hong_orders import uniform_order
+from lethe_experiments.rates.tables import Setting, row
+from lethe_experiments.risk.best_steps import best_steps_dynamic, best_steps_uniform, t_uni_printed
+from lethe_experiments.risk.gradient_descent import decay, erub_dyn, erub_uni
+from lethe_experiments.risk.mini_batches import batch_term, printed_batch_size, printed_batch_term
+from lethe_experiments.risk.momentum import u3_uniform
+from lethe_experiments.risk.momentum_risk import (
     erub_momentum,
     largest_relative_step,
     momentum_rate,
@@ -23,14 +25,12 @@ from lethe.utility.momentum_risk import (
     printed_momentum_bound,
     printed_momentum_slack,
 )
-from lethe.utility.true_risk import (
+from lethe_experiments.risk.true_risk import (
     printed_ter_high_probability,
     printed_uniform_stability,
     ter_high_probability,
     uniform_stability,
 )
-from lethe_experiments.rates.hong_orders import uniform_order
-from lethe_experiments.rates.tables import Setting, row
 
 SETTING = Setting(dimension=60, records=10_000, budget=0.392704, epsilon=4.0, delta=1e-8)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lethe.calculus.calibration import smallest
-from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
+from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up
@@ -215,37 +215,3 @@ def objective_perturbation(
         ),
         noise_std=noise_std,
     )
-
-
-def predicted_excess_risk(
-    *,
-    records: int,
-    columns: int,
-    loss: LinearLoss,
-    regularisation: float,
-    target: Guarantee,
-    neighbours: Neighbours = "replace_one",
-    reference_norm: float = 1.0,
-) -> float:
-    r"""A planner's score: what noise and regularisation are expected to add to the mean loss. A prediction, no guarantee.
-
-    $$\frac{\sigma^2}{2n^2}\,\frac{Dk}{\lambda + R^2\,\mathrm{tr}\,l''/(Dk)} + \tfrac12\lambda\|w_0\|^2$$
-
-    from public numbers only: the rise of a quadratic whose curvature is spread evenly over all weights, and what the regularisation
-    charges for a reference $w_0$.
-
-    Args:
-        records, columns: n and d.
-        loss, regularisation, target, neighbours: as `objective_perturbation`.
-        reference_norm: $\|w_0\| \ge 0$ of the weights one hopes to compete with.
-    Raises:
-        InputError, CalibrationError: as `objective_noise_std`.
-    """
-    model, size = require_linear_loss(loss), require_count("records", records)
-    weights = (require_count("columns", columns) + (1 if model.intercept else 0)) * model.outputs
-    noise_std = objective_noise_std(
-        model, records=size, weights=weights, regularisation=regularisation, target=target, neighbours=neighbours
-    )
-    curvature = regularisation + model.row_norm**2 * model.curvature_trace / weights
-    rise = 0.5 * (noise_std / size) ** 2 * weights / curvature
-    return rise + 0.5 * regularisation * require_nonnegative("reference_norm", reference_norm, allow_infinity=False) ** 2

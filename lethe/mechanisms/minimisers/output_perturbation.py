@@ -136,37 +136,3 @@ def shared_findings(loss: LinearLoss, regularisation: float) -> tuple[Finding, .
 
 def _solved(tolerance: float) -> Finding:
     return holds("solver's error", f"gradient at most {tolerance:g}, counted in the sensitivity", evidence="enforced")
-
-
-def predicted_excess_risk(
-    *,
-    records: int,
-    columns: int,
-    loss: LinearLoss,
-    regularisation: float,
-    target: Guarantee,
-    neighbours: Neighbours = "replace_one",
-    reference_norm: float = 1.0,
-) -> float:
-    r"""A planner's score: what noise and regularisation are expected to add to the mean loss. A prediction, no guarantee.
-
-    $$\tfrac12\sigma^2(R^2\,\mathrm{tr}\,l'' + Dk\lambda) + \tfrac12\lambda\|w_0\|^2$$
-
-    from public numbers only: the expected rise of a quadratic with the largest curvature, and what F charges for a reference $w_0$.
-
-    Args:
-        records, columns: n and d.
-        loss, regularisation, target, neighbours: as `output_perturbation`.
-        reference_norm: $\|w_0\| \ge 0$ of the weights one hopes to compete with.
-    Raises:
-        InputError: an argument is out of its range.
-    """
-    model, size = require_linear_loss(loss), require_count("records", records)
-    bound = model.row_gradient_bound
-    sensitivity = output_sensitivity(
-        records=size, regularisation=regularisation, gradient_bound=bound, neighbours=neighbours, tolerance=solver_tolerance(bound, size)
-    )
-    noise_std = gaussian_noise_std(sensitivity, target)
-    weights = (require_count("columns", columns) + (1 if model.intercept else 0)) * model.outputs
-    rise = 0.5 * noise_std**2 * (model.row_norm**2 * model.curvature_trace + weights * regularisation)
-    return rise + 0.5 * regularisation * require_nonnegative("reference_norm", reference_norm, allow_infinity=False) ** 2

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import HypothesisError, InputError
-from lethe.utility.true_risk import repetitions, ter_expectation, ter_high_probability, uniform_stability
+from lethe_experiments.risk.true_risk import repetitions, ter_expectation, ter_high_probability, uniform_stability
 
 LIKELY = {"excess": 0.02, "gradient_bound": 2.0, "strong_convexity": 0.5, "records": 1000, "failure": 0.1}
 STABLE = {"gradient_bound": 1.0, "step_size": 0.5, "smoothness": 2.0, "steps": 10, "records": 100}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.utility.best_steps import (
+from lethe_experiments.risk.best_steps import (
     best_steps_dynamic,
     best_steps_uniform,
     t_dyn_exact,
@@ -16,7 +16,7 @@ from lethe.utility.best_steps import (
     t_uni_printed,
     t_uni_stated,
 )
-from lethe.utility.gradient_descent import decay, erub_dyn, erub_dyn_min, erub_uni
+from lethe_experiments.risk.gradient_descent import decay, erub_dyn, erub_dyn_min, erub_uni
 
 
 def test_the_exact_minimisers_at_worked_points() -> None:

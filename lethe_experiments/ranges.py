@@ -1,4 +1,4 @@
-"""The ranges that the numbers of a utility bound live in."""
+"""The ranges that the numbers of a risk bound live in."""
 
 from __future__ import annotations
 

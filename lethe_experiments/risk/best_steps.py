@@ -17,7 +17,7 @@ from scipy.special import wrightomega
 
 from lethe.calculus.domains import require_positive
 from lethe.errors import InputError
-from lethe.utility.gradient_descent import decay, erub_dyn, erub_uni
+from lethe_experiments.risk.gradient_descent import decay, erub_dyn, erub_uni
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive, require_vector
 from lethe.errors import InputError
-from lethe.utility.inputs import require_condition_number
+from lethe_experiments.ranges import require_condition_number
 
 
 def noise_to_gap(*, dimension: int, gradient_bound: float, budget: float, smoothness: float, records: int, initial_gap: float) -> float:

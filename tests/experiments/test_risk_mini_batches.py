@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from noisy_quadratics import exact_risk
 
 from lethe.errors import InputError
-from lethe.utility.gradient_descent import decay
-from lethe.utility.mini_batches import batch_term, printed_batch_size
+from lethe_experiments.risk.gradient_descent import decay
+from lethe_experiments.risk.mini_batches import batch_term, printed_batch_size
 
 
 @given(

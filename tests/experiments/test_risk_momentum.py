@@ -11,8 +11,8 @@ from noisy_quadratics import exact_momentum
 from lethe.errors import HypothesisError, InputError
 from lethe.run.schedules.allocation import optimal_schedule, uniform_schedule
 from lethe.run.schedules.momentum import mom_weights, that
-from lethe.utility.gradient_descent import noise_to_gap
-from lethe.utility.momentum_risk import (
+from lethe_experiments.risk.gradient_descent import noise_to_gap
+from lethe_experiments.risk.momentum_risk import (
     erub_momentum,
     erub_momentum_4_8,
     erub_momentum_dyn,

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from lethe.calculus.domains import require_count, require_vector
 from lethe.errors import InputError
 from lethe.run.schedules.momentum import mom_weights, that
-from lethe.utility.inputs import require_inside
+from lethe_experiments.ranges import require_inside
 
 
 def u3(*, gamma: float, beta: float, variances: ArrayLike) -> float:
