@@ -25,6 +25,7 @@ from lethe.run.schedules.step import Step
 from lethe.run.schedules.time_decay import TimeDecay
 
 __all__ = [
+    "SCHEDULES",
     "Allocation",
     "Array",
     "Constant",
@@ -49,7 +50,7 @@ __all__ = [
     "uniform_schedule",
 ]
 
-_CLASSES: dict[str, type[Schedule]] = {
+SCHEDULES: dict[str, type[Schedule]] = {
     "constant": Constant,
     "explicit": Explicit,
     "exponential": Exponential,
@@ -83,9 +84,9 @@ def parse_schedule(value: Any) -> float | Schedule:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return _listed(value)  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(value, dict | Schedule):
-        parsed = from_tagged(_inner_parsed(value), tag="schedule", classes=_CLASSES)  # pyright: ignore[reportUnknownArgumentType]
+        parsed = from_tagged(_inner_parsed(value), tag="schedule", classes=SCHEDULES)  # pyright: ignore[reportUnknownArgumentType]
         return parsed.value if isinstance(parsed, Constant) else parsed
-    raise InputError(f"got {value!r}; it needs a number, a list of numbers or {{schedule: {' | '.join(_CLASSES)}, ...}}.")
+    raise InputError(f"got {value!r}; it needs a number, a list of numbers or {{schedule: {' | '.join(SCHEDULES)}, ...}}.")
 
 
 def _inner_parsed(value: Any) -> Any:

@@ -51,7 +51,7 @@ class LayerGradients(ABC):
 
     @abstractmethod
     def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
-        r"""$\sum_i w_i G_i^p$ for each parameter in `names`, of the parameter's shape; `weights` has shape (B,)."""
+        r"""$\sum_i w_i G_i^p$ for each parameter in `names`, of the parameter's shape; `weights` has shape (B,), in any precision."""
 
     @abstractmethod
     def per_record(self, name: str) -> Tensor:

@@ -1,0 +1,16 @@
+"""One theorem, loss, schedule, layer rule and mechanism of a package that is not Lethe's; importing it adds them."""
+
+from acme.layer_rule import Scale, ScaleGradients
+from acme.loss import PseudoHuber
+from acme.mechanism import noisy_count
+from acme.schedule import Cosine
+from acme.theorem import EveryStep
+from lethe.run.losses import LOSSES
+from lethe.run.schedules import SCHEDULES
+from lethe.train.clipping import register_rule
+
+LOSSES[PseudoHuber.kind] = PseudoHuber
+SCHEDULES[Cosine.schedule] = Cosine
+register_rule(Scale, ScaleGradients)
+
+__all__ = ["Cosine", "EveryStep", "PseudoHuber", "Scale", "ScaleGradients", "noisy_count"]

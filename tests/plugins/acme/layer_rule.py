@@ -1,0 +1,33 @@
+"""A layer and its rule: one factor for each feature."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lethe.train.clipping import LayerGradients
+
+
+class Scale(nn.Module):
+    """$s = w \\odot u$ for rows u."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(features))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows * self.weight
+
+
+class ScaleGradients(LayerGradients):
+    """$G_i = u_i \\odot g_i$, summed over the uses."""
+
+    def per_record(self, name: str) -> Tensor:
+        return torch.stack([use.inputs[0] * use.grad_output for use in self.uses]).sum(0)
+
+    def squared_norms(self) -> Tensor:
+        return self.per_record("weight").square().sum(1)
+
+    def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
+        rows = self.per_record("weight")
+        return {"weight": weights.to(rows.dtype) @ rows}
