@@ -26,9 +26,9 @@ from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers
 from lethe.train.engine.private_loader import PrivateLoader
 from lethe.train.engine.state import LoopState
+from lethe.train.fitted import Report
 from lethe.train.network.noise.sources import shared_sources, sources_of
 from lethe.train.network.plan import as_clipped, clipper_of, refuse_optimizer, trained_parameters
-from lethe.train.network.report import NetworkReport
 from lethe.train.network.steps import NoisySums, refuse_start
 
 M = TypeVar("M", bound=nn.Module)
@@ -214,7 +214,7 @@ class PrivacyEngine:
         return self._begun.declared
 
     @property
-    def report(self) -> NetworkReport | None:
+    def report(self) -> Report | None:
         """What happened to the data, private; None before `recorded_run`."""
         return self._begun.report
 

@@ -24,8 +24,9 @@ from lethe.train.engine.loop_losses import LoopLosses
 from lethe.train.engine.padding_check import Asked, LoopAlone
 from lethe.train.engine.shared_factors import SharedFactors
 from lethe.train.engine.step_guard import StepGuard
+from lethe.train.fitted import Report
 from lethe.train.model_state.untouched_state import UntouchedState
-from lethe.train.network.report import NetworkReport, reported
+from lethe.train.network.report import reported
 from lethe.train.network.steps import Executed, NoisySums, refuse_end
 
 Tensors = tuple[Tensor, ...]
@@ -89,7 +90,7 @@ class LoopState:
         self._counted: Tensor | None = None
         self._executed: Executed | None = None
         self._used = self._broken = self._ended = False
-        self.report: NetworkReport | None = None
+        self.report: Report | None = None
         self._shared = self.steps  # steps whose noisy sums all processes have
 
     @property
@@ -237,7 +238,7 @@ class LoopState:
             recorded = self._recorder.beginning_of(self._run, enforced=False)
             self._refuse_early_last()
         self._untouched.refuse_changes()
-        self.report = reported(self._clipper)
+        self.report = reported(self._clipper, self._run, steps=self.steps)
         refuse_end(recorded, self._parameters)
         if not early:
             self._kept.finish()
