@@ -12,6 +12,7 @@ from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
 from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
+from lethe.train.core.samplers import refuse_other_records
 from lethe.train.fitted import ModelDescription
 from lethe.train.linear.features import numbers, prepare_features, refuse_not_finite
 from lethe.train.linear.gradients import LinearModel, refuse_other_clipping
@@ -98,12 +99,7 @@ def prepared(described: Linear, data: Any, run: Run) -> Prepared:
         )
     features, targets = data
     table = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
-    if len(table.rows) != run.records:
-        raise InputError(
-            f"records: the run says {run.records}; the features have {len(table.rows)} rows.",
-            source="run.records",
-            remedy="certify and train the same number of records.",
-        )
+    refuse_other_records(run.records, len(table.rows), "the features have {} rows")
     column = prepare_targets(targets, classes=loss.target_classes, records=run.records, dtype=dtype, device=device)
     model = LinearModel(link_of(loss), table.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs)
     start = _initial(described.initial, (table.rows.shape[1], loss.outputs), dtype, device)

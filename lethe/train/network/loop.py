@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train.checkpoints.checkpointing import keeping
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import CheckedLoss, LossFunction
@@ -22,23 +21,19 @@ from lethe.train.core.progress import reporting
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
 from lethe.train.core.vouching import network_record
-from lethe.train.data import BatchStream, as_source
-from lethe.train.distributed.shared_start import refuse_other_start
-from lethe.train.distributed.workers import Workers, ending_together
+from lethe.train.data import BatchStream
+from lethe.train.distributed.workers import ending_together
 from lethe.train.fitted import Fitted, spending
 from lethe.train.model_state.untouched_state import UntouchedState
-from lethe.train.network.noise.budget import NetworkBudget, network_budget
-from lethe.train.network.noise.sources import shared_sources, sources_of
+from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.options import NetworkOptions
-from lethe.train.network.plan import as_clipped, clipper_of, refuse_groups, refuse_optimizer, trained_parameters
+from lethe.train.network.preparation import prepared_network
 from lethe.train.network.report import reported
-from lethe.train.network.steps import ByOptimizer, PlainDescent, Sums, Update, refuse_end, refuse_start
+from lethe.train.network.steps import ByOptimizer, PlainDescent, Sums, Update, refuse_end
 from lethe.train.options import CommonOptions
 
 Module = TypeVar("Module", bound=nn.Module)
 
-# Of several processes all need the same.
-_COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "verify")
 _ALONE = "let the model's forward pass, the loss, the data set and `progress` read the parameters and never write them."
 
 
@@ -54,38 +49,21 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
     """
     if not callable(loss):
         raise InputError(f"loss: got {type(loss).__name__}; it needs a function of (outputs, targets) to one loss a record.")
-    run = as_clipped(run, groups=options.clip_groups, method=options.method)
-    clipper = clipper_of(model, run, groups=options.clip_groups, verify=options.verify, budgeted=True)
-    named, optimizer = trained_parameters(model), options.optimizer
-    parameters = list(named.values())
-    if optimizer is not None:
-        refuse_optimizer(optimizer, run, named, model)
-    if options.proximal_groups is not None:
-        refuse_groups(options.proximal_groups, run, model)
-    refuse_start(run, parameters)
-    budget = network_budget(run, parameters, common.noise_policy)
+    ready = prepared_network(model, data, run, common, options, own_loop=False)
+    run, clipper, named, budget, workers, stream = ready.run, ready.clipper, ready.named, ready.budget, ready.workers, ready.stream
+    parameters, optimizer = list(named.values()), options.optimizer
     device = parameters[0].device
-    workers = Workers.current()
-    workers.refuse_device(device)
-    seeded, policed = common.seeded(run), common.noise_policy is not None
-    with closing(keeping(options.checkpoints, run, common.noise_generator, workers, seeded=seeded, policed=policed)) as kept:
-        own = sources_of(run, device, **common.randomness, secure=options.secure, start=kept.starts)
-        batches, noise = shared_sources(own, workers)
-        source = as_source(data)
-        reading = {"physical_size": options.physical_size, "prefetch": options.prefetch}
-        stream = BatchStream(run, source, batches, **reading, rank=workers.rank, world_size=workers.world_size)
-        compared = {name: getattr(options, name) for name in _COMPARED} | {"seeded": seeded}
-        refuse_other_start(workers, model, run, source, optimizer=optimizer, options=compared)
+    with closing(ready.kept) as kept:
         extras: dict[str, Any] = {"groups": options.proximal_groups or (), "budget": budget}
         held = HeldParameters(model, named, step="fit's own step", remedy=_ALONE)
         update: Update = (
-            PlainDescent(named, run, noise, **extras)
+            PlainDescent(named, run, ready.noise, **extras)
             if optimizer is None
-            else ByOptimizer(named, run, noise, optimizer, held=held, **extras)
+            else ByOptimizer(named, run, ready.noise, optimizer, held=held, **extras)
         )
         untouched = UntouchedState(model, attributes=True)
         losses, alone = CheckedLoss(loss, clipper), AloneCheck(model)
-        recorder = Recorder(run, seeded=seeded)
+        recorder = Recorder(run, seeded=ready.seeded)
         try:
             done = kept.begin(
                 Training(
@@ -131,10 +109,10 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         return Fitted(
             model=model,
             run=recorded,
-            training_record=network_record(recorded, model, claims(data=source, verify=options.verify, loss=loss_said)),
+            training_record=network_record(recorded, model, claims(data=ready.source, verify=options.verify, loss=loss_said)),
             checked=losses.said(clipper.verified) or "no batch had two records with gradients",
             declared=declared_of(
-                data=source,
+                data=ready.source,
                 verify=options.verify,
                 checked=clipper.verified,
                 loss=loss_said,
