@@ -42,7 +42,12 @@ class Report:
 
     @classmethod
     def of(cls, run: Run, *, steps: int, projected: int = 0, contributed: bool | None = None) -> Report:
-        """The report of a training by `run`; the arguments are the fields."""
+        """The report of a training by `run`.
+
+        Args:
+            run: that was carried out.
+            steps, projected, contributed: the fields.
+        """
         used = run.steps_per_pass * run.batch_size
         left_over = run.records - used if run.batches.fixed and run.batches.exact_size else 0
         return cls(records=run.records, steps=steps, left_over=left_over, projected=projected, contributed=contributed)

@@ -120,6 +120,10 @@ def averaged(gradient: torch.Tensor, rho: float, fresh: torch.Tensor, extra: flo
 
     The noises have variances $\Delta^2/(2\rho)$ and $\Delta^2/(2\rho')$, so the mean's has $\Delta^2/(2(\rho+\rho'))$: that of one gradient
     which costs as much as both.
+
+    Args:
+        gradient, rho: g and its cost.
+        fresh, extra: g' and its cost; tensors of one shape.
     """
     return (rho * gradient + extra * fresh) / (rho + extra)
 

@@ -71,8 +71,12 @@ class Head(ModelDescription[nn.Sequential]):
     trained or not.
 
     Args:
-        backbone: any module that gives one vector for each record; all its parameters are frozen. It is put in eval mode.
-        head: trained in place, from the weights it has; with one output for a loss of one score, else one for each class.
+        backbone: any module with all parameters frozen, from a record's inputs to one vector of head.in_features numbers. It is put in eval
+            mode, and left there. That it keeps records apart is checked on the first batch, and on a shorter last one (`features_of`); with
+            physical_size 1 each goes through it alone.
+        head: float32 or float64. Training begins at its present weights and ends in place: if an error is raised they are as they were. It
+            needs one output for each class for losses of many classes, such as softmax regression, and one for the others; and a bias if
+            run.loss.intercept is set, none if not.
     """
 
     backbone: nn.Module

@@ -42,6 +42,20 @@ def descend(
 
     `average` may put a weighted mean of the pass in the place of its last $x_{t-1} - \lambda_t g_t$; `noise_of_step` may choose another
     noise than the planned, or refuse the step, which ends the run before it.
+
+    Args:
+        parameters: $x_0$, shape (d, k).
+        model: gives the sums of clipped gradients, in loss per parameter unit.
+        batches: of each step.
+        step_sizes: $\lambda_t$, T of them.
+        noise_stds: $\tau_t$, T of them, in parameter units.
+        divisor: what a sum is divided by for the mean gradient $g_t$.
+        noise: draws $\nu_t$.
+        prox: of the regularisers.
+        recorder: notes each step.
+        finished: is told the number of each step, from 1.
+        noise_of_step: decides the noise of a step.
+        average: of a pass.
     """
     for step, (batch, step_size, planned) in enumerate(zip(batches, step_sizes, noise_stds, strict=True), start=1):
         noise_std = noise_of_step(step, parameters, planned)

@@ -143,8 +143,14 @@ def steps_of(
 ) -> Iterator[Summed]:
     """The clipped sums of each step of the stream, over all of its micro-batches; 0 for an empty batch. Ends where the budget does.
 
-    Records of padded batches are compared with the same records alone, where `alone` is given.
-
+    Args:
+        clipper: of the model.
+        loss: (outputs, targets) -> one loss a record.
+        stream: micro-batches of the run.
+        device: of the model.
+        held: knows the parameters that the last step left.
+        budget: is asked before each step; None: the run has none.
+        alone: compares records of padded batches with the same records alone; None: nothing is compared.
     Raises:
         HypothesisError: something else than a step moved the parameters.
     """
