@@ -81,13 +81,13 @@ def test_a_silent_step_is_refused_and_ends_the_run() -> None:
     assert fit(budgeted_run(100.0, noise_multiplier=[2.0] * 5 + [0.0] + [2.0] * 6)).report.steps == 5
 
 
-def test_the_report_says_what_was_spent_only_under_a_budget() -> None:
-    report = fit(make_run())
-    assert report.spent is report.odometer is None
-    report = fit(budgeted_run(4.0), seed=None)
-    assert report.odometer == Odometer.up_to(4.0)
-    assert report.spent is not None
-    assert report.odometer.epsilon(report.spent, 1e-5) < report.odometer.epsilon(4.0, 1e-5)
+def test_what_was_spent_is_said_only_under_a_budget() -> None:
+    trained = fit(make_run())
+    assert trained.spent is trained.odometer is None
+    trained = fit(budgeted_run(4.0), seed=None)
+    assert trained.odometer == Odometer.up_to(4.0)
+    assert trained.spent is not None
+    assert trained.odometer.epsilon(trained.spent, 1e-5) < trained.odometer.epsilon(4.0, 1e-5)
 
 
 def test_the_policy_sees_what_is_public_and_its_noise_is_what_is_recorded() -> None:
