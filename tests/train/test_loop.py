@@ -264,6 +264,8 @@ def test_noise_that_rounds_away_is_an_error_and_not_privacy() -> None:
     # noise_std = 0.4 * 1e-6 * 0.6 / 5 = 4.8e-8 is below the spacing of float32 at 1, and 2e8 times that of float64
     with pytest.raises(LetheError, match="drowns in the rounding"):
         fit(run, initial=initial, dtype="float32")
+    with pytest.raises(LetheError, match="drowns in the rounding"):  # of the last iterate alone: the start is 0
+        fit(run, dtype="float32")
     assert with_fresh_noise(fit(run, initial=initial).run) == run
 
 

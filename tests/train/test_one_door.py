@@ -13,12 +13,25 @@ from torch import nn
 
 import lethe
 from lethe.calculus.composition.odometer import Odometer
-from lethe.calculus.guarantees import ZCDP
+from lethe.calculus.guarantees import ZCDP, NotPrivate
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
 from lethe.run.losses import Softmax, parse_loss
 from lethe.run.run import Run
-from lethe.train import AdaptiveDescent, Checkpoints, Fitted, Group, Head, Linear, LinearPredictor, ProximalGroup, fit, fit_head, fit_linear
+from lethe.train import (
+    AdaptiveDescent,
+    Checkpoints,
+    Fitted,
+    Group,
+    Head,
+    Linear,
+    LinearPredictor,
+    PrivacyEngine,
+    ProximalGroup,
+    fit,
+    fit_head,
+    fit_linear,
+)
 from lethe.train.network.options import NetworkOptions
 
 KIND = "softmax_regression"
@@ -137,6 +150,12 @@ def test_another_loss_than_the_run_s_is_refused(other: Any) -> None:
         through(make_network(), loss=make_run().loss)
 
 
+def test_a_loop_of_one_s_own_needs_an_optimiser() -> None:
+    engine = PrivacyEngine(make_network_run(noise_multiplier=1.0))
+    with pytest.raises(InputError, match=r"optimizer: got NoneType; it needs a torch\.optim\.Optimizer"):
+        engine.make_private(module=make_network(), optimizer=None, data=make_data())  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize("data", [TABLE[0], TABLE[:1], (*TABLE, TABLE[1]), None, {"features": TABLE[0], "targets": TABLE[1]}])
 def test_a_linear_model_needs_a_table_and_targets(data: Any) -> None:
     with pytest.raises(InputError, match=r"needs the pair \(features, targets\)"):
@@ -183,6 +202,7 @@ def test_an_adaptive_descent_has_a_guarantee_and_no_certificate() -> None:
         lethe.certify(fitted, 1e-5)
     with pytest.raises(InputError, match="no noise yet"):  # of its run, whose recursion it is not
         lethe.certify(fitted.run, 1e-5)
+    assert adaptively(PLAN.run(23, LOSS).replace(seeded=True), seed=None).guarantee == NotPrivate()  # a run is taken at its word
     assert fitted.run == PLAN.run(23, LOSS).replace(loss=LOSS.model_copy(update={"evidence": "enforced"}))
     assert isinstance(fitted.guarantee, ZCDP)
     assert 1.0 < fitted.guarantee.rho <= 1.0 + 1e-11
