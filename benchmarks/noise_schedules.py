@@ -81,7 +81,7 @@ def main() -> None:
                 accuracies: list[float] = []
                 for seed, (train, test) in enumerate(splits):
                     trained = fit_linear(one.run, train.features, train.targets, classes=table.classes, seed=seed)
-                    accuracies.append(trained.accuracy(test.features, test.targets))
+                    accuracies.append(trained.model.accuracy(test.features, test.targets))
                     bar.advance(task)
                 cells.append(_interval(accuracies))
             uniform = candidates[(release, "uniform")][1.0].harm

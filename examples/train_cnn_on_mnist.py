@@ -53,7 +53,7 @@ def network() -> nn.Module:
     )
 
 
-def train(data: Pictures, *, batch: int = 1024, epochs: int = 8, epsilon: float = 3.0, progress: bool = True) -> Fitted:
+def train(data: Pictures, *, batch: int = 1024, epochs: int = 8, epsilon: float = 3.0, progress: bool = True) -> Fitted[nn.Module]:
     """Plan the noise for epsilon, and train with it."""
     records = len(data.digits)
     run = lethe.Run(

@@ -83,7 +83,12 @@ def test_the_training_configuration_on_the_page_is_one() -> None:
 
 def test_the_noise_policy_on_the_page_trains_within_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "schedules.md").read_text(), flags=re.S)
-    exec(compile(example, "schedules.md", "exec"), {})
-    _, spent = map(float, capsys.readouterr().out.split())
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "schedules.md").read_text(), flags=re.S)
+    assert len(examples) == 2
+    names: dict[str, object] = {}
+    for example in examples:
+        exec(compile(example, "schedules.md", "exec"), names)
+    _, spent, epsilon, steps = map(float, capsys.readouterr().out.split())
     assert 0 < spent <= 0.2
+    assert 0 < epsilon <= 1.0
+    assert steps > 0

@@ -228,7 +228,7 @@ class Demo:
                 for seed in range(self.seeds):
                     train, test = split(self.table, TEST_FRACTION, seed=seed)
                     trained = fit_linear(run, train.features, train.targets, classes=self.table.classes, seed=seed, progress=False)
-                    accuracies.append(trained.accuracy(test.features, test.targets))
+                    accuracies.append(trained.model.accuracy(test.features, test.targets))
                     recorded.append(trained.run.replace(seeded=False))
                     projected = trained.report.projected
                     progress.advance(task)

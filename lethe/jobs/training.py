@@ -22,7 +22,7 @@ from lethe.errors import InputError
 from lethe.jobs.datasets import Table, centred_digits, load_table, split
 from lethe.run.losses import LOSSES, LinearLoss
 from lethe.run.run import Run
-from lethe.train import Trained, fit_linear
+from lethe.train import Fitted, LinearPredictor, fit_linear
 
 FROM_DATA = "from_data"
 
@@ -169,8 +169,8 @@ class Job(Noun):
         outcome = JobOutcome(
             trained=trained,
             certificate=certificate,
-            train_score=trained.score(train.features, train.targets),
-            test_score=None if test is None else trained.score(test.features, test.targets),
+            train_score=trained.model.score(train.features, train.targets),
+            test_score=None if test is None else trained.model.score(test.features, test.targets),
             folder=folder,
             seeded=trained.run.seeded,
             class_names=table.class_names,
@@ -198,7 +198,7 @@ class Job(Noun):
 class JobOutcome:
     """What training gave: weights, recorded run, certificate, scores."""
 
-    trained: Trained
+    trained: Fitted[LinearPredictor]
     certificate: Certificate
     train_score: float
     test_score: float | None
@@ -211,7 +211,7 @@ class JobOutcome:
         report = self.trained.report
         return {
             "folder": str(self.folder),
-            "score": {"kind": self.trained.score_name, "train": self.train_score, "test": self.test_score},
+            "score": {"kind": self.trained.model.score_name, "train": self.train_score, "test": self.test_score},
             "records": report.records,
             "projected": report.projected,
             "left_over": report.left_over,
@@ -226,8 +226,8 @@ class JobOutcome:
         loss = self.trained.run.loss.to_document()
         np.savez(
             weights,
-            weights=self.trained.weights,
-            intercept=self.trained.intercept,
+            weights=self.trained.model.weights,
+            intercept=self.trained.model.intercept,
             class_names=np.array(self.class_names),
             loss=np.array(loss["kind"]),
             feature_norm=np.array(loss["feature_norm"]),  # new features must be projected to it before predicting
@@ -241,10 +241,10 @@ class JobOutcome:
 
     def summary(self) -> str:
         """For a person, in a few lines; the scores are of private data and are not covered by the certificate."""
-        report = self.trained.report
+        report, score_name = self.trained.report, self.trained.model.score_name
         test = "" if self.test_score is None else f", test {self.test_score:.4f}"
         lines = [
-            f"{self.trained.score_name}: train {self.train_score:.4f}{test} (computed on the data itself: not covered by the certificate)",
+            f"{score_name}: train {self.train_score:.4f}{test} (computed on the data itself: not covered by the certificate)",
             f"{report.records} records, {report.projected} projected to the feature norm, "
             f"{report.left_over} left over by the batches, {report.steps} steps",
             f"weights, run, certificate and report: {self.folder}/",

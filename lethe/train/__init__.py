@@ -1,9 +1,9 @@
 """Training on PyTorch: carries out a Run, and records the Run that was executed.
 
-`fit` trains any PyTorch model, and `PrivacyEngine` does in a loop of one's own. `fit_linear` trains the models whose privacy hypotheses the
-pipeline itself enforces, by any loss of `lethe.losses` that is a `LinearLoss`; `fit_head` the same on the features of a frozen backbone. In
-`fit` and both of these the noise may be chosen along the way by a noise policy.
-`fit_adaptively` trains them by an algorithm that divides its budget as it goes.
+`fit` trains any PyTorch module, a `Linear` model, or a convex `Head` on the features of a frozen backbone, and returns a `Fitted`. Of the
+last two the pipeline itself enforces the privacy hypotheses; `fit_linear` and `fit_head` are shorthands for them. The noise may be chosen
+along the way by a noise policy, and for linear models by `AdaptiveDescent`, which divides its budget as it goes. `PrivacyEngine` trains
+modules in a loop of one's own.
 """
 
 import importlib.util
@@ -17,32 +17,31 @@ from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clipping import Group
 from lethe.train.core.budgeted_noise import NoisePolicy, Observed
 from lethe.train.engine.private_engine import PrivacyEngine
-from lethe.train.fit import Fitted, fit
-from lethe.train.linear.adaptive_budget import AdaptivelyTrained, AdaptiveStep, fit_adaptively
+from lethe.train.fit import fit, fit_head, fit_linear
+from lethe.train.fitted import AdaptiveStep, Fitted, Report
 from lethe.train.linear.adaptive_descent import AdaptiveDescent
-from lethe.train.linear.convex_head import FittedHead, fit_head
-from lethe.train.linear.loop import fit_linear
+from lethe.train.linear.convex_head import Head
+from lethe.train.linear.description import Linear
 from lethe.train.linear.noise_policies import ValidationDecay, scheduled
-from lethe.train.linear.trained import Report, Trained
+from lethe.train.linear.predictor import LinearPredictor
 from lethe.train.network.proximal.steps import ProximalGroup
 
 __all__ = [
     "AdaptiveDescent",
     "AdaptiveStep",
-    "AdaptivelyTrained",
     "Checkpoints",
     "Fitted",
-    "FittedHead",
     "Group",
+    "Head",
+    "Linear",
+    "LinearPredictor",
     "NoisePolicy",
     "Observed",
     "PrivacyEngine",
     "ProximalGroup",
     "Report",
-    "Trained",
     "ValidationDecay",
     "fit",
-    "fit_adaptively",
     "fit_head",
     "fit_linear",
     "scheduled",

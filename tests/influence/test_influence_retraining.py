@@ -60,7 +60,7 @@ def test_the_trainings_are_those_of_fit_linear(design: str, kind: str) -> None:
     data = make_data(kind)
     records = data.records(run)
     trained = fit_linear(run, records.features, records.targets, classes=records.classes, seed=11)
-    expected = trained.mean_loss(records.features, records.targets)
+    expected = trained.model.mean_loss(records.features, records.targets)
     assert linear_problem(run, data).train(run.noise_stds, 11) == pytest.approx(expected, rel=1e-14)
 
 

@@ -86,7 +86,7 @@ def test_classes_are_public_or_said_to_be(tmp_path: Path) -> None:
     data = {"path": str(path), "target": "y"}
     run = {**RUN, "batches": {"design": "cyclic", "size": 40}}
     listed = Job(**_config(run=run, data={**data, "classes": ["v", "u", "w"]})).execute(tmp_path / "listed")
-    assert listed.trained.weights.shape == (2, 3)
+    assert listed.trained.model.weights.shape == (2, 3)
     assert not any(finding.name == "classes" for finding in listed.certificate.findings)
     found = Job(**_config(run=run, data={**data, "classes": "from_data"})).execute(tmp_path / "found")
     assert [finding.evidence for finding in found.certificate.findings if finding.name == "classes"] == ["declared"]
@@ -163,7 +163,7 @@ def test_the_weights_file_is_enough_to_predict(tmp_path: Path) -> None:
         features = table.features * np.minimum(1.0, model["feature_norm"] / np.maximum(norms, 1e-300))
         scores = features @ model["weights"] + model["intercept"]
         labels = model["class_names"][scores.argmax(axis=1)]
-    assert labels.tolist() == [str(number) for number in outcome.trained.predict(table.features)]
+    assert labels.tolist() == [str(number) for number in outcome.trained.model.predict(table.features)]
 
 
 def test_measurements_are_no_classes(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class Spy:
 
 def trained(
     folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, model: nn.Module | None = None, **options: Any
-) -> Fitted | None:
+) -> Fitted[nn.Module] | None:
     """fit with checkpoints, on a network and its data; None: it was killed."""
     with (Spy() if spy is None else spy).watching():
         try:

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from problems import CLASSES, COLUMNS, make_loss, make_problem
 from scipy import stats
 
+from lethe import train
 from lethe.calculus import conversions, renyi_conversions
 from lethe.calculus.guarantees import ZCDP
 from lethe.errors import BudgetExceededError, InputError
 from lethe.run.losses import Logistic, Loss, Softmax, Unknown, parse_loss
-from lethe.train import AdaptiveDescent, AdaptivelyTrained, fit_adaptively
+from lethe.train import AdaptiveDescent, Fitted, Linear, LinearPredictor
 from lethe.train.core.generators import seeded_generators
 from lethe.train.linear.adaptive_budget import averaged
 from lethe.train.linear.gradients import LinearModel
@@ -31,10 +32,16 @@ def make_plan(**changes: Any) -> AdaptiveDescent:
     return AdaptiveDescent(**{**fields, **changes})
 
 
-def fit(plan: AdaptiveDescent, kind: str = "logistic_regression", seed: int | None = 0, intercept: bool = False) -> AdaptivelyTrained:
+def fit(plan: AdaptiveDescent, kind: str = "logistic_regression", seed: int | None = 0, intercept: bool = False) -> Fitted[LinearPredictor]:
     problem = make_problem(kind)
     loss = parse_loss(make_loss(kind, intercept=intercept))
-    return fit_adaptively(plan, problem.features, problem.targets, loss=loss, classes=problem.classes, seed=seed)
+    return adaptive(plan, problem.features, problem.targets, loss=loss, classes=problem.classes, seed=seed)
+
+
+def adaptive(
+    plan: AdaptiveDescent, features: Any, targets: Any, *, loss: Loss, classes: int | None = None, **options: Any
+) -> Fitted[LinearPredictor]:
+    return train.fit(Linear(classes=classes), loss, (features, targets), plan.run(len(features), loss), noise_policy=plan, **options)
 
 
 def written_out(plan: AdaptiveDescent, seed: int) -> tuple[np.ndarray, list[float]]:
@@ -91,13 +98,13 @@ def test_it_is_the_published_algorithm(neighbours: str, seed: int) -> None:
     trained = fit(plan, seed=seed)
     weights, lengths = written_out(plan, seed)
     assert [step.length for step in trained.history] == pytest.approx(lengths, rel=1e-12)
-    assert trained.weights[:, 0] == pytest.approx(weights, rel=1e-9)  # sums in another order, twenty steps
+    assert trained.model.weights[:, 0] == pytest.approx(weights, rel=1e-9)  # sums in another order, twenty steps
     assert len(lengths) > 4  # the longest candidate has been refreshed
     assert len({step.longest for step in trained.history}) > 1
     assert any(step.gradient_rho > plan.gradient_rho for step in trained.history)  # and a gradient averaged
 
 
-def paid(plan: AdaptiveDescent, trained: AdaptivelyTrained) -> list[float]:
+def paid(plan: AdaptiveDescent, trained: Fitted[LinearPredictor]) -> list[float]:
     """What each step cost, from its history alone: its gradient, all averagings included, and one choice more than averagings."""
     costs, before = [], plan.gradient_rho
     for step in trained.history:
@@ -231,8 +238,8 @@ def test_it_learns_what_can_be_learned() -> None:
     targets = np.arange(3000) % 3
     features = np.eye(3)[targets] + 0.1 * random.normal(size=(3000, 3))
     plan = AdaptiveDescent.for_target(1.0, 1e-5, splits=10, gradient_clip=1.0, loss_clip=3.0, neighbours="zero_out")
-    trained = fit_adaptively(plan, features, targets, loss=Softmax(feature_norm=2.0), classes=3, seed=0)
-    assert ((features @ trained.weights).argmax(axis=1) == targets).mean() > 0.95
+    trained = adaptive(plan, features, targets, loss=Softmax(feature_norm=2.0), classes=3, seed=0)
+    assert ((features @ trained.model.weights).argmax(axis=1) == targets).mean() > 0.95
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -240,13 +247,13 @@ def test_it_learns_what_can_be_learned() -> None:
 def test_shapes_and_repeatability(kind: str, intercept: bool) -> None:
     trained, again, other = (fit(make_plan(), kind, seed=seed, intercept=intercept) for seed in (0, 0, 1))
     outputs = CLASSES if kind == "softmax_regression" else 1
-    assert trained.weights.shape == (COLUMNS, outputs)
-    assert trained.intercept.shape == (outputs,)
-    assert trained.intercept.any() == intercept
-    assert (trained.weights == again.weights).all()
-    assert not np.array_equal(trained.weights, other.weights)
-    assert not np.array_equal(fit(make_plan(), kind, seed=None).weights, fit(make_plan(), kind, seed=None).weights)
-    assert trained.neighbours == "replace_one"
+    assert trained.model.weights.shape == (COLUMNS, outputs)
+    assert trained.model.intercept.shape == (outputs,)
+    assert trained.model.intercept.any() == intercept
+    assert (trained.model.weights == again.model.weights).all()
+    assert not np.array_equal(trained.model.weights, other.model.weights)
+    assert not np.array_equal(fit(make_plan(), kind, seed=None).model.weights, fit(make_plan(), kind, seed=None).model.weights)
+    assert trained.run.neighbours == "replace_one"
     assert fit(make_plan(most_steps=2), kind).history == fit(make_plan(), kind).history[:2]
 
 
@@ -277,13 +284,9 @@ def test_bad_constants_are_refused(changes: dict[str, Any]) -> None:
 def test_bad_arguments_are_refused() -> None:
     problem = make_problem("logistic_regression")
     loss: Loss = Logistic(feature_norm=1.0)
-    for plan, features, known in (
-        (None, problem.features, loss),
-        (make_plan(), problem.features * math.nan, loss),
-        (make_plan(), problem.features, Unknown()),
-    ):
+    for features, known in ((problem.features * math.nan, loss), (problem.features, Unknown())):
         with pytest.raises(InputError):
-            fit_adaptively(plan, features, problem.targets, loss=known)  # pyright: ignore[reportArgumentType]
+            adaptive(make_plan(), features, problem.targets, loss=known)
     for epsilon, delta, splits in ((0.0, 1e-5, 60), (1.0, 0.0, 60), (1.0, 1.0, 60), (1.0, 1e-5, 0), (math.inf, 1e-5, 60)):
         with pytest.raises(InputError):
             AdaptiveDescent.for_target(epsilon, delta, splits=splits, gradient_clip=1.0, loss_clip=1.0)

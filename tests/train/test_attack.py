@@ -95,7 +95,7 @@ def strongest_attack(run: Run) -> Attack:
 def last_iterates(design: str, noise_at: str, noise_share: float, world: int) -> np.ndarray:
     run = make_run(design, noise_at).with_noise_scaled(noise_share)
     y = targets(world)
-    return np.array([fit_linear(run, FEATURES, y, seed=2 * seed + world).weights[:, 0] for seed in range(RUNS)])
+    return np.array([fit_linear(run, FEATURES, y, seed=2 * seed + world).model.weights[:, 0] for seed in range(RUNS)])
 
 
 def certified_power(run: Run, false_positives: float) -> float:

@@ -39,7 +39,7 @@ def test_one_record_moves_a_pass_by_at_most_what_is_certified(weights: list[floa
             features, values = FEATURES.copy(), targets(0)
             features[record] = sign * np.array([0.6, 0.8])
             values[record] = 1e6
-            ends.append(fit_linear(run, features, values, seed=0, initial=start).weights)
+            ends.append(fit_linear(run, features, values, seed=0, initial=start).model.weights)
         largest = max(largest, float(np.linalg.norm(ends[1] - ends[0])))
     # 1e-13: iterates of size 100 are rounded, which no certificate counts
     assert largest <= allowed + 1e-13

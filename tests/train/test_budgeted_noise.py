@@ -14,7 +14,7 @@ from lethe.accounting.certify import certify
 from lethe.calculus.composition.odometer import Odometer
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
-from lethe.train import NoisePolicy, Observed, Trained, fit_linear
+from lethe.train import Fitted, LinearPredictor, NoisePolicy, Observed, fit_linear
 
 SLOTTED = ("cyclic", "shuffled_once")
 
@@ -24,7 +24,7 @@ def budgeted_run(budget: float, **changes: Any) -> Run:
     return make_run(**{"release": "all", "noise_budget": budget, **changes})
 
 
-def fit(run: Run, policy: NoisePolicy | None = None, **options: Any) -> Trained:
+def fit(run: Run, policy: NoisePolicy | None = None, **options: Any) -> Fitted[LinearPredictor]:
     problem = make_problem(run.loss.kind)
     options = {"classes": problem.classes, "seed": 0, "noise_policy": policy, **options}
     return fit_linear(run, problem.features, problem.targets, **options)
@@ -46,8 +46,8 @@ def test_the_run_stops_before_the_first_step_that_would_overspend(design: str) -
     assert trained.report.steps == trained.run.total_steps == (8 if design in SLOTTED else 2)
     assert trained.run.noise_budget == 1.0
     assert trained.run.noise_multipliers == pytest.approx(2.0, rel=5e-16)  # a list holds them up to two roundings
-    assert trained.report.spent == pytest.approx(1.0)
-    assert max(accounts(trained.run)) == pytest.approx(trained.report.spent)
+    assert trained.spent == pytest.approx(1.0)
+    assert max(accounts(trained.run)) == pytest.approx(trained.spent)
     recorded = with_fresh_noise(trained.run)
     certificate = certify(recorded, 1e-5)
     assert certificate.epsilon >= certify(recorded.replace(noise_budget=None), 1e-5).epsilon * (1 - 1e-9)
@@ -57,15 +57,15 @@ def test_the_schedule_that_spends_exactly_runs_to_its_end_and_is_recorded_as_pla
     run = budgeted_run(1.5)  # three passes of 1/2
     trained = fit(run)
     assert with_fresh_noise(trained.run) == run
-    assert trained.report.spent == pytest.approx(1.5)
-    assert (trained.weights == fit(run.replace(noise_budget=None)).weights).all()  # the filter changes no number
+    assert trained.spent == pytest.approx(1.5)
+    assert (trained.model.weights == fit(run.replace(noise_budget=None)).model.weights).all()  # the filter changes no number
     assert fit(run.replace(noise_budget=1.5 * (1 - 1e-9))).report.steps == 8
 
 
 def test_steps_before_the_stop_are_those_of_the_unbudgeted_run() -> None:
     stopped = fit(budgeted_run(1.2))
     assert stopped.report.steps == 8
-    assert (stopped.weights == fit(make_run(steps=8)).weights).all()
+    assert (stopped.model.weights == fit(make_run(steps=8)).model.weights).all()
 
 
 def test_nothing_is_trained_when_the_first_step_costs_too_much() -> None:
@@ -81,13 +81,13 @@ def test_a_silent_step_is_refused_and_ends_the_run() -> None:
     assert fit(budgeted_run(100.0, noise_multiplier=[2.0] * 5 + [0.0] + [2.0] * 6)).report.steps == 5
 
 
-def test_the_report_says_what_was_spent_only_under_a_budget() -> None:
-    report = fit(make_run()).report
-    assert report.spent is report.odometer is None
-    report = fit(budgeted_run(4.0), seed=None).report
-    assert report.odometer == Odometer.up_to(4.0)
-    assert report.spent is not None
-    assert report.odometer.epsilon(report.spent, 1e-5) < report.odometer.epsilon(4.0, 1e-5)
+def test_what_was_spent_is_said_only_under_a_budget() -> None:
+    trained = fit(make_run())
+    assert trained.spent is trained.odometer is None
+    trained = fit(budgeted_run(4.0), seed=None)
+    assert trained.odometer == Odometer.up_to(4.0)
+    assert trained.spent is not None
+    assert trained.odometer.epsilon(trained.spent, 1e-5) < trained.odometer.epsilon(4.0, 1e-5)
 
 
 def test_the_policy_sees_what_is_public_and_its_noise_is_what_is_recorded() -> None:
@@ -106,7 +106,7 @@ def test_the_policy_sees_what_is_public_and_its_noise_is_what_is_recorded() -> N
     assert not seen[0].parameters.any()
     assert seen[0].remaining == pytest.approx(0.85)
     assert seen[4].remaining == pytest.approx(0.85 - 0.5 * (2 / (2 + 1 / 7)) ** 2)  # slot 0 has paid once
-    assert (seen[-1].parameters == trained.weights).all()
+    assert (seen[-1].parameters == trained.model.weights).all()
     asked = np.array([2.0 + (step + 1) / 7 for step in range(steps)])
     assert trained.run.noise_multipliers == pytest.approx(asked, rel=5e-16)
     assert (trained.run.noise_stds <= 0.4 * asked * (0.6 / 5) * (1 + 1e-15)).all()
@@ -117,7 +117,7 @@ def test_a_policy_cannot_change_the_iterate() -> None:
         observed.parameters[:] = 1e9
         return 2.0
 
-    assert (fit(budgeted_run(1.5), meddling).weights == fit(budgeted_run(1.5)).weights).all()
+    assert (fit(budgeted_run(1.5), meddling).model.weights == fit(budgeted_run(1.5)).model.weights).all()
 
 
 def test_noise_that_answers_to_the_released_iterate() -> None:
@@ -134,7 +134,7 @@ def test_noise_that_answers_to_the_released_iterate() -> None:
     recorded = trained.run
     assert recorded.noise_multipliers == pytest.approx([3 + 1 / (1 + norm) for norm in norms[: recorded.total_steps]], rel=5e-16)
     again = fit(recorded.replace(noise_budget=None))
-    assert again.weights == pytest.approx(trained.weights, rel=1e-12)  # multipliers that differ by roundings
+    assert again.model.weights == pytest.approx(trained.model.weights, rel=1e-12)  # multipliers that differ by roundings
 
 
 def test_the_whole_rest_may_be_spent_at_once() -> None:
@@ -165,7 +165,7 @@ def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget:
     steps = trained.report.steps
     paid = accounts(trained.run)
     assert max(paid) <= budget * (1 + 1e-9)
-    assert trained.report.spent == pytest.approx(max(paid), rel=1e-12)
+    assert trained.spent == pytest.approx(max(paid), rel=1e-12)
     if steps < 12:  # the refused step would have overspent
         slot = steps % len(paid)
         assert paid[slot] + 0.5 * (run.touch_factor / multipliers[steps]) ** 2 > budget

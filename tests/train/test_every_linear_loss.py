@@ -19,7 +19,7 @@ from lethe.run.losses import LOSSES as REGISTERED
 from lethe.run.losses import LinearLoss, parse_loss
 from lethe.run.losses.curvatures import Curvatures
 from lethe.run.losses.targets import real_targets
-from lethe.train import AdaptiveDescent, fit_adaptively, fit_head, fit_linear
+from lethe.train import AdaptiveDescent, Linear, fit, fit_head, fit_linear
 from lethe.train.linear.features import prepare_features
 from lethe.train.linear.gradients import LinearModel
 from lethe.train.linear.links import link_of
@@ -186,7 +186,7 @@ def test_every_kind_is_trained_recorded_and_certified(kind: str) -> None:
     run = make_run(kind, clip_norm=None, seeded=True)
     trained = fit_linear(run, problem.features, problem.targets, classes=problem.classes, seed=0)
     assert trained.run == run  # a number of classes that no bound depends on included: the run does not say it
-    assert trained.weights.shape == (COLUMNS, the_loss(kind).outputs)
+    assert trained.model.weights.shape == (COLUMNS, the_loss(kind).outputs)
     certificate = certify(run.replace(seeded=False), 1e-5)
     assert 0.0 < certificate.epsilon < np.inf
     assert certificate.theorem == "optimal-shift"  # of a convex loss the last iterate
@@ -209,12 +209,14 @@ def test_without_noise_it_goes_down_to_the_minimiser(kind: str) -> None:
     )
     trained = fit_linear(run, problem.features, problem.targets, classes=problem.classes, seed=0)
     rows = problem.features * np.minimum(1.0, 1.5 / np.linalg.norm(problem.features, axis=1, keepdims=True))
-    targets, weights = problem.targets.astype(float), np.zeros_like(trained.weights)
+    targets, weights = problem.targets.astype(float), np.zeros_like(trained.model.weights)
     for _ in range(3000):
         weights -= step * (rows.T @ loss.slopes(rows @ weights, targets) / RECORDS + 0.1 * weights)
-    assert trained.weights == pytest.approx(weights, abs=1e-4)
-    assert trained.mean_loss(problem.features, problem.targets) == pytest.approx(loss.values(rows @ weights, targets).mean(), abs=1e-4)
-    assert trained.predict(problem.features) == pytest.approx(loss.decide(rows @ weights), abs=1e-3)
+    assert trained.model.weights == pytest.approx(weights, abs=1e-4)
+    assert trained.model.mean_loss(problem.features, problem.targets) == pytest.approx(
+        loss.values(rows @ weights, targets).mean(), abs=1e-4
+    )
+    assert trained.model.predict(problem.features) == pytest.approx(loss.decide(rows @ weights), abs=1e-3)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("softmax_regression", "logistic_regression", "least_squares")])
@@ -225,14 +227,15 @@ def test_heads_and_adaptive_descent_train_it_too(kind: str) -> None:
     fitted = fit_head(torch.nn.Identity(), head, data, make_run(kind, seeded=True), seed=0)
     assert fitted.run.loss.kind == kind
     plan = AdaptiveDescent(rho=1.0, gradient_rho=0.02, selection_rho=0.03, gradient_clip=1.0, loss_clip=1.0)
-    adaptive = fit_adaptively(plan, problem.features, problem.targets, loss=loss, classes=problem.classes, seed=0)
-    assert adaptive.weights.shape == (COLUMNS, loss.outputs)
+    model, table = Linear(classes=problem.classes), (problem.features, problem.targets)
+    adaptive = fit(model, loss, table, plan.run(RECORDS, loss), noise_policy=plan, seed=0)
+    assert adaptive.model.weights.shape == (COLUMNS, loss.outputs)
 
 
 def test_huber_is_the_same_training_under_another_name() -> None:
     problem = make_problem("huber")
     both = [
-        fit_linear(make_run(loss=make_loss(kind, residual_bound=0.5), seeded=True), problem.features, problem.targets, seed=4).weights
+        fit_linear(make_run(loss=make_loss(kind, residual_bound=0.5), seeded=True), problem.features, problem.targets, seed=4).model.weights
         for kind in ("least_squares", "huber")
     ]
     assert (both[0] == both[1]).all()
@@ -290,7 +293,7 @@ def test_a_loss_that_is_new_needs_its_class_and_a_line(monkeypatch: pytest.Monke
     run = make_run(loss=loss.to_document(), clip_norm=None, seeded=True)
     trained = fit_linear(run, problem.features, problem.targets, seed=0)
     assert trained.run == run
-    assert trained.mean_loss(problem.features, problem.targets) > 0.0
+    assert trained.model.mean_loss(problem.features, problem.targets) > 0.0
     certificate = certify(run.replace(seeded=False), 1e-5)
     same = certify(run.replace(seeded=False, loss=make_loss("huber", residual_bound=1.0)), 1e-5)
     assert certificate.epsilon == same.epsilon  # slope at most 1, curvature at most 1

@@ -93,8 +93,8 @@ def test_a_linear_network_is_fit_linear(design: str) -> None:
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
     network = fit(model, CROSS_ENTROPY, (features, targets), run, seed=5, physical_size=2)
-    assert np.abs(model.weight.detach().numpy().T - trained.weights).max() < 1e-9
-    assert np.abs(model.bias.detach().numpy() - trained.intercept).max() < 1e-9
+    assert np.abs(model.weight.detach().numpy().T - trained.model.weights).max() < 1e-9
+    assert np.abs(model.bias.detach().numpy() - trained.model.intercept).max() < 1e-9
     assert with_fresh_noise(trained.run) == run
     assert network.run.loss.evidence == "declared"  # nothing projected the features
 

@@ -94,7 +94,7 @@ def make_zeros() -> nn.Linear:
 def head_on(backbone: nn.Module, loud: float, place: int = 7, size: int = MANY) -> Tensor:
     run = make_run(loss={"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"})
     fitted = fit_head(backbone, make_zeros(), make_records(loud, place), run, physical_size=size)
-    return torch.from_numpy(fitted.trained.weights) / float(run.sensitivities[0])
+    return fitted.model.state_dict()["2.weight"].T / float(run.sensitivities[0])
 
 
 def head_on_parts(backbone: nn.Module, loud: float) -> Tensor:

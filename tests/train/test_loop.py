@@ -10,13 +10,13 @@ from scipy import stats
 
 from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
-from lethe.train import Trained, fit_linear
+from lethe.train import Fitted, LinearPredictor, fit_linear
 from lethe.train.core.progress import reporting
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 
 
-def fit(run: Run, **options: Any) -> Trained:
+def fit(run: Run, **options: Any) -> Fitted[LinearPredictor]:
     problem = make_problem(run.loss.kind)
     return fit_linear(run, problem.features, problem.targets, **{"classes": problem.classes, "seed": 0, **options})
 
@@ -51,7 +51,7 @@ def test_without_noise_it_is_the_plain_recursion(kind: str) -> None:
     problem = make_problem(kind)
     expected = plain_descent(run, problem.features, problem.targets, 3 if kind == "softmax_regression" else 1)
     trained = fit(run)
-    got = np.vstack([trained.weights, trained.intercept])
+    got = np.vstack([trained.model.weights, trained.model.intercept])
     assert got == pytest.approx(expected, rel=1e-11, abs=1e-13)  # twelve contracting steps of rounding
     assert np.linalg.norm(got) == pytest.approx(0.05, rel=1e-12)  # the ball acts, so the test sees it
 
@@ -78,7 +78,7 @@ def test_the_noise_of_a_whole_run_is_the_certified_noise(noise_at: str) -> None:
         if noise_at == "every_step" or step % 4 == 3
     ]
     low, high = stats.chi2.interval(1 - 1e-9, columns * classes)
-    statistic = float((trained.weights**2).sum()) / sum(t**2 for t in tau)
+    statistic = float((trained.model.weights**2).sum()) / sum(t**2 for t in tau)
     assert low < statistic < high
     assert low / (columns * classes) > 0.98  # so a standard deviation 1 % off is caught
     assert high / (columns * classes) < 1.02
@@ -96,7 +96,7 @@ def test_one_touch_moves_the_iterate_by_at_most_the_certified_sensitivity(kind: 
             features, targets = problem.features.copy(), problem.targets.copy()
             features[7] = scale * initial[:, 0]
             targets[7] = target
-            reached.append(fit_linear(run, features, targets, classes=problem.classes, seed=0, initial=initial).weights)
+            reached.append(fit_linear(run, features, targets, classes=problem.classes, seed=0, initial=initial).model.weights)
     largest = max(float(np.linalg.norm(one - two)) for one in reached for two in reached)
     # 1e-14: the sum of 23 gradients is rounded, which no certificate counts
     assert largest <= run.sensitivities[0] + 1e-14
@@ -106,10 +106,10 @@ def test_one_touch_moves_the_iterate_by_at_most_the_certified_sensitivity(kind: 
 @pytest.mark.parametrize("design", ALL_DESIGNS)
 def test_the_same_seed_gives_the_same_weights_and_none_does_not(design: str) -> None:
     run = make_run(design=design)
-    first, again, other = (fit(run, seed=seed).weights for seed in (7, 7, 8))
+    first, again, other = (fit(run, seed=seed).model.weights for seed in (7, 7, 8))
     assert (first == again).all()
     assert not np.array_equal(first, other)
-    assert not np.array_equal(fit(run, seed=None).weights, fit(run, seed=None).weights)
+    assert not np.array_equal(fit(run, seed=None).model.weights, fit(run, seed=None).model.weights)
 
 
 def test_own_generators_are_used_apart() -> None:
@@ -117,7 +117,7 @@ def test_own_generators_are_used_apart() -> None:
 
     def weights(batch_seed: int, noise_seed: int) -> np.ndarray:
         batch, noise = torch.Generator().manual_seed(batch_seed), torch.Generator().manual_seed(noise_seed)
-        return fit(run, seed=None, batch_generator=batch, noise_generator=noise).weights
+        return fit(run, seed=None, batch_generator=batch, noise_generator=noise).model.weights
 
     assert (weights(1, 2) == weights(1, 2)).all()
     assert not np.array_equal(weights(1, 2), weights(3, 2))
@@ -135,9 +135,9 @@ def test_the_global_generator_is_neither_used_nor_moved() -> None:
 def test_shapes_and_report(kind: str, intercept: bool) -> None:
     trained = fit(make_run(kind, loss=make_loss(kind, intercept=intercept)))
     outputs = 3 if kind == "softmax_regression" else 1
-    assert trained.weights.shape == (COLUMNS, outputs)
-    assert trained.intercept.shape == (outputs,)
-    assert trained.intercept.any() == intercept
+    assert trained.model.weights.shape == (COLUMNS, outputs)
+    assert trained.model.intercept.shape == (outputs,)
+    assert trained.model.intercept.any() == intercept
     norms = np.linalg.norm(make_problem(kind).features, axis=1)
     assert trained.report.projected == (norms > 1.5).sum() > 0
     assert (trained.report.records, trained.report.steps, trained.report.left_over) == (RECORDS, 12, 3)
@@ -165,10 +165,10 @@ def test_it_learns_what_can_be_learned(kind: str) -> None:
         release="last",
     )
     trained = fit_linear(run, features, targets, classes=classes, seed=0)
-    assert trained.accuracy(features, targets) == trained.score(features, targets) == 1.0
-    assert trained.score_name == "accuracy"
-    assert trained.predict(features).tolist() == targets.tolist()
-    assert trained.mean_loss(features, targets) < 0.3 < np.log(classes)  # the loss at zero weights
+    assert trained.model.accuracy(features, targets) == trained.model.score(features, targets) == 1.0
+    assert trained.model.score_name == "accuracy"
+    assert trained.model.predict(features).tolist() == targets.tolist()
+    assert trained.model.mean_loss(features, targets) < 0.3 < np.log(classes)  # the loss at zero weights
 
 
 def test_least_squares_finds_the_line_and_has_no_accuracy() -> None:
@@ -178,38 +178,40 @@ def test_least_squares_finds_the_line_and_has_no_accuracy() -> None:
     loss = {"kind": "least_squares", "feature_norm": 1.0, "residual_bound": 5.0, "intercept": True}
     run = Run(records=60, batches={"design": "full"}, passes=3000, step_size=0.9, noise_multiplier=0.0, loss=loss, release="last")
     trained = fit_linear(run, features, targets, seed=0)
-    assert trained.weights.ravel() == pytest.approx([0.5, -0.3], abs=1e-6)  # contraction 1 - 0.9/12 or less a step, 3000 steps
-    assert trained.intercept == pytest.approx([0.2], abs=1e-6)
-    assert trained.predict(features) == pytest.approx(targets, abs=1e-6)
-    assert trained.score(features, targets) == trained.mean_loss(features, targets) < 1e-10
-    assert trained.score_name == "mean truncated loss"
+    assert trained.model.weights.ravel() == pytest.approx([0.5, -0.3], abs=1e-6)  # contraction 1 - 0.9/12 or less a step, 3000 steps
+    assert trained.model.intercept == pytest.approx([0.2], abs=1e-6)
+    assert trained.model.predict(features) == pytest.approx(targets, abs=1e-6)
+    assert trained.model.score(features, targets) == trained.model.mean_loss(features, targets) < 1e-10
+    assert trained.model.score_name == "mean truncated loss"
     with pytest.raises(InputError, match="accuracy"):
-        trained.accuracy(features, targets)
+        trained.model.accuracy(features, targets)
 
 
 def test_prediction_projects_as_training_did() -> None:
     trained = fit(make_run("least_squares", loss=make_loss("least_squares", intercept=True)))
     row = np.array([[3.0, 0.0, 0.0, 4.0]])  # norm 5, projected to 1.5
-    assert trained.predict(row) == pytest.approx(row[0] * 0.3 @ trained.weights + trained.intercept, rel=1e-12)  # rounding
+    assert trained.model.predict(row) == pytest.approx(
+        row[0] * 0.3 @ trained.model.weights + trained.model.intercept, rel=1e-12
+    )  # rounding
     with pytest.raises(InputError, match="got 3 columns"):
-        trained.predict(np.zeros((2, 3)))
+        trained.model.predict(np.zeros((2, 3)))
     with pytest.raises(InputError, match=r"features\[0, 0\]"):
-        trained.predict(np.full((1, 4), np.nan))
+        trained.model.predict(np.full((1, 4), np.nan))
 
 
 def test_float32_is_close_to_float64() -> None:
     run = make_run(noise_multiplier=0.0)
     # 12 steps of relative rounding 6e-8, with weights below 1
-    assert fit(run, dtype="float32").weights == pytest.approx(fit(run).weights, abs=1e-5)
-    assert fit(run, dtype=torch.float32).weights.dtype == np.float64
+    assert fit(run, dtype="float32").model.weights == pytest.approx(fit(run).model.weights, abs=1e-5)
+    assert fit(run, dtype=torch.float32).model.weights.dtype == np.float64
 
 
 def test_initial_is_where_training_starts() -> None:
     run = make_run(noise_multiplier=0.0, step_size=1e-12, loss=make_loss("softmax_regression", intercept=True))
     initial = np.arange(15.0).reshape(5, 3)
     trained = fit(run, initial=initial)
-    assert trained.weights == pytest.approx(initial[:4], abs=1e-10)  # 12 steps of at most 0.6e-12
-    assert trained.intercept == pytest.approx(initial[4], abs=1e-10)
+    assert trained.model.weights == pytest.approx(initial[:4], abs=1e-10)  # 12 steps of at most 0.6e-12
+    assert trained.model.intercept == pytest.approx(initial[4], abs=1e-10)
 
 
 def test_data_is_not_modified() -> None:
@@ -262,6 +264,8 @@ def test_noise_that_rounds_away_is_an_error_and_not_privacy() -> None:
     # noise_std = 0.4 * 1e-6 * 0.6 / 5 = 4.8e-8 is below the spacing of float32 at 1, and 2e8 times that of float64
     with pytest.raises(LetheError, match="drowns in the rounding"):
         fit(run, initial=initial, dtype="float32")
+    with pytest.raises(LetheError, match="drowns in the rounding"):  # of the last iterate alone: the start is 0
+        fit(run, dtype="float32")
     assert with_fresh_noise(fit(run, initial=initial).run) == run
 
 

@@ -39,7 +39,7 @@ def budgeted_run(budget: float, design: str = "cyclic", **changes: Any) -> Run:
     )
 
 
-def fitted(run: Run, policy: NoisePolicy | None = None, model: nn.Module | None = None, **options: Any) -> Fitted:
+def fitted(run: Run, policy: NoisePolicy | None = None, model: nn.Module | None = None, **options: Any) -> Fitted[nn.Module]:
     model = make_network() if model is None else model
     return fit(model, CROSS_ENTROPY, make_data(), run, **{"seed": 2, "noise_policy": policy, "verify": False, **options})
 
@@ -89,7 +89,7 @@ def test_it_stops_where_fit_linear_stops_and_records_the_same() -> None:
     linear = fit_linear(run, problem.features, problem.targets, classes=3, seed=0, noise_policy=policy)
     network = fitted(run, policy, nn.Linear(4, 3).double())
     assert network.run == linear.run.replace(loss=run.loss)
-    assert network.spent == linear.report.spent
+    assert network.spent == linear.spent
 
 
 def test_nothing_is_trained_when_the_first_step_costs_too_much() -> None:
@@ -134,7 +134,7 @@ def test_the_policy_sees_released_iterates_and_its_noise_is_what_is_recorded(by_
         seen.append(observed)
         return 2.0 + observed.step / 7
 
-    def again(run: Run) -> Fitted:
+    def again(run: Run) -> Fitted[nn.Module]:
         model = make_network()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.02) if by_optimizer else None
         return fitted(run, policy if run.noise_budget else None, model, optimizer=optimizer)

@@ -48,7 +48,7 @@ def test_a_scheduled_policy_trains_as_the_schedule_does() -> None:
     planned = fit_linear(run, problem.features, problem.targets, classes=3, seed=0)
     asked = fit_linear(run, problem.features, problem.targets, classes=3, seed=0, noise_policy=scheduled(schedule))
     assert planned.report.steps == asked.report.steps < 20
-    assert (planned.weights == asked.weights).all()
+    assert (planned.model.weights == asked.model.weights).all()
 
 
 def test_sixty_epochs_of_the_printed_decay_fit_a_budget_of_theirs() -> None:
@@ -59,7 +59,7 @@ def test_sixty_epochs_of_the_printed_decay_fit_a_budget_of_theirs() -> None:
     policy = scheduled(schedule, every="pass")
     trained = fit_linear(run, problem.features, problem.targets, classes=3, seed=0, noise_policy=policy)
     assert trained.report.steps == 60 * 4
-    assert trained.report.spent == pytest.approx(0.757264, abs=5e-7)
+    assert trained.spent == pytest.approx(0.757264, abs=5e-7)
 
 
 def test_a_list_ends_with_an_error_and_words_are_checked() -> None:
@@ -113,7 +113,7 @@ def test_between_two_passes_nothing_is_looked_at_and_step_one_begins_anew() -> N
 @pytest.mark.parametrize("kind", ["softmax_regression", "logistic_regression"])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_it_measures_the_accuracy_that_the_trained_model_has(kind: str, intercept: bool) -> None:
-    """On rows that need projecting: the policy's decisions are those of `Trained.accuracy` at each pass end."""
+    """On rows that need projecting: the policy's decisions are those of `LinearPredictor.accuracy` at each pass end."""
     problem, public = make_problem(kind), make_problem(kind, records=50, seed=1)
     run = make_run(
         kind, release="all", noise_budget=50.0, noise_multiplier=None, passes=6, step_size=4.0, loss=make_loss(kind, intercept=intercept)
@@ -125,7 +125,7 @@ def test_it_measures_the_accuracy_that_the_trained_model_has(kind: str, intercep
         )
         return fit_linear(run.replace(steps=steps), problem.features, problem.targets, classes=problem.classes, seed=0, noise_policy=policy)
 
-    accuracies = [0.0] + [fit(4 * passes).accuracy(public.features, public.targets) for passes in range(1, 6)]
+    accuracies = [0.0] + [fit(4 * passes).model.accuracy(public.features, public.targets) for passes in range(1, 6)]
     expected, multiplier = [10.0], 10.0
     for before, after in pairwise(accuracies):
         multiplier *= 0.8 if after - before < 0.03 else 1.0

@@ -85,7 +85,7 @@ def source(**options: Any) -> MapStyleSource:
     return MapStyleSource(Sentences(), collate=collated, **options)
 
 
-def fitted(model: nn.Module, loss: Callable[[Any, Any], Tensor], **options: Any) -> Fitted:
+def fitted(model: nn.Module, loss: Callable[[Any, Any], Tensor], **options: Any) -> Fitted[nn.Module]:
     return fit(model, loss, source(), run(), **options)
 
 

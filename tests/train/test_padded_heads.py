@@ -10,7 +10,7 @@ from torch import nn
 
 import lethe
 from lethe.errors import HypothesisError, InputError
-from lethe.train import FittedHead, fit_head
+from lethe.train import Fitted, fit_head
 from lethe.train.data import MapStyleSource
 
 
@@ -39,7 +39,7 @@ class Pooled(nn.Module):
         return torch.stack([mean, mean.cos()], dim=1)
 
 
-def head_on(collate: Any, *, masked: bool = True) -> FittedHead:
+def head_on(collate: Any, *, masked: bool = True) -> Fitted[nn.Sequential]:
     loss = lethe.losses.Softmax(feature_norm=1.0, intercept=True, evidence="enforced")
     run = lethe.Run(records=12, batches=lethe.Cyclic(size=4), passes=1, step_size=0.5, noise_multiplier=1.0, loss=loss, release="last")
     return fit_head(Pooled(masked=masked), nn.Linear(2, 2), MapStyleSource(Sentences(), collate=collate), run, physical_size=6)
@@ -50,7 +50,7 @@ def test_collate_functions_that_mix_records_and_padding_that_counts_are_refused(
         words, kinds = padded(records)
         return words - words.mean(0), kinds
 
-    assert "record i of Sentences is made of record i alone" in head_on(padded).declared
+    assert "record i of Sentences is made of record i alone" in " ".join(head_on(padded).declared)
     with pytest.raises(InputError, match="of more than that record"):
         head_on(centred)
     with pytest.raises(HypothesisError, match="depend on how far its batch is padded"):

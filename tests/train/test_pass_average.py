@@ -11,7 +11,7 @@ from scipy import stats
 
 from lethe.errors import HypothesisError
 from lethe.run.run import Run
-from lethe.train import Trained, fit_linear
+from lethe.train import Fitted, LinearPredictor, fit_linear
 from lethe.train.core.generators import seeded_generators
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.proximal import proximal_step
@@ -32,7 +32,7 @@ def averaging_run(kind: str = "softmax_regression", weights: Any = 1.0, **change
     return make_run(kind, **{"noise_at": "pass_ends", "pass_weights": weights, **changes})
 
 
-def fit(run: Run, **options: Any) -> Trained:
+def fit(run: Run, **options: Any) -> Fitted[LinearPredictor]:
     problem = make_problem(run.loss.kind)
     return fit_linear(run, problem.features, problem.targets, **{"classes": problem.classes, "seed": 0, **options})
 
@@ -70,20 +70,20 @@ def test_it_is_the_loop_as_written_bit_for_bit(kind: str, weights: Any) -> None:
     schedule = {"schedule": "time_decay", "first": 0.4, "rate": 0.1}
     run = averaging_run(kind, weights, step_size=schedule, regulariser=BOTH, loss=make_loss(kind, intercept=True))
     trained = fit(run)
-    assert (np.vstack([trained.weights, trained.intercept]) == written_out(run)).all()
+    assert (np.vstack([trained.model.weights, trained.model.intercept]) == written_out(run)).all()
 
 
 @pytest.mark.parametrize("design", FIXED)
 def test_every_fixed_design_is_averaged(design: str) -> None:
     run = averaging_run(design=design)
-    assert (fit(run).weights == written_out(run)).all()
-    assert not np.array_equal(fit(run).weights, fit(run.replace(pass_weights=None)).weights)
+    assert (fit(run).model.weights == written_out(run)).all()
+    assert not np.array_equal(fit(run).model.weights, fit(run.replace(pass_weights=None)).model.weights)
 
 
 @pytest.mark.parametrize("regulariser", [None, BOTH])
 def test_all_weight_on_the_last_iterate_is_the_plain_recursion_bit_for_bit(regulariser: Any) -> None:
     averaged = averaging_run(weights=[0.0, 0.0, 0.0, 3.0], regulariser=regulariser)
-    assert (fit(averaged).weights == fit(averaged.replace(pass_weights=None)).weights).all()
+    assert (fit(averaged).model.weights == fit(averaged.replace(pass_weights=None)).model.weights).all()
 
 
 def test_inside_a_pass_nothing_changes_and_at_its_end_it_begins_anew() -> None:
@@ -112,7 +112,7 @@ def test_the_noise_is_not_averaged_away() -> None:
     )
     trained = fit_linear(run, np.zeros((8, 1000)), np.zeros(8), classes=200, seed=4)
     low, high = stats.chi2.interval(1 - 1e-9, 200_000)
-    assert low < float((trained.weights**2).sum()) / (3 * run.noise_stds[3] ** 2) < high
+    assert low < float((trained.model.weights**2).sum()) / (3 * run.noise_stds[3] ** 2) < high
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)

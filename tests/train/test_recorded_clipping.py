@@ -127,7 +127,7 @@ def test_linear_models_are_trained_on_cut_batches_too(design: str) -> None:
         )  # fmt: skip
 
     assert with_fresh_noise(trained(cut).run) == cut
-    assert not (trained(cut).weights == trained(run).weights).all()
+    assert not (trained(cut).model.weights == trained(run).model.weights).all()
 
 
 @pytest.mark.parametrize("changes", [{"clip_method": "normalise"}, {"clip_groups": [0.06, 0.08]}, {"clip_groups": [0.1]}])

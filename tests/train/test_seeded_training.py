@@ -21,7 +21,7 @@ from lethe.calculus.guarantees import ZCDP, NotPrivate
 from lethe.calculus.upward_formatting import shown
 from lethe.run.losses import parse_loss
 from lethe.run.run import Run
-from lethe.train import AdaptiveDescent, fit, fit_adaptively, fit_head, fit_linear
+from lethe.train import AdaptiveDescent, Linear, fit, fit_head, fit_linear
 from lethe.train.checkpoints.journal import Journal
 
 SEEDS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -114,7 +114,9 @@ def test_of_an_adaptive_descent_the_guarantee_is_none() -> None:
     features, targets = generator.normal(size=(50, 3)), generator.integers(2, size=50)
     plan = AdaptiveDescent(rho=1.0, gradient_rho=0.02, selection_rho=0.03, gradient_clip=0.6, loss_clip=2.0, neighbours="zero_out")
     loss = parse_loss({"kind": "logistic_regression", "feature_norm": 1.0})
-    found = {seed: fit_adaptively(plan, features, targets, loss=loss, seed=seed) for seed in (None, 0, 3)}
+    run = plan.run(50, loss)
+    found = {seed: fit(Linear(), loss, (features, targets), run, noise_policy=plan, seed=seed) for seed in (None, 0, 3)}
+    assert [found[seed].run.seeded for seed in (None, 0, 3)] == [False, True, True]
     assert found[0].guarantee == found[3].guarantee == NotPrivate()
     assert found[3].with_fresh_noise == found[None].guarantee
     assert isinstance(found[None].guarantee, ZCDP)
@@ -125,8 +127,8 @@ def test_an_odometer_of_a_seeded_run_says_nothing() -> None:
     budgeted = make_run(batches={"design": "full"}, passes=4, release="all", noise_budget=1.0)
     generator = np.random.default_rng(0)
     features, targets = generator.normal(size=(100, 3)), generator.integers(3, size=100)
-    assert fit_linear(budgeted, features, targets, classes=3, seed=0).report.odometer is None
-    assert fit_linear(budgeted, features, targets, classes=3).report.odometer is not None
+    assert fit_linear(budgeted, features, targets, classes=3, seed=0).odometer is None
+    assert fit_linear(budgeted, features, targets, classes=3).odometer is not None
 
 
 def kept(folder: Path, run: Run, randomness: dict[str, Any], *, kill: int = 0) -> Run | None:

@@ -72,5 +72,5 @@ class Shortness:
 
     def __call__(self, model: Any) -> float:
         """Minus the squared length of all that moved, from a start at 0 if the model is linear."""
-        moved = model.displacement if isinstance(model, Watched) else model.weights
+        moved = model.displacement if isinstance(model, Watched) else model.model.weights
         return -float(np.square(moved).sum())

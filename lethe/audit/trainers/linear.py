@@ -16,7 +16,7 @@ from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.losses import LeastSquares, LinearLoss
 from lethe.run.run import Run
-from lethe.train import Trained, fit_linear
+from lethe.train import Fitted, LinearPredictor, fit_linear
 from lethe.train.linear.features import prepare_features
 from lethe.train.linear.links import linear_loss, link_of
 
@@ -30,7 +30,7 @@ _WRONG = 12.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinearTraining(Subject):
-    """`fit_linear` as (data, seed) -> Trained.
+    """`fit_linear` as (data, seed) -> Fitted.
 
     Args:
         run: what it carries out.
@@ -42,7 +42,7 @@ class LinearTraining(Subject):
     classes: int | None = None
     initial: FloatArray | None = None
 
-    def __call__(self, data: Data, seed: int) -> Trained:
+    def __call__(self, data: Data, seed: int) -> Fitted[LinearPredictor]:
         """Train once."""
         return fit_linear(self.run, *data, classes=self.classes, seed=seed, initial=self.initial)
 
@@ -139,7 +139,7 @@ class LinearTraining(Subject):
     def _least_moved(self, data: Data, seed: int) -> FloatArray:
         # Their seeds are not those of the game, which come from the plain seed.
         seeds = np.random.SeedSequence([seed, 3]).generate_state(_SIMULATIONS, np.uint64)
-        moved = np.stack([self(data, int(number)).weights for number in seeds])
+        moved = np.stack([self(data, int(number)).model.weights for number in seeds])
         if self.initial is not None:
             moved = moved - self.initial[: moved.shape[1]]
         by_feature = np.sqrt(np.square(moved).sum(axis=2))
@@ -153,9 +153,10 @@ class Displacement:
     start: FloatArray
     directions: FloatArray
 
-    def __call__(self, trained: Trained) -> FloatArray:
+    def __call__(self, trained: Fitted[LinearPredictor]) -> FloatArray:
         """See the class."""
-        rows = trained.weights if len(self.start) == len(trained.weights) else np.vstack([trained.weights, trained.intercept])
+        model = trained.model
+        rows = model.weights if len(self.start) == len(model.weights) else np.vstack([model.weights, model.intercept])
         return -np.einsum("mdk,dk->m", self.directions, rows - self.start)
 
 
@@ -165,14 +166,15 @@ class LossGap:
 
     canaries: tuple[Canary, ...]
 
-    def __call__(self, trained: Trained) -> FloatArray:
+    def __call__(self, trained: Fitted[LinearPredictor]) -> FloatArray:
         """See the class."""
         return self._losses(trained, outside=True) - self._losses(trained, outside=False)
 
-    def _losses(self, trained: Trained, *, outside: bool) -> FloatArray:
+    def _losses(self, trained: Fitted[LinearPredictor], *, outside: bool) -> FloatArray:
         rows, targets = _tensors(trained.run, [canary.outside if outside else canary.inside for canary in self.canaries])
-        whole = np.vstack([trained.weights, trained.intercept])[: rows.shape[1]]
-        return link_of(linear_loss(trained.run.loss).for_classes(trained.classes)).losses(rows @ torch.tensor(whole), targets).numpy()
+        model = trained.model
+        whole = np.vstack([model.weights, model.intercept])[: rows.shape[1]]
+        return link_of(model.loss).losses(rows @ torch.tensor(whole), targets).numpy()
 
 
 def _tensors(run: Run, records: Sequence[Record]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
-from lethe.errors import LetheError
 from lethe.estimators.choice.mechanism import Draws
 from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.base import Array
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import as_planned
-from lethe.train.core.noise_resolution import refuse_drowned
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.proximal import proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.linear.loop import descend
+from lethe.train.linear.loop import descend, recorded_after
 from lethe.train.linear.noise import GaussianNoise
 
 
@@ -61,12 +58,5 @@ def carry_out(run: Run, records: Records, draws: Draws) -> tuple[Array, Run]:
         as_planned,
         PassAverage(run.pass_averages),
     )
-    if not bool(torch.isfinite(last).all()):
-        raise LetheError(
-            "training overflowed: the last iterate is not finite.",
-            source=f"step_size up to {run.step_sizes.max():g}, and noise_multiplier",
-            remedy="take fewer passes or a larger epsilon.",
-        )
-    recorded = recorder.run(run, enforced=True)
-    refuse_drowned(float(recorded.noise_stds[recorded.noise_stds > 0].min(initial=np.inf)), last)
+    recorded = recorded_after(last, run, recorder, remedy="take fewer passes or a larger epsilon.")
     return last.numpy().copy(), recorded

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 
 from lethe.calculus.composition.budget import BudgetFilter, gaussian_cost
-from lethe.calculus.composition.odometer import Odometer
 from lethe.calculus.domains import require_positive
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import BudgetExceededError, InputError, LetheError
@@ -96,27 +95,17 @@ class BudgetedNoise:
         policy: gives the noise multiplier of the next step; None: the run's own.
     """
 
-    __slots__ = ("_filter", "_last", "_policy", "_run", "_sensitivities", "_slots", "_step_sizes")
+    __slots__ = ("_last", "_policy", "_run", "_sensitivities", "_slots", "_step_sizes", "filter")
 
     def __init__(self, run: Run, policy: NoisePolicy | None) -> None:
         assert run.noise_budget is not None
         self._run = run
         self._policy = policy
         self._slots = run.batches.accounts(run.records)
-        self._filter = BudgetFilter(run.noise_budget, slots=self._slots)
+        self.filter = BudgetFilter(run.noise_budget, slots=self._slots)
         self._sensitivities = run.sensitivities.tolist()
         self._step_sizes = run.step_sizes.tolist()
         self._last: float | None = None
-
-    @property
-    def spent(self) -> float:
-        """The most that any record has spent, as zCDP."""
-        return self._filter.spent()
-
-    @property
-    def odometer(self) -> Odometer:
-        """Fixed by the budget alone, so before training."""
-        return Odometer.up_to(self._filter.rho)
 
     def __call__(self, step: int, parameters: torch.Tensor, planned: float) -> float | None:
         """The noise's standard deviation, paid for; None if the budget does not reach.
@@ -141,14 +130,14 @@ class BudgetedNoise:
         """
         slot = (step - 1) % self._slots
         cost = gaussian_cost(noise_std / self._sensitivities[step - 1])
-        if self._filter.allows(cost, slot):
-            self._filter.spend(cost, slot)
+        if self.filter.allows(cost, slot):
+            self.filter.spend(cost, slot)
             return True
         if step == 1:
             run = self._run
-            least = run.touch_factor * run.touch_bound / run.clip_bound / (2 * self._filter.rho) ** 0.5
+            least = run.touch_factor * run.touch_bound / run.clip_bound / (2 * self.filter.rho) ** 0.5
             raise BudgetExceededError(
-                f"noise_budget: the first step costs rho = {cost:.6g} of a budget of {self._filter.rho:.6g}; nothing was trained.",
+                f"noise_budget: the first step costs rho = {cost:.6g} of a budget of {self.filter.rho:.6g}; nothing was trained.",
                 source="run.noise_budget, and run.noise_multiplier or noise_policy",
                 remedy=f"take a noise multiplier of at least {shown(least, 6)}, which spends all in one step, or a larger budget.",
             )
@@ -156,7 +145,7 @@ class BudgetedNoise:
 
     def reaches(self, step: int, noise_std: float) -> bool:
         """Whether the budget has enough left for a step; nothing is paid. Arguments as for `pays`."""
-        return self._filter.allows(gaussian_cost(noise_std / self._sensitivities[step - 1]), (step - 1) % self._slots)
+        return self.filter.allows(gaussian_cost(noise_std / self._sensitivities[step - 1]), (step - 1) % self._slots)
 
     def chosen(self, step: int, parameters: torch.Tensor) -> Chosen:
         """What the policy asks for at a step, not paid for yet.
@@ -177,7 +166,7 @@ class BudgetedNoise:
             step=step,
             steps_per_pass=self._run.steps_per_pass,
             parameters=parameters.to(device="cpu", dtype=torch.float64, copy=True).numpy(),
-            remaining=self._filter.remaining((step - 1) % self._slots),
+            remaining=self.filter.remaining((step - 1) % self._slots),
             last_multiplier=self._last,
         )
         try:

@@ -1,12 +1,15 @@
-"""Check that noise is not lost to rounding when it is added to the parameters."""
+"""Checks that parameters are finite, and that noise is not lost to rounding when it is added to them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+import numpy as np
 import torch
 
 from lethe.errors import LetheError
+from lethe.run.run import Run
 
 # How many units of rounding noise must span to count as a Gaussian.
 _ROUNDINGS = 1024
@@ -34,3 +37,26 @@ def refuse_drowned(noise_std: float, parameters: torch.Tensor) -> None:
             source=f"noise_multiplier, step_size and dtype = {parameters.dtype}",
             remedy="use float64, or plan no noise at all at the steps where it is this small.",
         )
+
+
+def refuse_overflow(last: Iterable[torch.Tensor], run: Run, *, remedy: str = "take smaller steps or less noise.") -> None:
+    """Refuse a last iterate that is not finite.
+
+    Args:
+        last: its tensors.
+        run: that was carried out.
+        remedy: what to do about it.
+    Raises:
+        LetheError: it is not.
+    """
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in last):
+        raise LetheError(
+            "training overflowed: the last iterate is not finite.",
+            source=f"step_size up to {run.step_sizes.max():g}, and noise_multiplier",
+            remedy=remedy,
+        )
+
+
+def smallest_noise(run: Run) -> float:
+    """The smallest noise of the run that is not 0, in parameter units; infinity where there is none."""
+    return float(run.noise_stds[run.noise_stds > 0].min(initial=np.inf))

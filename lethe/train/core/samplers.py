@@ -19,6 +19,24 @@ from lethe.run.run import Run
 Batch = torch.Tensor | slice
 
 
+def refuse_other_records(records: int, found: int, words: str = "the data have {}") -> None:
+    """Refuse data of another number of records than the run's.
+
+    Args:
+        records: of the run.
+        found: of the data.
+        words: what to say of the data, with {} for the number.
+    Raises:
+        InputError: the two differ.
+    """
+    if found != records:
+        raise InputError(
+            f"records: the run says {records}; {words.format(found)}.",
+            source="run.records",
+            remedy="certify and train the same number of records.",
+        )
+
+
 def draw_batches(run: Run, generator: torch.Generator) -> Iterator[Batch]:
     """The batches of a run, one for each of its steps.
 

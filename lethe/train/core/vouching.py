@@ -31,7 +31,7 @@ def network_record(run: Run, model: nn.Module, declared: tuple[Claim, ...]) -> T
 
 
 def linear_record(run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray[Any, Any]) -> TrainingRecord:
-    """Of a linear model that `fit_linear` trained: its weights and its intercept.
+    """Of a linear model: its weights and its intercept.
 
     Args:
         run: as recorded, of a loss whose features were projected.

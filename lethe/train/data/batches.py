@@ -17,7 +17,7 @@ from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.core.generators import fresh_generator
-from lethe.train.core.samplers import Batch
+from lethe.train.core.samplers import Batch, refuse_other_records
 from lethe.train.data.draws import Anchor, draw_from
 from lethe.train.data.fingerprint import Fingerprint
 from lethe.train.data.micro_batches import part, pieces, shard
@@ -108,12 +108,7 @@ class BatchStream:
         self._rank, self._world_size = rank, world_size
         self._generator = _on_cpu(generator)
         self._source = as_source(data)
-        if len(self._source) != run.records:
-            raise InputError(
-                f"records: the run says {run.records}; the data have {len(self._source)}.",
-                source="run.records",
-                remedy="certify and train the same number of records.",
-            )
+        refuse_other_records(run.records, len(self._source))
         self._layout = Layout.of(self._source)
         self._fingerprint = Fingerprint.of(self._source, self._layout)
         self._anchor = Anchor(step=0, state=self._generator.get_state())

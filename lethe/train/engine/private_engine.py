@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,23 +14,20 @@ from torch import Tensor, nn
 
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.train.checkpoints.checkpointing import keeping
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checks.loss import LossFunction
 from lethe.train.clipping import Group
 from lethe.train.core.declared import claims, of_loss
-from lethe.train.core.generators import is_seeded
 from lethe.train.core.vouching import network_record
-from lethe.train.data import BatchStream, as_source
-from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers
 from lethe.train.engine.private_loader import PrivateLoader
 from lethe.train.engine.state import LoopState
-from lethe.train.network.noise.sources import shared_sources, sources_of
-from lethe.train.network.plan import as_clipped, clipper_of, refuse_optimizer, trained_parameters
-from lethe.train.network.report import NetworkReport
-from lethe.train.network.steps import NoisySums, refuse_start
+from lethe.train.fitted import Report
+from lethe.train.network.options import NetworkOptions
+from lethe.train.network.preparation import prepared_network
+from lethe.train.options import CommonOptions
 
 M = TypeVar("M", bound=nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
@@ -99,15 +97,16 @@ class PrivacyEngine:
     ) -> None:
         self.run = run
         self._workers = Workers.current()
-        self._groups, self._method, self._verify = clip_groups, method, verify
-        self._reading: dict[str, Any] = {"physical_size": physical_size, "prefetch": prefetch}
-        self._randomness: dict[str, Any] = {
-            "seed": seed,
-            "batch_generator": batch_generator,
-            "noise_generator": noise_generator,
-            "secure": secure,
-        }
-        self._checkpoints = checkpoints
+        self._common = CommonOptions(seed=seed, batch_generator=batch_generator, noise_generator=noise_generator)
+        self._options = NetworkOptions(
+            clip_groups=clip_groups,
+            method=method,
+            physical_size=physical_size,
+            prefetch=prefetch,
+            secure=secure,
+            verify=verify,
+            checkpoints=checkpoints,
+        )
         self._loop: LoopState | None = None
         self._model: nn.Module | None = None
         self._source: Any = None
@@ -143,35 +142,14 @@ class PrivacyEngine:
         noise_multiplier: float | None,
         max_grad_norm: float | None,
     ) -> LoopState:
-        self.run = as_clipped(self.run, groups=self._groups, method=self._method)
-        clipper = clipper_of(module, self.run, groups=self._groups, verify=self._verify)
-        _refuse_other_numbers(self.run, noise_multiplier, max_grad_norm)
-        named = trained_parameters(module)
-        refuse_optimizer(optimizer, self.run, named, module)
-        parameters = list(named.values())
-        refuse_start(self.run, parameters)
-        device, workers = parameters[0].device, self._workers
-        workers.refuse_device(device)
-        given = {name: self._randomness[name] for name in ("seed", "batch_generator", "noise_generator")}
-        seeded = is_seeded(self.run, **given)
-        kept = keeping(self._checkpoints, self.run, self._randomness["noise_generator"], workers, seeded=seeded)
+        _refuse_other_numbers(require_run(self.run), noise_multiplier, max_grad_norm)
+        options = replace(self._options, optimizer=optimizer)
+        ready = prepared_network(module, data, self.run, self._common, options, own_loop=True)
+        self.run, self._model, self._source = ready.run, module, ready.source
         try:
-            batches, noise = shared_sources(sources_of(self.run, device, **self._randomness, start=kept.starts), workers)
-            source = as_source(data)
-            self._model, self._source = module, source
-            stream = BatchStream(self.run, source, batches, **self._reading, rank=workers.rank, world_size=workers.world_size)
-            options = {
-                "clip_groups": self._groups,
-                "physical_size": self._reading["physical_size"],
-                "secure": self._randomness["secure"],
-                "verify": self._verify,
-                "seeded": seeded,
-            }
-            refuse_other_start(workers, module, self.run, source, optimizer=optimizer, options=options)
-            noisy = NoisySums(self.run, noise)
-            return LoopState(self.run, clipper, named, stream, noisy, optimizer, workers, kept, seeded=seeded, verify=self._verify)
+            return LoopState(ready, optimizer, verify=self._options.verify)
         except BaseException:
-            kept.close()
+            ready.kept.close()
             raise
 
     @property
@@ -214,7 +192,7 @@ class PrivacyEngine:
         return self._begun.declared
 
     @property
-    def report(self) -> NetworkReport | None:
+    def report(self) -> Report | None:
         """What happened to the data, private; None before `recorded_run`."""
         return self._begun.report
 
@@ -273,7 +251,7 @@ class PrivacyEngine:
         run = self.recorded_run(steps_fixed_in_advance=steps_fixed_in_advance)
         assert self._model is not None
         loss = of_loss(optimiser=self.run.release == "all", loop=True, bare=self._begun.bare)
-        return network_record(run, self._model, claims(data=self._source, verify=self._verify, loss=loss))
+        return network_record(run, self._model, claims(data=self._source, verify=self._options.verify, loss=loss))
 
     def save(self) -> None:
         """Save the training now, between two steps; it is saved by itself besides, every `Checkpoints.every` steps.

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train.checkpoints.checkpointing import Kept, NotKept
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import LossFunction
-from lethe.train.clipping import Clipper
 from lethe.train.core.declared import declared_of, of_loss
 from lethe.train.core.recorder import Recorder
-from lethe.train.data import BatchStream, LoadedBatch
-from lethe.train.distributed.workers import Workers
+from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
 from lethe.train.engine.padding_check import Asked, LoopAlone
 from lethe.train.engine.shared_factors import SharedFactors
 from lethe.train.engine.step_guard import StepGuard
+from lethe.train.fitted import Report
 from lethe.train.model_state.untouched_state import UntouchedState
-from lethe.train.network.report import NetworkReport, reported
+from lethe.train.network.preparation import PreparedNetwork
+from lethe.train.network.report import reported
 from lethe.train.network.steps import Executed, NoisySums, refuse_end
 
 Tensors = tuple[Tensor, ...]
@@ -42,37 +41,20 @@ class LoopState:
     """Takes the micro-batches of a run one by one from the stream to the optimiser; see `PrivacyEngine`.
 
     Args:
-        run: to carry out.
-        clipper: of the model.
-        named: the trained parameters.
-        stream: of the run's batches.
-        noisy: makes noisy mean gradients of sums.
+        ready: the network, of which no gradient was computed yet. What goes wrong in one of several processes ends the run in all; the
+            training is taken up again from its checkpoints, if there are any.
         optimizer: is guarded from here on.
-        workers: all processes that train this model; what goes wrong in one ends the run in all.
-        kept: its checkpoints; the training is taken up again from them, if there are any.
-        seeded: whether somebody can make its noise or its secret batches again.
         verify: look at the losses that are handed over, and at padded batches.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        clipper: Clipper,
-        named: Mapping[str, nn.Parameter],
-        stream: BatchStream,
-        noisy: NoisySums,
-        optimizer: torch.optim.Optimizer,
-        workers: Workers,
-        kept: Kept | NotKept,
-        *,
-        seeded: bool,
-        verify: bool = True,
-    ) -> None:
-        self._run, self._clipper, self._stream, self._noisy, self._workers = run, clipper, stream, noisy, workers
+    def __init__(self, ready: PreparedNetwork, optimizer: torch.optim.Optimizer, *, verify: bool = True) -> None:
+        run, clipper, named, stream, kept = ready.run, ready.clipper, ready.named, ready.stream, ready.kept
+        self._run, self._clipper, self._stream, self._workers = run, clipper, stream, ready.workers
+        self._noisy = NoisySums(run, ready.noise)
         self._parameters = list(named.values())
         self._device = self._parameters[0].device
         self._untouched = UntouchedState(clipper.model, attributes=True)
-        self._recorder = Recorder(run, seeded=seeded)
+        self._recorder = Recorder(run, seeded=ready.seeded)
         self._kept = kept
         self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=_ALONE[run.release])
         training = Training(named=named, clipper=clipper, stream=stream, recorder=self._recorder, held=self._held, optimizer=optimizer)
@@ -89,7 +71,7 @@ class LoopState:
         self._counted: Tensor | None = None
         self._executed: Executed | None = None
         self._used = self._broken = self._ended = False
-        self.report: NetworkReport | None = None
+        self.report: Report | None = None
         self._shared = self.steps  # steps whose noisy sums all processes have
 
     @property
@@ -237,7 +219,7 @@ class LoopState:
             recorded = self._recorder.beginning_of(self._run, enforced=False)
             self._refuse_early_last()
         self._untouched.refuse_changes()
-        self.report = reported(self._clipper)
+        self.report = reported(self._clipper, self._run, steps=self.steps)
         refuse_end(recorded, self._parameters)
         if not early:
             self._kept.finish()

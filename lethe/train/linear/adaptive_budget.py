@@ -2,74 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from lethe.calculus.guarantees import ZCDP, NotPrivate
-from lethe.errors import BudgetExceededError, InputError, LetheError
-from lethe.run.losses import Loss
-from lethe.run.run import Neighbours
-from lethe.train.core.generators import fresh_generator, seeded_generators
+from lethe.calculus.guarantees import NotPrivate
+from lethe.errors import BudgetExceededError, InputError
+from lethe.run.known_fields import require_run
+from lethe.run.run import Run
+from lethe.train.core.noise_resolution import refuse_overflow
+from lethe.train.core.progress import reporting
+from lethe.train.fitted import AdaptiveStep, Fitted, Report, spending
 from lethe.train.linear.adaptive_descent import AdaptiveDescent
-from lethe.train.linear.features import prepare_features
-from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.linear.description import CLOSED_FORM, Linear, generators_of, prepared
 from lethe.train.linear.paid_queries import PaidQueries
-from lethe.train.linear.targets import prepare_targets
-
-_CPU = torch.device("cpu")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptiveStep:
-    """One step that was taken. All of it is covered by the guarantee.
-
-    Args:
-        length: the step length that was chosen, > 0.
-        longest: the longest candidate.
-        gradient_rho: what the gradient had cost when it was good enough.
-        spent: the budget spent so far.
-    """
-
-    length: float
-    longest: float
-    gradient_rho: float
-    spent: float
+from lethe.train.linear.predictor import LinearPredictor
+from lethe.train.options import CommonOptions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AdaptivelyTrained:
-    """What `fit_adaptively` returns; everything in it is covered by the guarantee.
-
-    Args:
-        weights: shape (d, k).
-        intercept: shape (k,); zeros if the model has none.
-        classes: their number, None where targets are numbers.
-        guarantee: the budget, rounded up: everything noisy that was seen on the way may be released, not the last iterate only. Under a
-            seed there is none: whoever knows it knows the noise.
-        with_fresh_noise: under a seed, what would hold without one; else None.
-        neighbours: the relation that the guarantee is about.
-        history: the steps that were taken.
-    """
-
-    weights: npt.NDArray[np.float64]
-    intercept: npt.NDArray[np.float64]
-    classes: int | None
-    guarantee: ZCDP | NotPrivate
-    with_fresh_noise: ZCDP | None
-    neighbours: Neighbours
-    history: tuple[AdaptiveStep, ...]
-
-
-@torch.inference_mode()
-def fit_adaptively(
-    plan: AdaptiveDescent, features: Any, targets: Any, *, loss: Loss, classes: int | None = None, seed: int | None = None
-) -> AdaptivelyTrained:
-    r"""Train a linear model by DP-AGD: full-batch gradients, step lengths chosen by noisy comparison, and a budget that ends the run.
+def descend_adaptively(
+    parameters: torch.Tensor, plan: AdaptiveDescent, queries: PaidQueries, finished: Callable[[int], None]
+) -> tuple[torch.Tensor, tuple[AdaptiveStep, ...]]:
+    r"""DP-AGD: full-batch gradients, step lengths chosen by noisy comparison, and a budget that ends the run.
 
     Each gradient is the sum of the records' clipped ones with Gaussian noise of standard deviation $\Delta/\sqrt{2\rho_g}$, where
     $\Delta = C_g$ ($2C_g$ when a record is replaced). `noisy_min` compares the losses along it; if length 0 wins, the gradient was too
@@ -81,29 +36,15 @@ def fit_adaptively(
     $\rho_g + \mathrm{growth}\cdot\rho_g$, and the average has the variance of one gradient of that cost.
 
     Args:
+        parameters: $x_0$, shape (d, k).
         plan: the constants.
-        features: shape (n, d); projected to the loss's feature_norm.
-        targets: shape (n,), as for fit_linear.
-        loss: any `lethe.losses.LinearLoss`, without regulariser.
-        classes: the public number of classes; needed for softmax regression, cut or not.
-        seed: makes the noise repeatable, for tests and benchmarks; the guarantee is then none at all. None: fresh entropy.
-    Raises:
-        InputError: anything about the data or options that cannot be used.
-        LetheError: the parameters overflowed.
+        queries: the data, and the budget.
+        finished: is told the number of each step, from 1.
+    Returns:
+        The last iterate, and the steps that led to it.
     Reference: Lee & Kifer 2018, arXiv:1808.09501. Their published code takes the candidate before the chosen one, and pays
         for the gradient a second time after each success; neither is in the algorithm.
     """
-    if not isinstance(plan, AdaptiveDescent):
-        raise InputError(f"plan: got {type(plan).__name__}; it needs an AdaptiveDescent.")
-    known = linear_loss(loss).for_classes(classes)
-    count, outputs = known.target_classes, known.outputs
-    data = prepare_features(features, feature_norm=known.feature_norm, intercept=known.intercept, dtype=torch.float64, device=_CPU)
-    column = prepare_targets(targets, classes=count, records=len(data.rows), dtype=torch.float64, device=_CPU)
-    generator = fresh_generator(_CPU) if seed is None else seeded_generators(seed, (_CPU,))[0]
-    model = LinearModel(link_of(known), data.rows, column, clip_norm=plan.gradient_clip, outputs=outputs)
-    queries = PaidQueries(plan, model, generator)
-
-    parameters = torch.zeros(data.rows.shape[1], outputs, dtype=torch.float64)
     gradient_rho, longest = plan.gradient_rho, plan.longest_step
     history: list[AdaptiveStep] = []
     try:
@@ -119,20 +60,59 @@ def fit_adaptively(
             history.append(AdaptiveStep(length=length, longest=longest, gradient_rho=gradient_rho, spent=queries.budget.spent()))
             if len(history) % plan.refresh == 0:
                 longest = min(1.1 * max(step.length for step in history[-plan.refresh :]), plan.longest_step)
+            finished(len(history))
     except BudgetExceededError:
         pass  # the end of the run: what could not be paid was not computed
-    if not bool(torch.isfinite(parameters).all()):
-        raise LetheError("training overflowed: the parameters are not finite.", remedy="pay more for the gradients.")
-    weights = parameters.numpy()
-    return AdaptivelyTrained(
-        weights=weights[: data.columns].copy(),
-        intercept=weights[-1].copy() if len(weights) > data.columns else np.zeros(outputs),
-        classes=count,
-        guarantee=queries.budget.guarantee() if seed is None else NotPrivate(),
-        with_fresh_noise=None if seed is None else queries.budget.guarantee(),
-        neighbours=plan.neighbours,
-        history=tuple(history),
+    return parameters, tuple(history)
+
+
+@torch.inference_mode()
+def train_adaptively(described: Linear, data: Any, run: Run, plan: AdaptiveDescent, options: CommonOptions) -> Fitted[LinearPredictor]:
+    """Train a linear model by `descend_adaptively`, as `lethe.train.fit` says.
+
+    Args:
+        described, data, run: as given to `fit`.
+        plan: the policy.
+        options: the rest.
+    Raises:
+        InputError, LetheError: as `fit`.
+    """
+    plan.refuse_other(require_run(run))
+    _refuse_unknown(described, options)
+    loss, model, start, projected = prepared(described, data, run)
+    queries = PaidQueries(plan, model, generators_of(options, start.device, batches=False)[0])
+    with reporting(options.progress, plan.most_steps) as finished:
+        last, history = descend_adaptively(start, plan, queries, finished)
+    refuse_overflow([last], run, remedy="pay more for the gradients.")
+    seeded = run.seeded or options.seeded(run)
+    guarantee = queries.budget.guarantee()
+    return Fitted(
+        model=LinearPredictor.of(last, loss),
+        run=run.replace(loss=run.loss.model_copy(update={"evidence": "enforced"}), seeded=seeded),
+        training_record=None,
+        checked=CLOSED_FORM,
+        declared=(),
+        report=Report.of(run, steps=len(history), projected=projected),
+        **spending(queries.budget, seeded=seeded),
+        guarantee=NotPrivate() if seeded else guarantee,
+        with_fresh_noise=guarantee if seeded else None,
+        history=history,
     )
+
+
+def _refuse_unknown(described: Linear, options: CommonOptions) -> None:
+    if described.arithmetic() != (torch.float64, torch.device("cpu")):
+        raise InputError(
+            f"dtype, device: got {described.dtype}, {described.device}; an AdaptiveDescent computes in float64 on the CPU.",
+            source="dtype and device of Linear, noise_policy",
+            remedy="leave both out.",
+        )
+    if options.batch_generator is not None:
+        raise InputError(
+            "batch_generator: given, and an AdaptiveDescent takes all records at every step.",
+            source="batch_generator, noise_policy",
+            remedy="leave it out; noise_generator is for the noise.",
+        )
 
 
 def averaged(gradient: torch.Tensor, rho: float, fresh: torch.Tensor, extra: float) -> torch.Tensor:
@@ -140,6 +120,10 @@ def averaged(gradient: torch.Tensor, rho: float, fresh: torch.Tensor, extra: flo
 
     The noises have variances $\Delta^2/(2\rho)$ and $\Delta^2/(2\rho')$, so the mean's has $\Delta^2/(2(\rho+\rho'))$: that of one gradient
     which costs as much as both.
+
+    Args:
+        gradient, rho: g and its cost.
+        fresh, extra: g' and its cost; tensors of one shape.
     """
     return (rho * gradient + extra * fresh) / (rho + extra)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
 from lethe.train.core.comparison import ALLOWED, close
+from lethe.train.core.samplers import refuse_other_records
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import Source, fetched, require_whole
 from lethe.train.data.sources.reader import Padded
@@ -57,12 +58,7 @@ def features_of(backbone: nn.Module, data: Any, *, records: int, columns: int, p
     _refuse_trained(backbone, device)
     size = require_whole("physical_size", physical_size, 1)
     source = as_source(data)
-    if len(source) != records:
-        raise InputError(
-            f"records: the run says {records}; the data have {len(source)}.",
-            source="run.records",
-            remedy="certify and train the same number of records.",
-        )
+    refuse_other_records(records, len(source))
     backbone.eval()
     untouched = UntouchedState(backbone, attributes=True)
     twin = _copied(backbone)

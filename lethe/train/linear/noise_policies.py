@@ -64,7 +64,7 @@ class ValidationDecay:
         features: public, shape (m, d).
         targets: public class numbers, shape (m,).
         loss: the run's loss, one of classes.
-        classes: their public number, as for fit_linear.
+        classes: their public number, as for `Linear`.
         first: z of the first passes.
         factor: k in (0, 1].
         period: passes between two checks.

@@ -1,29 +1,23 @@
-"""NetworkReport: what happened to the data in training, for whoever holds them; not a private release."""
+"""The report of a network's training, with a warning where no record contributed."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 
+from lethe.run.run import Run
 from lethe.train.clipping import Clipper
+from lethe.train.fitted import Report
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkReport:
-    """What happened to the data. It is private: for whoever holds the data, covered by no certificate, and not to be published.
-
-    Args:
-        contributed: False where no record of any step had a gradient that could be measured (all held NaN, or overflowed): what was trained
-            is then the start and noise. None where no step had records. How many contributed is not said.
-    """
-
-    contributed: bool | None
-
-
-def reported(clipper: Clipper) -> NetworkReport:
+def reported(clipper: Clipper, run: Run, *, steps: int) -> Report:
     """The report of a training that is over, with a warning where nothing contributed.
 
     Neither is an error: that there is no release would tell everybody. The warning is a message to whoever trains.
+
+    Args:
+        clipper: that clipped its gradients.
+        run: that was carried out.
+        steps: that were executed.
     """
     contributed = clipper.contributed
     if contributed is False:
@@ -32,4 +26,4 @@ def reported(clipper: Clipper) -> NetworkReport:
             "start and noise. Look for NaN and huge numbers in the data. This message, unlike the model, is covered by no certificate.",
             stacklevel=3,
         )
-    return NetworkReport(contributed=contributed)
+    return Report.of(run, steps=steps, contributed=contributed)

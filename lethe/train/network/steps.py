@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lethe.errors import InputError, LetheError
+from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.core.budgeted_noise import Chosen
-from lethe.train.core.noise_resolution import refuse_drowned
+from lethe.train.core.noise_resolution import refuse_drowned, refuse_overflow, smallest_noise
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.tensors import dimension
 from lethe.train.network.noise.budget import NetworkBudget
@@ -204,7 +204,7 @@ def refuse_start(run: Run, parameters: Sequence[Tensor]) -> None:
         InputError: the start is not finite.
         LetheError: the noise is too small.
     """
-    if not _finite(parameters):
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in parameters):
         raise InputError("model: its parameters are not finite before training.", remedy="initialise them.")
     _refuse_where_added(run, parameters)
 
@@ -215,25 +215,16 @@ def refuse_end(run: Run, parameters: Sequence[Tensor]) -> None:
     Raises:
         LetheError: it is not, or the noise is too small.
     """
-    if not _finite(parameters):
-        raise LetheError(
-            "training overflowed: the last iterate is not finite.",
-            source=f"step_size up to {run.step_sizes.max():g}, and noise_multiplier",
-            remedy="take smaller steps or less noise.",
-        )
+    refuse_overflow(parameters, run)
     _refuse_where_added(run, parameters)
 
 
 def _refuse_where_added(run: Run, parameters: Sequence[Tensor]) -> None:
     if run.release == "last" or run.pass_weights is not None:
-        _refuse_drowned(float(run.noise_stds[run.noise_stds > 0].min(initial=np.inf)), parameters)
+        _refuse_drowned(smallest_noise(run), parameters)
 
 
 def _refuse_drowned(noise_std: float, tensors: Sequence[Tensor]) -> None:
     for tensor in tensors:
         if noise_std < np.inf and tensor.numel():
             refuse_drowned(noise_std, tensor.detach())
-
-
-def _finite(tensors: Sequence[Tensor]) -> bool:
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)

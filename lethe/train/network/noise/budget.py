@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lethe.calculus.composition.odometer import Odometer
+from lethe.calculus.composition.budget import BudgetFilter
 from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import BudgetedNoise, Chosen, NoisePolicy, refuse_policy
@@ -39,14 +39,9 @@ class NetworkBudget:
         self._paid = 0
 
     @property
-    def spent(self) -> float:
-        """The most that any record has spent, as zCDP."""
-        return self._budgeted.spent
-
-    @property
-    def odometer(self) -> Odometer:
-        """Fixed by the budget alone, so before training."""
-        return self._budgeted.odometer
+    def filter(self) -> BudgetFilter:
+        """What pays."""
+        return self._budgeted.filter
 
     def pays(self, step: int) -> bool:
         """Decide the noise of step number `step`, from 1, and pay for it; False if the budget does not reach, which ends the run.

@@ -10,7 +10,7 @@ import torch
 from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train.core.generators import fresh_generator, same_stream, seeded_generators
+from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
@@ -72,20 +72,12 @@ def sources_of(
             source="run.release, run.pass_weights",
             remedy="set release: all, or secure to False.",
         )
-    if seed is not None and (batch_generator is not None or noise_generator is not None or secure):
-        raise InputError("seed: given together with a generator or secure noise.", remedy="give the seed or the others.")
-    if secure and noise_generator is not None:
-        raise InputError("noise_generator: given together with secure noise, which has a source of its own.", remedy="leave it out.")
+    refuse_predictable(seed, batch_generator, noise_generator, secure=secure)
     if seed is not None:
         first, second = seeded_generators(seed, (_CPU, device))
         if start:
             _, second = seeded_generators(seed, (_CPU, device), start=start)
         return Sources(first, NetworkNoise(second))
-    if same_stream(batch_generator, noise_generator):
-        raise InputError(
-            "noise_generator: in the same state as batch_generator; noise must not be predictable from batches.",
-            remedy="give two generators.",
-        )
     batches = fresh_generator(_CPU) if batch_generator is None else batch_generator
     if secure:
         return Sources(batches, SecureNoise())

@@ -1,0 +1,141 @@
+"""Fitted: what every training returns, with the report of what happened to the data; and what stands for a model that training makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from lethe.calculus.composition.budget import BudgetFilter
+from lethe.calculus.composition.odometer import Odometer
+from lethe.calculus.guarantees import ZCDP, NotPrivate
+from lethe.certificates.training_record import TrainingRecord
+from lethe.errors import InputError
+from lethe.run.run import Run
+
+Model = TypeVar("Model", covariant=True)
+
+
+class ModelDescription(Generic[Model]):
+    """A model that `lethe.train.fit` makes, as against a module that it is given; of the type that stands in the brackets."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What happened to the data. It is private: for whoever holds the data, covered by no certificate, and not to be published.
+
+    Args:
+        records: rows of the data.
+        steps: executed.
+        left_over: records that a pass of fixed batches leaves out (the same ones every pass, except for shuffled batches).
+        projected: rows whose features were longer than the bound and were projected on it; 0 of a network, whose features nobody projects.
+        contributed: of a network, False where no record of any step had a gradient that could be measured (all held NaN, or overflowed):
+            what was trained is then the start and noise. None where no step had records, and for linear models. How many is not said.
+    """
+
+    records: int
+    steps: int
+    left_over: int
+    projected: int = 0
+    contributed: bool | None = None
+
+    @classmethod
+    def of(cls, run: Run, *, steps: int, projected: int = 0, contributed: bool | None = None) -> Report:
+        """The report of a training by `run`.
+
+        Args:
+            run: that was carried out.
+            steps, projected, contributed: the fields.
+        """
+        used = run.steps_per_pass * run.batch_size
+        left_over = run.records - used if run.batches.fixed and run.batches.exact_size else 0
+        return cls(records=run.records, steps=steps, left_over=left_over, projected=projected, contributed=contributed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveStep:
+    """One step of an `AdaptiveDescent`. All of it is covered by the guarantee.
+
+    Args:
+        length: the step length that was chosen, > 0.
+        longest: the longest candidate.
+        gradient_rho: what the gradient had cost when it was good enough.
+        spent: the budget spent so far.
+    """
+
+    length: float
+    longest: float
+    gradient_rho: float
+    spent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fitted(Generic[Model]):
+    """A trained model, the run that was executed, and what is known of both.
+
+    What a certificate of `run` covers is the weights: of a module its state dict, of a linear model `weights` and `intercept`. Release
+    those. What is computed from private data besides (accuracy, mean loss, the report) is not covered. Nor is what modules hold in plain
+    attributes, their containers and hooks, which `torch.save(model)` writes too: training refuses tensors, arrays, bytes and containers of
+    numbers that are new or changed there, after the first step and at the end; numbers by themselves, texts, and what lies in classes and
+    globals are not looked at.
+
+    Args:
+        model: the module that was given, with the last iterate in it; a `LinearPredictor`; or backbone, projection of the features and head
+            as one module, in eval mode.
+        run: the run that was executed, as recorded: what to certify. Of an `AdaptiveDescent` the planned one, whose recursion it is not.
+        training_record: None of an `AdaptiveDescent`, of which no theorem on runs speaks; else `record`.
+        checked: what was looked at of the model's own code; of several processes, each from its own records.
+        declared: what the certificate rests on besides, and nobody checked, statement by statement; of several processes, each its own.
+        report: what happened to the data; private.
+        spent: under a noise_budget, the most zCDP that any record has spent of it; else None. The guarantee of the run is the budget, not
+            this number: where training stopped may itself depend on what was released.
+        odometer: what this number is good for all the same: `odometer.epsilon(spent, delta)` bounds the privacy loss with probability at
+            least 1 - delta, for a delta fixed before training. None without a budget, and of a seeded run, of which nothing is bounded.
+        guarantee: of an `AdaptiveDescent` the budget, rounded up: everything noisy that was seen on the way may be released, not the last
+            iterate only. Under a seed it is none: whoever knows it knows the noise. None for what `lethe.certify` certifies.
+        with_fresh_noise: under a seed, what `guarantee` would be without one; else None.
+        history: the steps of an `AdaptiveDescent`, covered by its guarantee.
+    """
+
+    model: Model
+    run: Run
+    training_record: TrainingRecord | None
+    checked: str
+    declared: tuple[str, ...]
+    report: Report
+    spent: float | None = None
+    odometer: Odometer | None = None
+    guarantee: ZCDP | NotPrivate | None = None
+    with_fresh_noise: ZCDP | None = None
+    history: tuple[AdaptiveStep, ...] = ()
+
+    @property
+    def record(self) -> TrainingRecord:
+        """What this training vouches for: `lethe.certify(fitted, delta)` certifies and seals it.
+
+        It is of the weights as they were when training ended; of a head in three forms: the whole model's state dict, the head's, and its
+        weights and intercept.
+
+        Raises:
+            InputError: it was an `AdaptiveDescent`.
+        """
+        if self.training_record is None:
+            raise InputError(
+                "record: none; this training was an AdaptiveDescent, of which no theorem on runs speaks.",
+                source="noise_policy of lethe.train.fit",
+                remedy="use fitted.guarantee, which covers all that was seen on the way.",
+            )
+        return self.training_record
+
+
+def spending(budget: BudgetFilter | None, *, seeded: bool) -> dict[str, Any]:
+    """The fields of `Fitted` that say what a budget has spent.
+
+    Args:
+        budget: None where there is none.
+        seeded: whether somebody can make the noise again: then nothing is bounded.
+    """
+    if budget is None:
+        return {}
+    return {"spent": budget.spent(), "odometer": None if seeded else Odometer.up_to(budget.rho)}

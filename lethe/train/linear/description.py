@@ -1,0 +1,138 @@
+"""Linear: the description of a linear model that is to be trained, and what training prepares of it and its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from lethe.errors import InputError
+from lethe.run.known_fields import require_run
+from lethe.run.losses import LinearLoss
+from lethe.run.run import Run
+from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
+from lethe.train.core.samplers import refuse_other_records
+from lethe.train.fitted import ModelDescription
+from lethe.train.linear.features import numbers, prepare_features, refuse_not_finite
+from lethe.train.linear.gradients import LinearModel, refuse_other_clipping
+from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.linear.predictor import LinearPredictor
+from lethe.train.linear.targets import prepare_targets
+from lethe.train.options import CommonOptions
+
+CLOSED_FORM = "nothing was left to check: every record's gradient is computed by itself, in closed form"
+
+_CPU = torch.device("cpu")
+_DTYPES = {"float64": torch.float64, "float32": torch.float32}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Linear(ModelDescription[LinearPredictor]):
+    """A linear model of features, whose loss is the run's: any `lethe.losses.LinearLoss`.
+
+    Args:
+        classes: the public number of classes, never read off the data; needed for softmax regression, cut or not, unless the loss says it.
+        initial: $x_0$, shape (d, k), or (d + 1, k) with the intercept's row last; must not depend on the data. None: zeros.
+        dtype: "float64" or "float32".
+        device: where the arithmetic is done, such as "cpu" or "cuda".
+    """
+
+    classes: int | None = None
+    initial: Any = None
+    dtype: str | torch.dtype = "float64"
+    device: str | torch.device = "cpu"
+
+    def arithmetic(self) -> tuple[torch.dtype, torch.device]:
+        """Type and place of all numbers.
+
+        Raises:
+            InputError: another type, or a device that cannot be used.
+        """
+        chosen = _DTYPES.get(str(self.dtype).removeprefix("torch."))
+        if chosen is None:
+            raise InputError(f"dtype: got {self.dtype!r}; it needs float64 or float32: coarser noise is not Gaussian.")
+        try:
+            place = torch.device(self.device)
+            torch.zeros(1, device=place).item()  # a device that holds no numbers, such as meta, is refused here
+        except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+            raise InputError(
+                f"device: got {self.device!r}; it cannot be used: {str(error).splitlines()[0]}", remedy='use "cpu".'
+            ) from error
+        return chosen, place
+
+
+class Prepared(NamedTuple):
+    """What the loops of linear models begin with.
+
+    Args:
+        loss: with the number of its classes.
+        model: gives the gradients of the data.
+        start: shape (d, k), or (d + 1, k) with the intercept's row last.
+        projected: rows of the data that were longer than the feature norm.
+    """
+
+    loss: LinearLoss
+    model: LinearModel
+    start: torch.Tensor
+    projected: int
+
+
+def prepared(described: Linear, data: Any, run: Run) -> Prepared:
+    """The loss, the data and the start, checked.
+
+    Args:
+        described: the model.
+        data: (features, targets), of shapes (n, d) and (n,) with n = run.records.
+        run: what to do.
+    Raises:
+        InputError: anything about these that cannot be used.
+    """
+    require_run(run)
+    refuse_other_clipping(run)
+    loss = linear_loss(run.loss).for_classes(described.classes)
+    dtype, device = described.arithmetic()
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise InputError(
+            f"data: got {type(data).__name__}; a linear model needs the pair (features, targets).",
+            remedy="give arrays of shapes (records, features) and (records,); to stream other data train nn.Linear(...) as a module.",
+        )
+    features, targets = data
+    table = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
+    refuse_other_records(run.records, len(table.rows), "the features have {} rows")
+    column = prepare_targets(targets, classes=loss.target_classes, records=run.records, dtype=dtype, device=device)
+    model = LinearModel(link_of(loss), table.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs)
+    start = _initial(described.initial, (table.rows.shape[1], loss.outputs), dtype, device)
+    return Prepared(loss, model, start, table.projected)
+
+
+def generators_of(options: CommonOptions, device: torch.device, *, batches: bool = True) -> tuple[torch.Generator, ...]:
+    """A generator of batches, on the CPU, unless there are none, and one of noise.
+
+    Args:
+        options: a seed, generators, or none of these: fresh entropy.
+        device: of the noise.
+        batches: whether any are drawn.
+    Raises:
+        InputError: a seed together with generators, one generator for both, or one on another device.
+    """
+    given, places = (options.batch_generator, options.noise_generator), (_CPU, device)
+    refuse_predictable(options.seed, *given)
+    for name, generator, place in zip(("batch_generator", "noise_generator"), given, places, strict=True):
+        if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != place.type):
+            raise InputError(f"{name}: got {generator!r}; it needs a torch.Generator on {place.type}.")
+    needed = slice(0 if batches else 1, 2)
+    if options.seed is not None:
+        return seeded_generators(options.seed, places[needed])
+    pairs = zip(given[needed], places[needed], strict=True)
+    return tuple(fresh_generator(place) if not isinstance(generator, torch.Generator) else generator for generator, place in pairs)
+
+
+def _initial(initial: Any, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if initial is None:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    start = numbers("initial", initial)
+    if start.shape != shape:
+        raise InputError(f"initial: got shape {start.shape}; it needs {shape}: features (and a last row for an intercept) by outputs.")
+    refuse_not_finite("initial", start)
+    return torch.tensor(start, dtype=dtype, device=device)

@@ -1,0 +1,209 @@
+"""Training of a network: `train_network` and `steps_of` are the whole algorithm, each on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from lethe.errors import InputError
+from lethe.run.run import Run
+from lethe.train.checkpoints.training_state import Training
+from lethe.train.checks.held_parameters import HeldParameters
+from lethe.train.checks.loss import CheckedLoss, LossFunction
+from lethe.train.checks.padding import AloneCheck
+from lethe.train.clipping import Clipper
+from lethe.train.core.declared import claims, declared_of, of_loss
+from lethe.train.core.progress import reporting
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import Batch
+from lethe.train.core.vouching import network_record
+from lethe.train.data import BatchStream
+from lethe.train.distributed.workers import ending_together
+from lethe.train.fitted import Fitted, spending
+from lethe.train.model_state.untouched_state import UntouchedState
+from lethe.train.network.noise.budget import NetworkBudget
+from lethe.train.network.options import NetworkOptions
+from lethe.train.network.preparation import prepared_network
+from lethe.train.network.report import reported
+from lethe.train.network.steps import ByOptimizer, PlainDescent, Sums, Update, refuse_end
+from lethe.train.options import CommonOptions
+
+Module = TypeVar("Module", bound=nn.Module)
+
+_ALONE = "let the model's forward pass, the loss, the data set and `progress` read the parameters and never write them."
+
+
+@ending_together
+def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common: CommonOptions, options: NetworkOptions) -> Fitted[Module]:
+    """Train a module in place, as `lethe.train.fit` says: checks, the loop, checks.
+
+    Args:
+        model, loss, data, run: as given to `fit`.
+        common, options: the rest.
+    Raises:
+        BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`.
+    """
+    if not callable(loss):
+        raise InputError(f"loss: got {type(loss).__name__}; it needs a function of (outputs, targets) to one loss a record.")
+    ready = prepared_network(model, data, run, common, options, own_loop=False)
+    run, clipper, named, budget, workers, stream = ready.run, ready.clipper, ready.named, ready.budget, ready.workers, ready.stream
+    parameters, optimizer = list(named.values()), options.optimizer
+    device = parameters[0].device
+    with closing(ready.kept) as kept:
+        extras: dict[str, Any] = {"groups": options.proximal_groups or (), "budget": budget}
+        held = HeldParameters(model, named, step="fit's own step", remedy=_ALONE)
+        update: Update = (
+            PlainDescent(named, run, ready.noise, **extras)
+            if optimizer is None
+            else ByOptimizer(named, run, ready.noise, optimizer, held=held, **extras)
+        )
+        untouched = UntouchedState(model, attributes=True)
+        losses, alone = CheckedLoss(loss, clipper), AloneCheck(model)
+        recorder = Recorder(run, seeded=ready.seeded)
+        try:
+            done = kept.begin(
+                Training(
+                    named=named,
+                    clipper=clipper,
+                    stream=stream,
+                    recorder=recorder,
+                    held=held,
+                    optimizer=optimizer,
+                    pass_weights=update.pass_weights,
+                )
+            )
+            held.keep()
+            if budget is not None:
+                budget.pay_again(done)
+            with reporting(common.progress if workers.root or common.progress is not True else False, run.total_steps) as finished:
+                for step, records, sums in steps_of(clipper, losses, stream, device, held, budget, alone if options.verify else None):
+                    untouched.refuse_changes_after(step - done)
+                    workers.add_up(list(sums.values()), parameters=parameters)
+                    kept.before_noise(step)
+                    executed = update(step, sums)
+                    held.keep()
+                    recorder.note(
+                        step_size=executed.step_size,
+                        noise_std=executed.noise_std,
+                        clip_norm=run.clip_norm,
+                        divisor=run.batch_size,
+                        batch=records,
+                        pass_weights=update.pass_weights,
+                    )
+                    finished(step)
+                    kept.after(step, last=budget is not None and budget.ends_after(step))
+        finally:
+            stream.close()
+        held.refuse_changes("after the last step")
+        untouched.refuse_changes()
+        workers.from_root(parameters)
+        refuse_end(run, parameters)
+        loss_said = of_loss(optimiser=optimizer is not None and run.release == "all")
+        recorded = recorder.run(run, enforced=False)
+        kept.finish()
+        model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
+        return Fitted(
+            model=model,
+            run=recorded,
+            training_record=network_record(recorded, model, claims(data=ready.source, verify=options.verify, loss=loss_said)),
+            checked=losses.said(clipper.verified) or "no batch had two records with gradients",
+            declared=declared_of(
+                data=ready.source,
+                verify=options.verify,
+                checked=clipper.verified,
+                loss=loss_said,
+                missing=(losses.missing, alone.missing),
+                attributes=untouched.declared,
+            ),
+            report=reported(clipper, run, steps=recorded.total_steps),
+            **spending(None if budget is None else budget.filter, seeded=recorded.seeded),
+        )
+
+
+class Summed(NamedTuple):
+    """A step's number, its records, and the sums of their clipped gradients."""
+
+    step: int
+    records: Batch
+    sums: Sums
+
+
+def steps_of(
+    clipper: Clipper,
+    loss: LossFunction,
+    stream: BatchStream,
+    device: torch.device,
+    held: HeldParameters,
+    budget: NetworkBudget | None = None,
+    alone: AloneCheck | None = None,
+) -> Iterator[Summed]:
+    """The clipped sums of each step of the stream, over all of its micro-batches; 0 for an empty batch. Ends where the budget does.
+
+    Args:
+        clipper: of the model.
+        loss: (outputs, targets) -> one loss a record.
+        stream: micro-batches of the run.
+        device: of the model.
+        held: knows the parameters that the last step left.
+        budget: is asked before each step; None: the run has none.
+        alone: compares records of padded batches with the same records alone; None: nothing is compared.
+    Raises:
+        HypothesisError: something else than a step moved the parameters.
+    """
+    begun = 0
+    for batch in stream:
+        if batch.step != begun:
+            begun = batch.step
+            if budget is not None and not budget.pays(begun):
+                return
+            held.refuse_changes(f"before step {begun}")
+        *inputs, targets = (tensor.to(device) for tensor in batch.tensors)
+        if not inputs:
+            raise InputError(
+                "data: a record is one tensor; it needs inputs and a target.",
+                remedy="give (features, targets), or the same array twice where a model is to reproduce its input.",
+            )
+        if len(targets):
+            with clipper.recording():
+                outputs = _outputs(clipper.model, inputs)
+            clipper.backward(loss(outputs, targets), None if batch.counted is None else batch.counted.to(device))
+            del outputs
+            if alone is not None and batch.alone:
+                _require_alone(alone, clipper.model, loss, [*inputs, targets], batch.alone, device)
+        if batch.last:
+            held.refuse_changes(f"in the forward pass or the loss of step {begun}")
+            yield Summed(batch.step, batch.whole, clipper.take())
+
+
+def _require_alone(
+    check: AloneCheck,
+    model: nn.Module,
+    loss: LossFunction,
+    batch: list[Tensor],
+    alone: Mapping[int, Sequence[Tensor]],
+    device: torch.device,
+) -> None:
+    def losses(tensors: Sequence[Tensor]) -> Tensor:
+        *inputs, targets = (tensor.to(device) for tensor in tensors)
+        return loss(_outputs(model, inputs), targets)
+
+    singles = {record: lambda own=own: losses(own) for record, own in alone.items()}
+    check.require(lambda: losses(batch)[list(alone)], singles)
+
+
+def _outputs(model: nn.Module, inputs: Sequence[Tensor]) -> Any:
+    try:
+        return model(*inputs)
+    except RuntimeError as error:
+        known = {parameter.dtype for parameter in model.parameters()}
+        strange = [str(tensor.dtype) for tensor in inputs if tensor.is_floating_point() and tensor.dtype not in known]
+        if not strange:
+            raise
+        raise InputError(
+            f"data: {', '.join(strange)} does not go into this model of {', '.join(map(str, known))}: {str(error).splitlines()[0]}",
+            remedy="convert the features first, as by features.astype(numpy.float32), or the model by model.double().",
+        ) from error

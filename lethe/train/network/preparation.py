@@ -1,0 +1,93 @@
+"""What every training of a network begins with, in `fit` and in a loop of one's own: model, noise, batches and processes, checked."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from lethe.run.run import Run
+from lethe.train.checkpoints.checkpointing import Kept, NotKept, keeping
+from lethe.train.clipping import Clipper
+from lethe.train.data import BatchStream, as_source
+from lethe.train.data.sources.base import Source
+from lethe.train.distributed.shared_start import refuse_other_start
+from lethe.train.distributed.workers import Workers
+from lethe.train.network.noise.budget import NetworkBudget, network_budget
+from lethe.train.network.noise.shared import Noise
+from lethe.train.network.noise.sources import shared_sources, sources_of
+from lethe.train.network.options import NetworkOptions
+from lethe.train.network.plan import as_clipped, clipper_of, refuse_groups, refuse_optimizer, trained_parameters
+from lethe.train.network.steps import refuse_start
+from lethe.train.options import CommonOptions
+
+# Of several processes all need the same.
+_COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "verify")
+
+
+class PreparedNetwork(NamedTuple):
+    """A network that is about to be trained.
+
+    Args:
+        run: with the clipping that is used.
+        clipper: of the model.
+        named: the trained parameters.
+        budget: of a run that has one.
+        workers: all processes that train this model.
+        seeded: whether somebody can make noise or secret batches again.
+        kept: its checkpoints.
+        noise: of all processes.
+        source: of the data.
+        stream: of the run's batches.
+    """
+
+    run: Run
+    clipper: Clipper
+    named: dict[str, nn.Parameter]
+    budget: NetworkBudget | None
+    workers: Workers
+    seeded: bool
+    kept: Kept | NotKept
+    noise: Noise
+    source: Source
+    stream: BatchStream
+
+
+def prepared_network(
+    model: nn.Module, data: Any, run: Run, common: CommonOptions, options: NetworkOptions, *, own_loop: bool
+) -> PreparedNetwork:
+    """Check all that can be checked before the first batch.
+
+    Args:
+        model, data, run: as given to `fit`.
+        common, options: the rest.
+        own_loop: whether the loop is the caller's own: it needs an optimiser, and asks no filter of a noise_budget.
+    Raises:
+        BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`; the checkpoints are closed then.
+    """
+    run = as_clipped(run, groups=options.clip_groups, method=options.method)
+    clipper = clipper_of(model, run, groups=options.clip_groups, verify=options.verify, budgeted=not own_loop)
+    named = trained_parameters(model)
+    parameters = list(named.values())
+    if own_loop or options.optimizer is not None:
+        refuse_optimizer(options.optimizer, run, named, model)  # pyright: ignore[reportArgumentType]  None is refused there
+    if options.proximal_groups is not None:
+        refuse_groups(options.proximal_groups, run, model)
+    refuse_start(run, parameters)
+    budget = network_budget(run, parameters, common.noise_policy)
+    device, workers = parameters[0].device, Workers.current()
+    workers.refuse_device(device)
+    seeded, policed = common.seeded(run), common.noise_policy is not None
+    kept = keeping(options.checkpoints, run, common.noise_generator, workers, seeded=seeded, policed=policed)
+    try:
+        own = sources_of(run, device, **common.randomness, secure=options.secure, start=kept.starts)
+        batches, noise = shared_sources(own, workers)
+        source = as_source(data)
+        reading = {"physical_size": options.physical_size, "prefetch": options.prefetch}
+        stream = BatchStream(run, source, batches, **reading, rank=workers.rank, world_size=workers.world_size)
+        compared = {name: getattr(options, name) for name in _COMPARED} | {"seeded": seeded}
+        refuse_other_start(workers, model, run, source, optimizer=options.optimizer, options=compared)
+    except BaseException:
+        kept.close()
+        raise
+    return PreparedNetwork(run, clipper, named, budget, workers, seeded, kept, noise, source, stream)

@@ -1,0 +1,34 @@
+"""CommonOptions: the options of every training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from lethe.run.run import Run
+from lethe.train.core.budgeted_noise import NoisePolicy
+from lethe.train.core.generators import is_seeded
+from lethe.train.core.progress import Callback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CommonOptions:
+    """What every training understands. `lethe.train.fit` says what each field is."""
+
+    noise_policy: NoisePolicy | None = None
+    seed: int | None = None
+    batch_generator: torch.Generator | None = None
+    noise_generator: np.random.Generator | torch.Generator | None = None
+    progress: bool | Callback = False
+
+    @property
+    def randomness(self) -> dict[str, Any]:
+        """The three that say where batches and noise come from."""
+        return {"seed": self.seed, "batch_generator": self.batch_generator, "noise_generator": self.noise_generator}
+
+    def seeded(self, run: Run) -> bool:
+        """Whether somebody can make noise or secret batches of `run` again."""
+        return is_seeded(run, **self.randomness)
