@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from scipy import special
@@ -122,9 +123,12 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8.
     """
     level, target = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
-    if target == 0.0:
-        return 0.0
+    return 0.0 if target == 0.0 else _gdp_mu(level, target)
 
+
+# Plans ask for the noise of one target again and again.
+@lru_cache(maxsize=1024)
+def _gdp_mu(level: float, target: float) -> float:
     def gap(mu: float) -> float:
         return log_gap(gdp_delta(mu, level), target)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,13 @@ from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records, fits_densely
 from lethe.mechanisms.base import Array, PrivateWeights, gaussian_guarantee, gaussian_noise_std
-from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee, objective_noise_std, objective_perturbation, release_std
+from lethe.mechanisms.minimisers.objective_perturbation import (
+    least_noise_std,
+    objective_guarantee,
+    objective_noise_std,
+    objective_perturbation,
+    release_std,
+)
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation, output_sensitivity, solver_tolerance
 from lethe.run.losses import Softmax, TruncatedSoftmax
 
@@ -49,8 +56,13 @@ class ObjectivePerturbation:
     def _plan(self, facts: PublicFacts, budget: Budget, cost: float) -> Plan:
         target = ApproxDP(*_expected(budget))
 
+        def at_least(ridge: float) -> float:
+            return with_noise(ridge, least_noise_std(facts.loss, ridge=facts.records * ridge, target=target, neighbours=facts.neighbours))
+
         def predicted(ridge: float) -> float:
-            noise_std = _objective_noise(facts, ridge, target)
+            return with_noise(ridge, _objective_noise(facts, ridge, target))
+
+        def with_noise(ridge: float, noise_std: float) -> float:
             tilt = noise_std / (facts.records * (curvatures(facts) + ridge))
             release = release_std(facts.loss, records=facts.records, regularisation=ridge, noise_std=noise_std)
             return risk(facts, minimiser_missed(facts, ridge), np.square(tilt) + release**2)
@@ -65,7 +77,7 @@ class ObjectivePerturbation:
                 neighbours=facts.neighbours,
             )
 
-        chosen = _best_ridge(facts, budget, predicted, guarantee_at)
+        chosen = _best_ridge(facts, budget, at_least, predicted, guarantee_at)
         ridge, goal = chosen.ridge, chosen.goal
 
         def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
@@ -115,7 +127,7 @@ class OutputPerturbation:
         def guarantee_at(ridge: float, goal: ApproxDP) -> Guarantee:
             return gaussian_guarantee(sensitivity(ridge), gaussian_noise_std(sensitivity(ridge), goal))
 
-        chosen = _best_ridge(facts, budget, predicted, guarantee_at)
+        chosen = _best_ridge(facts, budget, lambda ridge: 0.0, predicted, guarantee_at)  # its noise takes no search
         ridge, goal = chosen.ridge, chosen.goal
 
         def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
@@ -161,6 +173,8 @@ def _expected(budget: Budget) -> tuple[float, float]:
     return min(from_mu, budget.epsilon), budget.delta
 
 
+# The plan and its settlement ask for the same noise.
+@lru_cache(maxsize=256)
 def _objective_noise(facts: PublicFacts, ridge: float, target: ApproxDP) -> float:
     return objective_noise_std(
         facts.loss,
@@ -195,16 +209,24 @@ class _Settled(NamedTuple):
 
 
 def _best_ridge(
-    facts: PublicFacts, budget: Budget, predicted: Callable[[float], float], guarantee_at: Callable[[float, ApproxDP], Guarantee]
+    facts: PublicFacts,
+    budget: Budget,
+    at_least: Callable[[float], float],
+    predicted: Callable[[float], float],
+    guarantee_at: Callable[[float, ApproxDP], Guarantee],
 ) -> _Settled:
-    """The ridge of least risk that can meet the total: of a grid, and no less than the ridge asked for."""
-    risks: list[tuple[float, float]] = []
-    for ridge in sorted({max(facts.ridge, share * facts.smoothness) for share in _RIDGES}):
-        with suppress(CalibrationError):  # too little curvature for this epsilon
-            risks.append((predicted(ridge), ridge))
-    for value, ridge in sorted(risks):
-        with suppress(CalibrationError):  # for what is left of it
-            return _Settled(ridge, value, budget.settle(partial(guarantee_at, ridge)))
+    """The ridge of least risk that can meet the total: of a grid, and no less than the ridge asked for.
+
+    A risk is found only where what it is `at_least` is less than the risks found so far: most ridges are seen to be worse without it.
+    """
+    waiting = [(at_least(ridge), False, ridge) for ridge in {max(facts.ridge, share * facts.smoothness) for share in _RIDGES}]
+    heapify(waiting)
+    while waiting:
+        value, found, ridge = heappop(waiting)
+        with suppress(CalibrationError):  # too little curvature for this epsilon, or for what is left of it
+            if found:
+                return _Settled(ridge, value, budget.settle(partial(guarantee_at, ridge)))
+            heappush(waiting, (predicted(ridge), True, ridge))
     raise CalibrationError("no ridge of the grid lets a perturbed minimiser meet the target.", remedy="take a larger epsilon")
 
 
