@@ -157,3 +157,16 @@ def test_what_is_out_of_range_is_refused(change: dict[str, Any], match: str) -> 
     kwargs = {"loss": Logistic(feature_norm=1.0), "target": TARGET} | PUBLIC | change
     with pytest.raises(InputError, match=match):
         objective_noise_std(kwargs.pop("loss"), **kwargs)
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
+@pytest.mark.parametrize("loss", [Logistic(feature_norm=1.5), Huber(feature_norm=1.5, residual_bound=0.7), Softmax(feature_norm=1.5, classes=4)])
+@pytest.mark.parametrize("epsilon", [0.3, 4.0])
+def test_the_least_noise_is_below_the_noise_and_near_it(loss: LinearLoss, neighbours: Any, epsilon: float) -> None:
+    target = ApproxDP(epsilon, 1e-6)
+    for share in (0.01, 0.1, 1.0, 100.0):
+        regularisation = share * loss.smoothness
+        least = least_noise_std(loss, ridge=1000 * regularisation, target=target, neighbours=neighbours)
+        noise = objective_noise_std(loss, records=1000, weights=4, regularisation=regularisation, target=target, neighbours=neighbours)
+        assert 0.7 * noise < least <= noise
+    assert math.isinf(least_noise_std(loss, ridge=1e-9, target=target, neighbours=neighbours))
