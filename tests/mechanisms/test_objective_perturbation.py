@@ -11,6 +11,7 @@ from scipy import optimize
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.minimisers.objective_perturbation import (
+    least_noise_std,
     objective_guarantee,
     objective_noise_std,
     objective_perturbation,
@@ -18,7 +19,7 @@ from lethe.mechanisms.minimisers.objective_perturbation import (
     release_std,
     solver_tolerance,
 )
-from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.run.losses import Huber, LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax
 
 TARGET = ApproxDP(1.0, 1e-5)
 PUBLIC: dict[str, Any] = {"records": 1000, "weights": 5, "regularisation": 0.05}
@@ -160,7 +161,9 @@ def test_what_is_out_of_range_is_refused(change: dict[str, Any], match: str) -> 
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
-@pytest.mark.parametrize("loss", [Logistic(feature_norm=1.5), Huber(feature_norm=1.5, residual_bound=0.7), Softmax(feature_norm=1.5, classes=4)])
+@pytest.mark.parametrize(
+    "loss", [Logistic(feature_norm=1.5), Huber(feature_norm=1.5, residual_bound=0.7), Softmax(feature_norm=1.5, classes=4)]
+)
 @pytest.mark.parametrize("epsilon", [0.3, 4.0])
 def test_the_least_noise_is_below_the_noise_and_near_it(loss: LinearLoss, neighbours: Any, epsilon: float) -> None:
     target = ApproxDP(epsilon, 1e-6)
