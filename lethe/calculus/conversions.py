@@ -88,8 +88,12 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     distance, target = require_nonnegative("mu", mu), require_delta(delta)
     if distance == 0.0:
         return 0.0
-    if target == 0.0 or math.isinf(distance):
-        return math.inf
+    return math.inf if target == 0.0 or math.isinf(distance) else _gdp_epsilon(distance, target)
+
+
+# Certificates, statements and plans ask for the epsilon of one mu again and again.
+@lru_cache(maxsize=1024)
+def _gdp_epsilon(distance: float, target: float) -> float:
     # The normal tail is at most exp(-x^2/2)/2, so this end is on the passing side.
     high = 0.5 * distance * distance + distance * math.sqrt(-2.0 * math.log(target))
     return math.inf if math.isinf(high) else profile_epsilon(lambda epsilon: gdp_delta(distance, epsilon), target, high=max(high, 5e-324))
