@@ -11,13 +11,14 @@ from scipy import optimize
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.minimisers.objective_perturbation import (
+    least_noise_std,
     objective_guarantee,
     objective_noise_std,
     objective_perturbation,
     release_std,
     solver_tolerance,
 )
-from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.run.losses import Huber, LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax
 
 TARGET = ApproxDP(1.0, 1e-5)
 PUBLIC: dict[str, Any] = {"records": 1000, "weights": 5, "regularisation": 0.05}
@@ -137,3 +138,18 @@ def test_what_is_out_of_range_is_refused(change: dict[str, Any], match: str) -> 
     kwargs = {"loss": Logistic(feature_norm=1.0), "target": TARGET} | PUBLIC | change
     with pytest.raises(InputError, match=match):
         objective_noise_std(kwargs.pop("loss"), **kwargs)
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
+@pytest.mark.parametrize(
+    "loss", [Logistic(feature_norm=1.5), Huber(feature_norm=1.5, residual_bound=0.7), Softmax(feature_norm=1.5, classes=4)]
+)
+@pytest.mark.parametrize("epsilon", [0.3, 4.0])
+def test_the_least_noise_is_below_the_noise_and_near_it(loss: LinearLoss, neighbours: Any, epsilon: float) -> None:
+    target = ApproxDP(epsilon, 1e-6)
+    for share in (0.01, 0.1, 1.0, 100.0):
+        regularisation = share * loss.smoothness
+        least = least_noise_std(loss, ridge=1000 * regularisation, target=target, neighbours=neighbours)
+        noise = objective_noise_std(loss, records=1000, weights=4, regularisation=regularisation, target=target, neighbours=neighbours)
+        assert 0.7 * noise < least <= noise
+    assert math.isinf(least_noise_std(loss, ridge=1e-9, target=target, neighbours=neighbours))

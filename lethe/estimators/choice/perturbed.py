@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,13 @@ from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records, fits_densely
 from lethe.mechanisms.base import Array, PrivateWeights, gaussian_guarantee, gaussian_noise_std
-from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee, objective_noise_std, objective_perturbation, release_std
+from lethe.mechanisms.minimisers.objective_perturbation import (
+    least_noise_std,
+    objective_guarantee,
+    objective_noise_std,
+    objective_perturbation,
+    release_std,
+)
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation, output_sensitivity, solver_tolerance
 from lethe.run.losses import Softmax, TruncatedSoftmax
 
@@ -44,29 +51,9 @@ class ObjectivePerturbation:
 
     def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
         """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
-        return _least_risk(facts, lambda one, cost: self._plan(one, budget, cost))
-
-    def _plan(self, facts: PublicFacts, budget: Budget, cost: float) -> Plan:
         target = ApproxDP(*_expected(budget))
-
-        def predicted(ridge: float) -> float:
-            noise_std = _objective_noise(facts, ridge, target)
-            tilt = noise_std / (facts.records * (curvatures(facts) + ridge))
-            release = release_std(facts.loss, records=facts.records, regularisation=ridge, noise_std=noise_std)
-            return risk(facts, minimiser_missed(facts, ridge), np.square(tilt) + release**2)
-
-        def guarantee_at(ridge: float, goal: ApproxDP) -> Guarantee:
-            return objective_guarantee(
-                facts.loss,
-                records=facts.records,
-                weights=facts.weights,
-                regularisation=ridge,
-                noise_std=_objective_noise(facts, ridge, goal),
-                neighbours=facts.neighbours,
-            )
-
-        chosen = _best_ridge(facts, budget, predicted, guarantee_at)
-        ridge, goal = chosen.ridge, chosen.goal
+        settled = _least_risk(cut_losses(facts), budget, lambda one: _Tilted(one, target))
+        facts, ridge, goal = settled.facts, settled.ridge, settled.goal
 
         def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
             found = objective_perturbation(
@@ -79,10 +66,10 @@ class ObjectivePerturbation:
                 records=facts.records,
                 generator=draws.mechanism,
             )
-            return _outcome(found, None if penalties.ridge <= ridge else guarantee_at(ridge, goal))
+            return _outcome(found, None if penalties.ridge <= ridge else _Tilted(facts, goal).guarantee_at(ridge, goal))
 
         summary = f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
-        return Plan(name=self.name, risk=chosen.risk + cost, summary=summary, train=train)
+        return Plan(name=self.name, risk=settled.risk, summary=summary, train=train)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,26 +84,9 @@ class OutputPerturbation:
 
     def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
         """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
-        return _least_risk(facts, lambda one, cost: self._plan(one, budget, cost))
-
-    def _plan(self, facts: PublicFacts, budget: Budget, cost: float) -> Plan:
         target = ApproxDP(*_expected(budget))
-
-        def sensitivity(ridge: float) -> float:
-            bound = facts.gradient_bound
-            tolerance = solver_tolerance(bound, facts.records)
-            return output_sensitivity(
-                records=facts.records, regularisation=ridge, gradient_bound=bound, neighbours=facts.neighbours, tolerance=tolerance
-            )
-
-        def predicted(ridge: float) -> float:
-            return risk(facts, minimiser_missed(facts, ridge), gaussian_noise_std(sensitivity(ridge), target) ** 2)
-
-        def guarantee_at(ridge: float, goal: ApproxDP) -> Guarantee:
-            return gaussian_guarantee(sensitivity(ridge), gaussian_noise_std(sensitivity(ridge), goal))
-
-        chosen = _best_ridge(facts, budget, predicted, guarantee_at)
-        ridge, goal = chosen.ridge, chosen.goal
+        settled = _least_risk(cut_losses(facts), budget, lambda one: _Noised(one, target))
+        facts, ridge, goal = settled.facts, settled.ridge, settled.goal
 
         def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
             found = output_perturbation(
@@ -129,10 +99,68 @@ class OutputPerturbation:
                 records=facts.records,
                 generator=draws.mechanism,
             )
-            return _outcome(found, None if penalties.ridge <= ridge else guarantee_at(ridge, goal))
+            return _outcome(found, None if penalties.ridge <= ridge else _Noised(facts, goal).guarantee_at(ridge, goal))
 
         summary = f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
-        return Plan(name=self.name, risk=chosen.risk + cost, summary=summary, train=train)
+        return Plan(name=self.name, risk=settled.risk, summary=summary, train=train)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tilted:
+    """What objective perturbation of one loss does with a ridge: its predicted risk, a number that this is never below, and its cost."""
+
+    facts: PublicFacts
+    target: ApproxDP
+
+    def at_least(self, ridge: float) -> float:
+        facts = self.facts
+        noise_std = least_noise_std(facts.loss, ridge=facts.records * ridge, target=self.target, neighbours=facts.neighbours)
+        return self._with_noise(ridge, noise_std)
+
+    def predicted(self, ridge: float) -> float:
+        return self._with_noise(ridge, _objective_noise(self.facts, ridge, self.target))
+
+    def _with_noise(self, ridge: float, noise_std: float) -> float:
+        facts = self.facts
+        tilt = noise_std / (facts.records * (curvatures(facts) + ridge))
+        release = release_std(facts.loss, records=facts.records, regularisation=ridge, noise_std=noise_std)
+        return risk(facts, minimiser_missed(facts, ridge), np.square(tilt) + release**2)
+
+    def guarantee_at(self, ridge: float, goal: ApproxDP) -> Guarantee:
+        return objective_guarantee(
+            self.facts.loss,
+            records=self.facts.records,
+            weights=self.facts.weights,
+            regularisation=ridge,
+            noise_std=_objective_noise(self.facts, ridge, goal),
+            neighbours=self.facts.neighbours,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Noised:
+    """The same of output perturbation, whose noise takes no search."""
+
+    facts: PublicFacts
+    target: ApproxDP
+
+    def at_least(self, ridge: float) -> float:
+        return 0.0
+
+    def predicted(self, ridge: float) -> float:
+        variance = gaussian_noise_std(self._sensitivity(ridge), self.target) ** 2
+        return risk(self.facts, minimiser_missed(self.facts, ridge), variance)
+
+    def _sensitivity(self, ridge: float) -> float:
+        facts, bound = self.facts, self.facts.gradient_bound
+        tolerance = solver_tolerance(bound, facts.records)
+        return output_sensitivity(
+            records=facts.records, regularisation=ridge, gradient_bound=bound, neighbours=facts.neighbours, tolerance=tolerance
+        )
+
+    def guarantee_at(self, ridge: float, goal: ApproxDP) -> Guarantee:
+        sensitivity = self._sensitivity(ridge)
+        return gaussian_guarantee(sensitivity, gaussian_noise_std(sensitivity, goal))
 
 
 def refusal(facts: PublicFacts) -> str | None:
@@ -161,6 +189,8 @@ def _expected(budget: Budget) -> tuple[float, float]:
     return min(from_mu, budget.epsilon), budget.delta
 
 
+# The plan and its settlement ask for the same noise.
+@lru_cache(maxsize=256)
 def _objective_noise(facts: PublicFacts, ridge: float, target: ApproxDP) -> float:
     return objective_noise_std(
         facts.loss,
@@ -172,39 +202,38 @@ def _objective_noise(facts: PublicFacts, ridge: float, target: ApproxDP) -> floa
     )
 
 
-def _least_risk(facts: PublicFacts, planned: Callable[[PublicFacts, float], Plan]) -> Plan:
-    """Of the plans for the loss and for its cuts the one with the least predicted risk."""
-    plans: list[Plan] = []
-    reason: CalibrationError | None = None
-    for one, cost in cut_losses(facts):
-        try:
-            plans.append(planned(one, cost))
-        except CalibrationError as error:
-            reason = error
-    if reason is not None and not plans:
-        raise reason
-    return min(plans, key=lambda plan: plan.risk)
-
-
 class _Settled(NamedTuple):
-    """A ridge, its predicted risk, and the target with which it and all that was spent meet the total."""
+    """A loss, a ridge, their predicted risk, and the target with which they and all that was spent meet the total."""
 
+    facts: PublicFacts
     ridge: float
     risk: float
     goal: ApproxDP
 
 
-def _best_ridge(
-    facts: PublicFacts, budget: Budget, predicted: Callable[[float], float], guarantee_at: Callable[[float, ApproxDP], Guarantee]
+def _least_risk(
+    losses: Sequence[tuple[PublicFacts, float]], budget: Budget, minimiser: Callable[[PublicFacts], _Tilted | _Noised]
 ) -> _Settled:
-    """The ridge of least risk that can meet the total: of a grid, and no less than the ridge asked for."""
-    risks: list[tuple[float, float]] = []
-    for ridge in sorted({max(facts.ridge, share * facts.smoothness) for share in _RIDGES}):
-        with suppress(CalibrationError):  # too little curvature for this epsilon
-            risks.append((predicted(ridge), ridge))
-    for value, ridge in sorted(risks):
-        with suppress(CalibrationError):  # for what is left of it
-            return _Settled(ridge, value, budget.settle(partial(guarantee_at, ridge)))
+    """Of the losses and the ridges of a grid, none less than the one asked for, those of least risk that can meet the total.
+
+    A risk is found only where what it is `at_least` is less than the risks found so far, and a target only for the least of them.
+    """
+    tried = [(minimiser(facts), cost) for facts, cost in losses]
+    # Where risks are equal, the first loss and the smallest ridge.
+    waiting = [
+        (one.at_least(ridge) + cost, False, place, 0.0, ridge)
+        for place, (one, cost) in enumerate(tried)
+        for ridge in {max(one.facts.ridge, share * one.facts.smoothness) for share in _RIDGES}
+    ]
+    heapify(waiting)
+    while waiting:
+        value, found, place, _, ridge = heappop(waiting)
+        one, cost = tried[place]
+        with suppress(CalibrationError):  # too little curvature for this epsilon, or for what is left of it
+            if found:
+                return _Settled(one.facts, ridge, value, budget.settle(partial(one.guarantee_at, ridge)))
+            predicted = one.predicted(ridge)
+            heappush(waiting, (predicted + cost, True, place, predicted, ridge))
     raise CalibrationError("no ridge of the grid lets a perturbed minimiser meet the target.", remedy="take a larger epsilon")
 
 

@@ -9,6 +9,8 @@ spectrum, $\rho$ and c were chosen on generated data. It predicts; no guarantee 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from lethe.estimators.inputs.facts import PublicFacts
@@ -21,11 +23,14 @@ _DECAY = 1.5
 _CURVATURE_SHARE = 0.5  # c: what a fitted model has of the largest curvature
 
 
+@lru_cache(maxsize=8)
 def curvatures(facts: PublicFacts) -> Array:
-    """$h_j$ of one score, shape (D,)."""
+    """$h_j$ of one score, shape (D,), read-only."""
     falling = np.arange(1.0, facts.rows + 1.0) ** -_DECAY
     total = _CURVATURE_SHARE * facts.norm**2 * facts.loss.curvature_trace / facts.loss.outputs
-    return total * falling / falling.sum()
+    curved: Array = total * falling / falling.sum()
+    curved.flags.writeable = False
+    return curved
 
 
 def reference(facts: PublicFacts) -> float:
@@ -43,8 +48,13 @@ def risk(facts: PublicFacts, missed: Array | float, variances: Array | float) ->
         missed: $\beta_j$, shape (D,): 0 where the reference is reached, 1 for zero weights.
         variances: $v_j$, shape (D,), of each score.
     """
+    return float(risks(facts, missed, variances))
+
+
+def risks(facts: PublicFacts, missed: Array | float, variances: Array | float) -> Array:
+    """As `risk`, of each row of `missed` and `variances`, shape (..., D)."""
     terms = curvatures(facts) * (np.square(missed) * reference(facts) ** 2 + variances)
-    return 0.5 * facts.loss.outputs * float(np.sum(terms))
+    return 0.5 * facts.loss.outputs * np.sum(terms, axis=-1)
 
 
 def risk_of_zeros(facts: PublicFacts) -> float:

@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from lethe.errors import InputError
 from lethe.estimators.choice.cuts import cut_losses
-from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
+from lethe.estimators.choice.risk import curvatures, minimiser_missed, risks
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 
 _PASSES = (1, 2, 3, 5, 10, 20, 50, 100, 200, 400)
@@ -58,11 +59,17 @@ def best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu
         schedule: of the noise, not "auto".
         mu: what may be spent, as $\mu$ of GDP.
     """
+    return _best_shape(facts, design, schedule in ("pass_ends", "joint"), mu)
+
+
+# The same shape serves for all schedules with noise at pass ends.
+@lru_cache(maxsize=64)
+def _best_shape(facts: PublicFacts, design: BatchDesign, pass_ends: bool, mu: float) -> RunShape:
     cut = cut_losses(facts)
-    return min((shape for one, cost in cut for shape in _shapes(one, design, schedule, mu, cost)), key=lambda shape: shape.risk)
+    return min((shape for one, cost in cut for shape in _shapes(one, design, pass_ends, mu, cost)), key=lambda shape: shape.risk)
 
 
-def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, cost: float) -> Iterator[RunShape]:
+def _shapes(facts: PublicFacts, design: BatchDesign, pass_ends: bool, mu: float, cost: float) -> Iterator[RunShape]:
     limit = 1.0 / facts.smoothness
     for batches in _batches_a_pass(design):
         size = facts.records // batches
@@ -73,9 +80,10 @@ def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: f
             too_long = passes * slots > _MOST_STEPS or passes * facts.records * facts.weights > _MOST_WORK
             if facts.passes is None and passes > 1 and too_long:
                 continue
-            for step in _STEPS:
-                predicted = _risk(facts, design, schedule, mu, passes=passes, slots=slots, size=size, step_size=step * limit)
-                yield RunShape(passes=passes, size=size, step_size=step * limit, facts=facts, risk=predicted + cost)
+            sizes = [step * limit for step in _STEPS]
+            predicted = _risks(facts, design, pass_ends, mu, passes=passes, slots=slots, size=size, step_sizes=sizes)
+            for step_size, risk in zip(sizes, predicted, strict=True):
+                yield RunShape(passes=passes, size=size, step_size=step_size, facts=facts, risk=risk + cost)
 
 
 def _batches_a_pass(design: BatchDesign) -> tuple[int, ...]:
@@ -90,22 +98,24 @@ def _batches_a_pass(design: BatchDesign) -> tuple[int, ...]:
     raise unknown_design(design)
 
 
-def _risk(
-    facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, *, passes: int, slots: int, size: int, step_size: float
-) -> float:
-    steps = passes * slots
-    factor = np.maximum(1.0 - step_size * curvatures(facts), 0.0) / (1.0 + step_size * facts.ridge)
+def _risks(
+    facts: PublicFacts, design: BatchDesign, pass_ends: bool, mu: float, *, passes: int, slots: int, size: int, step_sizes: list[float]
+) -> list[float]:
+    """Predicted, for each step size."""
+    if mu <= 0.0:
+        return [math.inf] * len(step_sizes)
+    steps, column = passes * slots, np.array(step_sizes)[:, None]
+    factor = np.maximum(1.0 - column * curvatures(facts), 0.0) / (1.0 + column * facts.ridge)
     missed = minimiser_missed(facts, facts.ridge)
     missed = missed + (1.0 - missed) * factor**steps
-    touch = facts.swap * step_size * facts.gradient_bound / size
-    if mu <= 0.0:
-        return math.inf
-    if schedule in ("pass_ends", "joint"):
-        variance, decay, times = passes * (touch / mu) ** 2, factor**slots, passes
+    swap, bound = facts.swap, facts.gradient_bound
+    touches = [swap * step_size * bound / size for step_size in step_sizes]
+    if pass_ends:
+        variances, decay, times = [passes * (touch / mu) ** 2 for touch in touches], factor**slots, passes
     else:
-        variance, decay, times = _expected_variance(design, touch, mu, passes=passes, slots=slots), factor, steps
+        variances, decay, times = [_expected_variance(design, touch, mu, passes=passes, slots=slots) for touch in touches], factor, steps
     kept = np.where(decay < 1.0, (1.0 - decay ** (2 * times)) / np.maximum(1.0 - decay**2, 1e-300), times)
-    return risk(facts, missed, variance * kept)
+    return risks(facts, missed, np.array(variances)[:, None] * kept).tolist()
 
 
 def _expected_variance(design: BatchDesign, touch: float, mu: float, *, passes: int, slots: int) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lethe.calculus.calibration import smallest
+from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator
@@ -27,7 +28,13 @@ from lethe.mechanisms.base import PrivateWeights, Statement
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
 from lethe.mechanisms.minimisers.minimiser import minimiser
 from lethe.mechanisms.minimisers.output_perturbation import shared_findings
-from lethe.mechanisms.minimisers.perturbed_minimiser import PerturbedMinimiser, log_determinant, minimiser_profile, ridge_for
+from lethe.mechanisms.minimisers.perturbed_minimiser import (
+    PerturbedMinimiser,
+    gradient_vertices,
+    log_determinant,
+    minimiser_profile,
+    ridge_for,
+)
 from lethe.mechanisms.rows import projected_rows
 from lethe.mechanisms.tables import public_records
 from lethe.run.losses import LinearLoss, require_linear_loss
@@ -137,6 +144,29 @@ def objective_noise_std(
         return overshoot(bound, goal)
 
     return smallest(excess, 1.0, start=model.row_gradient_bound / goal.epsilon_bound)
+
+
+def least_noise_std(loss: LinearLoss, *, ridge: float, target: ApproxDP, neighbours: Neighbours = "replace_one") -> float:
+    r"""A number that `objective_noise_std` is never below, at a small part of its time; near it, since one vertex costs most.
+
+    The cost is at least that of the m longest vertices: $m\,\delta_\mu(\epsilon - c) \le \delta$ for their $\mu = L/\sigma$.
+
+    Args:
+        loss: l, with the bound R on the norm of the rows.
+        ridge: $\Lambda > 0$, of the sum of the losses.
+        target: $(\epsilon, \delta)$.
+        neighbours: replace_one or zero_out.
+    Returns:
+        $\sigma$, in units of one record's gradient; infinity where the determinants alone cost $\epsilon$.
+    """
+    left = target.epsilon_bound - log_determinant(loss, ridge=ridge)
+    if left <= 0.0:
+        return math.inf
+    vertices = (vertex for curved, listed in gradient_vertices(loss, neighbours) if curved for vertex in listed)
+    length, count = max(vertices)
+    mu = gdp_mu(left, target.delta_bound / count)
+    # A little less, for what gdp_mu and the determinant were rounded by.
+    return (1.0 - 1e-9) * length * loss.row_gradient_bound / mu if mu > 0.0 else 0.0
 
 
 def objective_perturbation(
