@@ -32,22 +32,22 @@ class Candidates:
     included: Booleans
 
 
-class Train(Protocol):
+class ShadowTrainer(Protocol):
     """Trains one model on the included candidates and returns its logits on all of them, shape (checkpoints, m, classes)."""
 
     def __call__(self, candidates: Candidates, seed: int, /) -> FloatArray: ...  # noqa: D102  # the class says it
 
 
-class Score(Protocol):
+class MembershipAttack(Protocol):
     """The attack's probability that each record was included, shape (checkpoints, m), from logits and labels."""
 
     def __call__(self, logits: FloatArray, labels: Integers, /) -> FloatArray: ...  # noqa: D102  # the class says it
 
 
-class Learn(Protocol):
+class AttackTrainer(Protocol):
     """Fits the attack to the logits of shadow models, shape (checkpoints, k, classes), labels (k,) and coins (k,)."""
 
-    def __call__(self, logits: FloatArray, labels: Integers, included: Booleans, seed: int, /) -> Score: ...  # noqa: D102  # the class says it
+    def __call__(self, logits: FloatArray, labels: Integers, included: Booleans, seed: int, /) -> MembershipAttack: ...  # noqa: D102  # the class says it
 
 
 def draw_candidates(records: int, candidates: int, shadows: int, *, seed: int) -> tuple[Candidates, tuple[Candidates, ...]]:
@@ -84,7 +84,7 @@ def draw_candidates(records: int, candidates: int, shadows: int, *, seed: int) -
 
 
 def shadow_attack(
-    labels: Integers, target: Candidates, shadows: Sequence[Candidates], *, train: Train, learn: Learn, seeds: Sequence[int]
+    labels: Integers, target: Candidates, shadows: Sequence[Candidates], *, train: ShadowTrainer, learn: AttackTrainer, seeds: Sequence[int]
 ) -> tuple[FloatArray, FloatArray]:
     """Train the audited model and its shadows, fit the attack to the shadows, and let it judge the audited model's candidates.
 

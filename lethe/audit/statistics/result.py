@@ -11,13 +11,12 @@ from pydantic import BeforeValidator, Field, model_validator
 from lethe.audit.statistics.counts import GAMES, Guesses, Tally, game_document
 from lethe.audit.statistics.curves import Estimator
 from lethe.audit.statistics.rules import Selection
+from lethe.audit.statistics.setting import Level, Neighbours, Threat
 from lethe.documents.specification import StoredNoun, from_tagged
 from lethe.errors import InputError
 
 Kind = Literal["certified", "conditional", "credible", "point_estimate"]
 Unit = Literal["run", "step", "canary", "guess"]
-Threat = Literal["black_box", "black_box_chosen_start", "final_model", "white_box", "average_case"]
-Neighbours = Literal["replace_one", "zero_out", "add_or_remove"]
 
 _KINDS: dict[Estimator, Kind] = {
     "clopper_pearson": "certified",
@@ -94,7 +93,7 @@ class AuditResult(StoredNoun):
 
     epsilon: Annotated[float, Field(ge=0, allow_inf_nan=True), BeforeValidator(infinity_of)]
     delta: float = Field(ge=0, lt=1)
-    level: Annotated[float, Field(ge=1e-12, le=0.5)] | None
+    level: Level | None
     estimator: Estimator
     family: Annotated[str, Field(min_length=1)] | None = None
     unit: Unit

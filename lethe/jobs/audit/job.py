@@ -6,22 +6,21 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
-from lethe.audit.statistics.result import Threat
+from lethe.audit.config import AuditConfig, CanaryKind, GuessPairs, OneRunGame, TwoWorldGame
+from lethe.audit.statistics.setting import Threat
 from lethe.audit.trainers import audit
-from lethe.audit.trainers.audits import Game
-from lethe.audit.trainers.subject import CanaryKind
 from lethe.documents.specification import Noun
 from lethe.documents.strict import read_document, require_place
 from lethe.errors import InputError, LetheError
 from lethe.jobs.audit.audited import Subject, parse_subject
 from lethe.jobs.audit.outcome import AuditOutcome
 
+Game = Literal["two_world", "one_run"]
 _ONLY: dict[Game, tuple[str, ...]] = {"two_world": ("runs", "score_file", "workers"), "one_run": ("canaries", "guesses")}
-_Pairs = tuple[Annotated[tuple[int, int], Field(strict=False)], ...]
 
 
 class AuditJob(Noun):
@@ -53,7 +52,7 @@ class AuditJob(Noun):
     canary: CanaryKind = "auto"
     runs: int = Field(default=1000, ge=2)
     canaries: int = Field(default=1000, ge=4)
-    guesses: Annotated[_Pairs, Field(min_length=1, strict=False)] | None = None
+    guesses: GuessPairs | None = None
     level: float = Field(default=0.05, gt=0, le=0.5)
     conditional: bool = True
     seed: int = Field(default=0, ge=0)
@@ -103,28 +102,26 @@ class AuditJob(Noun):
             require_place(self.score_file, ".jsonl")
         prepared = self.subject.prepare(self.delta, allow_large_delta=self.allow_large_delta)
         with _no_empty_file(self.score_file):
-            page = audit(
-                prepared.trainer,
-                prepared.data,
-                delta=prepared.delta,
-                game=self.game,
-                threat=self.threat,
-                canary=self.canary,
-                score=prepared.score,
-                claim=prepared.claim,
-                neighbours=prepared.neighbours,
-                classes=prepared.classes,
-                runs=self.runs,
-                canaries=self.canaries,
-                guesses=self.guesses,
-                level=self.level,
-                conditional=self.conditional,
-                seed=self.seed,
-                workers=self.workers,
-                score_file=self.score_file,
-                progress=progress,
-            )
+            page = audit(prepared.training, prepared.data, self.config(prepared.delta), claim=prepared.claim, progress=progress)
         return AuditOutcome(page=page.model_copy(update={"subject": prepared.name}), certificate=prepared.certificate)
+
+    def config(self, delta: float) -> AuditConfig:
+        """The audit that it describes, at that delta."""
+        return AuditConfig(
+            delta=delta,
+            game=self._game(),
+            threat=self.threat,
+            canary=self.canary,
+            level=self.level,
+            conditional=self.conditional,
+            allow_large_delta=self.allow_large_delta,
+            seed=self.seed,
+        )
+
+    def _game(self) -> TwoWorldGame | OneRunGame:
+        if self.game == "one_run":
+            return OneRunGame(canaries=self.canaries, guesses=self.guesses)
+        return TwoWorldGame(runs=self.runs, workers=self.workers, score_file=self.score_file)
 
     def kept(self) -> int:
         """How many trainings the score file keeps."""
