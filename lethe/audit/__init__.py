@@ -15,8 +15,7 @@ from lethe.audit.statistics.curves import AnyMechanism, GaussianCurve, SampledGa
 from lethe.audit.statistics.intervals import clopper_pearson_lower, clopper_pearson_upper
 from lethe.audit.statistics.lower_bounds import credible, one_run, point_estimate, two_world
 from lethe.audit.statistics.membership import MembershipInference, membership_inference, printed_epsilon
-from lethe.audit.statistics.one_run import one_run_epsilon, one_run_p_value
-from lethe.audit.statistics.one_run_gaussian import gaussian_guesses_refuted, one_run_gaussian_mu
+from lethe.audit.statistics.one_run import gaussian_guesses_refuted, one_run_epsilon, one_run_gaussian_mu, one_run_p_value
 from lethe.audit.statistics.result import AuditResult
 from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Ranks, Rule, Split, best_threshold
 from lethe.audit.statistics.sampled_composition import sampled_epsilon

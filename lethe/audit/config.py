@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, InstanceOf, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf
 
 from lethe.audit.statistics.rules import Rule
 from lethe.audit.statistics.setting import AuditSetting, Level, Neighbours, Threat
@@ -21,6 +21,15 @@ MOST_RUNS = 1_000_000
 
 def _as_text(path: str | os.PathLike[str] | None) -> str | None:
     return None if path is None else str(as_path(path))
+
+
+def _require_some(workers: int) -> int:
+    if workers == 0:
+        raise InputError("workers: got 0; it needs a number of processes, or -1 for one a core.")
+    return workers
+
+
+Workers: TypeAlias = Annotated[int, AfterValidator(_require_some)]
 
 
 class TwoWorldGame(Noun):
@@ -42,15 +51,8 @@ class TwoWorldGame(Noun):
     rule: InstanceOf[Rule] | None = None
     position: int | None = Field(default=None, ge=0)
     chunk: int = Field(default=16, ge=1, le=2 * MOST_RUNS)
-    workers: int | None = None
+    workers: Workers | None = None
     score_file: Annotated[str | None, BeforeValidator(_as_text)] = None
-
-    @field_validator("workers")
-    @classmethod
-    def _some(cls, workers: int | None) -> int | None:
-        if workers == 0:
-            raise InputError("workers: got 0; it needs a number of processes, or -1 for one a core.")
-        return workers
 
 
 class OneRunGame(Noun):
@@ -73,7 +75,18 @@ def _as_game(value: object) -> TwoWorldGame | OneRunGame:
     return from_tagged(value, tag="kind", classes={game.kind: game for game in (TwoWorldGame, OneRunGame)})
 
 
-class AuditConfig(Noun):
+class AuditOptions(Noun):
+    """The fields of `AuditConfig`, which explains them, that a configuration file has too."""
+
+    threat: Threat = "final_model"
+    canary: CanaryKind = "auto"
+    level: Level = 0.05
+    conditional: bool = True
+    allow_large_delta: bool = False
+    seed: int = Field(default=0, ge=0, le=2**64)
+
+
+class AuditConfig(AuditOptions):
     r"""What is looked for, by which game, and what the bound is stated for. It can be compared, pickled and printed.
 
     Args:
@@ -92,12 +105,6 @@ class AuditConfig(Noun):
 
     delta: float = Field(ge=0, lt=1)
     game: Annotated[TwoWorldGame | OneRunGame, BeforeValidator(_as_game)] = TwoWorldGame()
-    threat: Threat = "final_model"
-    canary: CanaryKind = "auto"
-    level: Level = 0.05
-    conditional: bool = True
-    allow_large_delta: bool = False
-    seed: int = Field(default=0, ge=0, le=2**64)
 
     def setting(self, neighbours: Neighbours) -> AuditSetting:
         """What the certified bound is stated for.

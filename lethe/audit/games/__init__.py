@@ -11,7 +11,7 @@ from lethe.errors import MissingExtraError
 if importlib.util.find_spec("joblib") is None:
     raise MissingExtraError("lethe.audit.games needs joblib, which is not installed.", remedy='pip install "lethe-dp[audit]"')
 
-from lethe.audit.games.canaries import Data, Record, added, blank, least_moved_direction, mislabelled, random_directions, replaced
+from lethe.audit.games.canaries import Data, Record, blank, least_moved_direction, mislabelled, random_directions, replaced
 from lethe.audit.games.gradient_game import GradientGame
 from lethe.audit.games.observed_steps import judge_steps, watch_steps
 from lethe.audit.games.scores import OneRunScores, TwoWorldScores
@@ -34,7 +34,6 @@ __all__ = [
     "Trials",
     "TwoWorldScores",
     "World",
-    "added",
     "blank",
     "judge_canaries",
     "judge_steps",

@@ -41,7 +41,15 @@ class TradeOffCurve(Noun):
 
     @abstractmethod
     def strengths(self, false_positive: FloatArray, false_negative: FloatArray, delta: float) -> FloatArray:
-        """What `epsilon` never decreases with, elementwise and quickly, for comparing thresholds."""
+        r"""What `epsilon` never decreases with, quickly, for comparing thresholds.
+
+        Args:
+            false_positive: bounds p of the false-positive rate, in (0, 1], of any shape.
+            false_negative: bounds r of the false-negative rate, of the same shape.
+            delta: $\delta \in [0, 1)$.
+        Returns:
+            One number for each pair, of that shape.
+        """
 
     def strength(self, rates: Rates, delta: float) -> float:
         """`strengths` of one pair of rates."""
@@ -164,12 +172,14 @@ class SampledGaussianCurve(TradeOffCurve):
 
 def rates_epsilon(rates: Rates, delta: float) -> float:
     r"""$\epsilon$ at which a test with exactly these error rates is the best allowed; infinite if an error never happens."""
-    target = require_delta(delta)
-    best = 0.0
-    for hits, error in (
-        (1.0 - target - rates.false_negative, rates.false_positive),
-        (1.0 - target - rates.false_positive, rates.false_negative),
-    ):
+    return max(0.0, signed_rates_epsilon(rates, delta))
+
+
+def signed_rates_epsilon(rates: Rates, delta: float) -> float:
+    r"""$\max\{\log\frac{1-\delta-r}{p}, \log\frac{1-\delta-p}{r}\}$ of the rates p and r; $-\infty$ where neither logarithm exists."""
+    target, best = require_delta(delta), -math.inf
+    for others, error in ((rates.false_negative, rates.false_positive), (rates.false_positive, rates.false_negative)):
+        hits = 1.0 - target - others
         if hits > 0.0:
             best = max(best, math.log(hits / error) if error > 0.0 else math.inf)
     return best

@@ -9,11 +9,10 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from lethe.audit.statistics.bayesian import bayesian_epsilon
-from lethe.audit.statistics.counts import Guesses, Tally, require_tally
+from lethe.audit.statistics.counts import Guesses, Tally
 from lethe.audit.statistics.curves import AnyMechanism, Estimator, GaussianCurve, gaussian_epsilon, rates_epsilon
-from lethe.audit.statistics.inputs import Booleans, require_array, require_flags, require_scores
-from lethe.audit.statistics.one_run import one_run_epsilon
-from lethe.audit.statistics.one_run_gaussian import one_run_gaussian_mu
+from lethe.audit.statistics.inputs import Booleans, require_array, require_flags, require_instance, require_scores
+from lethe.audit.statistics.one_run import one_run_epsilon, one_run_gaussian_mu
 from lethe.audit.statistics.result import AuditResult, Unit
 from lethe.audit.statistics.rules import FixedThreshold, Rule, Split, best_threshold
 from lethe.audit.statistics.setting import AuditSetting
@@ -22,6 +21,7 @@ from lethe.errors import InputError
 
 _UNFAIR = 1e-9
 _LOT = 0x10755
+_DECLARE = "give a FixedThreshold, a Split, a MultiSplit or Ranks, declared before the scores are seen"
 
 
 def two_world(
@@ -41,8 +41,8 @@ def two_world(
         HypothesisError: the scores refute the assumed sampling.
     """
     first, second = require_scores("out_scores", out_scores), require_scores("in_scores", in_scores)
-    stated, family = _require_setting(setting), setting.curve
-    judged = _require_rule(rule).judge(first, second, curve=family, delta=stated.delta, level=stated.level)
+    stated, family = require_instance("setting", setting, AuditSetting), setting.curve
+    judged = require_instance("rule", rule, Rule, _DECLARE).judge(first, second, curve=family, delta=stated.delta, level=stated.level)
     return AuditResult(
         epsilon=family.epsilon(judged.rates, stated.delta),
         delta=stated.delta,
@@ -76,10 +76,10 @@ def credible(out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting,
         raise InputError(
             f"rule: got {type(rule).__name__}; a credible limit needs a FixedThreshold or a Split.", source="the argument rule"
         )
-    if not isinstance(_require_setting(setting).curve, AnyMechanism):
+    if not isinstance(require_instance("setting", setting, AuditSetting).curve, AnyMechanism):
         raise InputError(f"curve: got {type(setting.curve).__name__}; a credible limit assumes none.", source="the argument setting")
     counted = two_world(out_scores, in_scores, setting, rule=rule, seeds=seeds)
-    limit = bayesian_epsilon(require_tally(counted.counts), delta=setting.delta, level=setting.level)
+    limit = bayesian_epsilon(require_instance("counts", counted.counts, Tally), delta=setting.delta, level=setting.level)
     return counted.model_copy(update={"epsilon": limit, "estimator": "bayesian"})
 
 
@@ -100,7 +100,7 @@ def point_estimate(
         InputError: an argument is outside its range.
     """
     first, second = require_array("out_scores", out_scores, dimensions=1), require_array("in_scores", in_scores, dimensions=1)
-    target = _require_setting(setting).delta
+    target = require_instance("setting", setting, AuditSetting).delta
     chosen = FixedThreshold(
         threshold=best_threshold(first, second, curve=AnyMechanism(), delta=target, level=0.5) if threshold is None else threshold
     )
@@ -145,7 +145,7 @@ def one_run(
     """
     values = require_scores("scores", scores)
     coins = require_flags("included", included, values.size)
-    stated, family = _require_setting(setting), setting.curve
+    stated, family = require_instance("setting", setting, AuditSetting), setting.curve
     if not isinstance(family, AnyMechanism | GaussianCurve):
         raise InputError(f"curve: got {type(family).__name__}; one run needs none, or a GaussianCurve.", source="the argument setting")
     _require_fair(coins)
@@ -207,22 +207,6 @@ def _require_fair(included: Booleans) -> None:
                 source="the argument included",
                 remedy="draw each canary's inclusion by its own fair coin, and pass the coins as they fell",
             )
-
-
-def _require_setting(setting: object) -> AuditSetting:
-    if not isinstance(setting, AuditSetting):
-        raise InputError(f"setting: got {type(setting).__name__}; it needs an AuditSetting.", source="the argument setting")
-    return setting
-
-
-def _require_rule(rule: object) -> Rule:
-    if not isinstance(rule, Rule):
-        raise InputError(
-            f"rule: got {type(rule).__name__}; it needs a rule declared before the scores are seen.",
-            source="the argument rule",
-            remedy="give a FixedThreshold, a Split, a MultiSplit or Ranks",
-        )
-    return rule
 
 
 def _require_seeds(seeds: object) -> tuple[int, ...]:

@@ -2,7 +2,6 @@ r"""What a membership attack says of epsilon: the point estimate that papers pri
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.audit.statistics.counts import Rates, Tally
+from lethe.audit.statistics.curves import signed_rates_epsilon
 from lethe.audit.statistics.inputs import require_array, require_flags
 from lethe.audit.statistics.lower_bounds import one_run, point_estimate
 from lethe.audit.statistics.result import AuditResult
 from lethe.audit.statistics.setting import AuditSetting
-from lethe.calculus.domains import require_delta, require_probability
+from lethe.calculus.domains import require_probability
 from lethe.errors import InputError
 
 MEMBER = 0.5
@@ -54,9 +54,8 @@ def printed_epsilon(rates: Rates, delta: float) -> float:
     Reference: Liang, Zhang, He, Wu, Xing 2025, arXiv:2502.17772, equation (24); the formula is that of Kairouz, Oh, Viswanath 2015,
         arXiv:1311.0776, where FPR and FNR are those of a test and not estimates.
     """
-    target = require_delta(delta)
     out, inside = (require_probability(name, rate) for name, rate in zip(("false_positive", "false_negative"), rates, strict=True))
-    return max(_log_ratio(1.0 - target - out, inside), _log_ratio(1.0 - target - inside, out))
+    return signed_rates_epsilon(Rates(out, inside), delta)
 
 
 def membership_inference(
@@ -103,12 +102,6 @@ def membership_inference(
         estimates=tuple(point_estimate(*world, setting, unit="guess", threshold=MEMBER) for world in worlds),
         bound=one_run(np.concatenate(scores), np.concatenate(coins), setting, guesses=guesses, seeds=seeds),
     )
-
-
-def _log_ratio(hits: float, errors: float) -> float:
-    if hits <= 0.0:
-        return -math.inf
-    return math.inf if errors == 0.0 else math.log(hits / errors)
 
 
 def _probabilities(values: ArrayLike) -> np.ndarray:

@@ -41,7 +41,15 @@ class Rule(Noun):
 
     @abstractmethod
     def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> Judged:
-        """Count errors and bound their rates, so that the epsilon of `curve` is wrong with probability at most `level` over everything."""
+        r"""Count errors and bound their rates, so that the epsilon of `curve` is wrong with probability at most `level` over everything.
+
+        Args:
+            out_scores: without the record, shape (n0,).
+            in_scores: with it, shape (n1,).
+            curve: what is assumed of the mechanism; it compares thresholds.
+            delta: $\delta \in [0, 1)$.
+            level: $\alpha$ of both bounds together, and of all thresholds that are tried.
+        """
 
 
 class FixedThreshold(Rule):
@@ -148,7 +156,15 @@ class Ranks(Rule):
 
 
 def best_threshold(out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> float:
-    """The threshold at which these scores prove most. Only for judging OTHER scores: on these it proves nothing."""
+    r"""The threshold at which these scores prove most. Only for judging OTHER scores: on these it proves nothing.
+
+    Args:
+        out_scores: without the record, shape (n0,).
+        in_scores: with it, shape (n1,).
+        curve: what is assumed of the mechanism.
+        delta: $\delta \in [0, 1)$.
+        level: $\alpha$ of the bounds that are compared.
+    """
     first, second = require_array("out_scores", out_scores, dimensions=1), require_array("in_scores", in_scores, dimensions=1)
     ordered_out, ordered_in = np.sort(first), np.sort(second)
     candidates = np.unique(np.concatenate([ordered_out, ordered_in]))
