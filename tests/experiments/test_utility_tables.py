@@ -7,7 +7,7 @@ import pytest
 from lethe.errors import InputError
 from lethe.experiments.rates.hong_orders import dynamic_order, momentum_dynamic_order, momentum_uniform_order, uniform_order
 from lethe.experiments.rates.tables import TABLE_1, TABLE_2, Row, Setting, row
-from lethe.utility.standing import ORDER, Claim
+from lethe.utility.standing import ORDER, PublishedNumber
 
 # D = 16, N = 100, R = .16: D / (N^2 R) = .01, T = ln 100. eps^2 / ln(1/delta) = .25 / 10 = .025. ln N = ln 100 = L.
 SETTING = Setting(dimension=16, records=100, budget=0.16, epsilon=0.5, delta=math.exp(-10.0), failure=0.1)
@@ -78,7 +78,7 @@ def test_every_number_carries_the_mark_and_is_no_float(entry: Row) -> None:
     claims = [entry.bound(SETTING), entry.steps(SETTING)]
     claims += [entry.variance(SETTING, 2.0)] if entry.variance_formula else []
     for claim in claims:
-        assert isinstance(claim, Claim)
+        assert isinstance(claim, PublishedNumber)
         assert claim.standing is ORDER
         assert not claim.standing.usable
         assert claim.standing.why == MARK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,12 +56,8 @@ class Observations:
     steps: FloatArray | None = None
 
 
-class World(Protocol):
-    """A training that can be watched: white-box games need no more than this."""
-
-    def __call__(self, inside: bool, seed: int) -> Observations:
-        """Train once, with or without the record."""
-        ...
+World = Callable[[bool, int], Observations]
+"""(inside, seed) -> what one training with or without the record shows: white-box games need no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import joblib
 import numpy as np
@@ -17,20 +17,16 @@ from rich.progress import Progress
 
 from lethe.audit.config import TwoWorldGame
 from lethe.audit.games.error_context import blamed, number
-from lethe.audit.games.fingerprint import fingerprint
+from lethe.audit.games.fingerprint import game_fingerprint
 from lethe.audit.games.score_file import ScoreFile
 from lethe.audit.games.scores import TwoWorldScores
 from lethe.audit.statistics.inputs import Booleans
 from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError
 
-
-class Trials(Protocol):
-    """Some trainings, each in one of two worlds: their scores, higher where the record seems to have been there."""
-
-    def __call__(self, inside: Booleans, seeds: Sequence[int]) -> ArrayLike:
-        """One score for each entry; a score depends on its own entry of `inside` and `seeds` and on nothing else."""
-        ...
+Trials = Callable[[Booleans, Sequence[int]], ArrayLike]
+"""Some trainings, each in one of two worlds: (inside, seeds) -> one score each, higher where the record seems to have been there. A score
+depends on its own entry of both and on nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,7 @@ def play(
     seeds = trial_seeds(root, count)
     kept = None
     if game.score_file is not None:
-        named = fingerprint(trials) if name is None else name
+        named = game_fingerprint(trials) if name is None else name
         kept = ScoreFile(game.score_file, game=f"{named}, seed {root}", trials=count, declared=declared)
     scores = dict(kept.scores) if kept is not None else {}
     left = [trial for trial in range(count) if trial not in scores]

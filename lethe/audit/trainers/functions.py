@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lethe.audit.config import AuditConfig, CanaryKind
+from lethe.audit.config import CanaryKind
 from lethe.audit.games import Data, Record, TrainFunction, blank, mislabelled
 from lethe.audit.games.error_context import number
 from lethe.audit.statistics.setting import Neighbours, Threat
@@ -50,14 +50,6 @@ class FunctionTraining(AuditedTraining):
     def neighbours(self) -> Neighbours:
         """One record is replaced."""
         return "replace_one"
-
-    def claim(self, config: AuditConfig) -> None:
-        """Nothing is known to be claimed of a function."""
-        return
-
-    def places(self, count: int, records: int) -> list[int]:
-        """See `AuditedTraining`: the last ones."""
-        return list(range(records - count, records))
 
     def canaries(self, kind: CanaryKind, data: Data, positions: Sequence[int], *, seed: int) -> list[Canary]:
         """See `AuditedTraining`: mislabelled or blank records, against the records whose places they take."""

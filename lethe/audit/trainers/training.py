@@ -47,24 +47,13 @@ class AuditedTraining(ABC):
     def neighbours(self) -> Neighbours:
         """How the data sets of the two worlds differ."""
 
-    @abstractmethod
     def claim(self, config: AuditConfig) -> Claim | None:
-        """What is known to be claimed of it at the audit's delta; None: nothing.
+        """What is known to be claimed of it at the audit's delta; None: nothing."""
+        return
 
-        Raises:
-            HypothesisError: it has a run that cannot be certified.
-        """
-
-    @abstractmethod
     def places(self, count: int, records: int) -> list[int]:
-        """So many places where a canary is forgotten last.
-
-        Args:
-            count: how many canaries.
-            records: how many there are in the data.
-        Raises:
-            InputError: there are not as many.
-        """
+        """So many places where a canary is forgotten last: the last ones."""
+        return list(range(records - count, records))
 
     @abstractmethod
     def canaries(self, kind: CanaryKind, data: Data, positions: Sequence[int], *, seed: int) -> list[Canary]:
@@ -120,11 +109,19 @@ class RunTraining(AuditedTraining):
         return self.run.neighbours
 
     def claim(self, config: AuditConfig) -> Claim:
-        """The run's certificate."""
+        """The run's certificate.
+
+        Raises:
+            HypothesisError: the run cannot be certified.
+        """
         return claim_of(certify(self.run, config.delta, allow_large_delta=config.allow_large_delta))
 
     def places(self, count: int, records: int) -> list[int]:
-        """The last places that a run of fixed batches uses, and of others the last there are."""
+        """The last places that a run of fixed batches uses, and of others the last there are.
+
+        Raises:
+            InputError: there are not as many.
+        """
         used = self.run.steps_per_pass * self.run.batch_size if self.run.batches.fixed else self.run.records
         if count > used:
             raise InputError(f"canaries: got {count}; the run uses {used} records.", source="run.records", remedy="take fewer.")

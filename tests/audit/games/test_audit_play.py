@@ -15,7 +15,7 @@ import pytest
 
 from lethe.audit import TwoWorldGame
 from lethe.audit.games import SingleTrials, play
-from lethe.audit.games.fingerprint import fingerprint
+from lethe.audit.games.fingerprint import game_fingerprint
 from lethe.audit.statistics.inputs import Booleans
 from lethe.errors import InputError
 
@@ -125,32 +125,32 @@ def test_a_damaged_file_is_refused(tmp_path: Path, line: str) -> None:
 
 
 def test_a_fingerprint_knows_data_settings_and_code() -> None:
-    assert fingerprint(Shifted()) == fingerprint(Shifted(shift=1.0))
-    assert fingerprint(SingleTrials(one)) == fingerprint(SingleTrials(one))
+    assert game_fingerprint(Shifted()) == game_fingerprint(Shifted(shift=1.0))
+    assert game_fingerprint(SingleTrials(one)) == game_fingerprint(SingleTrials(one))
     games = [Shifted(), Shifted(shift=2.0), SingleTrials(one), SingleTrials(other), np.zeros(3), np.ones(3)]
-    assert len({fingerprint(game) for game in games}) == len(games)
+    assert len({game_fingerprint(game) for game in games}) == len(games)
 
 
 def test_changed_code_is_another_game() -> None:
     """Pickles name a function and do not hold it."""
-    before, code = fingerprint(SingleTrials(one)), one.__code__
+    before, code = game_fingerprint(SingleTrials(one)), one.__code__
     try:
         one.__code__ = other.__code__
-        assert fingerprint(SingleTrials(one)) != before
+        assert game_fingerprint(SingleTrials(one)) != before
     finally:
         one.__code__ = code
 
 
 def test_changed_methods_are_another_game(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fingerprint(Shifted())
+    before = game_fingerprint(Shifted())
     monkeypatch.setattr(Shifted, "__call__", lambda self, inside, seeds: [0.0])
-    assert fingerprint(Shifted()) != before
+    assert game_fingerprint(Shifted()) != before
 
 
 @pytest.mark.slow
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     """Sets of text are in another order in each."""
-    code = "from sets_of_text import chosen\nfrom lethe.audit.games.fingerprint import fingerprint\nprint(fingerprint(chosen))"
+    code = "from sets_of_text import chosen\nfrom lethe.audit.games.fingerprint import game_fingerprint\nprint(game_fingerprint(chosen))"
     prints = set()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sets_of_text.py").write_text("def chosen(word):\n    return word in {'a', 'b', 'c', 'd', 'e', 'f'}\n")
