@@ -89,7 +89,8 @@ def require_instance(name: str, value: object, kind: type[T], remedy: str | None
         remedy: what to do; None: the name of the class says it.
     """
     if not isinstance(value, kind):
-        raise InputError(f"{name}: got {type(value).__name__}; it needs a {kind.__name__}.", source=f"the argument {name}", remedy=remedy)
+        needed = f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+        raise InputError(f"{name}: got {type(value).__name__}; it needs {needed}.", source=f"the argument {name}", remedy=remedy)
     return value
 
 

@@ -12,6 +12,7 @@ from lethe.audit.config import AuditConfig, OneRunGame, TwoWorldGame
 from lethe.audit.games import CanaryRun, OneRunScores, SingleTrials, TwoWorldScores, judge_canaries, judge_worlds, play
 from lethe.audit.games.canaries import require_data
 from lethe.audit.page import AuditPage
+from lethe.audit.statistics.inputs import require_instance
 from lethe.audit.trainers.linear import LinearTraining
 from lethe.audit.trainers.training import AuditedTraining, Canary
 from lethe.calculus.domains import require_count
@@ -48,13 +49,10 @@ def audit(
         HypothesisError: the run cannot be certified.
     """
     columns, training = require_data(data), LinearTraining(run=subject) if isinstance(subject, Run) else subject
-    if not isinstance(training, AuditedTraining):
-        raise InputError(
-            f"subject: got {type(subject).__name__}; it needs a Run, a LinearTraining, a NetworkTraining or a FunctionTraining.",
-            source="the argument subject",
-        )
-    if not isinstance(config, AuditConfig):
-        raise InputError(f"config: got {type(config).__name__}; it needs an AuditConfig.", source="the argument config")
+    require_instance("subject", training, AuditedTraining, "give a Run, a LinearTraining, a NetworkTraining or a FunctionTraining")
+    require_instance("config", config, AuditConfig)
+    if custom_canary is not None:
+        require_instance("custom_canary", custom_canary, Canary)
     stated, places = training.claim(config) if claim is None else claim, _places(training, len(columns[0]), config.game)
     found = training.canaries(config.canary, columns, places, seed=config.seed) if custom_canary is None else [custom_canary]
     if len(found) != len(places):
