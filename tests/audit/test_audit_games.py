@@ -15,6 +15,7 @@ from lethe.audit import (
     SampledGaussianCurve,
     Split,
     Tally,
+    bayesian_epsilon,
     credible,
     one_run,
     point_estimate,
@@ -53,6 +54,7 @@ def test_another_curve_makes_it_conditional() -> None:
 def test_credible() -> None:
     result = credible(OUT, IN, SETTING, rule=FixedThreshold(threshold=1.0))
     assert (result.kind, result.level) == ("credible", 0.05)
+    assert result.epsilon == bayesian_epsilon(Tally.at(1.0, OUT, IN), delta=1e-5, level=0.05)
     with pytest.raises(InputError, match="FixedThreshold or a Split"):
         credible(OUT, IN, SETTING, rule=MultiSplit(seed=0))
     with pytest.raises(InputError, match="assumes none"):

@@ -38,6 +38,7 @@ def test_a_sampled_gaussian_is_found_and_not_exceeded() -> None:
     (found,) = page.audits
     truth = sampled_gaussian(0.3, [1 / 2.0] * STEPS, "add_or_remove", "poisson").epsilon(1e-5)
     assert (found.kind, found.unit, found.threat, found.seeds) == ("conditional", "step", "white_box", (2,))
+    assert found.rule.endswith("seed 2")
     assert 0.3 * truth < found.epsilon < truth
 
 
