@@ -15,12 +15,12 @@ from torch import nn
 
 import lethe
 from lethe.accounting.heavy_tailed import certify_solution
-from lethe.audit import AuditPage, Claim
-from lethe.audit.games import Data, OneByOne, RecordTrial, Trials, judge_worlds, play, replaced
+from lethe.audit import AuditPage, AuditSetting, Claim, TwoWorldGame
+from lethe.audit.config import CanaryKind
+from lethe.audit.games import Data, SingleTrials, Trials, TwoWorldScores, judge_worlds, play
 from lethe.audit.statistics.inputs import Booleans
-from lethe.audit.trainers import LinearTraining, NetworkTraining, claim_of
+from lethe.audit.trainers import LinearTraining, NetworkTraining, RunTraining, claim_of
 from lethe.audit.trainers.networks import IGNORED
-from lethe.audit.trainers.subject import CanaryKind, OnlyScore, Subject, last_used
 from lethe.calculus.domains import FloatArray
 from lethe.heavy_tailed import ClippedMean, CoordinateMedian, MeanOracle, Problem, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass
 from lethe.heavy_tailed.solution import Solution
@@ -52,21 +52,23 @@ class Game:
 
     def pages(self, deltas: Sequence[float], *, runs: int, seed: int = 0, workers: int | None = None) -> list[AuditPage]:
         """Play it once and judge the scores at each delta."""
-        played = play(self.trials, runs=runs, seed=seed, workers=workers)
-        claims = [self.claim(delta) for delta in deltas]
-        about: dict[str, Any] = {"subject": self.theorem, "canary": self.canary, "threat": self.threat, "level": LEVEL, "conditional": True}
-        return [judge_worlds(played, claim=claim, delta=claim.delta, neighbours=claim.neighbours, **about) for claim in claims]
+        scores = play(self.trials, TwoWorldGame(runs=runs, workers=workers), seed=seed)
+        return [self._judged(scores, self.claim(delta)) for delta in deltas]
+
+    def _judged(self, scores: TwoWorldScores, claim: Claim) -> AuditPage:
+        setting = AuditSetting(delta=claim.delta, neighbours=claim.neighbours, threat=self.threat, level=LEVEL)
+        page = AuditPage(subject=self.theorem, canary=self.canary, claim=claim)
+        return judge_worlds(page, scores, setting, conditional=True)
 
 
-def _trainer(subject: Subject, noise: float, data: Data, kind: CanaryKind, threat: Any, place: int | None = None) -> Game:
+def _trainer(subject: RunTraining, noise: float, data: Data, kind: CanaryKind, threat: Any, place: int | None = None) -> Game:
     """A run is certified, and carried out with that fraction of its noise; the canary is in the last place that is used."""
     stated = subject.run
-    where = last_used(stated, 1)[0] if place is None else place
+    where = subject.places(1, stated.records)[0] if place is None else place
     (canary,) = subject.canaries(kind, data, [where], seed=0)
-    train, scores = replace(subject, run=stated.with_noise_scaled(noise)).game(threat, [canary])  # pyright: ignore[reportArgumentType, reportCallIssue]
-    without, including = (replaced(data, {where: record}) for record in (canary.outside, canary.inside))
+    trained = replace(subject, run=stated.with_noise_scaled(noise))  # pyright: ignore[reportArgumentType, reportCallIssue]
     return Game(
-        trials=OneByOne(RecordTrial(train=train, without=without, including=including, score=OnlyScore(scores))),
+        trials=SingleTrials(trained.trial(threat, data, canary, where)),
         claim=lambda delta: claim_of(lethe.certify(stated, delta, allow_large_delta=True)),
         threat=threat,
         canary=canary.words,

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from lethe.audit.statistics.result import AuditResult, Neighbours, infinity_of
+from lethe.audit.statistics.result import AuditResult, infinity_of
+from lethe.audit.statistics.setting import Neighbours
 from lethe.documents.specification import Noun
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache, partial
 
 import numpy as np
 from scipy import special
@@ -19,7 +20,7 @@ from lethe.calculus.domains import (
     require_probability,
 )
 
-_NODES = 600
+_nodes = cache(partial(np.polynomial.legendre.leggauss, 600))
 
 
 def linear_last_iterate_epsilon(*, steps: int, sampling_probability: float, noise_multiplier: float, delta: float) -> float:
@@ -69,6 +70,11 @@ def periodic_canary_mus(*, steps: int, every: int, noise_multiplier: float) -> t
     r"""$\mu$ of the last iterate and of all iterates, if a record adds one gradient every k-th of T steps and all others are 0.
 
     The last iterate sums T/k gradients under noise $z\sqrt T$: $\mu = (T/k)/(z\sqrt T)$; seeing every step gives $\sqrt{T/k}/z$.
+
+    Args:
+        steps: $T \ge 1$.
+        every: $k$ from 1 to T.
+        noise_multiplier: $z > 0$, noise of one step relative to the gradient.
     """
     count = require_count("steps", steps, low=1, high=10**9)
     touches = count // require_count("every", every, low=1, high=count)
@@ -100,10 +106,8 @@ def projected_walk_epsilon(*, steps: int, diameter: float, shift: float, noise_s
         raise outside("start", start, "a number from 0 to the diameter")
     if noise < width / 50.0:
         raise outside("noise_std", noise_std, "a number of at least a fiftieth of the diameter")
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    places, weights = 0.5 * width * (nodes + 1.0), 0.5 * width * weights
-    with_record = _walk(places, weights, width, move, noise, first, count)
-    without = _walk(places, weights, width, 0.0, noise, first, count)
+    with_record = _walk(width, move, noise, first, count)
+    without = _walk(width, 0.0, noise, first, count)
 
     def delta_of(epsilon: float) -> float:
         factor = math.exp(min(epsilon, 700.0))
@@ -114,8 +118,10 @@ def projected_walk_epsilon(*, steps: int, diameter: float, shift: float, noise_s
     return _epsilon(delta_of, target)
 
 
-def _walk(places: FloatArray, weights: FloatArray, width: float, shift: float, noise: float, start: float, steps: int) -> FloatArray:
+def _walk(width: float, shift: float, noise: float, start: float, steps: int) -> FloatArray:
     """Masses at 0, at the nodes and at D after that many steps."""
+    nodes, weights = _nodes()
+    places, weights = 0.5 * width * (nodes + 1.0), 0.5 * width * weights
     sources = np.concatenate([[0.0], places, [width]]) + shift
     distance = (places[:, None] - sources) / noise
     inner = weights[:, None] * np.exp(-0.5 * np.square(distance)) / (noise * math.sqrt(2.0 * math.pi))

@@ -100,21 +100,8 @@ def _self_test(workers: int | None, as_json: bool) -> None:
     if as_json:
         print(to_json(result.to_dict()), end="")
     else:
-        lines = [
-            {
-                "name": row.name,
-                "trainer": row.trainer,
-                "broken": row.broken,
-                "expected": row.expected,
-                "caught": row.caught,
-                "right": row.right,
-                "verdict": row.page.verdict,
-                "seconds": row.seconds,
-            }
-            for row in result.rows
-        ]
         wrong = sum(not row.right for row in result.rows)
-        said = "the audits told sound trainers from broken ones" if result.passed else f"{wrong} of {len(lines)} rows are wrong"
-        print_tables([self_test_table(lines), Text(said, style="bold green" if result.passed else "bold red")])
+        said = "the audits told sound trainers from broken ones" if result.passed else f"{wrong} of {len(result.rows)} rows are wrong"
+        print_tables([self_test_table(result.to_dict()["rows"]), Text(said, style="bold green" if result.passed else "bold red")])
     if not result.passed:
         raise typer.Exit(_FAILED)

@@ -161,8 +161,16 @@ class Demo:
         seeds: int,
         allow_large_delta: bool = False,
     ) -> Demo:
-        """Load the data and check every argument, before anything is trained; delta None: the smaller of 1e-5 and 1/(10 records).
+        """Load the data and check every argument, before anything is trained.
 
+        Args:
+            data: a file with a table; None: the digits of scikit-learn.
+            target: the column to predict; None with the digits.
+            epsilon: of every private row.
+            delta: None: the smaller of 1e-5 and 1/(10 records).
+            neighbours: zero_out or replace_one.
+            seeds: trainings of each row, at least 1.
+            allow_large_delta: whether a delta >= 1/records is meant.
         Raises:
             InputError: unreadable data, or an argument out of range.
         """

@@ -13,13 +13,13 @@ def self_test_table(rows: list[dict[str, Any]]) -> Table:
     """One line a trainer, red where a fault was missed or one was found where there is none.
 
     Args:
-        rows: {"name", "trainer", "broken", "expected", "caught", "right", "verdict", "seconds"} of each.
+        rows: those of `SelfTest.to_dict`.
     """
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in ("", "trainer", "broken", "must be", "was", "verdict", "seconds"):
         table.add_column(name, justify="right" if name == "seconds" else "left", overflow="fold")
     for row in rows:
         was = "caught" if row["caught"] else "quiet"
-        words = [row["name"], row["trainer"], row["broken"] or "-", row["expected"], was, row["verdict"], f"{row['seconds']:.1f}"]
+        words = [row["name"], row["trainer"], row["broken"] or "-", row["expected"], was, row["page"]["verdict"], f"{row['seconds']:.1f}"]
         table.add_row(*map(escape, words), style="" if row["right"] else "bold red")
     return table

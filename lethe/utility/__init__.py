@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from lethe.utility.excess_risk import RiskBound, excess_risk_bound
-from lethe.utility.standing import Claim, Standing
+from lethe.utility.standing import PublishedNumber, Standing
 
-__all__ = ["Claim", "RiskBound", "Standing", "excess_risk_bound"]
+__all__ = ["PublishedNumber", "RiskBound", "Standing", "excess_risk_bound"]

@@ -32,7 +32,7 @@ ORDER = Standing(kind="order", why="order, constant 1, not a guarantee")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class PublishedNumber:
     """A published number that is no bound, kept to compare with. It is deliberately not a float: arithmetic on it is refused.
 
     Args:
@@ -49,11 +49,11 @@ class Claim:
         return f"{self.value:.6g} ({self.standing.why})"
 
 
-def order(value: float, formula: str) -> Claim:
+def order(value: float, formula: str) -> PublishedNumber:
     """A rate with its unnamed constants set to 1."""
-    return Claim(value=value, formula=formula, standing=ORDER)
+    return PublishedNumber(value=value, formula=formula, standing=ORDER)
 
 
-def refuted(value: float, formula: str, why: str) -> Claim:
+def refuted(value: float, formula: str, why: str) -> PublishedNumber:
     """What a false statement gives; `why` names what is wrong with it."""
-    return Claim(value=value, formula=formula, standing=Standing(kind="refuted", why=f"refuted: {why}"))
+    return PublishedNumber(value=value, formula=formula, standing=Standing(kind="refuted", why=f"refuted: {why}"))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lethe.audit.games.shadow_models import Integers, Score
+from lethe.audit.games.shadow_models import Integers, MembershipAttack
 from lethe.audit.statistics.inputs import Booleans
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
@@ -52,7 +52,7 @@ class AttackNetworks:
         return torch.baddbmm(offset, torch.baddbmm(bias, logits, first).relu(), second)
 
 
-def learn_attack(logits: FloatArray, labels: Integers, included: Booleans, seed: int, *, steps: int) -> Score:
+def learn_attack(logits: FloatArray, labels: Integers, included: Booleans, seed: int, *, steps: int) -> MembershipAttack:
     """Train the attack networks, all at once, each on the records of its class, by SGD with momentum and weight decay.
 
     Args:

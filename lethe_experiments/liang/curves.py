@@ -14,6 +14,7 @@ from lethe.audit.games.shadow_models import draw_candidates, shadow_attack
 from lethe.audit.statistics.counts import Guesses
 from lethe.audit.statistics.inputs import Booleans
 from lethe.audit.statistics.membership import membership_inference
+from lethe.audit.statistics.setting import AuditSetting
 from lethe.calculus.domains import FloatArray
 from lethe_experiments.base import Cell
 from lethe_experiments.hong.figure_1 import mean_and_margin
@@ -45,6 +46,7 @@ COLUMNS = (
     "certificate_by",
 )
 _SEED = 250217772  # of the paper's number
+_SETTING = AuditSetting(delta=DELTA, neighbours="zero_out", threat="average_case", level=LEVEL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,10 +67,8 @@ def curve(data: Pictures, plan: Plan, setting: Setting, stepped: Callable[[int],
         found = membership_inference(
             [model.probabilities[place] for model in models],
             [model.included for model in models],
+            _SETTING,
             guesses=plan.guesses,
-            delta=DELTA,
-            neighbours="zero_out",
-            level=LEVEL,
             seeds=[model.seed for model in models],
         )
         counts = found.bound.counts

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from lethe.audit.games.shadow_models import Candidates, Integers, Train
+from lethe.audit.games.shadow_models import Candidates, Integers, ShadowTrainer
 from lethe.calculus.domains import FloatArray
 from lethe.run.run import Run
 from lethe.train import fit
@@ -30,7 +30,7 @@ def trainer(
     *,
     stepped: Callable[[int], None] = lambda visits: None,
     told: Callable[[Run], None] = lambda executed: None,
-) -> Train:
+) -> ShadowTrainer:
     """What trains one network of a setting.
 
     Args:

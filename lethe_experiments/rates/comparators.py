@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lethe.calculus.domains import as_number, outside, require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
-from lethe.utility.standing import Claim, order
+from lethe.utility.standing import PublishedNumber, order
 from lethe_experiments.ranges import require_between, require_inside
 
 
@@ -115,15 +115,15 @@ class Row:
     variance_order: Callable[[Setting, float], float] | None = None
     remark: str = ""
 
-    def bound(self, setting: Setting) -> Claim:
+    def bound(self, setting: Setting) -> PublishedNumber:
         """The excess risk, an order; loss units in which the loss is 1-smooth and 1-Lipschitz."""
         return order(require_nonnegative("the order of the risk", self.bound_order(setting)), self.bound_formula)
 
-    def steps(self, setting: Setting) -> Claim:
+    def steps(self, setting: Setting) -> PublishedNumber:
         """T, an order."""
         return order(self.steps_order(setting), self.steps_formula)
 
-    def variance(self, setting: Setting, step: float) -> Claim:
+    def variance(self, setting: Setting, step: float) -> PublishedNumber:
         r"""$\sigma_t^2$ at step t, an order; the square of a noise multiplier.
 
         Raises:

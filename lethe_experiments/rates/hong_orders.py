@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 
 from lethe.calculus.domains import require_count, require_positive
-from lethe.utility.standing import Claim, order
+from lethe.utility.standing import PublishedNumber, order
 from lethe_experiments.ranges import require_condition_number, require_inside
 
 
-def uniform_order(kappa: float, alpha: float) -> Claim:
+def uniform_order(kappa: float, alpha: float) -> PublishedNumber:
     r"""Theorem 4.3: $\frac{\kappa^2}{\kappa + 1/\alpha}\ln(1 + \frac1{\kappa\alpha})$.
 
     Beyond 1 it says nothing; the exact minimum never exceeds 1.
@@ -30,7 +30,7 @@ def uniform_order(kappa: float, alpha: float) -> Claim:
     return order(value, r"\frac{\kappa^2}{\kappa+1/\alpha}\ln(1+\frac1{\kappa\alpha})")
 
 
-def dynamic_order(kappa: float, alpha: float) -> Claim:
+def dynamic_order(kappa: float, alpha: float) -> PublishedNumber:
     r"""Theorem 4.5: $\kappa^2/(\kappa^2 + 1/\alpha)$.
 
     Args, Raises: as `uniform_order`.
@@ -39,7 +39,7 @@ def dynamic_order(kappa: float, alpha: float) -> Claim:
     return order(kappa * kappa / (kappa * kappa + 1.0 / alpha), r"\kappa^2/(\kappa^2 + 1/\alpha)")
 
 
-def momentum_uniform_order(kappa: float, alpha: float, *, relative_step: float, gamma: float, turn: int) -> Claim:
+def momentum_uniform_order(kappa: float, alpha: float, *, relative_step: float, gamma: float, turn: int) -> PublishedNumber:
     r"""Theorem 4.7, in its two cases.
 
     $$\frac{\kappa^2}{\kappa + \eta_0/\alpha}\big[1(T\le\hat T) + \gamma^{\hat T-1}\ell\,1(T>\hat T)\big],
@@ -61,7 +61,7 @@ def momentum_uniform_order(kappa: float, alpha: float, *, relative_step: float, 
     return order(kappa * kappa / (kappa + step / alpha) * bracket, formula)
 
 
-def momentum_dynamic_order(kappa: float, alpha: float, *, relative_step: float, gamma: float, turn: int) -> Claim:
+def momentum_dynamic_order(kappa: float, alpha: float, *, relative_step: float, gamma: float, turn: int) -> PublishedNumber:
     r"""Theorem 4.8, in its two cases.
 
     $$r\big(r\,1(T\le\hat T) + 1(T>\hat T)\big), \qquad r = \frac{\kappa\alpha}{\kappa\alpha + \eta_0},\ T = 2\ell/\ln(1/\gamma)$$

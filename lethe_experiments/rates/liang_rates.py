@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import HypothesisError
-from lethe.utility.standing import Claim, order
+from lethe.utility.standing import PublishedNumber, order
 from lethe_experiments.ranges import require_between
 
 
@@ -55,7 +55,7 @@ class ClippedDescent:
         )
 
 
-def gradient_norm_rate(run: ClippedDescent, *, noise_std: float) -> Claim:
+def gradient_norm_rate(run: ClippedDescent, *, noise_std: float) -> PublishedNumber:
     r"""Lemma 3.7, smooth losses, $\eta \le 1/(9L)$: a rate of $\min_t E\|\nabla l(\theta_t)\|$.
 
     $$\frac1{\eta CT} + \frac1{\sqrt{\eta T}} + \min\Big(\sigma_{\rm SGD}, \frac{\sigma_{\rm SGD}^2}{C}\Big)
@@ -77,7 +77,7 @@ def gradient_norm_rate(run: ClippedDescent, *, noise_std: float) -> Claim:
     return order(value, formula + r"+\frac{dL\eta}{C}\sigma^2+\sqrt{dL\eta}\,\sigma")
 
 
-def root_gap_rate(run: ClippedDescent, *, noise_std: float, diameter: float, strong_convexity: float) -> Claim:
+def root_gap_rate(run: ClippedDescent, *, noise_std: float, diameter: float, strong_convexity: float) -> PublishedNumber:
     r"""Theorem 3.9, $\mu$-strongly convex losses on a domain of diameter D, $\eta \le 9/(20L)$: of $\min_t E\sqrt{l(\theta_t) - l^*}$.
 
     $$\frac{\sqrt L D^2}{\eta CT} + \frac{D}{\sqrt{\eta T}}
@@ -110,7 +110,7 @@ def root_gap_rate(run: ClippedDescent, *, noise_std: float, diameter: float, str
     return order(value, formula + r"+\sqrt{\eta/b}\,\sigma_{SGD}+\frac{d\eta\sqrt L}{C}\sigma^2+\sqrt{d\eta}\,\sigma")
 
 
-def private_gradient_norm_rate(run: ClippedDescent, *, order_alpha: float, epsilon: float, restricted: bool) -> Claim:
+def private_gradient_norm_rate(run: ClippedDescent, *, order_alpha: float, epsilon: float, restricted: bool) -> PublishedNumber:
     r"""Corollary 3.11: `gradient_norm_rate` at $\sigma^2 = \alpha C^2T/(\epsilon nb)$ (20), or $\alpha C^2T/(\epsilon n^2)$ (21).
 
     The first noise comes from the paper's equation (12), which is false: it does not make the run $(\alpha, \epsilon)$-RDP.
@@ -130,7 +130,7 @@ def private_gradient_norm_rate(run: ClippedDescent, *, order_alpha: float, epsil
 
 def private_root_gap_rate(
     run: ClippedDescent, *, order_alpha: float, epsilon: float, restricted: bool, diameter: float, strong_convexity: float
-) -> Claim:
+) -> PublishedNumber:
     r"""Corollary 3.12: `root_gap_rate` at the noise of equation (22), or of (23) with $n^2$ for $nb$.
 
     $$\sigma^2 = \frac\alpha\epsilon\Big(\frac{(1+\eta L)^2D^2}{\eta^2} + \frac{C^2}{nb}\Big)$$

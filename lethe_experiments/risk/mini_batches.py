@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
-from lethe.utility.standing import Claim, refuted
+from lethe.utility.standing import PublishedNumber, refuted
 
 
 def batch_term(*, gradient_variance: float, pl_constant: float, batch_size: int, initial_gap: float) -> float:
@@ -47,7 +47,7 @@ def printed_batch_size(*, records: int, budget: float) -> int:
 
 def printed_batch_term(
     *, dimension: int, noise_constant: float, pl_constant: float, records: int, budget: float, initial_gap: float
-) -> Claim:
+) -> PublishedNumber:
     r"""Theorem 4.9's term as printed, $\alpha_g\sigma_g^2 = D\sigma_g^2/(2\mu N^2 R f_1)$, for the batch size $N\sqrt R$.
 
     It takes the standard deviation of the batch noise as $\sigma_g\sqrt D/b$ with one constant $\sigma_g$; it is $s/\sqrt b$, so the

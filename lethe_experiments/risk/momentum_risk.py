@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive, require_vector
 from lethe.errors import HypothesisError
 from lethe.run.schedules.momentum import theorem_4_8_weights
-from lethe.utility.standing import Claim, refuted
+from lethe.utility.standing import PublishedNumber, refuted
 from lethe_experiments.ranges import require_condition_number, require_inside
 from lethe_experiments.risk.momentum import best_u3, u3, u3_short_bound, u3_uniform
 
@@ -184,7 +184,7 @@ def printed_momentum_slack(*, kappa: float, beta: float, relative_step: float) -
 
 def printed_momentum_bound(
     *, kappa: float, beta: float, relative_step: float, alpha: float, budget: float, variances: ArrayLike, velocity: float = 0.0
-) -> Claim:
+) -> PublishedNumber:
     r"""Theorem 4.6 as printed, which is false; relative to the initial gap.
 
     $$\gamma^T + 2\eta_0\alpha R\,U_3(\gamma) - \zeta\,\frac{\eta_0}{2M f_1}\sum_t\gamma^{T-t}E\|v_{t+1}\|^2,

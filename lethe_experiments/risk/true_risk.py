@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import HypothesisError, InputError
-from lethe.utility.standing import Claim, refuted
+from lethe.utility.standing import PublishedNumber, refuted
 from lethe_experiments.ranges import require_inside
 
 
@@ -58,7 +58,9 @@ def ter_high_probability(*, excess: float, gradient_bound: float, strong_convexi
     return root + rest
 
 
-def printed_ter_high_probability(*, excess: float, gradient_bound: float, strong_convexity: float, records: int, failure: float) -> Claim:
+def printed_ter_high_probability(
+    *, excess: float, gradient_bound: float, strong_convexity: float, records: int, failure: float
+) -> PublishedNumber:
     r"""Theorem 4.11 as printed, which is false: $\sqrt{2G^2/(\mu N)}\sqrt{\mathrm{EER}} + 4G^2/(p\mu N)$.
 
     For $f = (\theta - x)^2/2$, $N = 10^6$, half a unit from the minimiser it gives .00116, and the true excess risk is .125.
@@ -150,7 +152,7 @@ def ter_expectation(*, excess: float, stability: float) -> float:
     return require_nonnegative("excess", excess) + require_nonnegative("stability", stability)
 
 
-def printed_uniform_stability(*, gradient_bound: float, step_size: float, steps: int, records: int) -> Claim:
+def printed_uniform_stability(*, gradient_bound: float, step_size: float, steps: int, records: int) -> PublishedNumber:
     r"""Theorem 4.14 as printed, $s = G^2\eta T/N$, which is false for the last iterate of full-batch descent.
 
     Linear losses $\pm G\theta$ reach twice this stability, and for one record and one step there are convex losses whose mean gap is

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lethe.audit import (
+    AuditSetting,
     FixedThreshold,
     GaussianCurve,
     Guesses,
@@ -14,6 +15,7 @@ from lethe.audit import (
     SampledGaussianCurve,
     Split,
     Tally,
+    bayesian_epsilon,
     credible,
     one_run,
     point_estimate,
@@ -21,71 +23,77 @@ from lethe.audit import (
 )
 from lethe.errors import InputError
 
-PLACE: dict[str, Any] = {"delta": 1e-5, "neighbours": "add_or_remove", "threat": "final_model"}
+SETTING = AuditSetting(delta=1e-5, neighbours="add_or_remove", threat="final_model")
 GENERATOR = np.random.default_rng(0)
 OUT, IN = GENERATOR.normal(size=300), GENERATOR.normal(size=300) + 2
 COINS = GENERATOR.random(400) < 0.5
 SCORES = GENERATOR.normal(size=400) + 2 * COINS
 
 
+def with_setting(**changes: Any) -> AuditSetting:
+    return SETTING.model_copy(update=changes)
+
+
 def test_two_worlds() -> None:
-    result = two_world(OUT, IN, rule=FixedThreshold(threshold=1.0), seeds=(1, 2), **PLACE)
+    result = two_world(OUT, IN, SETTING, rule=FixedThreshold(threshold=1.0), seeds=(1, 2))
     assert (result.kind, result.unit, result.selection, result.level, result.family) == ("certified", "run", "fixed", 0.05, None)
     assert result.counts == Tally.at(1.0, OUT, IN)
     assert result.seeds == (1, 2)
     assert 0 < result.epsilon < 5
-    assert two_world(OUT, IN, rule=FixedThreshold(threshold=1.0), level=0.001, **PLACE).epsilon < result.epsilon
+    assert two_world(OUT, IN, with_setting(level=0.001), rule=FixedThreshold(threshold=1.0)).epsilon < result.epsilon
 
 
 def test_another_curve_makes_it_conditional() -> None:
-    result = two_world(OUT, IN, rule=Split(seed=0), curve=GaussianCurve(), **PLACE)
+    result = two_world(OUT, IN, with_setting(curve=GaussianCurve()), rule=Split(seed=0))
     assert (result.kind, result.family) == ("conditional", "Gaussian")
-    steps = two_world(
-        OUT, IN, rule=Ranks(ranks=(10, 30)), curve=SampledGaussianCurve(sampling_probability=1.0, steps=3), unit="step", **PLACE
-    )
+    sampled = with_setting(curve=SampledGaussianCurve(sampling_probability=1.0, steps=3))
+    steps = two_world(OUT, IN, sampled, rule=Ranks(ranks=(10, 30)), unit="step")
     assert (steps.kind, steps.unit) == ("conditional", "step")
 
 
 def test_credible() -> None:
-    result = credible(OUT, IN, rule=FixedThreshold(threshold=1.0), **PLACE)
+    result = credible(OUT, IN, SETTING, rule=FixedThreshold(threshold=1.0))
     assert (result.kind, result.level) == ("credible", 0.05)
+    assert result.epsilon == bayesian_epsilon(Tally.at(1.0, OUT, IN), delta=1e-5, level=0.05)
     with pytest.raises(InputError, match="FixedThreshold or a Split"):
-        credible(OUT, IN, rule=MultiSplit(seed=0), **PLACE)
+        credible(OUT, IN, SETTING, rule=MultiSplit(seed=0))
+    with pytest.raises(InputError, match="assumes none"):
+        credible(OUT, IN, with_setting(curve=GaussianCurve()), rule=Split(seed=0))
 
 
 def test_a_point_estimate_is_warned_of() -> None:
-    plain = point_estimate(OUT, IN, unit="run", threshold=1.0, **PLACE)
+    plain = point_estimate(OUT, IN, SETTING, unit="run", threshold=1.0)
     assert (plain.kind, plain.level, plain.warnings) == ("point_estimate", None, ())
-    perfect = point_estimate(OUT, IN + 20, unit="guess", **PLACE)
+    perfect = point_estimate(OUT, IN + 20, SETTING, unit="guess")
     assert perfect.epsilon == float("inf")
     assert len(perfect.warnings) == 3
 
 
 def test_one_run_counts_by_hand() -> None:
     scores, coins = np.array([5.0, 1.0, 4.0, 2.0, 3.0, 0.0]), np.array([True, False, False, True, True, True])
-    result = one_run(scores, coins, guesses=[(2, 2)], **PLACE)
+    result = one_run(scores, coins, SETTING, guesses=[(2, 2)])
     assert result.counts == Guesses(canaries=6, guessed=4, correct=2)  # 5 and 4 as IN: one right; 0 and 1 as OUT: one right
     assert (result.kind, result.unit, result.selection) == ("certified", "canary", "guesses")
-    assert one_run(SCORES, COINS, guesses=[(40, 40)], curve=GaussianCurve(), **PLACE).kind == "conditional"
+    assert one_run(SCORES, COINS, with_setting(curve=GaussianCurve()), guesses=[(40, 40)]).kind == "conditional"
 
 
 def test_several_numbers_of_guesses_share_the_level() -> None:
-    alone = one_run(SCORES, COINS, guesses=[(40, 40)], level=0.025, **PLACE).epsilon
-    both = one_run(SCORES, COINS, guesses=[(40, 40), (1, 0)], level=0.05, **PLACE)
+    alone = one_run(SCORES, COINS, with_setting(level=0.025), guesses=[(40, 40)]).epsilon
+    both = one_run(SCORES, COINS, SETTING, guesses=[(40, 40), (1, 0)])
     assert both.epsilon == alone
     assert "Bonferroni" in both.rule
 
 
 def test_equal_scores_are_not_told_apart_by_their_coins() -> None:
     scores, drawn = np.array([1.0] * 99 + [0.0]), np.random.default_rng(1)
-    right = [one_run(scores, drawn.random(100) < 0.5, guesses=[(50, 0)], **PLACE).counts.correct for _ in range(200)]  # type: ignore[union-attr]
+    right = [one_run(scores, drawn.random(100) < 0.5, SETTING, guesses=[(50, 0)]).counts.correct for _ in range(200)]  # type: ignore[union-attr]
     assert np.mean(right) == pytest.approx(25, abs=5 * 12.5**0.5 / 200**0.5)  # five standard errors
 
 
 def test_equal_scores_are_not_told_apart_by_their_place() -> None:
     """Members last, and scores that say nothing: taken in the order of the list, all of the first guesses would be right."""
     coins = np.arange(24) >= 12  # too few to be called sorted
-    right = one_run(np.arange(24) % 2 * 1.0, coins, guesses=[(6, 6)], **PLACE).counts
+    right = one_run(np.arange(24) % 2 * 1.0, coins, SETTING, guesses=[(6, 6)]).counts
     assert isinstance(right, Guesses)
     assert 2 <= right.correct <= 10
 
@@ -101,22 +109,39 @@ def test_equal_scores_are_not_told_apart_by_their_place() -> None:
         ({"in_scores": [True, False]}, "needs"),
         ({"in_scores": [[1.0], [2.0, 3.0]]}, "needs"),
         ({"rule": 0.5}, "declared before"),
-        ({"curve": "gaussian"}, "curve"),
+        ({"setting": None}, "setting"),
         ({"seeds": (1, 1)}, "twice"),
         ({"seeds": 1}, "seeds"),
         ({"seeds": (1.0,)}, "seeds"),
-        ({"level": 0.0}, "level"),
-        ({"delta": 1.0}, "delta"),
-        ({"neighbours": "edit"}, "neighbours"),
-        ({"threat": "oracle"}, "threat"),
         ({"unit": "guess"}, "proves nothing"),
         ({"unit": "step"}, "proves nothing"),
-        ({"unit": "canary", "curve": GaussianCurve()}, "proves nothing"),
+        ({"unit": "canary", "setting": with_setting(curve=GaussianCurve())}, "proves nothing"),
     ],
 )
 def test_two_world_refuses(changes: dict[str, Any], word: str) -> None:
     with pytest.raises(InputError, match=word):
-        two_world(**{"out_scores": OUT, "in_scores": IN, "rule": FixedThreshold(threshold=1.0), **PLACE, **changes})
+        two_world(**{"out_scores": OUT, "in_scores": IN, "setting": SETTING, "rule": FixedThreshold(threshold=1.0), **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"curve": "gaussian"},
+        {"level": 0.0},
+        {"level": 1e-13},
+        {"level": 0.51},
+        {"level": float("nan")},
+        {"delta": 1.0},
+        {"delta": -1e-9},
+        {"delta": True},
+        {"neighbours": "edit"},
+        {"threat": "oracle"},
+        {"curves": GaussianCurve()},
+    ],
+)
+def test_what_a_setting_refuses(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(changes))):
+        AuditSetting(**{"delta": 1e-5, "neighbours": "add_or_remove", "threat": "final_model", **changes})
 
 
 @pytest.mark.parametrize(
@@ -133,17 +158,18 @@ def test_two_world_refuses(changes: dict[str, Any], word: str) -> None:
         ({"guesses": [(1.5, 0)]}, "whole"),
         ({"guesses": [5]}, "pairs"),
         ({"guesses": 5}, "pairs"),
-        ({"curve": SampledGaussianCurve(sampling_probability=0.5, steps=2)}, "GaussianCurve"),
+        ({"setting": with_setting(curve=SampledGaussianCurve(sampling_probability=0.5, steps=2))}, "GaussianCurve"),
+        ({"setting": {"delta": 1e-5}}, "setting"),
         ({"scores": np.zeros(400)}, "all 400"),
     ],
 )
 def test_one_run_refuses(changes: dict[str, Any], word: str) -> None:
     with pytest.raises(InputError, match=word):
-        one_run(**{"scores": SCORES, "included": COINS, "guesses": [(40, 40)], **PLACE, **changes})
+        one_run(**{"scores": SCORES, "included": COINS, "setting": SETTING, "guesses": [(40, 40)], **changes})
 
 
 def test_runs_with_one_noise_are_noticed() -> None:
     for often in (30, 3):
-        result = two_world(np.repeat(OUT[:100], often), IN, rule=FixedThreshold(threshold=1.0), **PLACE)
+        result = two_world(np.repeat(OUT[:100], often), IN, SETTING, rule=FixedThreshold(threshold=1.0))
         assert any("same noise" in warning for warning in result.warnings)
-    assert not two_world(OUT, IN, rule=FixedThreshold(threshold=1.0), **PLACE).warnings
+    assert not two_world(OUT, IN, SETTING, rule=FixedThreshold(threshold=1.0)).warnings

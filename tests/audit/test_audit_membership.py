@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import lethe
-from lethe.audit import Guesses, Rates, membership_inference, one_run, printed_epsilon
+from lethe.audit import AuditSetting, Guesses, Rates, membership_inference, one_run, printed_epsilon
 
-SETTINGS = {"delta": 1e-5, "neighbours": "zero_out"}
+SETTING = AuditSetting(delta=1e-5, neighbours="zero_out", threat="average_case")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_bound_keeps_its_level_over_several_models_and_the_estimate_keeps_no
     generator, audits, above, printed_above = np.random.default_rng(3), 400, 0, 0
     for _ in range(audits):
         probabilities, coins = _answers(3, 200, 1.0, generator)
-        found = membership_inference(probabilities, coins, guesses=[(150, 150)], **SETTINGS)
+        found = membership_inference(probabilities, coins, SETTING, guesses=[(150, 150)])
         above += found.bound.epsilon > 1.0
         printed_above += np.mean(found.printed) > 1.0
     assert stats.binomtest(above, audits, 0.05, alternative="greater").pvalue > 1e-3
@@ -65,7 +65,7 @@ def test_the_bound_keeps_its_level_over_several_models_and_the_estimate_keeps_no
 def test_what_is_said_of_both() -> None:
     generator = np.random.default_rng(0)
     probabilities, coins = _answers(2, 300, 3.0, generator)
-    found = membership_inference(probabilities, coins, guesses=[(60, 60), (30, 0)], seeds=[5, 7], **SETTINGS)
+    found = membership_inference(probabilities, coins, SETTING, guesses=[(60, 60), (30, 0)], seeds=[5, 7])
     assert found.bound.kind == "certified"
     assert found.bound.level == 0.05
     assert found.bound.unit == "canary"
@@ -74,9 +74,7 @@ def test_what_is_said_of_both() -> None:
     assert found.bound.counts.canaries == 600
     assert "600 canaries with a coin each" in found.bound.describe()
     assert "in one run" not in found.bound.describe()
-    assert found.bound == one_run(
-        np.concatenate(probabilities), np.concatenate(coins), guesses=[(60, 60), (30, 0)], threat="average_case", seeds=[5, 7], **SETTINGS
-    )
+    assert found.bound == one_run(np.concatenate(probabilities), np.concatenate(coins), SETTING, guesses=[(60, 60), (30, 0)], seeds=[5, 7])
     assert 1.0 < found.bound.epsilon < 3.0
     for values, flags, estimate, printed in zip(probabilities, coins, found.estimates, found.printed, strict=True):
         assert (estimate.kind, estimate.level, estimate.unit) == ("point_estimate", None, "guess")
@@ -89,7 +87,7 @@ def test_what_is_said_of_both() -> None:
 def test_a_guess_worse_than_chance_is_negative_as_printed_and_zero_as_a_result() -> None:
     flags = np.random.default_rng(2).random(100) < 0.5
     found = membership_inference(
-        [np.where(flags, 0.4, 0.6) + np.arange(100) * 1e-4 * (1 - 2 * flags)], [flags], guesses=[(10, 10)], **SETTINGS
+        [np.where(flags, 0.4, 0.6) + np.arange(100) * 1e-4 * (1 - 2 * flags)], [flags], SETTING, guesses=[(10, 10)]
     )
     assert found.printed == (-math.inf,)
     assert found.estimates[0].epsilon == found.bound.epsilon == 0.0
@@ -116,7 +114,12 @@ VALUES = np.linspace(0.1, 0.9, 20)
 )
 def test_what_cannot_be_used_is_refused(probabilities: list[np.ndarray], included: list[np.ndarray]) -> None:
     with pytest.raises(lethe.InputError):
-        membership_inference(probabilities, included, guesses=[(2, 2)], **SETTINGS)
+        membership_inference(probabilities, included, SETTING, guesses=[(2, 2)])
+
+
+def test_candidates_are_natural_records() -> None:
+    with pytest.raises(lethe.InputError, match="average_case"):
+        membership_inference([VALUES], [FLAGS], SETTING.model_copy(update={"threat": "final_model"}), guesses=[(2, 2)])
 
 
 @pytest.mark.parametrize("rates", [(-0.1, 0.5), (0.5, 1.1), (math.nan, 0.5), (True, 0.5)])

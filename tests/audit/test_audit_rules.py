@@ -4,11 +4,22 @@ import numpy as np
 import pytest
 from scipy import special
 
-from lethe.audit import AnyMechanism, FixedThreshold, GaussianCurve, MultiSplit, Ranks, Split, Tally, best_threshold, two_world
+from lethe.audit import (
+    AnyMechanism,
+    AuditSetting,
+    FixedThreshold,
+    GaussianCurve,
+    MultiSplit,
+    Ranks,
+    Split,
+    Tally,
+    best_threshold,
+    two_world,
+)
 from lethe.audit.statistics.rules import Rule
 from lethe.errors import InputError
 
-PLACE = {"neighbours": "add_or_remove", "threat": "final_model"}
+SETTING = AuditSetting(delta=1e-5, neighbours="add_or_remove", threat="final_model")
 
 
 def grid(size: int) -> np.ndarray:
@@ -20,7 +31,7 @@ def judge(rule: Rule, out: np.ndarray, inside: np.ndarray, level: float = 0.05):
 
 
 def test_ranks_value() -> None:
-    result = two_world(grid(1000), grid(1000) + 2, rule=Ranks(ranks=(5, 20, 80)), delta=1e-5, **PLACE)
+    result = two_world(grid(1000), grid(1000) + 2, SETTING, rule=Ranks(ranks=(5, 20, 80)))
     assert result.epsilon == pytest.approx(2.997752, abs=1e-6)  # six decimals are given
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from audit_truths import assert_valid
 
-from lethe.audit import Claim
+from lethe.audit import AuditPage, AuditSetting, Claim, TwoWorldGame
 from lethe.audit.games import (
     CanaryRun,
     FinalTrial,
     Observations,
-    OneByOne,
-    Played,
     RecordTrial,
+    SingleTrials,
     StepsTrial,
+    TwoWorldScores,
     judge_canaries,
     judge_worlds,
     play,
@@ -24,8 +24,8 @@ from lethe.audit.games import (
 )
 from lethe.errors import InputError
 
-WORDS: dict[str, Any] = {"subject": "a mechanism", "canary": "a record", "claim": None}
-PLACE: dict[str, Any] = {"delta": 1e-5, "neighbours": "replace_one", "threat": "final_model"}
+PAGE = AuditPage(subject="a mechanism", canary="a record")
+SETTING = AuditSetting(delta=1e-5, neighbours="replace_one", threat="final_model")
 
 
 def noisy_sum(data: tuple[np.ndarray, ...], seed: int) -> float:
@@ -48,9 +48,9 @@ def walk(inside: bool, seed: int) -> Observations:
 def test_two_data_sets() -> None:
     data = (np.zeros(5),)
     trial = RecordTrial(train=noisy_sum, without=data, including=replaced(data, {2: (3.0,)}), score=identity)
-    played = play(OneByOne(trial), runs=500, seed=1)
+    played = play(SingleTrials(trial), TwoWorldGame(runs=500), seed=1)
     assert played.in_scores.mean() - played.out_scores.mean() == pytest.approx(3.0, abs=0.3)
-    page = judge_worlds(played, conditional=True, **WORDS, **PLACE)
+    page = judge_worlds(PAGE, played, SETTING, conditional=True)
     assert [result.kind for result in page.audits] == ["certified", "conditional"]
     assert page.audits[0].seeds == (1,)
     assert 1 < page.audits[0].epsilon < page.audits[1].epsilon
@@ -83,14 +83,14 @@ def test_one_run_of_independent_canaries() -> None:
     """Shifted by 2 under standard noise: 2-GDP, epsilon 10.5 at this delta; 1000 coins prove at most 5.8."""
     count = 1000
     run = CanaryRun(data=(np.zeros(count),), positions=range(count), inside=[(2.0,)] * count)
-    scores, coins = run.play(noisy_rows, identity, seed=4)
-    assert abs(coins.mean() - 0.5) < 0.08
-    page = judge_canaries(scores, coins, seed=4, conditional=True, **WORDS, **PLACE)
+    scores = run.play(noisy_rows, identity, seed=4)
+    assert abs(scores.included.mean() - 0.5) < 0.08
+    page = judge_canaries(PAGE, scores, SETTING, conditional=True)
     assert 1.5 < page.audits[0].epsilon < 10.5
     assert page.audits[0].unit == "canary"
     again = run.play(noisy_rows, identity, seed=4)
-    assert (again[0] == scores).all()
-    assert (run.coins(5) != coins).any()
+    assert (again.scores == scores.scores).all()
+    assert (run.coins(5) != scores.included).any()
 
 
 @pytest.mark.parametrize("use", [lambda seed: seed, lambda seed: [seed, 0], lambda seed: [seed, 1]])
@@ -125,10 +125,10 @@ def test_what_a_run_with_canaries_refuses(change: dict[str, Any]) -> None:
 
 def test_repeated_noise_voids_the_page() -> None:
     few = np.random.default_rng(0).normal(size=100)
-    played = Played(out_scores=np.repeat(few, 2), in_scores=np.repeat(few, 2) + 1, seed=0)
-    page = judge_worlds(played, **WORDS, **PLACE)
+    played = TwoWorldScores(out_scores=np.repeat(few, 2), in_scores=np.repeat(few, 2) + 1, seed=0)
+    page = judge_worlds(PAGE, played, SETTING)
     assert (page.verdict, page.audits) == ("void", ())
-    assert judge_worlds(played, continuous=False, **WORDS, **PLACE).verdict == "no_claim"
+    assert judge_worlds(PAGE, played, SETTING, continuous=False).verdict == "no_claim"
 
 
 def test_the_usual_choices_are_those_of_a_thousand() -> None:
@@ -143,8 +143,8 @@ def test_a_mechanism_that_ignores_the_data_is_rarely_accused() -> None:
     claim = Claim(epsilon=0.0, delta=1e-5, neighbours="replace_one", release="last", source="nothing")
     found = []
     for seed in range(400):
-        played = Played(out_scores=generator.normal(size=100), in_scores=generator.normal(size=100), seed=seed)
-        page = judge_worlds(played, **{**WORDS, "claim": claim}, **PLACE)
+        played = TwoWorldScores(out_scores=generator.normal(size=100), in_scores=generator.normal(size=100), seed=seed)
+        page = judge_worlds(PAGE.model_copy(update={"claim": claim}), played, SETTING)
         found.append(page.audits[0].epsilon)
         assert (page.verdict == "refuted") == (found[-1] > 0)
     assert_valid(np.array(found), 0.0)

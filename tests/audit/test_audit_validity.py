@@ -10,7 +10,7 @@ from audit_truths import Generator, assert_invalid, assert_powerful, assert_vali
 
 from lethe.audit import (
     AnyMechanism,
-    Curve,
+    AuditSetting,
     FixedThreshold,
     GaussianCurve,
     Guesses,
@@ -18,6 +18,7 @@ from lethe.audit import (
     Ranks,
     Split,
     Tally,
+    TradeOffCurve,
     best_threshold,
     credible,
     linear_last_iterate_epsilon,
@@ -30,7 +31,12 @@ from lethe.audit import (
 from lethe.audit.statistics.rules import Rule
 from lethe.calculus.conversions import gdp_mu
 
-PLACE: dict[str, Any] = {"neighbours": "add_or_remove", "threat": "final_model"}
+
+def at(delta: float, level: float = 0.05, curve: TradeOffCurve | None = None) -> AuditSetting:
+    assumed = AnyMechanism() if curve is None else curve
+    return AuditSetting(delta=delta, level=level, curve=assumed, neighbours="add_or_remove", threat="final_model")
+
+
 # The table these means are from has 2000 repetitions, 300 for the credible limit.
 LAPLACE = [
     (FixedThreshold(threshold=1.0), 0.808),
@@ -40,13 +46,15 @@ LAPLACE = [
 PAIRS = [(25 * k, 25 * k) for k in range(1, 21)]
 
 
-def audited(rule: Rule, mechanism: Callable[[Generator], Any], *, delta: float = 0.0, curve: Curve | None = None, level: float = 0.05):
-    return lambda generator: two_world(*mechanism(generator), rule=rule, delta=delta, curve=curve, level=level, **PLACE).epsilon
+def audited(
+    rule: Rule, mechanism: Callable[[Generator], Any], *, delta: float = 0.0, curve: TradeOffCurve | None = None, level: float = 0.05
+):
+    return lambda generator: two_world(*mechanism(generator), at(delta, level, curve), rule=rule).epsilon
 
 
 def one_laplace_run(generator: Generator, pairs: list[tuple[int, int]]) -> float:
     coins = generator.random(1000) < 0.5
-    return one_run(canaries(generator.laplace(size=1000), coins, 1.0), coins, guesses=pairs, delta=0.0, **PLACE).epsilon
+    return one_run(canaries(generator.laplace(size=1000), coins, 1.0), coins, at(0.0), guesses=pairs).epsilon
 
 
 @pytest.mark.slow
@@ -95,7 +103,7 @@ def test_laplace_one_run(pairs: list[tuple[int, int]], mean: float) -> None:
 @pytest.mark.slow
 def test_credible_limits() -> None:
     rule = FixedThreshold(threshold=1.0)
-    epsilons = repeated(lambda g: credible(*laplace(g, 1000), rule=rule, delta=0.0, **PLACE).epsilon, times=300, seed=6)
+    epsilons = repeated(lambda g: credible(*laplace(g, 1000), at(0.0), rule=rule).epsilon, times=300, seed=6)
     assert_powerful(epsilons, 0.879, of=300)
     assert np.mean(epsilons > 1.0) < 0.12  # a frequency near 0.05, which nothing promises
 
@@ -104,12 +112,10 @@ class TestWhatIsNotValid:
     """Rules that public code uses: each must be caught, or the tests above could not fail."""
 
     def test_plug_in(self) -> None:
-        fixed = repeated(
-            lambda g: point_estimate(*laplace(g, 1000), delta=0.0, unit="run", threshold=1.0, **PLACE).epsilon, times=300, seed=7
-        )
+        fixed = repeated(lambda g: point_estimate(*laplace(g, 1000), at(0.0), unit="run", threshold=1.0).epsilon, times=300, seed=7)
         assert_invalid(fixed, 1.0)
         assert np.mean(fixed > 1.0) == pytest.approx(0.509, abs=0.1)  # three standard errors
-        chosen = repeated(lambda g: point_estimate(*laplace(g, 1000), delta=0.0, unit="run", **PLACE).epsilon, times=50, seed=7)
+        chosen = repeated(lambda g: point_estimate(*laplace(g, 1000), at(0.0), unit="run").epsilon, times=50, seed=7)
         assert_invalid(chosen, 1.0)
         assert np.mean(chosen > 1.0) > 0.7
 
@@ -151,7 +157,7 @@ class TestWhatIsNotValid:
                 generator.laplace() + 0.01 * generator.normal(size=1000),
                 1 + generator.laplace() + 0.01 * generator.normal(size=1000),
             )
-            return two_world(out, inside, rule=FixedThreshold(threshold=1.0), delta=0.0, **PLACE).epsilon
+            return two_world(out, inside, at(0.0), rule=FixedThreshold(threshold=1.0)).epsilon
 
         assert_invalid(repeated(audit, times=300, seed=11), 1.0)
 
@@ -174,11 +180,11 @@ def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> N
     truth, runs, split, formula, steinke, curve = row
     mu, times = gdp_mu(truth, 1e-5), 200 if runs < 10_000 else 60
 
-    def one(family: Curve | None) -> Callable[[Generator], float]:
+    def one(family: TradeOffCurve | None) -> Callable[[Generator], float]:
         def audit(generator: Generator) -> float:
             coins = generator.random(2 * runs) < 0.5
             scores = canaries(generator.normal(size=2 * runs), coins, mu)
-            return one_run(scores, coins, guesses=[(runs // 5, 0)], delta=1e-5, curve=family, **PLACE).epsilon
+            return one_run(scores, coins, at(1e-5, curve=family), guesses=[(runs // 5, 0)]).epsilon
 
         return audit
 

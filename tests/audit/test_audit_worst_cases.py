@@ -6,12 +6,21 @@ import numpy as np
 import pytest
 from audit_truths import Generator, Worlds, assert_invalid, assert_powerful, assert_valid, repeated
 
-from lethe.audit import FixedThreshold, MultiSplit, Ranks, SampledGaussianCurve, Split, one_run, projected_walk_epsilon, two_world
+from lethe.audit import (
+    AuditSetting,
+    FixedThreshold,
+    MultiSplit,
+    Ranks,
+    SampledGaussianCurve,
+    Split,
+    one_run,
+    projected_walk_epsilon,
+    two_world,
+)
 from lethe.audit.games import usual_guesses, usual_ranks
 from lethe.audit.statistics.rules import Rule
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 
-PLACE: dict[str, Any] = {"neighbours": "replace_one", "threat": "final_model"}
 KEPT = float(np.e / (1.0 + np.e))
 """How often randomised response with epsilon = 1 tells the truth."""
 # A large level and few trials, where a wrong quantile, a shifted count or a lost factor shows most.
@@ -23,6 +32,10 @@ RULES: dict[str, Rule] = {
     "one rank": Ranks(ranks=(20,)),
     "usual ranks": usual_ranks(RUNS),
 }
+
+
+def at(delta: float, level: float = LEVEL) -> AuditSetting:
+    return AuditSetting(delta=delta, level=level, neighbours="replace_one", threat="final_model")
 
 
 def response(generator: Generator) -> Worlds:
@@ -59,15 +72,13 @@ MECHANISMS: dict[str, tuple[Any, float, float]] = {
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_rule_keeps_its_level(rule: str, mechanism: str) -> None:
     draw, delta, truth = MECHANISMS[mechanism]
-    epsilons = repeated(
-        lambda g: two_world(*draw(g), rule=RULES[rule], delta=delta, level=LEVEL, **PLACE).epsilon, times=500, seed=len(rule + mechanism)
-    )
+    epsilons = repeated(lambda g: two_world(*draw(g), at(delta), rule=RULES[rule]).epsilon, times=500, seed=len(rule + mechanism))
     assert_valid(epsilons, truth, level=LEVEL)
 
 
 def test_a_threshold_that_is_met_by_nearly_all_scores_uses_its_level() -> None:
     """The bound is above the truth in some of the cases above: they could fail."""
-    epsilons = repeated(lambda g: two_world(*response(g), rule=RULES["fixed"], delta=0.0, level=LEVEL, **PLACE).epsilon, times=500, seed=1)
+    epsilons = repeated(lambda g: two_world(*response(g), at(0.0), rule=RULES["fixed"]).epsilon, times=500, seed=1)
     assert np.mean(epsilons > 1.0) > 0.05
 
 
@@ -76,7 +87,7 @@ def test_an_event_of_probability_delta_needs_its_delta() -> None:
 
     def certified(generator: Generator, delta: float) -> float:
         worlds = np.concatenate([revealing(generator) for _ in range(10)], axis=1)
-        return two_world(*worlds, rule=FixedThreshold(threshold=5.0), delta=delta, level=LEVEL, **PLACE).epsilon
+        return two_world(*worlds, at(delta), rule=FixedThreshold(threshold=5.0)).epsilon
 
     assert_invalid(repeated(lambda g: certified(g, 0.0), times=100, seed=2), 1.0, level=LEVEL)
     assert_valid(repeated(lambda g: certified(g, 0.1), times=100, seed=2), 1.0, level=LEVEL)
@@ -93,7 +104,7 @@ def epsilon_of(generator: Generator, count: int, guesses: list[tuple[int, int]],
     scores, coins = canaries(generator, count, delta=delta)
     if np.ptp(scores) == 0.0:  # few canaries may all be given the same answer, which says nothing and is refused
         return 0.0
-    return one_run(scores, coins, guesses=guesses, delta=delta, level=level, **PLACE).epsilon
+    return one_run(scores, coins, at(delta, level), guesses=guesses).epsilon
 
 
 @pytest.mark.slow
@@ -124,9 +135,7 @@ def test_one_run_uses_its_level() -> None:
 @pytest.mark.slow
 def test_an_event_for_all_coins_needs_the_term_with_delta() -> None:
     """All coins are told once in ten runs; at delta = 0 each of those certifies far too much, more often than a level of 0.01 allows."""
-    refuted = repeated(
-        lambda g: one_run(*canaries(g, 60, delta=0.1), guesses=[(20, 20)], delta=0.0, level=0.01, **PLACE).epsilon, times=500, seed=4
-    )
+    refuted = repeated(lambda g: one_run(*canaries(g, 60, delta=0.1), at(0.0, 0.01), guesses=[(20, 20)]).epsilon, times=500, seed=4)
     assert_invalid(refuted, 1.0, level=0.01)
     assert_valid(repeated(lambda g: epsilon_of(g, 60, [(20, 20)], 0.1, 0.01), times=500, seed=4), 1.0, level=0.01)
 
@@ -145,7 +154,7 @@ def test_a_sampled_gaussian_seen_by_its_steps() -> None:
         times=500,
         seed=6,
     )
-    certified = repeated(lambda g: two_world(*sampled(g, 400), rule=rule, delta=1e-3, level=LEVEL, **PLACE).epsilon, times=500, seed=7)
+    certified = repeated(lambda g: two_world(*sampled(g, 400), at(1e-3), rule=rule).epsilon, times=500, seed=7)
     assert_valid(mus, 1.5, level=LEVEL)
     assert_valid(certified, truth, level=LEVEL)
     assert mus.mean() > 0.9
@@ -162,8 +171,6 @@ def test_the_projected_walk_as_published() -> None:
             place = np.clip(place + shift + 0.2 * generator.normal(size=20_000), 0.0, 1.0)
         return place
 
-    epsilons = repeated(
-        lambda g: two_world(walk(g, 0.0), walk(g, 0.05), rule=Split(seed=0), delta=1e-5, level=0.05, **PLACE).epsilon, times=4, seed=8
-    )
+    epsilons = repeated(lambda g: two_world(walk(g, 0.0), walk(g, 0.05), at(1e-5, 0.05), rule=Split(seed=0)).epsilon, times=4, seed=8)
     assert_valid(epsilons, truth)
     assert_powerful(epsilons, 1.593, of=4)

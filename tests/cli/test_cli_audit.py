@@ -1,6 +1,5 @@
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,9 @@ from audited_callables import ABOUT, described, place, written
 from typer.testing import CliRunner
 
 from lethe.audit.page import AuditPage
+from lethe.audit.trainers import SelfTest, SelfTestRow
 from lethe.cli.app import app, main
+from lethe.documents.strict import to_json
 from lethe.jobs.audit import AuditJob
 
 pytest.importorskip("matplotlib")
@@ -143,46 +144,19 @@ def test_without_anything_to_audit(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "given with --self-test" in capsys.readouterr().err
 
 
-@dataclass(frozen=True)
-class _Row:
-    name: str
-    broken: str | None
-    caught: bool
-    page: AuditPage
-    trainer: str = "fit_linear"
-    seconds: float = 1.25
-
-    @property
-    def expected(self) -> str:
-        return "quiet" if self.broken is None else "caught"
-
-    @property
-    def right(self) -> bool:
-        return self.caught == (self.broken is not None)
-
-
-@dataclass(frozen=True)
-class _SelfTest:
-    rows: tuple[_Row, ...]
-
-    @property
-    def passed(self) -> bool:
-        return all(row.right for row in self.rows)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"passed": self.passed, "rows": [row.name for row in self.rows]}
-
-
 @pytest.mark.parametrize("missed", [False, True])
 def test_the_self_test_s_table_and_status(monkeypatch: pytest.MonkeyPatch, missed: bool) -> None:
     """The self-test itself trains for minutes; here it is what the command makes of its result."""
     page = AuditPage(subject="a trainer", canary="a record")
-    rows = (_Row("placebo", None, False, page), _Row("noise / 10", "noise divided by ten", not missed, page))
-    told: dict[str, Any] = {}
+    caught = page.model_copy(update={"refused": "noise was used again"})
+    about: dict[str, Any] = {"trainer": "fit_linear", "seconds": 1.25}
+    sound = SelfTestRow(name="placebo", broken=None, expected="quiet", page=page, **about)
+    broken = SelfTestRow(name="noise / 10", broken="noise divided by ten", expected="caught", page=page if missed else caught, **about)
+    found, told = SelfTest(rows=(sound, broken)), dict[str, Any]()
 
-    def self_test(**options: Any) -> _SelfTest:
+    def self_test(**options: Any) -> SelfTest:
         told.update(options)
-        return _SelfTest(rows)
+        return found
 
     monkeypatch.setattr("lethe.audit.trainers.self_test", self_test, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -193,5 +167,5 @@ def test_the_self_test_s_table_and_status(monkeypatch: pytest.MonkeyPatch, misse
     assert ("\x1b[1;31m" in line) == missed
     assert ("1 of 2 rows are wrong" in result.stdout) == missed
     result = CliRunner().invoke(app, ["audit", "--self-test", "--json"])
-    assert json.loads(result.stdout) == {"passed": not missed, "rows": ["placebo", "noise / 10"]}
+    assert json.loads(result.stdout) == json.loads(to_json(found.to_dict()))
     assert result.exit_code == int(missed)

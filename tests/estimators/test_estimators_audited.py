@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lethe.estimators.choice.descent
-from lethe.audit import AuditResult, GaussianCurve, Split, two_world
+from lethe.audit import AuditResult, AuditSetting, GaussianCurve, Split, two_world
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.choose import choose
@@ -51,8 +51,8 @@ class ScaledTorch(GaussianNoise):
 def audit(without: Worlds, present: Worlds, factor: float, neighbours: Any, fits: int = FITS) -> AuditResult:
     """A lower bound, wrong once in a hundred of such games; the seeds are fixed."""
     scores = [[world(factor, seed + 10_000 * place) for seed in range(fits)] for place, world in enumerate((without, present))]
-    place = {"delta": DELTA, "neighbours": neighbours, "threat": "final_model", "level": 0.01}
-    return two_world(*scores, rule=Split(seed=0), curve=GaussianCurve(), **place)  # pyright: ignore[reportArgumentType]
+    setting = AuditSetting(delta=DELTA, neighbours=neighbours, threat="final_model", level=0.01, curve=GaussianCurve())
+    return two_world(scores[0], scores[1], setting, rule=Split(seed=0))
 
 
 def linear(monkeypatch: pytest.MonkeyPatch, name: str, loss: LinearLoss, neighbours: Any) -> tuple[Worlds, Worlds]:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from lethe.errors import InputError
-from lethe.utility.standing import ORDER, Claim
+from lethe.utility.standing import ORDER, PublishedNumber
 from lethe_experiments.rates.hong_orders import dynamic_order, momentum_dynamic_order, momentum_uniform_order, uniform_order
 from lethe_experiments.rates.tables import TABLE_1, TABLE_2, Row, Setting, row
 
@@ -78,7 +78,7 @@ def test_every_number_carries_the_mark_and_is_no_float(entry: Row) -> None:
     claims = [entry.bound(SETTING), entry.steps(SETTING)]
     claims += [entry.variance(SETTING, 2.0)] if entry.variance_formula else []
     for claim in claims:
-        assert isinstance(claim, Claim)
+        assert isinstance(claim, PublishedNumber)
         assert claim.standing is ORDER
         assert not claim.standing.usable
         assert claim.standing.why == MARK

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lethe.audit import FixedThreshold, two_world
+from lethe.audit import AuditSetting, FixedThreshold, two_world
 from lethe.calculus.guarantees import Guarantee
 from lethe.heavy_tailed import (
     ClippedMean,
@@ -97,10 +97,8 @@ def bound(release: Release, make: Callable[[int], np.random.Generator], tables: 
 
 
 def audited(first: Array, second: Array, threshold: float) -> float:
-    result = two_world(
-        first, second, rule=FixedThreshold(threshold=threshold), delta=DELTA, neighbours="replace_one", threat="black_box", level=LEVEL
-    )
-    return result.epsilon
+    setting = AuditSetting(delta=DELTA, neighbours="replace_one", threat="black_box", level=LEVEL)
+    return two_world(first, second, setting, rule=FixedThreshold(threshold=threshold)).epsilon
 
 
 def makers() -> tuple[Callable[[int], np.random.Generator], Callable[[int], np.random.Generator]]:

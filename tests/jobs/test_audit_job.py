@@ -3,11 +3,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from audited_callables import ABOUT, EPSILON, described, place, written
 from joblib.externals.loky import get_reusable_executor
 
 import lethe
+from lethe.audit.trainers import FunctionTraining, LinearTraining
 from lethe.documents.strict import write_document
 from lethe.jobs.audit import AuditJob
 from lethe.jobs.audit.audited import SUBJECTS, RunSubject, TrainSubject
@@ -52,6 +54,19 @@ def test_delta_is_the_claim_s_unless_another_is_said(folder: Path) -> None:
     assert [result.delta for result in page.audits] == [1e-3, 1e-3]
     page = AuditJob(**described(delta=1e-2, conditional=False)).execute().page
     assert [result.delta for result in page.audits] == [1e-2]
+
+
+def test_what_trains_knows_the_classes_of_its_records(folder: Path) -> None:
+    """Without them no record could be given a wrong label."""
+    job = AuditJob(**described(canary="mislabelled", subject_data={"path": "labelled.npz", "classes": ["0", "1"]}))
+    np.savez(folder / "labelled.npz", x=np.ones((50, 2)), y=np.arange(50) % 2)
+    training = job.subject.prepare(None).training
+    assert isinstance(training, FunctionTraining)
+    assert training.classes == 2
+    write_document(folder / "train.yaml", TRAINING)
+    linear = TrainSubject(config="train.yaml").prepare(None).training
+    assert isinstance(linear, LinearTraining)
+    assert linear.classes == 10
 
 
 def test_what_a_function_does_to_its_data_stays_its_own(folder: Path) -> None:

@@ -11,11 +11,12 @@ from lethe.errors import MissingExtraError
 if importlib.util.find_spec("joblib") is None:
     raise MissingExtraError("lethe.audit.games needs joblib, which is not installed.", remedy='pip install "lethe-dp[audit]"')
 
-from lethe.audit.games.canaries import Data, Record, added, blank, least_moved_direction, mislabelled, random_directions, replaced
+from lethe.audit.games.canaries import Data, Record, blank, least_moved_direction, mislabelled, random_directions, replaced
 from lethe.audit.games.gradient_game import GradientGame
 from lethe.audit.games.observed_steps import judge_steps, watch_steps
-from lethe.audit.games.trials import CanaryRun, FinalTrial, Observations, RecordTrial, StepsTrial, Train, World
-from lethe.audit.games.two_worlds import OneByOne, Played, Trials, play
+from lethe.audit.games.scores import OneRunScores, TwoWorldScores
+from lethe.audit.games.trials import CanaryRun, FinalTrial, Observations, RecordTrial, StepsTrial, TrainFunction, World
+from lethe.audit.games.two_worlds import SingleTrials, Trials, play
 from lethe.audit.games.verdict import judge_canaries, judge_worlds, usual_guesses, usual_ranks
 
 __all__ = [
@@ -24,15 +25,15 @@ __all__ = [
     "FinalTrial",
     "GradientGame",
     "Observations",
-    "OneByOne",
-    "Played",
+    "OneRunScores",
     "Record",
     "RecordTrial",
+    "SingleTrials",
     "StepsTrial",
-    "Train",
+    "TrainFunction",
     "Trials",
+    "TwoWorldScores",
     "World",
-    "added",
     "blank",
     "judge_canaries",
     "judge_steps",

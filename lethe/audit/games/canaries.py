@@ -62,17 +62,6 @@ def replaced(data: Data, changes: Mapping[int, Record]) -> Data:
     return copies
 
 
-def added(data: Data, record: Record) -> Data:
-    """A copy of the data with one record more, at the end.
-
-    Raises:
-        InputError: the record does not fit.
-    """
-    columns = require_data(data)
-    longer = tuple(np.concatenate([column, column[-1:]]) for column in columns)
-    return replaced(longer, {len(columns[0]): record})
-
-
 def mislabelled(data: Data, position: int, *, classes: int) -> Record:
     """The record at that place with the next class instead of its own (a natural picture with a wrong label).
 
@@ -96,7 +85,15 @@ def blank(data: Data, *, label: Any) -> Record:
 
 
 def random_directions(count: int, dimension: int, *, seed: int) -> FloatArray:
-    """Unit vectors drawn uniformly, shape (count, dimension); orthogonal to each other as far as the dimension allows."""
+    """Unit vectors drawn uniformly, orthogonal to each other as far as the dimension allows.
+
+    Args:
+        count: m >= 1 of them.
+        dimension: D >= 1.
+        seed: whole number >= 0.
+    Returns:
+        Shape (m, D).
+    """
     wanted = require_count("count", count, low=1, high=_MOST)
     width = require_count("dimension", dimension, low=1, high=_MOST)
     generator = np.random.default_rng(require_count("seed", seed, low=0, high=2**64))

@@ -14,7 +14,7 @@ from lethe._version import __version__
 from lethe.errors import InputError
 
 
-def fingerprint(game: object) -> str:
+def game_fingerprint(game: object) -> str:
     """A hash of a picklable object: of its data, its settings, the code of its functions and classes, and the version of Lethe.
 
     What those functions call is not in it, nor what a class inherits, nor the machine: rounding may differ between two.

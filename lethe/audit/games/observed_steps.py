@@ -5,22 +5,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.audit.claim import Claim
 from lethe.audit.games.error_context import blamed
+from lethe.audit.games.scores import TwoWorldScores
 from lethe.audit.games.trials import World, require_steps
 from lethe.audit.games.two_worlds import trial_seeds
 from lethe.audit.page import AuditPage
 from lethe.audit.statistics.curves import SampledGaussianCurve
-from lethe.audit.statistics.games import two_world
 from lethe.audit.statistics.inputs import require_array
-from lethe.audit.statistics.result import Neighbours
+from lethe.audit.statistics.lower_bounds import two_world
 from lethe.audit.statistics.rules import Rule, Split
+from lethe.audit.statistics.setting import AuditSetting
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 
 
-def watch_steps(world: World, directions: ArrayLike, *, seed: int) -> tuple[FloatArray, FloatArray]:
-    r"""Train once without and once with the record: $\langle g_t, e_t\rangle$ of each step, shape (T,) each.
+def watch_steps(world: World, directions: ArrayLike, *, seed: int) -> TwoWorldScores:
+    r"""Train once without and once with the record: $\langle g_t, e_t\rangle$ of each step, a score each, shape (T,) in each world.
 
     Args:
         world: the training; its steps are what each step released, such as the noisy sum of gradients.
@@ -38,22 +38,11 @@ def watch_steps(world: World, directions: ArrayLike, *, seed: int) -> tuple[Floa
                 f"directions: got shape {along.shape}; the steps are of shape {steps.shape}.", source="the argument directions"
             )
         shown.append(np.sum(steps * along, axis=1))
-    return shown[0], shown[1]
+    return TwoWorldScores(out_scores=shown[0], in_scores=shown[1], seed=seed)
 
 
 def judge_steps(
-    out_steps: ArrayLike,
-    in_steps: ArrayLike,
-    *,
-    sampling_probability: float,
-    subject: str,
-    canary: str,
-    claim: Claim | None,
-    delta: float,
-    neighbours: Neighbours,
-    seed: int,
-    rule: Rule | None = None,
-    level: float = 0.05,
+    page: AuditPage, scores: TwoWorldScores, setting: AuditSetting, *, sampling_probability: float, rule: Rule | None = None
 ) -> AuditPage:
     r"""The page of two trainings that showed every step.
 
@@ -61,34 +50,23 @@ def judge_steps(
     are independent, as with a gradient that does not depend on the iterate and others that are 0 or taken off; it is called conditional.
 
     Args:
-        out_steps: of the training without the record, shape (T,), higher where it seems to have been there.
-        in_steps: of the one with it, shape (T,).
-        sampling_probability: q in (0, 1]; 1: it is in every batch.
-        subject, canary, claim: see `AuditPage`.
-        delta: $\delta \in (0, 1)$ of all T steps.
-        neighbours: what "without the record" meant.
-        seed: of the trainings, and of the halves.
-        rule: where the threshold is; None: chosen on half of the steps, judged on the other.
-        level: $\alpha$.
+        page: the subject, the canary and the claim, without audits.
+        scores: one a step, shape (T,) in each world, as `watch_steps` gives them.
+        setting: what the bound is for, all T steps together, delta above 0; the threat is "white_box". Its curve is not looked at.
+        sampling_probability: q in (0, 1]; 1: the record is in every batch.
+        rule: where the threshold is; None: chosen on half of the steps, drawn with the seed of the scores, judged on the other.
     Raises:
-        InputError: an argument is outside its range, or one training shows more steps than the other.
+        InputError: an argument is outside its range, another threat, or one training shows more steps than the other.
         HypothesisError: the record is seen in more steps than q allows.
     """
-    out, inside = (require_array(name, values, dimensions=1) for name, values in (("out_steps", out_steps), ("in_steps", in_steps)))
+    out, inside = (require_array(name, getattr(scores, name), dimensions=1) for name in ("out_scores", "in_scores"))
     if out.shape != inside.shape:
         raise InputError(
-            f"in_steps: got {inside.size} steps; the training without the record has {out.size}.", source="the argument in_steps"
+            f"in_scores: got {inside.size} steps; the training without the record has {out.size}.", source="the argument scores"
         )
-    audited = two_world(
-        out,
-        inside,
-        rule=Split(seed=seed) if rule is None else rule,
-        delta=delta,
-        neighbours=neighbours,
-        threat="white_box",
-        level=level,
-        curve=SampledGaussianCurve(sampling_probability=sampling_probability, steps=out.size),
-        unit="step",
-        seeds=(seed,),
-    )
-    return AuditPage(subject=subject, canary=canary, claim=claim, audits=(audited,))
+    if setting.threat != "white_box":
+        raise InputError(f"threat: got {setting.threat!r}; whoever sees every step is 'white_box'.", source="the argument setting")
+    curve = SampledGaussianCurve(sampling_probability=sampling_probability, steps=out.size)
+    declared = Split(seed=scores.seed) if rule is None else rule
+    audited = two_world(out, inside, setting.model_copy(update={"curve": curve}), rule=declared, unit="step", seeds=(scores.seed,))
+    return page.model_copy(update={"audits": (audited,)})

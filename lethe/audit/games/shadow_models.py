@@ -5,9 +5,8 @@ How a model is trained, and how the attack learns from the shadow models, are fu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,22 +31,12 @@ class Candidates:
     included: Booleans
 
 
-class Train(Protocol):
-    """Trains one model on the included candidates and returns its logits on all of them, shape (checkpoints, m, classes)."""
-
-    def __call__(self, candidates: Candidates, seed: int, /) -> FloatArray: ...  # noqa: D102  # the class says it
-
-
-class Score(Protocol):
-    """The attack's probability that each record was included, shape (checkpoints, m), from logits and labels."""
-
-    def __call__(self, logits: FloatArray, labels: Integers, /) -> FloatArray: ...  # noqa: D102  # the class says it
-
-
-class Learn(Protocol):
-    """Fits the attack to the logits of shadow models, shape (checkpoints, k, classes), labels (k,) and coins (k,)."""
-
-    def __call__(self, logits: FloatArray, labels: Integers, included: Booleans, seed: int, /) -> Score: ...  # noqa: D102  # the class says it
+ShadowTrainer = Callable[[Candidates, int], FloatArray]
+"""(candidates, seed) -> logits of a model trained on the included candidates, on all of them, shape (checkpoints, m, classes)."""
+MembershipAttack = Callable[[FloatArray, Integers], FloatArray]
+"""(logits, labels) -> the attack's probability that each record was included, shape (checkpoints, m)."""
+AttackTrainer = Callable[[FloatArray, Integers, Booleans, int], MembershipAttack]
+"""(logits of shadow models, shape (checkpoints, k, classes), labels (k,), coins (k,), seed) -> the attack fitted to them."""
 
 
 def draw_candidates(records: int, candidates: int, shadows: int, *, seed: int) -> tuple[Candidates, tuple[Candidates, ...]]:
@@ -84,7 +73,7 @@ def draw_candidates(records: int, candidates: int, shadows: int, *, seed: int) -
 
 
 def shadow_attack(
-    labels: Integers, target: Candidates, shadows: Sequence[Candidates], *, train: Train, learn: Learn, seeds: Sequence[int]
+    labels: Integers, target: Candidates, shadows: Sequence[Candidates], *, train: ShadowTrainer, learn: AttackTrainer, seeds: Sequence[int]
 ) -> tuple[FloatArray, FloatArray]:
     """Train the audited model and its shadows, fit the attack to the shadows, and let it judge the audited model's candidates.
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lethe.audit.games.canaries import Data, Record, replaced
 from lethe.audit.games.error_context import blamed, number
+from lethe.audit.games.scores import OneRunScores
 from lethe.audit.statistics.inputs import Booleans, require_array, require_flags
 from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import InputError
 
-Train = Callable[[Data, int], Any]
+TrainFunction = Callable[[Data, int], Any]
 """(data, seed) -> model: batches and noise follow from the seed, and nothing else does."""
 
 
@@ -30,7 +31,7 @@ class RecordTrial:
         score: model -> a number, higher if the record seems to have been there; its final answers or its parameters are all it looks at.
     """
 
-    train: Train
+    train: TrainFunction
     without: Data
     including: Data
     score: Callable[[Any], float]
@@ -55,12 +56,8 @@ class Observations:
     steps: FloatArray | None = None
 
 
-class World(Protocol):
-    """A training that can be watched: white-box games need no more than this."""
-
-    def __call__(self, inside: bool, seed: int) -> Observations:
-        """Train once, with or without the record."""
-        ...
+World = Callable[[bool, int], Observations]
+"""(inside, seed) -> what one training with or without the record shows: white-box games need no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -146,7 +143,7 @@ class CanaryRun:
         present = {position: record for position, record, flag in zip(self.positions, self.inside, flags, strict=True) if flag}
         return replaced(self.data, {**absent, **present})
 
-    def play(self, train: Train, score: Callable[[Any], Any], *, seed: int) -> tuple[FloatArray, NDArray[np.bool_]]:
+    def play(self, train: TrainFunction, score: Callable[[Any], Any], *, seed: int) -> OneRunScores:
         """Train once: the scores of all canaries, in their order, and the coins.
 
         Args:
@@ -160,7 +157,7 @@ class CanaryRun:
         number = int(_sequence("training", seed).generate_state(1, np.uint64)[0])
         with blamed(f"the training with seed {number}"):
             scores = score(train(self.drawn(coins), number))
-        return require_array("scores", scores, dimensions=1), coins
+        return OneRunScores(scores=require_array("scores", scores, dimensions=1), included=coins, seed=seed)
 
 
 def _sequence(use: str, seed: int) -> np.random.SeedSequence:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import joblib
 import numpy as np
@@ -16,26 +15,22 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import Progress
 
+from lethe.audit.config import TwoWorldGame
 from lethe.audit.games.error_context import blamed, number
-from lethe.audit.games.fingerprint import fingerprint
+from lethe.audit.games.fingerprint import game_fingerprint
 from lethe.audit.games.score_file import ScoreFile
+from lethe.audit.games.scores import TwoWorldScores
 from lethe.audit.statistics.inputs import Booleans
-from lethe.calculus.domains import FloatArray, outside, require_count
+from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError
 
-MOST_RUNS = 1_000_000
-
-
-class Trials(Protocol):
-    """Some trainings, each in one of two worlds: their scores, higher where the record seems to have been there."""
-
-    def __call__(self, inside: Booleans, seeds: Sequence[int]) -> ArrayLike:
-        """One score for each entry; a score depends on its own entry of `inside` and `seeds` and on nothing else."""
-        ...
+Trials = Callable[[Booleans, Sequence[int]], ArrayLike]
+"""Some trainings, each in one of two worlds: (inside, seeds) -> one score each, higher where the record seems to have been there. A score
+depends on its own entry of both and on nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
-class OneByOne:
+class SingleTrials:
     """Trials from a function of one training: (inside, seed) -> score."""
 
     trial: Callable[[bool, int], float]
@@ -49,75 +44,42 @@ class OneByOne:
             return number(self.trial(world, seed), "the trial")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Played:
-    """The scores of a game that was played to its end.
-
-    Args:
-        out_scores: of the trainings without the record, shape (runs,).
-        in_scores: of those with it, shape (runs,).
-        seed: from which all their seeds were drawn.
-    """
-
-    out_scores: FloatArray
-    in_scores: FloatArray
-    seed: int
-
-    @property
-    def repeats(self) -> bool:
-        """Whether no more than half of a world's scores are distinct: with continuous noise, that noise was used again."""
-        return min(np.unique(world).size / world.size for world in (self.out_scores, self.in_scores)) <= 0.5
-
-
 def play(
-    trials: Trials,
-    *,
-    runs: int,
-    seed: int,
-    chunk: int = 16,
-    workers: int | None = None,
-    score_file: str | os.PathLike[str] | None = None,
-    game: str | None = None,
-    declared: str | None = None,
-    progress: bool = False,
-) -> Played:
-    """Train `runs` times in each world, the worlds in turn.
+    trials: Trials, game: TwoWorldGame, *, seed: int, name: str | None = None, declared: str | None = None, progress: bool = False
+) -> TwoWorldScores:
+    """Train `game.runs` times in each world, the worlds in turn.
 
     It may be interrupted at any moment; with a score file, what has ended is not repeated.
 
     Args:
-        trials: must be picklable where there are several workers, or a score file and no `game`.
-        runs: in each world; fixed in advance, as stopping where the scores look best has no level.
+        trials: must be picklable where there are several workers, or a score file and no `name`.
+        game: how many trainings, in how many processes, and where scores are kept; its rule and its position are not looked at.
         seed: >= 0; whoever audits with it knows the noise of these trainings, so none of their models may be released.
-        chunk: trainings handed to `trials` at once.
-        workers: joblib's n_jobs, such as 2, or -1 for every core; None: what `joblib.parallel_config` says (a Dask or Ray cluster), or one.
-        score_file: keeps the scores, as JSON lines.
-        game: tells this game from others in the score file; None: a hash of `trials`.
+        name: tells these trials from others in the score file; None: a hash of `trials`.
         declared: rule, level and delta in words, for the score file, which then goes with no other; None: it does not hold you to any.
         progress: a bar on standard error, if that is a terminal.
     Raises:
-        InputError: an argument is outside its range, the score file is another game's, or a score is not a finite number.
+        InputError: the seed is outside its range, the score file is another game's, or a score is not a finite number.
     """
-    count = 2 * require_count("runs", runs, low=2, high=MOST_RUNS)
-    size, root = require_count("chunk", chunk, low=1, high=2 * MOST_RUNS), require_count("seed", seed, low=0, high=2**63)
-    _require_workers(workers)
+    count, root = 2 * game.runs, require_count("seed", seed, low=0, high=2**63)
     seeds = trial_seeds(root, count)
     kept = None
-    if score_file is not None:
-        kept = ScoreFile(score_file, game=f"{fingerprint(trials) if game is None else game}, seed {root}", trials=count, declared=declared)
+    if game.score_file is not None:
+        named = game_fingerprint(trials) if name is None else name
+        kept = ScoreFile(game.score_file, game=f"{named}, seed {root}", trials=count, declared=declared)
     scores = dict(kept.scores) if kept is not None else {}
     left = [trial for trial in range(count) if trial not in scores]
-    chunks = [left[first : first + size] for first in range(0, len(left), size)]
+    chunks = [left[first : first + game.chunk] for first in range(0, len(left), game.chunk)]
     tasks = (joblib.delayed(_scores)(trials, each, [seeds[trial] for trial in each]) for each in chunks)
     with _bar(progress, count) as finished:
         finished(len(scores))
-        for part in _parts(tasks, workers):
+        for part in _parts(tasks, game.workers):
             scores.update(part)
             if kept is not None:
                 kept.add(part)
             finished(len(scores))
     ordered = np.array([scores[trial] for trial in range(count)])
-    return Played(out_scores=ordered[0::2], in_scores=ordered[1::2], seed=root)
+    return TwoWorldScores(out_scores=ordered[0::2], in_scores=ordered[1::2], seed=root)
 
 
 def trial_seeds(seed: int, count: int) -> list[int]:
@@ -126,11 +88,6 @@ def trial_seeds(seed: int, count: int) -> list[int]:
     if len(set(seeds)) != count:
         raise InputError(f"seed: got {seed}; two of the {count} seeds it gives are equal.", remedy="take another.")
     return seeds
-
-
-def _require_workers(workers: object) -> None:
-    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers == 0):
-        raise outside("workers", workers, "a number of processes, or -1 for one a core")
 
 
 def _parts(tasks: Iterable[Any], workers: int | None) -> Iterator[dict[int, float]]:

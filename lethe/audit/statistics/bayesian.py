@@ -7,9 +7,10 @@ import math
 import numpy as np
 from scipy import special
 
-from lethe.audit.statistics.counts import Tally, require_tally
-from lethe.audit.statistics.inputs import lowered, require_level
-from lethe.calculus.crossing import crossing, log_gap
+from lethe.audit.statistics.counts import Tally
+from lethe.audit.statistics.inputs import require_instance, require_level
+from lethe.audit.statistics.intervals import largest_refuted
+from lethe.calculus.crossing import log_gap
 from lethe.calculus.domains import FloatArray, require_delta
 
 # Where a beta law changes: probabilities of -8 to 8 standard normal deviations.
@@ -41,17 +42,12 @@ def bayesian_epsilon(tally: Tally, *, delta: float, level: float) -> float:
         InputError: an argument is outside its range.
     Reference: Zanella-Béguelin et al. 2023, arXiv:2206.05199, Section 4.
     """
-    counts, slack, chance = require_tally(tally), require_delta(delta), require_level(level)
+    counts, slack, chance = require_instance("tally", tally, Tally), require_delta(delta), require_level(level)
 
     def gap(epsilon: float) -> float:
         return log_gap(_allowed(counts, epsilon, slack), chance)
 
-    if gap(0.0) > 0.0:
-        return 0.0
-    passing, failing = 0.0, 1.0
-    while failing < _LARGEST and gap(failing) <= 0.0:
-        passing, failing = failing, min(2.0 * failing, _LARGEST)
-    return lowered(crossing(gap, failing, passing, resolution=1e-9))
+    return largest_refuted(gap, resolution=1e-9, largest=_LARGEST)
 
 
 def _allowed(tally: Tally, epsilon: float, delta: float) -> float:

@@ -11,7 +11,6 @@ from lethe.audit.statistics.inputs import MOST_TRIALS
 from lethe.audit.statistics.intervals import clopper_pearson_upper
 from lethe.calculus.domains import FloatArray, require_count
 from lethe.documents.specification import Noun
-from lethe.errors import InputError
 
 
 class Rates(NamedTuple):
@@ -41,7 +40,13 @@ class Tally(Noun):
 
     @classmethod
     def at(cls, threshold: float, out_scores: FloatArray, in_scores: FloatArray) -> Tally:
-        """Count the errors of guessing IN where the score is at least `threshold`."""
+        """Count the errors of guessing IN where the score is at least a threshold.
+
+        Args:
+            threshold: in the units of the scores.
+            out_scores: without the record, shape (n0,).
+            in_scores: with it, shape (n1,).
+        """
         return cls(
             out_trials=out_scores.size,
             false_positives=int(np.count_nonzero(out_scores >= threshold)),
@@ -77,13 +82,6 @@ class Guesses(Noun):
 
 
 GAMES: dict[str, type[Noun]] = {kind.game: kind for kind in (Tally, Guesses)}
-
-
-def require_tally(value: object) -> Tally:
-    """Return `value` if it is a Tally, or raise InputError."""
-    if not isinstance(value, Tally):
-        raise InputError(f"tally: got {type(value).__name__}; it needs a Tally.", source="the argument tally")
-    return value
 
 
 def game_document(counts: Tally | Guesses) -> dict[str, Any]:

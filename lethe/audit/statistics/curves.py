@@ -25,7 +25,7 @@ from lethe.errors import HypothesisError
 Estimator = Literal["clopper_pearson", "gaussian", "sampled_gaussian", "bayesian", "one_run", "one_run_gaussian", "plug_in"]
 
 
-class Curve(Noun):
+class TradeOffCurve(Noun):
     """A family of trade-off curves."""
 
     estimator: ClassVar[Estimator]
@@ -41,14 +41,22 @@ class Curve(Noun):
 
     @abstractmethod
     def strengths(self, false_positive: FloatArray, false_negative: FloatArray, delta: float) -> FloatArray:
-        """What `epsilon` never decreases with, elementwise and quickly, for comparing thresholds."""
+        r"""What `epsilon` never decreases with, quickly, for comparing thresholds.
+
+        Args:
+            false_positive: bounds p of the false-positive rate, in (0, 1], of any shape.
+            false_negative: bounds r of the false-negative rate, of the same shape.
+            delta: $\delta \in [0, 1)$.
+        Returns:
+            One number for each pair, of that shape.
+        """
 
     def strength(self, rates: Rates, delta: float) -> float:
         """`strengths` of one pair of rates."""
         return float(self.strengths(np.array(rates.false_positive), np.array(rates.false_negative), delta))
 
 
-class AnyMechanism(Curve):
+class AnyMechanism(TradeOffCurve):
     r"""No assumption: $\delta + e^\epsilon\,\mathrm{FPR} \ge 1 - \mathrm{FNR}$ and its mirror image, which every test obeys.
 
     $$\epsilon \ge \max\left\{0,\ \log\frac{1-\delta-r}{p},\ \log\frac{1-\delta-p}{r}\right\}$$
@@ -70,14 +78,14 @@ class AnyMechanism(Curve):
         return lowered(rates_epsilon(rates, delta))
 
     def strengths(self, false_positive: FloatArray, false_negative: FloatArray, delta: float) -> FloatArray:
-        """See `Curve`."""
+        """See `TradeOffCurve`."""
         with np.errstate(divide="ignore"):
             forward = np.log(np.maximum(1.0 - delta - false_negative, 0.0)) - np.log(false_positive)
             backward = np.log(np.maximum(1.0 - delta - false_positive, 0.0)) - np.log(false_negative)
         return np.maximum(forward, backward)
 
 
-class GaussianCurve(Curve):
+class GaussianCurve(TradeOffCurve):
     r"""The curve is that of $N(0,1)$ against $N(\mu,1)$ for some $\mu$: $\mu \ge \Phi^{-1}(1-p) - \Phi^{-1}(r)$.
 
     Exact for full batches, every step's gradient observed, the same canary in each. Not for sampled batches, a projection, Laplace noise
@@ -102,11 +110,11 @@ class GaussianCurve(Curve):
         return gaussian_epsilon(self.mu(rates), delta)
 
     def strengths(self, false_positive: FloatArray, false_negative: FloatArray, delta: float) -> FloatArray:
-        """See `Curve`."""
+        """See `TradeOffCurve`."""
         return -special.ndtri(false_positive) - special.ndtri(false_negative)
 
 
-class SampledGaussianCurve(Curve):
+class SampledGaussianCurve(TradeOffCurve):
     r"""One observation is $N(0,1)$ without the record, and with it $(1-q)N(0,1) + qN(\mu,1)$; the run is T of them.
 
     $$\mu \ge t - \Phi^{-1}\!\left(\frac{r - (1-q)(1-p)}{q}\right), \qquad t = \Phi^{-1}(1-p)$$
@@ -153,7 +161,7 @@ class SampledGaussianCurve(Curve):
         return sampled_epsilon(mu, self.sampling_probability, self.steps, target)
 
     def strengths(self, false_positive: FloatArray, false_negative: FloatArray, delta: float) -> FloatArray:
-        """See `Curve`; infinite where the sampling is refuted."""
+        """See `TradeOffCurve`; infinite where the sampling is refuted."""
         return -special.ndtri(false_positive) - special.ndtri(np.clip(self._missed(false_positive, false_negative), 0.0, 1.0))
 
     def _missed(self, false_positive: FloatArray | np.float64, false_negative: FloatArray | np.float64) -> FloatArray | np.float64:
@@ -162,17 +170,16 @@ class SampledGaussianCurve(Curve):
         return (false_negative - (1.0 - rate) * (1.0 - false_positive) + 4e-16) / rate
 
 
-CURVES: dict[Estimator, type[Curve]] = {kind.estimator: kind for kind in (AnyMechanism, GaussianCurve, SampledGaussianCurve)}
-
-
 def rates_epsilon(rates: Rates, delta: float) -> float:
     r"""$\epsilon$ at which a test with exactly these error rates is the best allowed; infinite if an error never happens."""
-    target = require_delta(delta)
-    best = 0.0
-    for hits, error in (
-        (1.0 - target - rates.false_negative, rates.false_positive),
-        (1.0 - target - rates.false_positive, rates.false_negative),
-    ):
+    return max(0.0, signed_rates_epsilon(rates, delta))
+
+
+def signed_rates_epsilon(rates: Rates, delta: float) -> float:
+    r"""$\max\{\log\frac{1-\delta-r}{p}, \log\frac{1-\delta-p}{r}\}$ of the rates p and r; $-\infty$ where neither logarithm exists."""
+    target, best = require_delta(delta), -math.inf
+    for others, error in ((rates.false_negative, rates.false_positive), (rates.false_positive, rates.false_negative)):
+        hits = 1.0 - target - others
         if hits > 0.0:
             best = max(best, math.log(hits / error) if error > 0.0 else math.inf)
     return best

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from lethe.errors import InputError
 
 MOST_TRIALS = 10_000_000
 Booleans = npt.NDArray[np.bool_]
+T = TypeVar("T")
 
 
 def require_level(value: object, name: str = "level") -> float:
@@ -24,7 +26,13 @@ def require_level(value: object, name: str = "level") -> float:
 
 
 def require_array(name: str, values: object, *, dimensions: int) -> FloatArray:
-    """Return a non-empty array of finite floats with that many dimensions, or raise InputError."""
+    """Return a non-empty array of finite floats, or raise InputError.
+
+    Args:
+        name: of the argument.
+        values: whatever NumPy takes for one.
+        dimensions: how many axes it needs.
+    """
     needed = f"a non-empty {'list' if dimensions == 1 else f'{dimensions}-dimensional array'} of finite numbers"
     source = f"the argument {name}"
     try:
@@ -57,12 +65,33 @@ def require_scores(name: str, values: object) -> FloatArray:
 
 
 def require_flags(name: str, values: object, size: int) -> Booleans:
-    """Return a list of truth values of that length, or raise InputError."""
+    """Return truth values as an array, or raise InputError.
+
+    Args:
+        name: of the argument.
+        values: such as coins.
+        size: how many there must be.
+    """
     array = np.asarray(values)
     if array.dtype != np.bool_ or array.shape != (size,):
         got = f"got {array.dtype.name} of shape {array.shape}"
         raise InputError(f"{name}: {got}; it needs {size} truth values, one a score.", source=f"the argument {name}")
     return array
+
+
+def require_instance(name: str, value: object, kind: type[T], remedy: str | None = None) -> T:
+    """Return `value` if it is of that class, or raise InputError.
+
+    Args:
+        name: of the argument.
+        value: what was given.
+        kind: what it needs to be.
+        remedy: what to do; None: the name of the class says it.
+    """
+    if not isinstance(value, kind):
+        needed = f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+        raise InputError(f"{name}: got {type(value).__name__}; it needs {needed}.", source=f"the argument {name}", remedy=remedy)
+    return value
 
 
 def lowered(value: float) -> float:

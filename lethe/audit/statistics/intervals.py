@@ -1,14 +1,17 @@
-r"""Exact intervals for a rate, from a number of successes in independent trials."""
+r"""Ends of intervals: exact ones for a rate, from a number of successes in independent trials, and those that are found by search."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from lethe.audit.statistics.inputs import MOST_TRIALS, require_level
+from lethe.audit.statistics.inputs import MOST_TRIALS, lowered, require_level
+from lethe.calculus.crossing import crossing
 from lethe.calculus.domains import FloatArray, require_count
 
 # The quantile is good to about 1e-12 (tested against 40 digits); the margin is on the safe side of that.
@@ -37,7 +40,17 @@ def clopper_pearson_upper(successes: int, trials: int, level: float) -> float:
 
 
 def clopper_pearson_lower(successes: int, trials: int, level: float) -> float:
-    r"""Lower end of a one-sided interval: $1 - U(n-k, n, \alpha)$, rounded down. Args, Raises: as `clopper_pearson_upper`."""
+    r"""Lower end of a one-sided interval for a rate, $1 - U(n-k, n, \alpha)$; rounded down.
+
+    Args:
+        successes: $k$ from 0 to n.
+        trials: $n \ge 1$ independent trials with one rate.
+        level: $\alpha$ from 1e-12 to 1/2, the most the probability can be that the rate is below the result.
+    Returns:
+        A rate in [0, 1).
+    Raises:
+        InputError: an argument is outside its range.
+    """
     total = require_count("trials", trials, low=1, high=MOST_TRIALS)
     count = require_count("successes", successes, low=0, high=total)
     chance = require_level(level)
@@ -51,6 +64,22 @@ def upper_table(trials: int, level: float) -> FloatArray:
     table = _upper(np.arange(trials + 1), trials, level)
     table.flags.writeable = False
     return table
+
+
+def largest_refuted(gap: Callable[[float], float], *, resolution: float, largest: float = math.inf) -> float:
+    r"""The $\epsilon$ (or $\mu$) below which a test refutes; rounded down, and 0 if it refutes nothing.
+
+    Args:
+        gap: of a value $\ge 0$, at most 0 where it is refuted; it passes 0 once, and is above it in the end.
+        resolution: where the search stops.
+        largest: a value that is not exceeded.
+    """
+    if gap(0.0) > 0.0:
+        return 0.0
+    passing, failing = 0.0, 1.0
+    while failing < largest and gap(failing) <= 0.0:
+        passing, failing = failing, min(2.0 * failing, largest)
+    return lowered(crossing(gap, failing, passing, resolution=resolution))
 
 
 def _upper(successes: ArrayLike, trials: int, level: float) -> FloatArray:

@@ -2,7 +2,6 @@ r"""What a membership attack says of epsilon: the point estimate that papers pri
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,10 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.audit.statistics.counts import Rates, Tally
-from lethe.audit.statistics.games import one_run, point_estimate
+from lethe.audit.statistics.curves import signed_rates_epsilon
 from lethe.audit.statistics.inputs import require_array, require_flags
-from lethe.audit.statistics.result import AuditResult, Neighbours
-from lethe.calculus.domains import require_delta, require_probability
+from lethe.audit.statistics.lower_bounds import one_run, point_estimate
+from lethe.audit.statistics.result import AuditResult
+from lethe.audit.statistics.setting import AuditSetting
+from lethe.calculus.domains import require_probability
 from lethe.errors import InputError
 
 MEMBER = 0.5
@@ -53,19 +54,16 @@ def printed_epsilon(rates: Rates, delta: float) -> float:
     Reference: Liang, Zhang, He, Wu, Xing 2025, arXiv:2502.17772, equation (24); the formula is that of Kairouz, Oh, Viswanath 2015,
         arXiv:1311.0776, where FPR and FNR are those of a test and not estimates.
     """
-    target = require_delta(delta)
     out, inside = (require_probability(name, rate) for name, rate in zip(("false_positive", "false_negative"), rates, strict=True))
-    return max(_log_ratio(1.0 - target - out, inside), _log_ratio(1.0 - target - inside, out))
+    return signed_rates_epsilon(Rates(out, inside), delta)
 
 
 def membership_inference(
     probabilities: Sequence[ArrayLike],
     included: Sequence[ArrayLike],
+    setting: AuditSetting,
     *,
     guesses: Sequence[tuple[int, int]],
-    delta: float,
-    neighbours: Neighbours,
-    level: float = 0.05,
     seeds: Sequence[int] = (),
 ) -> MembershipInference:
     r"""The estimate of Liang et al. and the bound of Steinke et al., from the attack's answers about one or more trained models.
@@ -81,14 +79,16 @@ def membership_inference(
         probabilities: of each model the attack's probability that a candidate was included, shape (m,), in [0, 1]. Computed from the model
             released, and from nothing else that depends on the coins.
         included: of each model the coins, truth values, shape (m,).
+        setting: what both are about; the threat is "average_case", since candidates are natural records.
         guesses: pairs (k+, k-) of all candidates together, declared in advance.
-        delta: $\delta \in [0, 1)$.
-        neighbours: what "not included" meant.
-        level: $\alpha$ of the bound.
         seeds: of the models.
     Raises:
-        InputError: an argument is outside its range, or all candidates of a model were included, or none.
+        InputError: an argument is outside its range, another threat, or all candidates of a model were included, or none.
     """
+    if setting.threat != "average_case":
+        raise InputError(
+            f"threat: got {setting.threat!r}; candidates that are natural records need 'average_case'.", source="the argument setting"
+        )
     if not len(probabilities) == len(included) or not len(included):
         raise InputError(f"included: got those of {len(included)} models; it needs those of {len(probabilities)}, at least one.")
     scores = [_probabilities(values) for values in probabilities]
@@ -98,28 +98,10 @@ def membership_inference(
             raise InputError(f"included: got {int(flags.sum())} of {flags.size}; an attack needs members and others.")
     worlds = [(values[~flags], values[flags]) for values, flags in zip(scores, coins, strict=True)]
     return MembershipInference(
-        printed=tuple(printed_epsilon(Tally.at(MEMBER, *world).observed_rates(), delta) for world in worlds),
-        estimates=tuple(
-            point_estimate(*world, delta=delta, neighbours=neighbours, threat="average_case", unit="guess", threshold=MEMBER)
-            for world in worlds
-        ),
-        bound=one_run(
-            np.concatenate(scores),
-            np.concatenate(coins),
-            guesses=guesses,
-            delta=delta,
-            neighbours=neighbours,
-            threat="average_case",
-            level=level,
-            seeds=seeds,
-        ),
+        printed=tuple(printed_epsilon(Tally.at(MEMBER, *world).observed_rates(), setting.delta) for world in worlds),
+        estimates=tuple(point_estimate(*world, setting, unit="guess", threshold=MEMBER) for world in worlds),
+        bound=one_run(np.concatenate(scores), np.concatenate(coins), setting, guesses=guesses, seeds=seeds),
     )
-
-
-def _log_ratio(hits: float, errors: float) -> float:
-    if hits <= 0.0:
-        return -math.inf
-    return math.inf if errors == 0.0 else math.log(hits / errors)
 
 
 def _probabilities(values: ArrayLike) -> np.ndarray:

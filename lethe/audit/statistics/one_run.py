@@ -1,4 +1,4 @@
-r"""A lower bound on $\epsilon$ from one run: many canaries, each included by its own coin flip, and guesses about the coins."""
+r"""A lower bound on $\epsilon$, or on $\mu$, from one run: many canaries with a coin each, and guesses about the coins."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 from scipy import special
 
 from lethe.audit.statistics.counts import Guesses
-from lethe.audit.statistics.inputs import lowered, require_level
-from lethe.calculus.crossing import crossing, log_gap
+from lethe.audit.statistics.inputs import require_instance, require_level
+from lethe.audit.statistics.intervals import largest_refuted
+from lethe.calculus.crossing import log_gap
 from lethe.calculus.domains import require_delta, require_nonnegative
-from lethe.errors import InputError
 
 
 def one_run_p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
@@ -33,7 +33,7 @@ def one_run_p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
         InputError: an argument is outside its range.
     Reference: Steinke, Nasr, Jagielski 2023, arXiv:2305.08846, Theorem 5.2.
     """
-    counts = require_guesses(guesses)
+    counts = require_instance("guesses", guesses, Guesses)
     level, slack = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
     right, total = counts.correct, counts.guessed
     if right == 0:
@@ -67,16 +67,50 @@ def one_run_epsilon(guesses: Guesses, *, delta: float, level: float) -> float:
     def gap(epsilon: float) -> float:
         return log_gap(one_run_p_value(guesses, epsilon=epsilon, delta=delta), chance)
 
-    if gap(0.0) > 0.0:
-        return 0.0
-    passing, failing = 0.0, 1.0
-    while gap(failing) <= 0.0:
-        passing, failing = failing, 2.0 * failing
-    return lowered(crossing(gap, failing, passing, resolution=1e-10))
+    return largest_refuted(gap, resolution=1e-10)
 
 
-def require_guesses(value: object) -> Guesses:
-    """Return `value` if it is Guesses, or raise InputError."""
-    if not isinstance(value, Guesses):
-        raise InputError(f"guesses: got {type(value).__name__}; it needs Guesses.", source="the argument guesses")
-    return value
+def gaussian_guesses_refuted(guesses: Guesses, *, mu: float, level: float) -> bool:
+    r"""Whether so many right guesses have probability at most $\alpha$ under $\mu$-GDP.
+
+    With c of c' guesses right among m canaries, $g(x) = \Phi(\Phi^{-1}(x) - \mu)$, $r = \alpha c/m$ and $h = \alpha(c'-c)/m$, for i
+    from c - 1 down to 0:
+
+    $$h' = \max\{h, g(r)\}, \qquad r \leftarrow \min\left\{1,\ r + \frac{i}{c'-i}(h' - h)\right\}, \qquad h \leftarrow h'$$
+
+    and $\mu$ is refuted if $r + h > c'/m$. A larger $\mu$ lowers g, and every r and h with it.
+
+    Args:
+        guesses: the counts, with the same guarantee as for `one_run_p_value`.
+        mu: $\mu \ge 0$, finite.
+        level: $\alpha$ from 1e-12 to 1/2.
+    Raises:
+        InputError: an argument is outside its range.
+    Reference: Mahloujifar, Melis, Chaudhuri 2024, arXiv:2410.22235, Algorithm 3.
+    """
+    counts, distance, chance = (
+        require_instance("guesses", guesses, Guesses),
+        require_nonnegative("mu", mu, allow_infinity=False),
+        require_level(level),
+    )
+    right, total, canaries = counts.correct, counts.guessed, counts.canaries
+    rising = chance * right / canaries
+    held = chance * (total - right) / canaries
+    needed = total / canaries * (1.0 + 1e-10)
+    for index in range(right - 1, -1, -1):
+        new = max(held, float(special.ndtr(special.ndtri(rising) - distance)))
+        rising = min(1.0, rising + index / (total - index) * (new - held))
+        held = new
+        # Neither ever shrinks.
+        if rising + held > needed:
+            return True
+    return False
+
+
+def one_run_gaussian_mu(guesses: Guesses, *, level: float) -> float:
+    r"""The $\mu \ge 0$ below which the guesses are refuted, rounded down; 0 if none. Args, Raises: as `gaussian_guesses_refuted`."""
+
+    def gap(mu: float) -> float:
+        return -1.0 if gaussian_guesses_refuted(guesses, mu=mu, level=level) else 1.0
+
+    return largest_refuted(gap, resolution=1e-9)

@@ -4,49 +4,38 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_FLOOR, Context
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from lethe.audit.statistics.counts import GAMES, Guesses, Tally, game_document
 from lethe.audit.statistics.curves import Estimator
 from lethe.audit.statistics.rules import Selection
+from lethe.audit.statistics.setting import Level, Neighbours, Threat
 from lethe.documents.specification import StoredNoun, from_tagged
 from lethe.errors import InputError
 
 Kind = Literal["certified", "conditional", "credible", "point_estimate"]
 Unit = Literal["run", "step", "canary", "guess"]
-Threat = Literal["black_box", "black_box_chosen_start", "final_model", "white_box", "average_case"]
-Neighbours = Literal["replace_one", "zero_out", "add_or_remove"]
 
-_KINDS: dict[Estimator, Kind] = {
-    "clopper_pearson": "certified",
-    "one_run": "certified",
-    "gaussian": "conditional",
-    "sampled_gaussian": "conditional",
-    "one_run_gaussian": "conditional",
-    "bayesian": "credible",
-    "plug_in": "point_estimate",
-}
-# What each may count as one independent trial. A plug-in counts anything, which is why it proves nothing.
-_UNITS: dict[Estimator, tuple[Unit, ...]] = {
-    "clopper_pearson": ("run",),
-    "one_run": ("canary",),
-    "gaussian": ("run", "step"),
-    "sampled_gaussian": ("run", "step"),
-    "one_run_gaussian": ("canary",),
-    "bayesian": ("run",),
-    "plug_in": ("run", "step", "canary", "guess"),
-}
-_SELECTIONS: dict[Estimator, tuple[Selection, ...]] = {
-    "clopper_pearson": ("fixed", "split", "ranks", "multi_split"),
-    "one_run": ("guesses",),
-    "gaussian": ("fixed", "split", "ranks", "multi_split"),
-    "sampled_gaussian": ("fixed", "split", "ranks", "multi_split"),
-    "one_run_gaussian": ("guesses",),
-    # A credible limit has no level to share between thresholds.
-    "bayesian": ("fixed", "split"),
-    "plug_in": ("fixed", "split", "ranks", "multi_split", "guesses", "same_data"),
+
+class _Evidence(NamedTuple):
+    kind: Kind
+    units: tuple[Unit, ...]
+    selections: tuple[Selection, ...]
+
+
+_THRESHOLDS: tuple[Selection, ...] = ("fixed", "split", "ranks", "multi_split")
+# What kind of statement each estimator makes, what it may count as one independent trial, and how its test may be chosen. A plug-in counts
+# anything, which is why it proves nothing. A credible limit has no level to share between thresholds.
+_ESTIMATORS: dict[Estimator, _Evidence] = {
+    "clopper_pearson": _Evidence("certified", ("run",), _THRESHOLDS),
+    "one_run": _Evidence("certified", ("canary",), ("guesses",)),
+    "gaussian": _Evidence("conditional", ("run", "step"), _THRESHOLDS),
+    "sampled_gaussian": _Evidence("conditional", ("run", "step"), _THRESHOLDS),
+    "one_run_gaussian": _Evidence("conditional", ("canary",), ("guesses",)),
+    "bayesian": _Evidence("credible", ("run",), ("fixed", "split")),
+    "plug_in": _Evidence("point_estimate", ("run", "step", "canary", "guess"), (*_THRESHOLDS, "guesses", "same_data")),
 }
 RELATIONS: dict[Neighbours, str] = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
 """What each neighbouring relation is called."""
@@ -94,7 +83,7 @@ class AuditResult(StoredNoun):
 
     epsilon: Annotated[float, Field(ge=0, allow_inf_nan=True), BeforeValidator(infinity_of)]
     delta: float = Field(ge=0, lt=1)
-    level: Annotated[float, Field(ge=1e-12, le=0.5)] | None
+    level: Level | None
     estimator: Estimator
     family: Annotated[str, Field(min_length=1)] | None = None
     unit: Unit
@@ -108,10 +97,13 @@ class AuditResult(StoredNoun):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.unit not in _UNITS[self.estimator]:
-            raise _misfit(self.estimator, f"unit {self.unit}", _UNITS[self.estimator])
-        if self.selection not in _SELECTIONS[self.estimator]:
-            raise _misfit(self.estimator, f"selection {self.selection}", _SELECTIONS[self.estimator])
+        evidence = _ESTIMATORS[self.estimator]
+        for name, allowed in (("unit", evidence.units), ("selection", evidence.selections)):
+            if getattr(self, name) not in allowed:
+                raise InputError(
+                    f"{name} {getattr(self, name)}: {self.estimator} proves nothing from it; it needs {' or '.join(allowed)}.",
+                    remedy="report it as plug_in",
+                )
         if self.estimator != "plug_in" and isinstance(self.counts, Guesses) != self.estimator.startswith("one_run"):
             raise InputError(f"counts: got those of a {self.counts.game} game; {self.estimator} does not come from it.")
         for name, needed in (("level", self.kind != "point_estimate"), ("family", self.kind == "conditional")):
@@ -124,7 +116,7 @@ class AuditResult(StoredNoun):
     @property
     def kind(self) -> Kind:
         """What kind of statement this is."""
-        return _KINDS[self.estimator]
+        return _ESTIMATORS[self.estimator].kind
 
     def describe(self) -> str:
         """The result in a few lines, each kind in its own words."""
@@ -176,10 +168,6 @@ class AuditResult(StoredNoun):
             f"{self.counts.false_negatives} of {self.counts.in_trials}",
         )
         return f"{out} OUT taken for IN, {inside} IN taken for OUT; one trial is a {self.unit}"
-
-
-def _misfit(estimator: str, got: str, allowed: tuple[str, ...]) -> InputError:
-    return InputError(f"{got}: {estimator} proves nothing from it; it needs {' or '.join(allowed)}.", remedy="report it as plug_in")
 
 
 def _shown(value: float) -> str:

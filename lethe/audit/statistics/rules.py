@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from lethe.audit.statistics.counts import Rates, Tally
-from lethe.audit.statistics.curves import Curve
+from lethe.audit.statistics.curves import TradeOffCurve
 from lethe.audit.statistics.inputs import require_array
 from lethe.audit.statistics.intervals import upper_table
 from lethe.calculus.domains import FloatArray
@@ -40,8 +40,16 @@ class Rule(Noun):
         """The rule in a few words."""
 
     @abstractmethod
-    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float) -> Judged:
-        """Count errors and bound their rates, so that the epsilon of `curve` is wrong with probability at most `level` over everything."""
+    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> Judged:
+        r"""Count errors and bound their rates, so that the epsilon of `curve` is wrong with probability at most `level` over everything.
+
+        Args:
+            out_scores: without the record, shape (n0,).
+            in_scores: with it, shape (n1,).
+            curve: what is assumed of the mechanism; it compares thresholds.
+            delta: $\delta \in [0, 1)$.
+            level: $\alpha$ of both bounds together, and of all thresholds that are tried.
+        """
 
 
 class FixedThreshold(Rule):
@@ -54,7 +62,7 @@ class FixedThreshold(Rule):
         """Such as `threshold 0.5, fixed in advance`."""
         return f"threshold {self.threshold:g}, fixed in advance"
 
-    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float) -> Judged:
+    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> Judged:
         """See `Rule`."""
         tally = Tally.at(self.threshold, out_scores, in_scores)
         return Judged(tally, tally.upper_rates(level))
@@ -70,7 +78,7 @@ class Split(Rule):
         """Such as `threshold chosen on one half, judged on the other; seed 0`."""
         return f"threshold chosen on one half, judged on the other; seed {self.seed}"
 
-    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float) -> Judged:
+    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> Judged:
         """See `Rule`."""
         _require_halves(out_scores, in_scores)
         return _judge_half(np.random.default_rng(self.seed), out_scores, in_scores, curve=curve, delta=delta, level=level)
@@ -93,7 +101,7 @@ class MultiSplit(Rule):
         """Such as `median of 21 splits at half the level; seed 0`."""
         return f"median of {self.splits} splits at half the level; seed {self.seed}"
 
-    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float) -> Judged:
+    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> Judged:
         """See `Rule`."""
         _require_halves(out_scores, in_scores)
         generator = np.random.default_rng(self.seed)
@@ -121,7 +129,7 @@ class Ranks(Rule):
         """Such as `OUT ranks 5, 20, 80 declared in advance, Bonferroni`."""
         return f"OUT ranks {', '.join(map(str, self.ranks))} declared in advance, Bonferroni"
 
-    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float) -> Judged:
+    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> Judged:
         """See `Rule`.
 
         Raises:
@@ -147,8 +155,16 @@ class Ranks(Rule):
         return max(judged, key=lambda one: curve.strength(one.rates, delta))
 
 
-def best_threshold(out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float) -> float:
-    """The threshold at which these scores prove most. Only for judging OTHER scores: on these it proves nothing."""
+def best_threshold(out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> float:
+    r"""The threshold at which these scores prove most. Only for judging OTHER scores: on these it proves nothing.
+
+    Args:
+        out_scores: without the record, shape (n0,).
+        in_scores: with it, shape (n1,).
+        curve: what is assumed of the mechanism.
+        delta: $\delta \in [0, 1)$.
+        level: $\alpha$ of the bounds that are compared.
+    """
     first, second = require_array("out_scores", out_scores, dimensions=1), require_array("in_scores", in_scores, dimensions=1)
     ordered_out, ordered_in = np.sort(first), np.sort(second)
     candidates = np.unique(np.concatenate([ordered_out, ordered_in]))
@@ -161,7 +177,7 @@ def best_threshold(out_scores: FloatArray, in_scores: FloatArray, *, curve: Curv
 
 
 def _judge_half(
-    generator: np.random.Generator, out_scores: FloatArray, in_scores: FloatArray, *, curve: Curve, delta: float, level: float
+    generator: np.random.Generator, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
 ) -> Judged:
     first, second = generator.permutation(out_scores), generator.permutation(in_scores)
     half, other = first.size // 2, second.size // 2

@@ -59,7 +59,16 @@ def lira_online(observed: ArrayLike, in_scores: ArrayLike, out_scores: ArrayLike
 
 
 def lira_offline(observed: ArrayLike, out_scores: ArrayLike, *, pooled_variance: bool = False) -> FloatArray:
-    r"""$\log P[N(m_{out}, s_{out}^2) < \phi]$, from models trained without the record only. Args, Raises, Reference: as `lira_online`."""
+    r"""$\log P[N(m_{out}, s_{out}^2) < \phi]$ of each record, from models trained without it only.
+
+    Args:
+        observed: $\phi$ under the audited model, shape (n,).
+        out_scores: $\phi$ under shadow models trained without the record, shape (models, n).
+        pooled_variance: one $s_{out}^2$, the mean over records.
+    Returns:
+        Shape (n,).
+    Raises, Reference: as `lira_online`.
+    """
     values = require_array("observed", observed, dimensions=1)
     mean, deviation = _moments(values, "out_scores", out_scores, pooled=pooled_variance)
     return special.log_ndtr((values - mean) / deviation)

@@ -4,10 +4,22 @@ The statistics are `lethe.audit`'s, the games `lethe.audit.games`'s; here they a
 """
 
 from lethe.audit.trainers.audits import audit
-from lethe.audit.trainers.claims import claim_of
+from lethe.audit.trainers.functions import FunctionTraining
 from lethe.audit.trainers.linear import LinearTraining
 from lethe.audit.trainers.networks import NetworkTraining
 from lethe.audit.trainers.self_tests import SelfTest, SelfTestRow, self_test
-from lethe.audit.trainers.subject import Canary, Subject
+from lethe.audit.trainers.training import AuditedTraining, Canary, RunTraining, claim_of
 
-__all__ = ["Canary", "LinearTraining", "NetworkTraining", "SelfTest", "SelfTestRow", "Subject", "audit", "claim_of", "self_test"]
+__all__ = [
+    "AuditedTraining",
+    "Canary",
+    "FunctionTraining",
+    "LinearTraining",
+    "NetworkTraining",
+    "RunTraining",
+    "SelfTest",
+    "SelfTestRow",
+    "audit",
+    "claim_of",
+    "self_test",
+]

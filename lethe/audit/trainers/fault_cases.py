@@ -13,16 +13,15 @@ from torch import nn
 
 from lethe.accounting.certify import certify
 from lethe.audit.claim import Claim
-from lethe.audit.games import Data, OneByOne, RecordTrial, Train, judge_worlds, play
-from lethe.audit.games.canaries import replaced
+from lethe.audit.config import CanaryKind, TwoWorldGame
+from lethe.audit.games import Data, RecordTrial, SingleTrials, TwoWorldScores, judge_worlds, play
 from lethe.audit.page import AuditPage
-from lethe.audit.statistics.result import Threat
-from lethe.audit.trainers.claims import claim_of
+from lethe.audit.statistics.setting import AuditSetting, Threat
 from lethe.audit.trainers.engine_loop import fit_by_engine
 from lethe.audit.trainers.faults import OwnDivisor, SameSeed, Shortness, Untrained, less_noise, no_clipping, noise_once_a_pass
 from lethe.audit.trainers.linear import LinearTraining
 from lethe.audit.trainers.networks import IGNORED, NetworkTraining
-from lethe.audit.trainers.subject import OnlyScore, Subject
+from lethe.audit.trainers.training import OnlyScore, RunTraining, claim_of
 from lethe.run.batches import Cyclic, Full
 from lethe.run.losses import LeastSquares
 from lethe.run.run import Run
@@ -39,34 +38,22 @@ class Game:
     """What is trained in two worlds, and what it is held against.
 
     Args:
-        train, without, including, score: see `RecordTrial`.
+        trial: one training.
         claim: what is stated.
         threat: what the score looks at.
         subject, canary: in words.
     """
 
-    train: Train
-    without: Data
-    including: Data
-    score: Callable[[Any], float]
+    trial: RecordTrial
     claim: Claim
     threat: Threat
     subject: str
     canary: str
 
-    def page(self, *, runs: int, seed: int, workers: int | None) -> AuditPage:
-        """Play it."""
-        trial = RecordTrial(train=self.train, without=self.without, including=self.including, score=self.score)
-        return judge_worlds(
-            play(OneByOne(trial), runs=runs, seed=seed, workers=workers),
-            subject=self.subject,
-            canary=self.canary,
-            claim=self.claim,
-            delta=self.claim.delta,
-            neighbours=self.claim.neighbours,
-            threat=self.threat,
-            level=LEVEL,
-        )
+    def page(self, scores: TwoWorldScores) -> AuditPage:
+        """What the scores of many such trainings say of the claim."""
+        setting = AuditSetting(delta=self.claim.delta, neighbours=self.claim.neighbours, threat=self.threat, level=LEVEL)
+        return judge_worlds(AuditPage(subject=self.subject, canary=self.canary, claim=self.claim), scores, setting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,10 +80,16 @@ class Case:
         return "quiet" if self.broken is None else "caught"
 
     def played(self, *, runs: int | None, seed: int, workers: int | None) -> tuple[AuditPage, float]:
-        """The page, and the seconds it took."""
-        start = time.perf_counter()
-        page = self.game().page(runs=self.runs if runs is None else runs, seed=seed, workers=workers)
-        return page, time.perf_counter() - start
+        """The page, and the seconds it took.
+
+        Args:
+            runs: trainings in each world; None: as many as are enough.
+            seed: of all of them.
+            workers: see `TwoWorldGame`.
+        """
+        start, game = time.perf_counter(), self.game()
+        told = TwoWorldGame(runs=self.runs if runs is None else runs, workers=workers)
+        return game.page(play(SingleTrials(game.trial), told, seed=seed)), time.perf_counter() - start
 
 
 # Trainings a world: perfect guesses prove 3.7 and 2.7 of them at this level, and about 1 is stated.
@@ -155,7 +148,7 @@ def _linear_run(noise_multiplier: float = 6.0) -> Run:
 def _linear(change: Callable[[Run], Run] = _same, stated: Run | None = None) -> Game:
     run = _linear_run() if stated is None else stated
     subject = LinearTraining(run=change(run))
-    return _of(subject, run, _linear_data(), "random_direction", "final_model", position=0)
+    return _of(subject, run, _linear_data(), "random_direction", "final_model")
 
 
 def _drowned() -> Game:
@@ -176,7 +169,7 @@ def _network_run(noise_multiplier: float = 8.0) -> Run:
 
 def _network(change: Callable[[Run], Run] = _same, fit: Callable[..., Any] | None = None, stated: Run | None = None) -> Game:
     run = _network_run() if stated is None else stated
-    return _of(_network_training(change(run), fit), run, _network_data(12), "mislabelled", "white_box", position=0)
+    return _of(_network_training(change(run), fit), run, _network_data(12), "mislabelled", "white_box")
 
 
 def _network_drowned() -> Game:
@@ -198,14 +191,11 @@ def small_network() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2))
 
 
-def _of(subject: Subject, stated: Run, data: Data, kind: Any, threat: Threat, *, position: int) -> Game:
-    (canary,) = subject.canaries(kind, data, [position], seed=0)
-    train, scores = subject.game(threat, [canary])
+def _of(subject: RunTraining, stated: Run, data: Data, kind: CanaryKind, threat: Threat) -> Game:
+    """The canary is the first record."""
+    (canary,) = subject.canaries(kind, data, [0], seed=0)
     return Game(
-        train=train,
-        without=replaced(data, {position: canary.outside}),
-        including=replaced(data, {position: canary.inside}),
-        score=OnlyScore(scores),
+        trial=subject.trial(threat, data, canary, 0),
         claim=claim_of(certify(stated, DELTA)),
         threat=threat,
         subject=f"{type(subject).__name__} of run {stated.run_id}",
@@ -215,7 +205,7 @@ def _of(subject: Subject, stated: Run, data: Data, kind: Any, threat: Threat, *,
 
 def _repeated(game: Callable[[], Game]) -> Game:
     sound = game()
-    return replace(sound, train=SameSeed(sound.train))
+    return replace(sound, trial=replace(sound.trial, train=SameSeed(sound.trial.train)))
 
 
 def _untrained() -> Game:
@@ -224,18 +214,16 @@ def _untrained() -> Game:
     (canary,) = training.canaries("mislabelled", _network_data(12), [0], seed=0)
     _, scores = training.game("black_box", [canary])
     claim = Claim(epsilon=0.0, delta=DELTA, neighbours="replace_one", release="last", source="never seeing the data")
-    return replace(sound, train=Untrained(training), score=OnlyScore(scores), claim=claim, threat="black_box", subject="drawn weights")
+    trial = replace(sound.trial, train=Untrained(training), score=OnlyScore(scores))
+    return replace(sound, trial=trial, claim=claim, threat="black_box", subject="drawn weights")
 
 
 def _divisor(subject: LinearTraining | NetworkTraining, without: Data, including: Data) -> Game:
     return Game(
-        train=OwnDivisor(subject),
-        without=without,
-        including=including,
-        score=Shortness(),
+        trial=RecordTrial(train=OwnDivisor(subject), without=without, including=including, score=Shortness()),
         claim=claim_of(certify(subject.run, DELTA)),
         threat="final_model",
-        subject=f"{type(subject).__name__} of run {subject.run.run_id}, add or remove one",
+        subject=f"{subject.name}, add or remove one",
         canary="a record without gradient, which is there or is not",
     )
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lethe.audit.games import Data, Record, Train, blank, least_moved_direction, mislabelled, random_directions
-from lethe.audit.statistics.result import Threat
-from lethe.audit.trainers.subject import Canary, CanaryKind, Scores, Subject, unknown_threat
+from lethe.audit.config import CanaryKind
+from lethe.audit.games import Data, Record, TrainFunction, blank, least_moved_direction, mislabelled, random_directions
+from lethe.audit.statistics.setting import Threat
+from lethe.audit.trainers.training import Canary, RunTraining, Scores, unknown_threat
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.losses import LeastSquares, LinearLoss
@@ -29,7 +30,7 @@ _WRONG = 12.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LinearTraining(Subject):
+class LinearTraining(RunTraining):
     """`fit_linear` as (data, seed) -> Fitted.
 
     Args:
@@ -47,7 +48,7 @@ class LinearTraining(Subject):
         return fit_linear(self.run, *data, classes=self.classes, seed=seed, initial=self.initial)
 
     def canaries(self, kind: CanaryKind, data: Data, positions: Sequence[int], *, seed: int) -> list[Canary]:
-        """See `Subject`. In a direction: features of the largest norm there, and the target that is farthest off."""
+        """See `AuditedTraining`. In a direction: features of the largest norm there, and the target that is farthest off."""
         if kind in ("mislabelled", "blank"):
             return [self._labelled(kind, data, position) for position in positions]
         columns, norm = data[0].shape[1], linear_loss(self.run.loss).feature_norm
@@ -60,8 +61,8 @@ class LinearTraining(Subject):
         words = "least moved coordinate" if kind == "least_moved" else "random direction"
         return [self._pair((norm * direction, self._target(True)), words) for direction in directions]
 
-    def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[Train, Scores]:
-        """See `Subject`: the final model in white box, or its losses, from the usual start or from one that was chosen."""
+    def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[TrainFunction, Scores]:
+        """See `AuditedTraining`: the final model in white box, or its losses, from the usual start or from one that was chosen."""
         start = self._start(canaries)
         directions = self.directions(canaries, start)
         if threat == "final_model":

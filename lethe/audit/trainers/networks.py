@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lethe.audit.games import Data, Record, Train, blank, mislabelled
-from lethe.audit.statistics.result import Threat
-from lethe.audit.trainers.subject import Canary, CanaryKind, Scores, Subject, unknown_threat
+from lethe.audit.config import CanaryKind
+from lethe.audit.games import Data, Record, TrainFunction, blank, mislabelled
+from lethe.audit.statistics.setting import Threat
+from lethe.audit.trainers.training import Canary, RunTraining, Scores, unknown_threat
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.participation import Participation, unknown_participation
@@ -41,7 +42,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NetworkTraining(Subject):
+class NetworkTraining(RunTraining):
     """`fit` as (data, seed) -> Watched.
 
     Args:
@@ -76,7 +77,7 @@ class NetworkTraining(Subject):
             return self.build()
 
     def canaries(self, kind: CanaryKind, data: Data, positions: Sequence[int], *, seed: int) -> list[Canary]:
-        """See `Subject`: mislabelled records, or blank ones; those in their place have the next label, their own, or none."""
+        """See `AuditedTraining`: mislabelled records, or blank ones; those in their place have the next label, their own, or none."""
         if kind not in ("auto", "mislabelled", "blank"):
             raise InputError(f"canary: got {kind!r}; a network's gradients follow from a record.", remedy="take mislabelled or blank.")
         found = [self._canary(kind, data, position) for position in positions]
@@ -88,8 +89,8 @@ class NetworkTraining(Subject):
             )
         return found
 
-    def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[Train, Scores]:
-        """See `Subject`."""
+    def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[TrainFunction, Scores]:
+        """See `AuditedTraining`."""
         if threat == "white_box":
             return replace(self, watching=tuple(canaries)), _SharesAt(np.array([self._takes_part(canary) for canary in canaries]).T)
         if threat == "final_model":

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, InstanceOf
 
 from lethe.accounting.certify import certify
 from lethe.audit.claim import Claim
 from lethe.audit.games import Data
-from lethe.audit.trainers import claim_of
+from lethe.audit.trainers import AuditedTraining, FunctionTraining, LinearTraining, claim_of
 from lethe.certificates.certificate import Certificate
 from lethe.documents.specification import Noun, from_tagged
 from lethe.documents.strict import read_document
@@ -30,24 +30,19 @@ class Prepared:
 
     Args:
         name: for people.
-        trainer: a run, or (data, seed) -> model.
+        training: what trains.
         data: (features, targets).
         delta: that of the audit.
-        classes: their public number; None: the targets are numbers.
         claim: what it is held against; None: nothing.
         certificate: what a run's claim comes from.
-        score, neighbours: of a function only.
     """
 
     name: str
-    trainer: Run | NamedTrain
+    training: AuditedTraining
     data: Data
     delta: float
-    classes: int | None
     claim: Claim | None
     certificate: Certificate | None = None
-    score: NamedScore | None = None
-    neighbours: Literal["replace_one"] | None = None
 
 
 class Subject(Noun):
@@ -117,7 +112,7 @@ class RunSubject(Subject):
         return prepared
 
 
-class Records(Noun):
+class RecordFile(Noun):
     """Where the records of a function are.
 
     Args:
@@ -144,7 +139,7 @@ class CallableSubject(Subject):
     kind: ClassVar[str] = "callable"
     train: str
     score: str
-    data: Annotated[InstanceOf[Records], BeforeValidator(lambda value: Records(**value) if isinstance(value, dict) else value)]
+    data: Annotated[InstanceOf[RecordFile], BeforeValidator(lambda value: RecordFile(**value) if isinstance(value, dict) else value)]
     claim: Annotated[
         InstanceOf[Claim] | None, BeforeValidator(lambda value: Claim(**{**_SAID, **value}) if isinstance(value, dict) else value)
     ] = None
@@ -157,16 +152,9 @@ class CallableSubject(Subject):
                 raise _no_delta("the function has no claim that would say it")
             delta = self.claim.delta
         table = load_table(self.data.path, self.data.target, classes=self.data.classes)
-        return Prepared(
-            name=self.train,
-            trainer=NamedTrain.find(self.train, key="subject.train"),
-            score=NamedScore.find(self.score, key="subject.score"),
-            data=(table.features, table.targets),
-            classes=table.classes,
-            delta=delta,
-            claim=self.claim,
-            neighbours="replace_one",
-        )
+        train, score = NamedTrain.find(self.train, key="subject.train"), NamedScore.find(self.score, key="subject.score")
+        training = FunctionTraining(train=train, score=score, classes=table.classes)
+        return Prepared(name=self.train, training=training, data=(table.features, table.targets), delta=delta, claim=self.claim)
 
 
 SUBJECTS: dict[str, type[Subject]] = {subject.kind: subject for subject in (TrainSubject, RunSubject, CallableSubject)}
@@ -191,9 +179,8 @@ def _of_job(job: Job, delta: float, file: str, *, allow_large_delta: bool) -> Pr
     certificate = certify(run, delta, allow_large_delta=allow_large_delta)
     return Prepared(
         name=f"run {run.run_id}, as {file} says{_UNSEEDED if seeded else ''}",
-        trainer=run,
+        training=LinearTraining(run=run, classes=rows.train.classes),
         data=(rows.train.features, rows.train.targets),
-        classes=rows.train.classes,
         delta=delta,
         claim=claim_of(certificate),
         certificate=certificate,

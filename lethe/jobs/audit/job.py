@@ -6,58 +6,40 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
-from lethe.audit.statistics.result import Threat
+from lethe.audit.config import AuditConfig, AuditOptions, GuessPairs, OneRunGame, TwoWorldGame, Workers
 from lethe.audit.trainers import audit
-from lethe.audit.trainers.audits import Game
-from lethe.audit.trainers.subject import CanaryKind
-from lethe.documents.specification import Noun
 from lethe.documents.strict import read_document, require_place
 from lethe.errors import InputError, LetheError
 from lethe.jobs.audit.audited import Subject, parse_subject
 from lethe.jobs.audit.outcome import AuditOutcome
 
+Game = Literal["two_world", "one_run"]
 _ONLY: dict[Game, tuple[str, ...]] = {"two_world": ("runs", "score_file", "workers"), "one_run": ("canaries", "guesses")}
-_Pairs = tuple[Annotated[tuple[int, int], Field(strict=False)], ...]
 
 
-class AuditJob(Noun):
+class AuditJob(AuditOptions):
     r"""What `lethe audit` is told.
 
     Args:
         subject: {kind: train, config}, {kind: run, run, data} or {kind: callable, train, score, data, claim}.
         delta: $\delta$ of the audit; null: that of the training configuration, or of the claim.
-        allow_large_delta: of a run or a training: whether a delta >= 1/records is meant.
         game: "two_world", `runs` trainings without and `runs` with one canary; "one_run", one training with `canaries` coins.
-        threat: what the adversary sees.
-        canary: what is looked for.
-        runs: in each world of "two_world".
-        canaries: of "one_run".
-        guesses: of "one_run": pairs, how many canaries are guessed to be in and out, each pair declared in advance.
-        level: the probability of being wrong.
-        conditional: also give the bound that holds if the trade-off curve is Gaussian.
-        seed: of everything.
-        workers: processes; -1: one a core; null: one.
-        score_file: a .jsonl file that keeps the score of each training, so that an interrupted audit goes on where it stopped, with the
-            level and delta that it began with.
+        runs, workers, score_file: see `TwoWorldGame`; the file is a .jsonl.
+        canaries, guesses: see `OneRunGame`.
+        threat, canary, level, conditional, allow_large_delta, seed: see `AuditConfig`.
     """
 
     subject: Annotated[InstanceOf[Subject], BeforeValidator(parse_subject)]
     delta: float | None = Field(default=None, ge=0, lt=1)
-    allow_large_delta: bool = False
     game: Game = "two_world"
-    threat: Threat = "final_model"
-    canary: CanaryKind = "auto"
     runs: int = Field(default=1000, ge=2)
     canaries: int = Field(default=1000, ge=4)
-    guesses: Annotated[_Pairs, Field(min_length=1, strict=False)] | None = None
-    level: float = Field(default=0.05, gt=0, le=0.5)
-    conditional: bool = True
-    seed: int = Field(default=0, ge=0)
-    workers: int | None = None
+    guesses: GuessPairs | None = None
+    workers: Workers | None = None
     score_file: str | None = None
 
     @model_validator(mode="after")
@@ -66,8 +48,6 @@ class AuditJob(Noun):
             strange = [key for key in _ONLY[game] if game != self.game and getattr(self, key) != type(self).model_fields[key].default]
             if strange:
                 raise InputError(f"{strange[0]}: belongs to game: {game}; the game is {self.game}.", remedy="leave it out, or change game.")
-        if self.workers == 0:
-            raise InputError("workers: got 0; it needs a number of processes, or -1 for one a core.")
         return self
 
     @classmethod
@@ -103,28 +83,15 @@ class AuditJob(Noun):
             require_place(self.score_file, ".jsonl")
         prepared = self.subject.prepare(self.delta, allow_large_delta=self.allow_large_delta)
         with _no_empty_file(self.score_file):
-            page = audit(
-                prepared.trainer,
-                prepared.data,
-                delta=prepared.delta,
-                game=self.game,
-                threat=self.threat,
-                canary=self.canary,
-                score=prepared.score,
-                claim=prepared.claim,
-                neighbours=prepared.neighbours,
-                classes=prepared.classes,
-                runs=self.runs,
-                canaries=self.canaries,
-                guesses=self.guesses,
-                level=self.level,
-                conditional=self.conditional,
-                seed=self.seed,
-                workers=self.workers,
-                score_file=self.score_file,
-                progress=progress,
-            )
+            page = audit(prepared.training, prepared.data, self.config(prepared.delta), claim=prepared.claim, progress=progress)
         return AuditOutcome(page=page.model_copy(update={"subject": prepared.name}), certificate=prepared.certificate)
+
+    def config(self, delta: float) -> AuditConfig:
+        """The audit that it describes, at that delta."""
+        shared = {name: getattr(self, name) for name in AuditOptions.model_fields}
+        if self.game == "one_run":
+            return AuditConfig(delta=delta, game=OneRunGame(canaries=self.canaries, guesses=self.guesses), **shared)
+        return AuditConfig(delta=delta, game=TwoWorldGame(runs=self.runs, workers=self.workers, score_file=self.score_file), **shared)
 
     def kept(self) -> int:
         """How many trainings the score file keeps."""

@@ -9,7 +9,7 @@ import numpy as np
 from lethe.calculus.domains import require_nonnegative
 from lethe.calculus.rounding import round_down
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.ranks import Ranks
+from lethe.mechanisms.quantiles.ranks import RankedValues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,7 +37,7 @@ class QuantileLaw:
         return min(left + (right - left) * float(generator.random()), right)
 
 
-def quantile_law(ranks: Ranks, epsilon: float) -> QuantileLaw:
+def quantile_law(ranks: RankedValues, epsilon: float) -> QuantileLaw:
     r"""The exponential mechanism for the utility $u(r) = -|v(r)|$, v of `lethe.mechanisms.quantiles.ranks`:
 
     $$p(r) \propto \exp\left(-\frac{\epsilon}{2\Delta}\,|v(r)|\right),\qquad

@@ -1,4 +1,4 @@
-r"""Ranks: how far a point of a public range is from a quantile of the data, counted in records.
+r"""RankedValues: how far a point of a public range is from a quantile of the data, counted in records.
 
 $$v(r) = \#\{i : z_i < r\} - p\,m,$$
 
@@ -26,7 +26,7 @@ Spacing = Literal["linear", "logarithmic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ranks:
+class RankedValues:
     """Sorted, clipped values in the coordinate of the range.
 
     Args:
@@ -56,7 +56,7 @@ def rank_sensitivity(quantile: float, neighbours: object) -> float:
     return 1.0 if require_swap(neighbours) == 2.0 else max(quantile, 1.0 - quantile)
 
 
-def ranked(values: ArrayLike, *, quantile: float, low: float, high: float, neighbours: object, spacing: Spacing) -> Ranks:
+def ranked(values: ArrayLike, *, quantile: float, low: float, high: float, neighbours: object, spacing: Spacing) -> RankedValues:
     """Check, clip, change the coordinate and sort.
 
     Args:
@@ -89,7 +89,7 @@ def ranked(values: ArrayLike, *, quantile: float, low: float, high: float, neigh
     if spacing == "logarithmic":
         points, ends = np.log(points), np.log(ends)
     points.sort()
-    return Ranks(
+    return RankedValues(
         points=points,
         low=float(ends[0]),
         high=float(ends[1]),

@@ -9,17 +9,17 @@ import numpy as np
 from lethe.calculus.domains import require_positive
 from lethe.calculus.rounding import round_up
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.ranks import Ranks
+from lethe.mechanisms.quantiles.ranks import RankedValues
 
 COMPARISONS = 8
 
 
-def grid(ranks: Ranks) -> Array:
+def grid(ranks: RankedValues) -> Array:
     """The public grid: equally spaced in the coordinate of the range, shape (2^8 + 1,), ends included."""
     return np.linspace(ranks.low, ranks.high, 2**COMPARISONS + 1)
 
 
-def search_quantile(ranks: Ranks, mu: float, generator: np.random.Generator) -> float:
+def search_quantile(ranks: RankedValues, mu: float, generator: np.random.Generator) -> float:
     r"""Bisect: at the middle point g of what is left of the grid, go down if $v(g) + N(0, \sigma^2) \ge 0$, else up.
 
     $$\sigma = \Delta\sqrt{T}/\mu,\qquad T = 8\text{ comparisons},$$

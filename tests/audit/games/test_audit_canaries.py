@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lethe.audit.games import added, blank, least_moved_direction, mislabelled, random_directions, replaced
+from lethe.audit.games import blank, least_moved_direction, mislabelled, random_directions, replaced
 from lethe.errors import InputError
 
 DATA = (np.arange(12.0).reshape(4, 3), np.array([0, 1, 2, 2]))
@@ -26,8 +26,6 @@ def test_neighbours_differ_in_one_record_and_the_data_stay() -> None:
     before = [column.copy() for column in DATA]
     changed = replaced(DATA, {1: (np.ones(3), 2)})
     assert [row for row in range(4) if (changed[0][row] != DATA[0][row]).any() or changed[1][row] != DATA[1][row]] == [1]
-    longer = added(DATA, (np.ones(3), 2))
-    assert (longer[0][-1].tolist(), longer[1][-1], len(longer[0])) == ([1.0, 1.0, 1.0], 2, 5)
     assert all((old == new).all() for old, new in zip(before, DATA, strict=True))
 
 
@@ -58,7 +56,7 @@ def test_the_least_moved_coordinate() -> None:
         (lambda: replaced(DATA, {0: (np.ones(2), 2)}), "shape"),
         (lambda: replaced(DATA, {0: (np.ones(3),)}), "2 entries"),
         (lambda: replaced((DATA[0], DATA[1][:2]), {0: (np.ones(3), 1)}), "length"),
-        (lambda: added(5, (1,)), "tuple"),  # pyright: ignore[reportArgumentType]
+        (lambda: replaced(5, {}), "tuple"),  # pyright: ignore[reportArgumentType]
         (lambda: mislabelled(DATA, 0, classes=1), "classes"),
         (lambda: mislabelled(DATA, 3, classes=2), "label"),
         (lambda: mislabelled((DATA[0], DATA[0][:, 0] + 0.5), 0, classes=2), "label"),

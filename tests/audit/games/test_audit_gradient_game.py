@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lethe.audit import Split, gaussian_epsilon, periodic_canary_mus, projected_walk_epsilon, two_world
+from lethe.audit import AuditSetting, Split, TwoWorldGame, gaussian_epsilon, periodic_canary_mus, projected_walk_epsilon, two_world
 from lethe.audit.games import GradientGame, play
 from lethe.errors import InputError
 
@@ -15,7 +15,7 @@ E1 = np.array([1.0, 0.0])
 
 def separation(game: GradientGame, runs: int = 4000) -> float:
     """Of the means in standard deviations, whose own deviation is about sqrt(2 / runs)."""
-    played = play(game, runs=runs, seed=5, chunk=2000)
+    played = play(game, TwoWorldGame(runs=runs, chunk=2000), seed=5)
     return float((played.in_scores.mean() - played.out_scores.mean()) / played.out_scores.std())
 
 
@@ -42,7 +42,9 @@ def test_a_landscape_that_pulls_back_forgets_and_one_that_holds_on_does_not() ->
 def test_others_are_no_secret_from_whoever_sees_the_steps() -> None:
     """They are subtracted exactly, so that the scores are those without them."""
     game: dict[str, Any] = {"steps": 10, "direction": E1, "noise_multiplier": 2.0, "sees": "white_box"}
-    alone, among = (play(GradientGame(**game, others=others), runs=20, seed=0) for others in (None, lambda parameters, step: parameters))
+    alone, among = (
+        play(GradientGame(**game, others=others), TwoWorldGame(runs=20), seed=0) for others in (None, lambda parameters, step: parameters)
+    )
     assert np.allclose(alone.in_scores, among.in_scores)
 
 
@@ -51,16 +53,9 @@ def test_the_projected_walk_is_not_exceeded_and_nearly_reached() -> None:
     """As in the exact computation: diameter 1, steps of 0.05, noise of 0.2, from the middle."""
     truth = projected_walk_epsilon(steps=20, diameter=1.0, shift=0.05, noise_std=0.2, start=0.5, delta=1e-5)
     game = GradientGame(steps=20, direction=np.ones(1), noise_multiplier=4.0, step_size=0.05, radius=0.5)
-    played = play(game, runs=40_000, seed=2, chunk=20_000)
-    result = two_world(
-        played.out_scores,
-        played.in_scores,
-        rule=Split(seed=0),
-        delta=1e-5,
-        level=1e-3,
-        neighbours="zero_out",
-        threat="final_model",
-    )
+    played = play(game, TwoWorldGame(runs=40_000, chunk=20_000), seed=2)
+    setting = AuditSetting(delta=1e-5, level=1e-3, neighbours="zero_out", threat="final_model")
+    result = two_world(played.out_scores, played.in_scores, setting, rule=Split(seed=0))
     assert 0.75 * truth < result.epsilon < truth
 
 
@@ -104,7 +99,7 @@ def test_what_is_refused(change: dict[str, Any]) -> None:
 def test_others_of_another_shape_are_refused() -> None:
     game = GradientGame(steps=2, direction=E1, noise_multiplier=1.0, others=lambda parameters, step: parameters[:, :1])
     with pytest.raises(InputError, match="shape"):
-        play(game, runs=2, seed=0)
+        play(game, TwoWorldGame(runs=2), seed=0)
 
 
 def test_the_bound_of_the_exact_case_is_what_the_formula_says() -> None:

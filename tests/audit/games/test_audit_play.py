@@ -8,12 +8,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lethe.audit.games import OneByOne, play
-from lethe.audit.games.fingerprint import fingerprint
+from lethe.audit import TwoWorldGame
+from lethe.audit.games import SingleTrials, play
+from lethe.audit.games.fingerprint import game_fingerprint
 from lethe.audit.statistics.inputs import Booleans
 from lethe.errors import InputError
 
@@ -54,16 +56,16 @@ def other(inside: bool, seed: int) -> float:
 
 @pytest.mark.slow
 def test_chunks_and_processes_change_nothing() -> None:
-    plain = play(Shifted(), runs=20, seed=3, chunk=1)
+    plain = play(Shifted(), TwoWorldGame(runs=20, chunk=1), seed=3)
     for chunk, workers in ((7, 1), (40, None), (5, 2)):
-        again = play(Shifted(), runs=20, seed=3, chunk=chunk, workers=workers)
+        again = play(Shifted(), TwoWorldGame(runs=20, chunk=chunk, workers=workers), seed=3)
         assert (again.out_scores == plain.out_scores).all()
         assert (again.in_scores == plain.in_scores).all()
-    assert not np.isin(play(Shifted(), runs=20, seed=4).out_scores, plain.out_scores).any()
+    assert not np.isin(play(Shifted(), TwoWorldGame(runs=20), seed=4).out_scores, plain.out_scores).any()
 
 
 def test_worlds_have_seeds_of_their_own() -> None:
-    played = play(OneByOne(one), runs=50, seed=0)
+    played = play(SingleTrials(one), TwoWorldGame(runs=50), seed=0)
     assert (played.out_scores < 1).all()
     assert (played.in_scores >= 1).all()
     assert len({*played.out_scores, *(played.in_scores - 1)}) == 100
@@ -72,27 +74,32 @@ def test_worlds_have_seeds_of_their_own() -> None:
 def test_an_interrupted_game_goes_on_where_it_was(tmp_path: Path) -> None:
     file, stopped = tmp_path / "scores.jsonl", Counted(stop=12)
     with pytest.raises(KeyboardInterrupt):
-        play(stopped, runs=10, seed=1, chunk=4, score_file=file, game="g")
+        play(stopped, TwoWorldGame(runs=10, chunk=4, score_file=file), seed=1, name="g")
     content = file.read_bytes()
     file.write_bytes(content + b'{"trial": 12, "sc')  # what a kill leaves
     rest = Counted()
-    resumed = play(rest, runs=10, seed=1, chunk=3, score_file=file, game="g")
+    resumed = play(rest, TwoWorldGame(runs=10, chunk=3, score_file=file), seed=1, name="g")
     assert len(rest.done) == 8  # type: ignore[attr-defined]
     assert not set(rest.done) & set(stopped.done)  # type: ignore[attr-defined]
-    whole = play(Shifted(), runs=10, seed=1)
+    whole = play(Shifted(), TwoWorldGame(runs=10), seed=1)
     assert (resumed.out_scores == whole.out_scores).all()
     assert (resumed.in_scores == whole.in_scores).all()
     assert len(file.read_text().splitlines()) == 21
-    assert play(Counted(stop=0), runs=10, seed=1, score_file=file, game="g").in_scores.tolist() == whole.in_scores.tolist()
+    kept = play(Counted(stop=0), TwoWorldGame(runs=10, score_file=file), seed=1, name="g")
+    assert kept.in_scores.tolist() == whole.in_scores.tolist()
 
 
 @pytest.mark.parametrize("change", [{"seed": 2}, {"runs": 11}, {"trials": Shifted(shift=2.0)}])
 def test_another_game_s_scores_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
     """More trainings after a look at the scores is another game as well."""
-    file, given = tmp_path / "scores.jsonl", {"trials": Shifted(), "runs": 10, "seed": 1}
-    play(**given, score_file=file)  # type: ignore[arg-type]
+
+    def played(trials: Shifted, runs: int, seed: int) -> None:
+        play(trials, TwoWorldGame(runs=runs, score_file=tmp_path / "scores.jsonl"), seed=seed)
+
+    given: dict[str, Any] = {"trials": Shifted(), "runs": 10, "seed": 1}
+    played(**given)
     with pytest.raises(InputError, match="another game"):
-        play(**{**given, **change}, score_file=file)  # type: ignore[arg-type]
+        played(**{**given, **change})
 
 
 @pytest.mark.parametrize(
@@ -108,42 +115,42 @@ def test_another_game_s_scores_are_refused(tmp_path: Path, change: dict[str, obj
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, line: str) -> None:
     file = tmp_path / "scores.jsonl"
-    play(Shifted(), runs=2, seed=1, score_file=file)
+    play(Shifted(), TwoWorldGame(runs=2, score_file=file), seed=1)
     file.write_text(file.read_text() + line + "\n")
     with pytest.raises(InputError, match="line 6"):
-        play(Shifted(), runs=2, seed=1, score_file=file)
+        play(Shifted(), TwoWorldGame(runs=2, score_file=file), seed=1)
     file.write_text("something else\n")
     with pytest.raises(InputError, match="no scores"):
-        play(Shifted(), runs=2, seed=1, score_file=file)
+        play(Shifted(), TwoWorldGame(runs=2, score_file=file), seed=1)
 
 
 def test_a_fingerprint_knows_data_settings_and_code() -> None:
-    assert fingerprint(Shifted()) == fingerprint(Shifted(shift=1.0))
-    assert fingerprint(OneByOne(one)) == fingerprint(OneByOne(one))
-    games = [Shifted(), Shifted(shift=2.0), OneByOne(one), OneByOne(other), np.zeros(3), np.ones(3)]
-    assert len({fingerprint(game) for game in games}) == len(games)
+    assert game_fingerprint(Shifted()) == game_fingerprint(Shifted(shift=1.0))
+    assert game_fingerprint(SingleTrials(one)) == game_fingerprint(SingleTrials(one))
+    games = [Shifted(), Shifted(shift=2.0), SingleTrials(one), SingleTrials(other), np.zeros(3), np.ones(3)]
+    assert len({game_fingerprint(game) for game in games}) == len(games)
 
 
 def test_changed_code_is_another_game() -> None:
     """Pickles name a function and do not hold it."""
-    before, code = fingerprint(OneByOne(one)), one.__code__
+    before, code = game_fingerprint(SingleTrials(one)), one.__code__
     try:
         one.__code__ = other.__code__
-        assert fingerprint(OneByOne(one)) != before
+        assert game_fingerprint(SingleTrials(one)) != before
     finally:
         one.__code__ = code
 
 
 def test_changed_methods_are_another_game(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fingerprint(Shifted())
+    before = game_fingerprint(Shifted())
     monkeypatch.setattr(Shifted, "__call__", lambda self, inside, seeds: [0.0])
-    assert fingerprint(Shifted()) != before
+    assert game_fingerprint(Shifted()) != before
 
 
 @pytest.mark.slow
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     """Sets of text are in another order in each."""
-    code = "from sets_of_text import chosen\nfrom lethe.audit.games.fingerprint import fingerprint\nprint(fingerprint(chosen))"
+    code = "from sets_of_text import chosen\nfrom lethe.audit.games.fingerprint import game_fingerprint\nprint(game_fingerprint(chosen))"
     prints = set()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sets_of_text.py").write_text("def chosen(word):\n    return word in {'a', 'b', 'c', 'd', 'e', 'f'}\n")
@@ -155,38 +162,38 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
 
 
 def test_what_has_no_fingerprint_can_be_named(tmp_path: Path) -> None:
-    game = OneByOne(lambda inside, seed: one(inside, seed))
+    game = SingleTrials(lambda inside, seed: one(inside, seed))
     with pytest.raises(InputError, match="pickled"):
-        play(game, runs=2, seed=0, score_file=tmp_path / "a.jsonl")
-    play(game, runs=2, seed=0, score_file=tmp_path / "b.jsonl", game="mine")
+        play(game, TwoWorldGame(runs=2, score_file=tmp_path / "a.jsonl"), seed=0)
+    play(game, TwoWorldGame(runs=2, score_file=tmp_path / "b.jsonl"), seed=0, name="mine")
 
 
 @pytest.mark.parametrize(("score", "word"), [(float("nan"), "finite"), (float("inf"), "finite")])
 def test_a_failed_training_ends_the_game(score: float, word: str) -> None:
     with pytest.raises(InputError, match=word):
-        play(OneByOne(lambda inside, seed: score), runs=2, seed=0)
+        play(SingleTrials(lambda inside, seed: score), TwoWorldGame(runs=2), seed=0)
 
 
 def test_scores_go_with_what_was_declared_before_them(tmp_path: Path) -> None:
-    file, given = tmp_path / "scores.jsonl", {"trials": Shifted(), "runs": 5, "seed": 1}
-    first = play(**given, score_file=file, declared="ranks 1 and 2, level 0.05")  # type: ignore[arg-type]
-    again = play(**given, score_file=file, declared="ranks 1 and 2, level 0.05")  # type: ignore[arg-type]
+    game = TwoWorldGame(runs=5, score_file=tmp_path / "scores.jsonl")
+    first = play(Shifted(), game, seed=1, declared="ranks 1 and 2, level 0.05")
+    again = play(Shifted(), game, seed=1, declared="ranks 1 and 2, level 0.05")
     assert (again.in_scores == first.in_scores).all()
     for other in ("ranks 1 and 2, level 0.5", None):
         with pytest.raises(InputError, match=r"declared: ranks 1 and 2, level 0\.05; now it is"):
-            play(**given, score_file=file, declared=other)  # type: ignore[arg-type]
+            play(Shifted(), game, seed=1, declared=other)
 
 
 def test_a_training_with_two_scores_is_refused(tmp_path: Path) -> None:
     """Edited by hand, or trained twice with noise that does not follow from the seed."""
     file = tmp_path / "scores.jsonl"
-    play(Shifted(), runs=2, seed=1, score_file=file)
+    play(Shifted(), TwoWorldGame(runs=2, score_file=file), seed=1)
     line = json.loads(file.read_text().splitlines()[-1])
     file.write_text(file.read_text() + json.dumps(line) + "\n")
-    play(Shifted(), runs=2, seed=1, score_file=file)
+    play(Shifted(), TwoWorldGame(runs=2, score_file=file), seed=1)
     file.write_text(file.read_text() + json.dumps({**line, "score": 9.0}) + "\n")
     with pytest.raises(InputError, match="another score"):
-        play(Shifted(), runs=2, seed=1, score_file=file)
+        play(Shifted(), TwoWorldGame(runs=2, score_file=file), seed=1)
 
 
 def failing(inside: bool, seed: int) -> float:
@@ -209,35 +216,29 @@ def test_what_a_training_raises_is_said_with_its_seed_and_its_place(workers: int
     with pytest.raises(
         InputError, match=r"the training with seed \d+, with.* the record, raised ZeroDivisionError: of \d+\n  From: .*, line"
     ):
-        play(OneByOne(failing), runs=2, seed=0, workers=workers)
+        play(SingleTrials(failing), TwoWorldGame(runs=2, workers=workers), seed=0)
 
 
 def test_what_is_no_score_is_said() -> None:
     with pytest.raises(InputError, match="returned str; it needs a number"):
-        play(OneByOne(wordy), runs=2, seed=0)  # type: ignore[arg-type]
+        play(SingleTrials(wordy), TwoWorldGame(runs=2), seed=0)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="raised ValueError"):
-        play(lambda inside, seeds: ["much"] * len(seeds), runs=2, seed=0)  # type: ignore[arg-type]
+        play(lambda inside, seeds: ["much"] * len(seeds), TwoWorldGame(runs=2), seed=0)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 def test_trials_that_cannot_leave_the_process_are_refused() -> None:
     with pytest.raises(InputError, match="handed to another process"):
-        play(Locked(), runs=2, seed=0, workers=2)
+        play(Locked(), TwoWorldGame(runs=2, workers=2), seed=0)
 
 
-@pytest.mark.parametrize("workers", [0, 1.5, "two", True])
-def test_workers_that_are_none(workers: object) -> None:
-    with pytest.raises(InputError, match="workers"):
-        play(Shifted(), runs=2, seed=0, workers=workers)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("change", [{"runs": 1}, {"runs": 2.0}, {"seed": -1}, {"chunk": 0}, {"seed": True}])
-def test_what_play_refuses(change: dict[str, object]) -> None:
-    with pytest.raises(InputError):
-        play(Shifted(), **{"runs": 3, "seed": 0, **change})  # type: ignore[arg-type]
+@pytest.mark.parametrize("seed", [-1, True, 0.5])
+def test_seeds_that_are_none(seed: object) -> None:
+    with pytest.raises(InputError, match="seed"):
+        play(Shifted(), TwoWorldGame(runs=3), seed=seed)  # type: ignore[arg-type]
 
 
 def test_a_wrong_number_of_scores_is_refused() -> None:
     wrong: Callable[[Booleans, Sequence[int]], list[float]] = lambda inside, seeds: [0.0]  # noqa: E731
     with pytest.raises(InputError, match="shape"):
-        play(wrong, runs=3, seed=0)
+        play(wrong, TwoWorldGame(runs=3), seed=0)

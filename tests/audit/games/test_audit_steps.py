@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from audit_truths import assert_valid
 
-from lethe.audit import Claim, gaussian_epsilon
-from lethe.audit.games import Observations, judge_steps, watch_steps
+from lethe.audit import AuditPage, AuditSetting, Claim, gaussian_epsilon
+from lethe.audit.games import Observations, TwoWorldScores, judge_steps, watch_steps
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.errors import HypothesisError, InputError
 
 STEPS, E1 = 1500, np.array([1.0, 0.0])
-ABOUT: dict[str, Any] = {"subject": "a mechanism", "canary": "a gradient", "claim": None, "delta": 1e-5, "neighbours": "add_or_remove"}
+PAGE = AuditPage(subject="a mechanism", canary="a gradient")
+SETTING = AuditSetting(delta=1e-5, neighbours="add_or_remove", threat="white_box")
 
 
 class Sampled:
@@ -33,20 +34,21 @@ class Sampled:
 @pytest.mark.slow
 def test_a_sampled_gaussian_is_found_and_not_exceeded() -> None:
     shown = watch_steps(Sampled(2.0, 0.3), E1, seed=2)
-    page = judge_steps(*shown, sampling_probability=0.3, seed=2, **ABOUT)
+    page = judge_steps(PAGE, shown, SETTING, sampling_probability=0.3)
     (found,) = page.audits
     truth = sampled_gaussian(0.3, [1 / 2.0] * STEPS, "add_or_remove", "poisson").epsilon(1e-5)
     assert (found.kind, found.unit, found.threat, found.seeds) == ("conditional", "step", "white_box", (2,))
+    assert found.rule.endswith("seed 2")
     assert 0.3 * truth < found.epsilon < truth
 
 
 @pytest.mark.slow
 def test_steps_that_all_hold_the_record_compose_as_gaussians_and_keep_the_level() -> None:
-    truth = gaussian_epsilon(0.5 * math.sqrt(200), 1e-5)
+    truth, setting = gaussian_epsilon(0.5 * math.sqrt(200), 1e-5), SETTING.model_copy(update={"level": 0.4})
     found = []
     for seed in range(300):
         shown = watch_steps(Sampled(0.5, 1.0, 200), E1, seed=seed)
-        found.append(judge_steps(*shown, sampling_probability=1.0, seed=seed, level=0.4, **ABOUT).audits[0].epsilon)
+        found.append(judge_steps(PAGE, shown, setting, sampling_probability=1.0).audits[0].epsilon)
     assert_valid(np.array(found), truth, level=0.4)
     assert np.mean(np.array(found) > truth) > 0.01  # it is not so loose that nothing could fail
 
@@ -54,44 +56,52 @@ def test_steps_that_all_hold_the_record_compose_as_gaussians_and_keep_the_level(
 def test_it_never_refutes() -> None:
     claim = Claim(epsilon=0.0, delta=1e-5, neighbours="add_or_remove", release="all", source="nothing")
     shown = watch_steps(Sampled(3.0, 1.0), E1, seed=0)
-    page = judge_steps(*shown, sampling_probability=1.0, seed=0, **{**ABOUT, "claim": claim})
+    page = judge_steps(PAGE.model_copy(update={"claim": claim}), shown, SETTING, sampling_probability=1.0)
     assert page.audits[0].epsilon > 1.0
     assert (page.verdict, page.failed) == ("not_comparable", False)
     assert "nothing is certified" in page.says
 
 
 def test_worlds_have_seeds_of_their_own_and_steps_directions_of_their_own() -> None:
-    out, inside = watch_steps(Sampled(0.0, 1.0), E1, seed=0)
-    assert out.shape == inside.shape == (STEPS,)
-    assert not np.isin(out, inside).any()
+    shown = watch_steps(Sampled(0.0, 1.0), E1, seed=0)
+    assert shown.out_scores.shape == shown.in_scores.shape == (STEPS,)
+    assert not np.isin(shown.out_scores, shown.in_scores).any()
     late = np.zeros((STEPS, 2))
     late[-1] = E1
-    assert np.count_nonzero(watch_steps(Sampled(0.0, 1.0), late, seed=0)[0]) == 1
+    assert np.count_nonzero(watch_steps(Sampled(0.0, 1.0), late, seed=0).out_scores) == 1
 
 
 def test_a_record_seen_too_often_refutes_its_sampling() -> None:
     shown = watch_steps(Sampled(6.0, 0.9), E1, seed=0)
     with pytest.raises(HypothesisError, match="more steps than its sampling rate"):
-        judge_steps(*shown, sampling_probability=0.1, seed=0, **ABOUT)
+        judge_steps(PAGE, shown, SETTING, sampling_probability=0.1)
 
 
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"in_steps": np.arange(9.0)}, "9 steps"),
-        ({"in_steps": np.full(10, np.nan)}, "finite"),
-        ({"in_steps": np.ones(10)}, "all 10"),
+        ({"in_scores": np.arange(9.0)}, "9 steps"),
+        ({"in_scores": np.full(10, np.nan)}, "finite"),
+        ({"in_scores": np.ones(10)}, "all 10"),
         ({"sampling_probability": 0.0}, "sampling_probability"),
         ({"sampling_probability": 1.5}, "sampling_probability"),
         ({"delta": 0.0}, "delta"),
-        ({"level": 0.9}, "level"),
+        ({"threat": "final_model"}, "white_box"),
         ({"seed": -1}, "seed"),
     ],
 )
 def test_what_is_refused(change: dict[str, Any], word: str) -> None:
-    given = {"out_steps": np.arange(10.0), "in_steps": np.arange(10.0) + 5, "sampling_probability": 1.0, "seed": 0, **ABOUT, **change}
+    given: dict[str, Any] = {
+        "out_scores": np.arange(10.0),
+        "in_scores": np.arange(10.0) + 5,
+        "seed": 0,
+        "sampling_probability": 1.0,
+        **change,
+    }
+    setting = SETTING.model_copy(update={name: change[name] for name in ("delta", "threat") if name in change})
+    scores = TwoWorldScores(out_scores=given["out_scores"], in_scores=given["in_scores"], seed=given["seed"])
     with pytest.raises(InputError, match=word):
-        judge_steps(**given)
+        judge_steps(PAGE, scores, setting, sampling_probability=given["sampling_probability"])
 
 
 def test_worlds_that_do_not_fit_are_refused() -> None:

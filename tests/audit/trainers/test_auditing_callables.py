@@ -10,8 +10,8 @@ pytest.importorskip("joblib")
 
 from audit_truths import assert_valid
 
-from lethe.audit import Claim, FixedThreshold, MultiSplit, Ranks, Split
-from lethe.audit.trainers import audit
+from lethe.audit import AuditConfig, Claim, FixedThreshold, MultiSplit, Ranks, Split
+from lethe.audit.trainers import FunctionTraining, audit
 from lethe.errors import InputError
 
 DATA = (np.ones((40, 1)), np.arange(40) % 2)
@@ -40,8 +40,14 @@ def share(model: float, record: Any) -> float:
 
 
 def audited(**changes: Any) -> Any:
-    given: dict[str, Any] = {"subject": Trainer(), "data": DATA, "delta": 0.0, "canary": "blank", "score": share}
-    return audit(**{**given, "neighbours": "replace_one", "runs": 40, "claim": CLAIM, **changes})
+    """The audit of a trainer, with some fields of its configuration, of its game or of what trains changed."""
+    fields = {"delta": 0.0, "canary": "blank", **changes}
+    subject, score = fields.pop("subject", None) or Trainer(), fields.pop("score", share)
+    data, claim = fields.pop("data", DATA), fields.pop("claim", CLAIM)
+    kind = fields.pop("game", "two_world")
+    parts = {"two_world": ("runs", "rule", "position", "workers", "score_file"), "one_run": ("canaries", "guesses")}[kind]
+    game = {"kind": kind, **({"runs": 40} if kind == "two_world" else {}), **{name: fields.pop(name) for name in parts if name in fields}}
+    return audit(FunctionTraining(train=subject, score=score), data, AuditConfig(game=game, **fields), claim=claim)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,7 @@ def audited(**changes: Any) -> Any:
         ({"position": 1.5}, "position"),
         ({"position": -1}, "position"),
         ({"score": 3}, "score"),
-        ({"neighbours": "add_or_remove"}, "replace_one"),
+        ({"neighbours": "add_or_remove"}, "neighbours: unknown key"),
         ({"workers": 0}, "workers"),
         ({"seed": -1}, "seed"),
         ({"seed": 0.5}, "seed"),
@@ -77,6 +83,7 @@ def audited(**changes: Any) -> Any:
         ({"runs": True}, "runs"),
         ({"score_file": 3}, "path"),
         ({"game": "one_run", "canaries": 3}, "canaries"),
+        ({"game": "one_run", "canaries": 41}, "canaries"),
         ({"game": "one_run", "canaries": 40, "guesses": [(41, 0)]}, "guesses"),
         ({"game": "one_run", "canaries": 40, "guesses": 5}, "guesses"),
     ],
@@ -91,6 +98,12 @@ def test_what_is_wrong_is_said_before_anything_is_trained(change: dict[str, Any]
 def test_a_trainer_that_ignores_its_seed_gives_no_bound() -> None:
     with pytest.raises(InputError, match="draws its own noise"):
         audited(subject=lambda data, seed: float(data[0].sum()))
+
+
+def test_what_is_no_function_is_refused() -> None:
+    for fields in ({"train": 3, "score": share}, {"train": rows, "score": None}):
+        with pytest.raises(InputError, match="needs a function"):
+            FunctionTraining(**fields)
 
 
 def test_scores_are_judged_as_declared(tmp_path: Any) -> None:

@@ -11,10 +11,9 @@ import lethe
 pytest.importorskip("torch")
 pytest.importorskip("joblib")
 
-from lethe.audit import Claim, gaussian_epsilon
-from lethe.audit.games import OneByOne, RecordTrial, play, replaced
+from lethe.audit import AuditConfig, Claim, OneRunGame, TwoWorldGame, gaussian_epsilon
+from lethe.audit.games import SingleTrials, play
 from lethe.audit.trainers import Canary, LinearTraining, audit
-from lethe.audit.trainers.subject import OnlyScore
 from lethe.errors import InputError
 
 DELTA = 1e-5
@@ -49,10 +48,7 @@ def test_the_displacement_of_a_canary_alone_is_the_walk_that_it_should_be() -> N
     run = run_of(neighbours="zero_out")
     subject, data = LinearTraining(run=run), (np.zeros((12, 4)), np.zeros(12))
     (canary,) = subject.canaries("random_direction", data, [11], seed=0)
-    train, scores = subject.game("final_model", [canary])
-    worlds = [replaced(data, {11: record}) for record in (canary.outside, canary.inside)]
-    trial = RecordTrial(train=train, without=worlds[0], including=worlds[1], score=OnlyScore(scores))
-    played = play(OneByOne(trial), runs=500, seed=0)
+    played = play(SingleTrials(subject.trial("final_model", data, canary, 11)), TwoWorldGame(runs=500), seed=0)
     std = 0.5 / 4 * math.sqrt(6)
     assert played.out_scores.mean() == pytest.approx(0.0, abs=5 * std / math.sqrt(500))
     assert played.in_scores.mean() == pytest.approx(2 * 0.5 / 4, abs=5 * std / math.sqrt(500))
@@ -64,7 +60,8 @@ def test_the_displacement_of_a_canary_alone_is_the_walk_that_it_should_be() -> N
 @pytest.mark.parametrize("threat", ["final_model", "black_box", "black_box_chosen_start"])
 def test_sound_runs_are_consistent(loss: str, threat: Any) -> None:
     classes = 2 if loss == "softmax" else None
-    page = audit(run_of(loss), data_of(loss), delta=DELTA, threat=threat, classes=classes, runs=60, level=1e-3)
+    config = AuditConfig(delta=DELTA, threat=threat, game=TwoWorldGame(runs=60), level=1e-3)
+    page = audit(LinearTraining(run=run_of(loss), classes=classes), data_of(loss), config)
     assert page.verdict == "consistent"
     assert page.claim is not None
     assert page.claim.epsilon == lethe.certify(run_of(loss), DELTA).epsilon
@@ -78,8 +75,9 @@ def test_noise_that_is_missing_is_seen_by_every_canary(canary: Any) -> None:
     claim = Claim(
         epsilon=lethe.certify(stated, DELTA).epsilon, delta=DELTA, neighbours="replace_one", release="last", source="a run with more noise"
     )
-    trained = run_of("softmax", noise_multiplier=0.1)
-    page = audit(trained, data_of("softmax"), delta=DELTA, canary=canary, classes=2, runs=60, level=1e-3, claim=claim)
+    trained = LinearTraining(run=run_of("softmax", noise_multiplier=0.1), classes=2)
+    config = AuditConfig(delta=DELTA, canary=canary, game=TwoWorldGame(runs=60), level=1e-3)
+    page = audit(trained, data_of("softmax"), config, claim=claim)
     assert page.verdict == "refuted"
 
 
@@ -88,7 +86,7 @@ def test_a_chosen_start_makes_the_canary_s_gradient_as_large_as_it_can_be() -> N
     """At 0 half of a logistic gradient is there; at the chosen start all of it, and the audit proves more."""
     run = run_of("logistic", neighbours="zero_out", noise_multiplier=0.7)
     found = [
-        audit(run, data_of("logistic"), delta=DELTA, threat=threat, runs=300).audits[1].epsilon
+        audit(run, data_of("logistic"), AuditConfig(delta=DELTA, threat=threat, game=TwoWorldGame(runs=300))).audits[1].epsilon
         for threat in ("black_box", "black_box_chosen_start")
     ]
     assert found[1] > 1.5 * found[0]
@@ -98,7 +96,7 @@ def test_one_run_with_many_canaries() -> None:
     run = run_of(records=200, batches=lethe.Cyclic(size=50), noise_multiplier=0.5)
     drawn = np.random.default_rng(0)
     data = drawn.normal(size=(200, 300)) / 100, drawn.normal(size=200)
-    page = audit(run, data, delta=DELTA, game="one_run", canaries=150)
+    page = audit(run, data, AuditConfig(delta=DELTA, game=OneRunGame(canaries=150)))
     assert page.verdict == "consistent"
     assert page.audits[0].unit == "canary"
     assert page.audits[0].epsilon > 0.5
@@ -110,16 +108,8 @@ def test_one_run_for_every_adversary(threat: Any, noise: float) -> None:
     """All canaries are found out where there is no noise; what is found with it is below the certificate."""
     run = run_of("logistic", records=60, batches=lethe.Cyclic(size=30), noise_multiplier=noise, neighbours="zero_out", passes=4)
     claim = Claim(epsilon=1.0, delta=DELTA, neighbours="zero_out", release="last", source="a run with noise")
-    page = audit(
-        run,
-        (np.zeros((60, 80)), np.zeros(60)),
-        delta=DELTA,
-        game="one_run",
-        threat=threat,
-        canaries=60,
-        guesses=[(20, 20)],
-        claim=claim if noise == 0.0 else None,
-    )
+    config = AuditConfig(delta=DELTA, game=OneRunGame(canaries=60, guesses=((20, 20),)), threat=threat)
+    page = audit(run, (np.zeros((60, 80)), np.zeros(60)), config, claim=claim if noise == 0.0 else None)
     assert page.audits[0].threat == threat
     assert page.verdict == ("refuted" if noise == 0.0 else "consistent")
 
@@ -127,7 +117,7 @@ def test_one_run_for_every_adversary(threat: Any, noise: float) -> None:
 @pytest.mark.slow
 def test_the_gaussian_bound_is_near_the_truth_of_a_canary_alone() -> None:
     run = run_of(batches=lethe.Full(), records=4, step_size=0.5, passes=4, noise_multiplier=4.0)
-    page = audit(run, (np.zeros((4, 3)), np.zeros(4)), delta=DELTA, runs=500)
+    page = audit(run, (np.zeros((4, 3)), np.zeros(4)), AuditConfig(delta=DELTA, game=TwoWorldGame(runs=500)))
     truth = gaussian_epsilon(2 * math.sqrt(4) / 4.0, DELTA)
     assert 0.5 * truth < page.audits[1].epsilon < truth
     assert page.claim is not None
@@ -136,45 +126,54 @@ def test_the_gaussian_bound_is_near_the_truth_of_a_canary_alone() -> None:
 
 def test_the_canary_may_be_given() -> None:
     canary = Canary((np.array([1.0, 0, 0, 0]), 5.0), (np.array([-1.0, 0, 0, 0]), 5.0), "mine")
-    page = audit(run_of(), data_of("least squares"), delta=DELTA, canary=canary, position=3, runs=30)
+    config = AuditConfig(delta=DELTA, game=TwoWorldGame(runs=30, position=3))
+    page = audit(run_of(), data_of("least squares"), config, custom_canary=canary)
     assert page.canary == "mine"
 
 
 def test_scores_are_kept(tmp_path: Any) -> None:
-    given: dict[str, Any] = {"delta": DELTA, "runs": 20, "score_file": tmp_path / "scores.jsonl"}
-    first = audit(run_of(), data_of("least squares"), **given)
-    assert audit(run_of(), data_of("least squares"), **given) == first
+    config = AuditConfig(delta=DELTA, game=TwoWorldGame(runs=20, score_file=tmp_path / "scores.jsonl"))
+    first = audit(run_of(), data_of("least squares"), config)
+    assert audit(run_of(), data_of("least squares"), config) == first
     with pytest.raises(InputError, match="another game"):
-        audit(run_of(noise_multiplier=2.0), data_of("least squares"), **given)
+        audit(run_of(noise_multiplier=2.0), data_of("least squares"), config)
 
 
 @pytest.mark.parametrize(
     ("change", "word"),
     [
         ({"threat": "white_box"}, "last iterate only"),
-        ({"game": "three_world"}, "game"),
-        ({"canary": "yellow"}, "canary"),
         ({"canary": "blank"}, "no labels"),
         ({"canary": "mislabelled"}, "no labels"),
-        ({"score": lambda model, record: 0.0}, "score"),
-        ({"neighbours": "zero_out"}, "neighbours"),
-        ({"game": "one_run", "canaries": 13}, "canaries"),
-        ({"game": "one_run", "canaries": 5, "canary": "least_moved"}, "one coordinate"),
-        ({"game": "one_run", "canaries": 5, "canary": Canary((np.eye(4)[0], 1.0), (np.zeros(4), 0.0), "x")}, "one_run needs 5"),
-        ({"canary": Canary((np.ones(4), 9.0), (np.ones(4), 9.0), "x")}, "in its place"),
-        ({"position": 12}, "position"),
+        ({"game": OneRunGame(canaries=13)}, "canaries"),
+        ({"game": OneRunGame(canaries=5), "canary": "least_moved"}, "one coordinate"),
+        ({"game": OneRunGame(canaries=5), "custom_canary": Canary((np.eye(4)[0], 1.0), (np.zeros(4), 0.0), "x")}, "one_run needs 5"),
+        ({"custom_canary": Canary((np.ones(4), 9.0), (np.ones(4), 9.0), "x")}, "in its place"),
+        ({"custom_canary": ("a", "b", "c")}, "needs a Canary"),
+        ({"game": TwoWorldGame(position=12)}, "position"),
         ({"data": (np.zeros((12, 4)), np.zeros(11))}, "length"),
         ({"subject": 3}, "subject"),
+        ({"subject": lambda data, seed: 0.0}, "subject: got function.*\n.*\n.*a FunctionTraining"),
+        ({"config": {"delta": DELTA}}, "needs an AuditConfig"),
         ({"delta": 0.0}, "delta"),
-        ({"runs": 1}, "runs"),
+        ({"delta": 0.5}, "delta"),
     ],
 )
 def test_what_is_refused(change: dict[str, Any], word: str) -> None:
-    given: dict[str, Any] = {"subject": run_of(), "data": data_of("least squares"), "delta": DELTA, "runs": 20, **change}
+    given: dict[str, Any] = {"subject": run_of(), "data": data_of("least squares"), "custom_canary": None, **change}
+    subject, data, canary = (given.pop(name) for name in ("subject", "data", "custom_canary"))
+    config = given.pop("config", None) or AuditConfig(**{"delta": DELTA, "game": TwoWorldGame(runs=20), **given})
     with pytest.raises(InputError, match=word):
-        audit(**given)
+        audit(subject, data, config, custom_canary=canary)
+
+
+def test_a_large_delta_is_certified_where_it_is_meant() -> None:
+    page = audit(run_of(), data_of("least squares"), AuditConfig(delta=0.5, game=TwoWorldGame(runs=20), allow_large_delta=True))
+    assert page.claim is not None
+    assert "delta >= 1/records" in page.claim.source
 
 
 def test_a_record_without_gradient_needs_a_model_without_intercept() -> None:
+    training = LinearTraining(run=run_of("softmax", neighbours="zero_out"), classes=2)
     with pytest.raises(InputError, match="intercept"):
-        audit(run_of("softmax", neighbours="zero_out"), data_of("softmax"), delta=DELTA, classes=2, runs=20)
+        audit(training, data_of("softmax"), AuditConfig(delta=DELTA, game=TwoWorldGame(runs=20)))

@@ -14,7 +14,7 @@ pytest.importorskip("joblib")
 import torch
 from torch import nn
 
-from lethe.audit import Claim
+from lethe.audit import AuditConfig, Claim, OneRunGame, TwoWorldGame
 from lethe.audit.trainers import NetworkTraining, audit, claim_of
 from lethe.audit.trainers.engine_loop import fit_by_engine
 from lethe.audit.trainers.networks import IGNORED
@@ -99,15 +99,15 @@ def test_noise_that_is_missing_is_seen(neighbours: Any, threat: Any) -> None:
     # 25 perfect guesses prove 1.18; 0.64 is certified, or 0.3.
     stated = run_of(neighbours=neighbours, noise_multiplier=16.0)
     claim = claim_of(lethe.certify(stated, DELTA))
-    given: dict[str, Any] = {"delta": DELTA, "threat": threat, "runs": 25, "level": 1e-2}
-    found = audit(training_of(neighbours=neighbours, noise_multiplier=0.05), data_of(), claim=claim, **given)
+    config = AuditConfig(delta=DELTA, threat=threat, game=TwoWorldGame(runs=25), level=1e-2)
+    found = audit(training_of(neighbours=neighbours, noise_multiplier=0.05), data_of(), config, claim=claim)
     assert found.verdict == "refuted"
-    assert audit(NetworkTraining(run=stated, build=build), data_of(), **given).verdict == "consistent"
+    assert audit(NetworkTraining(run=stated, build=build), data_of(), config).verdict == "consistent"
 
 
 def test_one_run_of_a_network() -> None:
     training = NetworkTraining(run=run_of(records=40, batches=lethe.Full(), noise_multiplier=0.3), build=build)
-    page = audit(training, data_of(40), delta=DELTA, game="one_run", threat="white_box", canaries=40)
+    page = audit(training, data_of(40), AuditConfig(delta=DELTA, game=OneRunGame(canaries=40), threat="white_box"))
     assert page.audits[0].unit == "canary"
     assert page.verdict == "consistent"
 
@@ -120,10 +120,10 @@ def test_one_run_of_a_network_for_every_adversary(threat: Any) -> None:
     drawn = np.random.default_rng(0)
     data = np.eye(40, dtype=np.float32), drawn.integers(0, 2, 40)
     claim = Claim(epsilon=0.5, delta=DELTA, neighbours="zero_out", release="all", source="a run with noise")
-    given: dict[str, Any] = {"delta": DELTA, "game": "one_run", "threat": threat, "canaries": 40, "guesses": [(12, 12)]}
-    assert audit(training, data, claim=claim, **given).verdict == "refuted"
+    config = AuditConfig(delta=DELTA, game=OneRunGame(canaries=40, guesses=((12, 12),)), threat=threat)
+    assert audit(training, data, config, claim=claim).verdict == "refuted"
     noisy = NetworkTraining(run=training.run.replace(noise_multiplier=8.0), build=wide)
-    assert audit(noisy, data, **given).verdict == "consistent"
+    assert audit(noisy, data, config).verdict == "consistent"
 
 
 def wide() -> nn.Module:
@@ -150,12 +150,13 @@ def test_the_gradient_of_a_canary_is_clipped_and_its_difference_is_both() -> Non
 )
 def test_what_is_refused(change: dict[str, Any], word: str) -> None:
     with pytest.raises(InputError, match=word):
-        audit(training_of(noise_multiplier=1.0), data_of(), **{"delta": DELTA, "runs": 4, **change})
+        audit(training_of(noise_multiplier=1.0), data_of(), AuditConfig(delta=DELTA, game=TwoWorldGame(runs=4), **change))
 
 
 def test_a_loss_that_ignores_nothing_needs_replacement() -> None:
     def squares(outputs: Any, targets: Any) -> Any:
         return (outputs[:, 0] - targets.to(outputs.dtype)) ** 2
 
+    training = NetworkTraining(run=run_of(noise_multiplier=1.0), build=build, loss=squares)
     with pytest.raises(InputError, match="has a gradient"):
-        audit(NetworkTraining(run=run_of(noise_multiplier=1.0), build=build, loss=squares), data_of(), delta=DELTA, runs=4)
+        audit(training, data_of(), AuditConfig(delta=DELTA, game=TwoWorldGame(runs=4)))

@@ -1,7 +1,6 @@
 """The self-test: every broken variant of the real trainers is caught, none that is sound, and its words and numbers are right."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +8,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("joblib")
 
-from lethe.audit import AuditPage
-from lethe.audit.games import Played, judge_worlds, usual_ranks
+from lethe.audit import AuditPage, AuditSetting
+from lethe.audit.games import TwoWorldScores, judge_worlds, usual_ranks
 from lethe.audit.trainers import SelfTest, SelfTestRow, fault_cases, self_test, self_tests
 from lethe.audit.trainers.fault_cases import LEVEL, cases
 from lethe.audit.trainers.faults import less_noise, no_clipping, noise_once_a_pass
@@ -32,7 +31,7 @@ def test_every_trainer_is_broken_in_five_ways_and_once_in_none() -> None:
 
 def test_faults_change_what_they_say_and_nothing_else() -> None:
     for name in ("fit_linear, as it is", "fit, as it is"):
-        run = LINES[name].game().train.run  # type: ignore[attr-defined]
+        run = LINES[name].game().trial.train.run  # type: ignore[attr-defined]
         assert less_noise(run).noise_stds == pytest.approx(run.noise_stds / 10)
         bare = no_clipping(run)
         assert bare.noise_stds == pytest.approx(run.noise_stds)
@@ -68,42 +67,33 @@ def test_a_tenth_of_the_noise_of_a_network_shows_in_so_few_trainings() -> None:
     """The canary is in two of the released sums, 2C apart in each: drawn here, not trained. 60 of 60 are at least .95, at 95 %."""
     case = LINES["fit, noise divided by ten"]
     game = case.game()
-    apart = 2 * np.sqrt(2) / less_noise(LINES["fit, as it is"].game().train.run).noise_multipliers[0]  # type: ignore[attr-defined]
+    apart = 2 * np.sqrt(2) / less_noise(LINES["fit, as it is"].game().trial.train.run).noise_multipliers[0]  # type: ignore[attr-defined]
     drawn = np.random.default_rng(0)
     for _ in range(60):
         out, inside = drawn.normal(size=(2, case.runs))
-        page = judge_worlds(
-            Played(out_scores=out, in_scores=inside + apart, seed=0),
-            subject="sums",
-            canary="two of them",
-            claim=game.claim,
-            delta=game.claim.delta,
-            neighbours=game.claim.neighbours,
-            threat=game.threat,
-            level=LEVEL,
-        )
+        page = game.page(TwoWorldScores(out_scores=out, in_scores=inside + apart, seed=0))
         assert page.verdict == "refuted"
 
 
-def blind(played: Played, **about: Any) -> AuditPage:
+def blind(page: AuditPage, scores: TwoWorldScores, setting: AuditSetting) -> AuditPage:
     """A referee who takes every other training for one of the other world."""
-    swapped = np.arange(played.out_scores.size) % 2 == 0
-    out, inside = played.out_scores, played.in_scores
-    return judge_worlds(
-        Played(out_scores=np.where(swapped, inside, out), in_scores=np.where(swapped, out, inside), seed=played.seed), **about
-    )
+    swapped = np.arange(scores.out_scores.size) % 2 == 0
+    out, inside = scores.out_scores, scores.in_scores
+    mixed = TwoWorldScores(out_scores=np.where(swapped, inside, out), in_scores=np.where(swapped, out, inside), seed=scores.seed)
+    return judge_worlds(page, mixed, setting)
 
 
-def deaf(played: Played, **about: Any) -> AuditPage:
+def deaf(page: AuditPage, scores: TwoWorldScores, setting: AuditSetting) -> AuditPage:
     """A referee who takes scores for those of another seed where they are equal."""
     drawn = np.random.default_rng(0)
-    out, inside = drawn.normal(size=(2, played.out_scores.size)) if played.repeats else (played.out_scores, played.in_scores)
-    return judge_worlds(Played(out_scores=out, in_scores=inside, seed=played.seed), **about)
+    out, inside = drawn.normal(size=(2, scores.out_scores.size)) if scores.repeats else (scores.out_scores, scores.in_scores)
+    return judge_worlds(page, TwoWorldScores(out_scores=out, in_scores=inside, seed=scores.seed), setting)
 
 
-def eager(played: Played, **about: Any) -> AuditPage:
+def eager(page: AuditPage, scores: TwoWorldScores, setting: AuditSetting) -> AuditPage:
     """A referee who always whistles."""
-    return AuditPage(subject=about["subject"], canary=about["canary"], claim=about["claim"], refused="whatever it was")
+    del scores, setting
+    return page.model_copy(update={"refused": "whatever it was"})
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The games: scores of many runs in two worlds, or of many canaries in one run, turned into a result."""
+"""Scores of many runs in two worlds, or of many canaries in one run, turned into a result."""
 
 from __future__ import annotations
 
@@ -9,44 +9,31 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from lethe.audit.statistics.bayesian import bayesian_epsilon
-from lethe.audit.statistics.counts import Guesses, Tally, require_tally
-from lethe.audit.statistics.curves import AnyMechanism, Curve, Estimator, GaussianCurve, gaussian_epsilon, rates_epsilon
-from lethe.audit.statistics.inputs import Booleans, require_array, require_flags, require_level, require_scores
-from lethe.audit.statistics.one_run import one_run_epsilon
-from lethe.audit.statistics.one_run_gaussian import one_run_gaussian_mu
-from lethe.audit.statistics.result import AuditResult, Neighbours, Threat, Unit
+from lethe.audit.statistics.counts import Guesses, Tally
+from lethe.audit.statistics.curves import AnyMechanism, Estimator, GaussianCurve, gaussian_epsilon, rates_epsilon
+from lethe.audit.statistics.inputs import Booleans, require_array, require_flags, require_instance, require_scores
+from lethe.audit.statistics.one_run import one_run_epsilon, one_run_gaussian_mu
+from lethe.audit.statistics.result import AuditResult, Unit
 from lethe.audit.statistics.rules import FixedThreshold, Rule, Split, best_threshold
-from lethe.calculus.domains import FloatArray, require_count, require_delta
+from lethe.audit.statistics.setting import AuditSetting
+from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import InputError
 
 _UNFAIR = 1e-9
 _LOT = 0x10755
+_DECLARE = "give a FixedThreshold, a Split, a MultiSplit or Ranks, declared before the scores are seen"
 
 
 def two_world(
-    out_scores: ArrayLike,
-    in_scores: ArrayLike,
-    *,
-    rule: Rule,
-    delta: float,
-    neighbours: Neighbours,
-    threat: Threat,
-    level: float = 0.05,
-    curve: Curve | None = None,
-    unit: Unit = "run",
-    seeds: Sequence[int] = (),
+    out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting, *, rule: Rule, unit: Unit = "run", seeds: Sequence[int] = ()
 ) -> AuditResult:
     r"""A lower bound on $\epsilon$ from independent runs without and with one record.
 
     Args:
         out_scores: one score a run without the record, shape (n0,); higher means more likely IN.
         in_scores: one score a run with it, shape (n1,).
+        setting: what the bound is for.
         rule: where the threshold is, declared before the scores were seen.
-        delta: $\delta \in [0, 1)$; above 0 for a Gaussian curve.
-        neighbours: what "without the record" meant.
-        threat: what the score was computed from.
-        level: $\alpha$ from 1e-12 to 1/2, the probability that the bound is above the truth.
-        curve: what is assumed of the mechanism; nothing if left out, and anything else makes the result conditional.
         unit: what one score comes from: a run, or, for a Gaussian curve, a step.
         seeds: of the runs; each may occur once.
     Raises:
@@ -54,66 +41,57 @@ def two_world(
         HypothesisError: the scores refute the assumed sampling.
     """
     first, second = require_scores("out_scores", out_scores), require_scores("in_scores", in_scores)
-    chance, target, family = require_level(level), require_delta(delta), _require_curve(curve)
-    judged = _require_rule(rule).judge(first, second, curve=family, delta=target, level=chance)
+    stated, family = require_instance("setting", setting, AuditSetting), setting.curve
+    judged = require_instance("rule", rule, Rule, _DECLARE).judge(first, second, curve=family, delta=stated.delta, level=stated.level)
     return AuditResult(
-        epsilon=family.epsilon(judged.rates, target),
-        delta=target,
-        level=chance,
+        epsilon=family.epsilon(judged.rates, stated.delta),
+        delta=stated.delta,
+        level=stated.level,
         estimator=family.estimator,
         family=family.family,
         unit=unit,
         selection=rule.selection,
         rule=rule.describe(),
-        neighbours=neighbours,
-        threat=threat,
+        neighbours=stated.neighbours,
+        threat=stated.threat,
         counts=judged.tally,
         seeds=_require_seeds(seeds),
         warnings=_shared_values(first, second),
     )
 
 
-def credible(
-    out_scores: ArrayLike,
-    in_scores: ArrayLike,
-    *,
-    rule: Rule,
-    delta: float,
-    neighbours: Neighbours,
-    threat: Threat,
-    level: float = 0.05,
-    seeds: Sequence[int] = (),
-) -> AuditResult:
-    """The Bayesian limit, `bayesian_epsilon`, at a threshold from a `FixedThreshold` or a `Split`. Args, Raises: as `two_world`."""
+def credible(out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting, *, rule: Rule, seeds: Sequence[int] = ()) -> AuditResult:
+    """The Bayesian limit `bayesian_epsilon` of independent runs without and with one record.
+
+    Args:
+        out_scores: one score a run without the record, shape (n0,); higher means more likely IN.
+        in_scores: one score a run with it, shape (n1,).
+        setting: what the limit is for; it assumes no curve.
+        rule: a `FixedThreshold` or a `Split`.
+        seeds: of the runs; each may occur once.
+    Raises:
+        InputError: as `two_world`, another rule, or a curve.
+    """
     if not isinstance(rule, FixedThreshold | Split):
         raise InputError(
             f"rule: got {type(rule).__name__}; a credible limit needs a FixedThreshold or a Split.", source="the argument rule"
         )
-    counted = two_world(
-        out_scores, in_scores, rule=rule, delta=delta, neighbours=neighbours, threat=threat, level=level, unit="run", seeds=seeds
-    )
-    limit = bayesian_epsilon(require_tally(counted.counts), delta=counted.delta, level=require_level(level))
+    if not isinstance(require_instance("setting", setting, AuditSetting).curve, AnyMechanism):
+        raise InputError(f"curve: got {type(setting.curve).__name__}; a credible limit assumes none.", source="the argument setting")
+    counted = two_world(out_scores, in_scores, setting, rule=rule, seeds=seeds)
+    limit = bayesian_epsilon(require_instance("counts", counted.counts, Tally), delta=setting.delta, level=setting.level)
     return counted.model_copy(update={"epsilon": limit, "estimator": "bayesian"})
 
 
 def point_estimate(
-    out_scores: ArrayLike,
-    in_scores: ArrayLike,
-    *,
-    delta: float,
-    neighbours: Neighbours,
-    threat: Threat,
-    unit: Unit,
-    threshold: float | None = None,
+    out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting, *, unit: Unit, threshold: float | None = None
 ) -> AuditResult:
     r"""The empirical error rates put into the formula, as many papers report: no interval, and it proves nothing.
 
     Args:
         out_scores: a score of each trial without the record, shape (n0,).
         in_scores: a score of each trial with it, shape (n1,).
-        delta: $\delta \in [0, 1)$.
-        neighbours: what "without the record" meant.
-        threat: what the score was computed from.
+        setting: what the number is about; an estimate has no level and no curve, and uses neither.
         unit: what one score comes from.
         threshold: fixed in advance; if left out, one chosen on these very scores.
     Returns:
@@ -122,7 +100,7 @@ def point_estimate(
         InputError: an argument is outside its range.
     """
     first, second = require_array("out_scores", out_scores, dimensions=1), require_array("in_scores", in_scores, dimensions=1)
-    target = require_delta(delta)
+    target = require_instance("setting", setting, AuditSetting).delta
     chosen = FixedThreshold(
         threshold=best_threshold(first, second, curve=AnyMechanism(), delta=target, level=0.5) if threshold is None else threshold
     )
@@ -140,24 +118,15 @@ def point_estimate(
         unit=unit,
         selection="same_data" if threshold is None else "fixed",
         rule=f"threshold {chosen.threshold:g}, chosen on the scores reported" if threshold is None else chosen.describe(),
-        neighbours=neighbours,
-        threat=threat,
+        neighbours=setting.neighbours,
+        threat=setting.threat,
         counts=tally,
         warnings=tuple(warnings),
     )
 
 
 def one_run(
-    scores: ArrayLike,
-    included: ArrayLike,
-    *,
-    guesses: Sequence[tuple[int, int]],
-    delta: float,
-    neighbours: Neighbours,
-    threat: Threat,
-    level: float = 0.05,
-    curve: Curve | None = None,
-    seeds: Sequence[int] = (),
+    scores: ArrayLike, included: ArrayLike, setting: AuditSetting, *, guesses: Sequence[tuple[int, int]], seeds: Sequence[int] = ()
 ) -> AuditResult:
     r"""A lower bound on $\epsilon$ from one run with m canaries, each included by its own fair coin.
 
@@ -167,42 +136,39 @@ def one_run(
     Args:
         scores: one a canary, shape (m,); higher means more likely IN. Computed without the coins. Equal ones are put in a drawn order.
         included: the coins, truth values, shape (m,), in the order in which they fell.
+        setting: what the bound is for: zero_out or add_or_remove for a canary that is there or not, replace_one if another record takes
+            its place; no curve, or a `GaussianCurve()`.
         guesses: pairs (k+, k-), fixed before the run; of several each gets an equal share of the level.
-        delta: $\delta \in [0, 1)$; above 0 for a Gaussian curve.
-        neighbours: zero_out or add_or_remove for a canary that is there or not; replace_one if another record takes its place.
-        threat: what the scores were computed from.
-        level: $\alpha$ from 1e-12 to 1/2.
-        curve: nothing assumed if left out; `GaussianCurve()` makes the result conditional.
         seeds: of the run and of the coins.
     Raises:
         InputError: an argument is outside its range, the coins are plainly not fair or are sorted, or a seed repeats.
     """
     values = require_scores("scores", scores)
     coins = require_flags("included", included, values.size)
-    chance, target, family = require_level(level), require_delta(delta), _require_curve(curve)
+    stated, family = require_instance("setting", setting, AuditSetting), setting.curve
     if not isinstance(family, AnyMechanism | GaussianCurve):
-        raise InputError(f"curve: got {type(family).__name__}; one run needs none, or a GaussianCurve.", source="the argument curve")
+        raise InputError(f"curve: got {type(family).__name__}; one run needs none, or a GaussianCurve.", source="the argument setting")
     _require_fair(coins)
     pairs = _require_pairs(guesses, values.size)
     found = [_guessed(values, coins, *pair) for pair in pairs]
     if isinstance(family, AnyMechanism):
-        bounds = [one_run_epsilon(each, delta=target, level=chance / len(pairs)) for each in found]
+        bounds = [one_run_epsilon(each, delta=stated.delta, level=stated.level / len(pairs)) for each in found]
     else:
-        bounds = [gaussian_epsilon(one_run_gaussian_mu(each, level=chance / len(pairs)), target) for each in found]
+        bounds = [gaussian_epsilon(one_run_gaussian_mu(each, level=stated.level / len(pairs)), stated.delta) for each in found]
     best = int(np.argmax(bounds))
     words = ", ".join(f"{top} IN and {bottom} OUT" for top, bottom in pairs)
     estimator: Estimator = "one_run" if isinstance(family, AnyMechanism) else "one_run_gaussian"
     return AuditResult(
         epsilon=bounds[best],
-        delta=target,
-        level=chance,
+        delta=stated.delta,
+        level=stated.level,
         estimator=estimator,
         family=family.family,
         unit="canary",
         selection="guesses",
         rule=f"guesses declared in advance: {words}" + ("; Bonferroni" if len(pairs) > 1 else ""),
-        neighbours=neighbours,
-        threat=threat,
+        neighbours=stated.neighbours,
+        threat=stated.threat,
         counts=found[best],
         seeds=_require_seeds(seeds),
         warnings=_shared_values(values),
@@ -241,24 +207,6 @@ def _require_fair(included: Booleans) -> None:
                 source="the argument included",
                 remedy="draw each canary's inclusion by its own fair coin, and pass the coins as they fell",
             )
-
-
-def _require_curve(curve: object) -> Curve:
-    if curve is None:
-        return AnyMechanism()
-    if not isinstance(curve, Curve):
-        raise InputError(f"curve: got {type(curve).__name__}; it needs a curve such as GaussianCurve().", source="the argument curve")
-    return curve
-
-
-def _require_rule(rule: object) -> Rule:
-    if not isinstance(rule, Rule):
-        raise InputError(
-            f"rule: got {type(rule).__name__}; it needs a rule declared before the scores are seen.",
-            source="the argument rule",
-            remedy="give a FixedThreshold, a Split, a MultiSplit or Ranks",
-        )
-    return rule
 
 
 def _require_seeds(seeds: object) -> tuple[int, ...]:
