@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from scipy import special
@@ -87,8 +88,12 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     distance, target = require_nonnegative("mu", mu), require_delta(delta)
     if distance == 0.0:
         return 0.0
-    if target == 0.0 or math.isinf(distance):
-        return math.inf
+    return math.inf if target == 0.0 or math.isinf(distance) else _gdp_epsilon(distance, target)
+
+
+@lru_cache(maxsize=1024)
+def _gdp_epsilon(distance: float, target: float) -> float:
+    """Kept, as `_gdp_mu` is: solvers and searches ask for the same pair again and again."""
     # The normal tail is at most exp(-x^2/2)/2, so this end is on the passing side.
     high = 0.5 * distance * distance + distance * math.sqrt(-2.0 * math.log(target))
     return math.inf if math.isinf(high) else profile_epsilon(lambda epsilon: gdp_delta(distance, epsilon), target, high=max(high, 5e-324))
@@ -122,9 +127,11 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8.
     """
     level, target = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
-    if target == 0.0:
-        return 0.0
+    return 0.0 if target == 0.0 else _gdp_mu(level, target)
 
+
+@lru_cache(maxsize=1024)
+def _gdp_mu(level: float, target: float) -> float:
     def gap(mu: float) -> float:
         return log_gap(gdp_delta(mu, level), target)
 
