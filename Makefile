@@ -11,6 +11,8 @@ demo: $(STAMP)
 	$(BIN)/lethe demo $(DEMO)
 
 # A worker for each core, each with one thread: products of small matrices wait for each other otherwise.
+# And each keeps the compiled tests: pytest's rewriting of 300 files takes 20 seconds of every worker otherwise.
+unexport PYTHONDONTWRITEBYTECODE
 WORKERS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 # Everything CI runs: lint, types, import contract, every test.

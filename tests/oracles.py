@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from math import sqrt
 
@@ -140,8 +141,15 @@ class ProjectedChain:
         """Masses: the atom at 0, density times weight at the nodes, the atom at D. `drifts`: (probability, drift) pairs, each step;
         `step` is phi."""
         mass: Floats | None = None
-        for noise, draws in zip(np.asarray(noise_stds, float), drifts, strict=True):
-            mass = self.after(mass, float(noise), draws, step)
+        made_for: tuple[float, list[tuple[float, float]]] | None = None
+        kernel = np.empty(0)
+        for noise, draws in zip(np.asarray(noise_stds, float).tolist(), drifts, strict=True):
+            if mass is None:
+                mass = self.after(None, noise, draws, step)
+                continue
+            if made_for != (noise, list(draws)):  # most chains take the same step many times
+                made_for, kernel = (noise, list(draws)), self._kernel(self._places(), noise, draws, step)
+            mass = mass @ kernel
         assert mass is not None
         return mass
 
@@ -149,20 +157,32 @@ class ProjectedChain:
         self, mass: Floats | None, noise: float, draws: Sequence[tuple[float, float]], step: Callable[[Floats], Floats] = np.positive
     ) -> Floats:
         """The masses after one more step; None is the start."""
+        origins, masses = (np.array([self.start]), np.array([1.0])) if mass is None else (self._places(), mass)
+        return masses @ self._kernel(origins, noise, draws, step)
+
+    def _kernel(
+        self, origins: Floats, noise: float, draws: Sequence[tuple[float, float]], step: Callable[[Floats], Floats] = np.positive
+    ) -> Floats:
+        """From each origin to each place, the mean over the draws."""
         inside, weights = self._grid()
-        places = np.concatenate(([0.0], inside, [self.diameter]))
-        origins, masses = (np.array([self.start]), np.array([1.0])) if mass is None else (places, mass)
-        result = np.zeros(places.size)
+        result = np.zeros((origins.size, inside.size + 2))
         for probability, drift in draws:
             centres = (step(origins) + drift)[:, None]
             density = np.exp(-0.5 * ((inside[None, :] - centres) / noise) ** 2) / (noise * sqrt(2 * np.pi)) * weights[None, :]
-            kernel = np.hstack((ndtr(-centres / noise), density, ndtr((centres - self.diameter) / noise)))
-            result += probability * (masses @ kernel)
+            result += probability * np.hstack((ndtr(-centres / noise), density, ndtr((centres - self.diameter) / noise)))
         return result
 
+    def _places(self) -> Floats:
+        return np.concatenate(([0.0], self._grid()[0], [self.diameter]))
+
     def _grid(self) -> tuple[Floats, Floats]:
-        nodes, weights = np.polynomial.legendre.leggauss(self.nodes)
+        nodes, weights = _gauss_legendre(self.nodes)
         return self.diameter * (nodes + 1.0) / 2.0, self.diameter * weights / 2.0
+
+
+@lru_cache(maxsize=16)
+def _gauss_legendre(count: int) -> tuple[Floats, Floats]:
+    return np.polynomial.legendre.leggauss(count)
 
 
 def law_delta(one: Floats, other: Floats, epsilon: float) -> float:
@@ -185,10 +205,15 @@ def law_epsilon(one: Floats, other: Floats, delta: float) -> float:
 
 def projected_chain_delta(diameter: float, noise_std: ArrayLike, shifts: ArrayLike, other_shifts: ArrayLike, epsilon: float) -> float:
     """delta, the larger direction, of the last iterate of a projected chain from the middle of its domain; each world its own drifts."""
+    return law_delta(*projected_chain_laws(diameter, noise_std, shifts, other_shifts), epsilon)
+
+
+def projected_chain_laws(diameter: float, noise_std: ArrayLike, shifts: ArrayLike, other_shifts: ArrayLike) -> tuple[Floats, Floats]:
+    """The laws of both worlds of `projected_chain_delta`."""
     # Enough nodes that their spacing hides where the two densities cross.
     chain = ProjectedChain(diameter, diameter / 2, nodes=max(400, int(60 * diameter / np.min(noise_std))))
     one, other = (
         chain.law(np.broadcast_to(noise_std, np.shape(world)), [[(1.0, float(drift))] for drift in np.asarray(world, float)])
         for world in (shifts, other_shifts)
     )
-    return law_delta(one, other, epsilon)
+    return one, other

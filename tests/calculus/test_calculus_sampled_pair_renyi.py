@@ -71,9 +71,9 @@ def test_pairs_are_just_above_twenty_digits(pair: Pair, q: float, z: float, orde
 @pytest.mark.parametrize(("q", "z"), [(1e-3, 1.0), (0.2, 2.5), (0.6, 0.8), (0.02, 6.0)])
 @pytest.mark.parametrize("order", [1.3, 2.0, 5.7, 24.0])
 def test_a_curve_one_per_cent_too_small_would_be_below_the_replaced_pair(q: float, z: float, order: float) -> None:
-    exact = [moment(q, z, order, (0.0, way), (0.0, -way)) / (order - 1) for way in (1.0, -1.0)]
+    exact = moment(q, z, order, (0.0, 1.0), (0.0, -1.0)) / (order - 1)  # the other direction is its mirror image
     value = renyi_values(q, [z], "replace_one", "poisson")[0, ORDERS.index(order)]
-    assert max(exact) <= value <= min(exact) * 1.001
+    assert exact <= value <= exact * 1.001
 
 
 @pytest.mark.parametrize(("q", "z"), [(1e-3, 1.0), (0.2, 2.5), (0.6, 0.8), (0.02, 6.0)])

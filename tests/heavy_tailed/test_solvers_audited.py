@@ -74,7 +74,7 @@ LONG = LocalPhase(records=COUNT, steps=4, step_size=0.1, strength=1e-6, radius=1
 RELEASES: dict[str, Release] = {
     "clipped mean": from_oracle(CLIPPED),
     "coordinate means": from_oracle(MEDIAN),
-    "multi-pass": from_solver(lambda table, rng: multi_pass(PROBLEM, table, oracle=CLIPPED, passes=4, generator=rng)),
+    "multi-pass": from_solver(lambda table, rng: multi_pass(PROBLEM, table, oracle=CLIPPED, passes=2, generator=rng)),
     "one-pass": from_solver(lambda table, rng: one_pass(PROBLEM, table, oracle=CLIPPED, steps=1, generator=rng)),
     "accelerated": from_solver(lambda table, rng: accelerated(PROBLEM, table, oracle=CLIPPED, steps=1, step=4.0, generator=rng)),
     "proximal": from_solver(lambda table, rng: proximal(PROBLEM, table, oracle=CLIPPED, steps=1, generator=rng)),

@@ -18,14 +18,22 @@ def positions(steps: int, size: int) -> Iterator[list[int]]:
         yield [t for t in (e * size + place for e, place in enumerate(places)) if t < steps]
 
 
-def path_mu(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, touched: Sequence[int]) -> float:
-    """The optimal shift of one path, rounded down by less than 1e-15: the convex minorant of its points; inf where a rise has no run."""
+def path_mus(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, size: int) -> list[float]:
+    """The optimal shift of each sequence of positions."""
     factors, touches, noise = ([Fraction(float(x)) for x in np.asarray(values, float)] for values in (lipschitz, sensitivity, noise_std))
-    points, weight = [(Fraction(0), Fraction(0))], Fraction(1)
+    across, rises, weight = [Fraction(0)], list[Fraction](), Fraction(1)
     for t in range(len(factors) - 1, -1, -1):  # from the end of the run, where the weight is 1, backward
-        x, y = points[-1]
-        points.append((x - (weight * noise[t]) ** 2, y - (weight * touches[t] if t in touched else 0)))
+        across.append(across[-1] - (weight * noise[t]) ** 2)
+        rises.append(weight * touches[t])
         weight *= factors[t]
+    return [_path_mu(across[::-1], rises[::-1], touched) for touched in positions(len(factors), size)]
+
+
+def _path_mu(across: Sequence[Fraction], rises: Sequence[Fraction], touched: Sequence[int]) -> float:
+    """One path, rounded down by less than 1e-15: the convex minorant of its points; inf where a rise has no run."""
+    points = [(across[-1], Fraction(0))]
+    for t in range(len(rises) - 1, -1, -1):
+        points.append((across[t], points[-1][1] - rises[t] if t in touched else points[-1][1]))
     points.reverse()
     hull: list[tuple[Fraction, Fraction]] = []
     for place, (x, y) in enumerate(points):
@@ -46,8 +54,6 @@ def path_mu(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, 
     return float(root) if root < Fraction(1e308) else inf
 
 
-def least_delta(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, size: int, epsilon: float) -> float:
+def least_delta(mus: Sequence[float], epsilon: float) -> float:
     """The mean over all paths of the delta of the optimal shift: below it no accounting by shifts may go."""
-    steps = np.asarray(lipschitz).size
-    mus = [path_mu(lipschitz, sensitivity, noise_std, touched) for touched in positions(steps, size)]
     return float(gaussian_delta(mus, epsilon).mean())

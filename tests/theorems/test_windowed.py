@@ -259,7 +259,7 @@ def test_the_loss_distribution_is_no_better_than_the_best_share_allows() -> None
     windowed = WindowedGaussian(
         sampling_probability=0.05, noise=(1.5,), counts=((200,),), shift_mus=(0.8,), relation="zero_out", design="poisson"
     )
-    shares = np.linspace(0.3, 0.8, 21)
+    shares = np.linspace(0.45, 0.575, 6)  # the best of twenty-one from .3 to .8 is .525
     best = min(
         SampledGaussian(
             sampling_probability=0.05,

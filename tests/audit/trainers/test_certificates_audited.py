@@ -9,6 +9,8 @@ DELTA = 0.05
 FAST = ("fit_linear, cyclic, a short step a pass", "ClippedMean", "CoordinateMedian", "ShuffledClippedMean", "ShuffledCoordinateMedian")
 # Where the certificate covers much worse than this canary, a quarter of the noise does not show yet.
 TOO_LITTLE = {"fit_linear, ball": 0.1, "fit_linear, digits": 0.1, "fit_linear, digits, black box": 0.01}
+# Trainings a world: the most that 180 can prove is 3.1, and less than 2.6 is certified but for the digits.
+RUNS = {"fit_linear, digits": 300, "fit_linear, digits, black box": 300}
 # Their closed forms are conservative: no attack comes near.
 NEVER = ("ShuffledClippedMean", "ShuffledCoordinateMedian")
 LINES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in GAMES if name not in NETWORKS]
@@ -22,9 +24,10 @@ def verdict(game: Game, runs: int) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
 def test_audits_stay_below_certificates_and_find_out_those_with_less_noise(name: str) -> None:
-    assert verdict(GAMES[name](1.0), 300) == "consistent"
+    runs = RUNS.get(name, 180)
+    assert verdict(GAMES[name](1.0), runs) == "consistent"
     if name not in NEVER:
-        assert verdict(GAMES[name](TOO_LITTLE.get(name, 0.25)), 300) == "refuted"
+        assert verdict(GAMES[name](TOO_LITTLE.get(name, 0.25)), runs) == "refuted"
 
 
 @pytest.mark.slow
