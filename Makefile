@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check docs theorems bench release lowest clean
+.PHONY: demo test check coverage docs theorems bench release lowest clean
 .DELETE_ON_ERROR:
 
 # The main job on real embedded data. Your own: make demo DEMO="--data table.csv --target label"
@@ -22,6 +22,10 @@ test: $(STAMP) lint
 # Fast: what to run all the time.
 check: $(STAMP) lint
 	$(WORKERS) $(BIN)/python -m pytest -m "not slow" -q -n auto --dist worksteal
+
+# Which lines of lethe/ no test runs; fails below 95 %.
+coverage: $(STAMP)
+	$(WORKERS) $(BIN)/python -m pytest -q -n auto --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 .PHONY: lint
 lint: $(STAMP)
@@ -74,4 +78,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) build dist lethe-demo site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist lethe-demo site .coverage* .pytest_cache .ruff_cache .hypothesis .import_linter_cache
