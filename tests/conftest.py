@@ -4,6 +4,11 @@ And where keys are: no test signs with, or makes, a key of whoever runs it.
 """
 
 import os
+
+# Before anything imports NumPy or PyTorch: with a worker for each core, the threads of small products wait for each other, ten times as long.
+for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_threads, "1")
+
 from collections.abc import Iterator
 from pathlib import Path
 
