@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Before NumPy and PyTorch are imported: with a worker for each core, threads of small products wait for each other, ten times as long.
+for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_threads, "1")
+
 settings.register_profile("lethe", deadline=None, derandomize=bool(os.environ.get("CI")), print_blob=True)
 settings.load_profile("lethe")
 

@@ -1,17 +1,10 @@
-"""One fit of every public estimator, and of every mechanism, and the numbers that each releases.
-
-Started as a program, `every_release.py fork|joblib`, it fits each of them in two processes and prints what they released.
-"""
+"""One fit of every public estimator, and of every mechanism, and the numbers that each releases."""
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import sys
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.base import clone, is_classifier
 
 from lethe.estimators import (
@@ -136,7 +129,7 @@ def shared(first: dict[str, list[float]], second: dict[str, list[float]]) -> lis
     ]
 
 
-def quick(_: int) -> dict[str, dict[str, list[float]]]:
+def quick_ones(_: int) -> dict[str, dict[str, list[float]]]:
     """The quickest of them, every kind of generator among them."""
     left_out = ("classifier by", "PrivateSearch", "Lasso", "ElasticNet")
     return {
@@ -145,14 +138,3 @@ def quick(_: int) -> dict[str, dict[str, list[float]]]:
         if getattr(model, "mechanism", "") in ("cyclic", "poisson")
         or (getattr(model, "mechanism", "") != "objective_perturbation" and not name.startswith(left_out))
     }
-
-
-if __name__ == "__main__":
-    import every_release  # by its name, so that another process finds it
-
-    if sys.argv[1] == "fork":
-        with multiprocessing.get_context("fork").Pool(2) as pool:
-            outcomes = pool.map(every_release.quick, range(2), chunksize=1)
-    else:
-        outcomes = Parallel(n_jobs=2)(delayed(every_release.quick)(place) for place in range(2))
-    json.dump(outcomes, sys.stdout)

@@ -1,21 +1,17 @@
 """Noise and secret draws are fresh at every fit, whatever random_state says, and in every process."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from every_release import CASES, data, fitted, released, shared
+from every_release import CASES, data, fitted, quick_ones, released, shared
+from forked import forking
+from joblib import Parallel, delayed
 from sklearn.base import clone, is_classifier
 
 from lethe import estimators
 from lethe.estimators import LinearRegression, PrivateQuantileClipper
 
-PROGRAM = Path(__file__).with_name("every_release.py")
 # What several estimators share, which is not to be fitted, and what learns nothing.
 OTHERS = {"PrivateClassifier", "PrivateLinearModel", "PrivateRegressor", "PrivateTransformer", "PublicScaler"}
 
@@ -79,18 +75,11 @@ def test_what_is_searched_on_a_grid_is_fresh_too(model: Any, names: tuple[str, .
 @pytest.mark.parametrize("how", ["fork", pytest.param("joblib", marks=pytest.mark.slow)])  # joblib's workers import everything anew
 def test_two_processes_share_no_number(how: str) -> None:
     """Two children of one process, forked after it had loaded everything; and two workers of joblib."""
-    package = Path(estimators.__file__).parents[2]  # the one under test
-    folders = os.pathsep.join([str(package), str(PROGRAM.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    finished = subprocess.run(
-        [sys.executable, str(PROGRAM), how],
-        env=os.environ | {"PYTHONPATH": folders, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert finished.returncode == 0, finished.stderr
-    first, second = json.loads(finished.stdout)
+    if how == "fork":
+        with forking().Pool(2, maxtasksperchild=1) as pool:
+            first, second = pool.map(quick_ones, range(2), chunksize=1)
+    else:
+        first, second = Parallel(n_jobs=2)(delayed(quick_ones)(place) for place in range(2))
     assert len(first) > 12
     assert {name: common for name in first if (common := shared(first[name], second[name]))} == {}
 

@@ -174,6 +174,20 @@ def test_the_curvature_is_found_and_its_noise_is_that_of_the_sensitivity() -> No
     assert noise == pytest.approx(stated / (share.mu / math.sqrt(2.0)), rel=1e-4)
 
 
+class OneDeviation(Still):
+    """Every normal number is 1."""
+
+    def standard_normal(self, *args: Any, **kwargs: Any) -> Any:
+        return 1.0 + super().standard_normal(*args, **kwargs)
+
+
+def test_the_noise_added_to_the_curvature_is_the_noise_stated() -> None:
+    """Of rows of zeros the curvature is noise alone; what is returned lies two deviations above it."""
+    fact = released_curvature(np.zeros((50, 2)), np.ones(50), GDP(1.0), neighbours="replace_one", generator=OneDeviation())
+    noise = float(fact.statements[1].findings[1].detail.rsplit(" ", 1)[1])
+    assert fact.value == pytest.approx(3.0 * noise, rel=1e-4)
+
+
 def test_the_noise_of_the_curvature_is_fresh_whatever_clip_norm_was_released_before() -> None:
     """In units of its standard deviation: of rows of zeros the curvature is noise alone, kept above one deviation."""
     units = set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from forked import forking
 from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from torch import Tensor
 
@@ -45,7 +45,7 @@ class Processes:
     """
 
     def __init__(self, count: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = forking()
         self._folder = tempfile.TemporaryDirectory()
         self._pipes, self._processes = [], []
         self._orders = 0

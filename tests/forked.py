@@ -1,0 +1,16 @@
+"""Processes forked from one that has loaded the library: each starts in milliseconds, where a new interpreter imports for seconds."""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing.context import ForkServerContext
+
+# An optimiser's first step imports torch._dynamo.
+LOADED = ["lethe", "lethe.train", "lethe.estimators", "torch._dynamo", "torch.distributed", "sklearn.linear_model"]
+
+
+def forking() -> ForkServerContext:
+    """The start method. The server starts with its first process, has one thread, draws no number and lasts as long as the tests."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    return context
