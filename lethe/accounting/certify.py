@@ -137,6 +137,10 @@ def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str]
 def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certificate:
     """The certificate that these verdicts on `run` allow.
 
+    Args:
+        run: the run that was judged.
+        delta: in (0, 1).
+        verdicts: what each theorem says of the run, from `judge`.
     Raises:
         InputError: delta is not above what a cap on the run's batches costs.
         HypothesisError: none of the theorems applies.

@@ -48,7 +48,10 @@ def plan(
 
 
 def plan_with_certificate(run: Run, epsilon: float, delta: float, *, allow_large_delta: bool = False) -> tuple[Run, Certificate]:
-    """As `plan`, with the certificate of the planned run."""
+    """As `plan`, with the certificate of the planned run.
+
+    Args, Raises: as `plan`; epsilon and delta must be given.
+    """
     target = as_target(run, epsilon, delta, None, allow_large_delta=allow_large_delta)
     found, verdicts = planned(run, target)
     return found, certificate_of(found, float(delta), verdicts)
@@ -59,6 +62,11 @@ def as_target(
 ) -> Guarantee:
     """The one target that was given for `run`.
 
+    Args:
+        run: the run to plan; its public number of records limits delta.
+        epsilon, delta: > 0 and in (0, 1), or both None.
+        target: a guarantee to meet, or None.
+        allow_large_delta: accept a delta >= 1/records.
     Raises:
         InputError: none or two were, or one out of range, or with a delta that is too large for so many records.
     """

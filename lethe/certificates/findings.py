@@ -69,17 +69,28 @@ class Finding:
 
 
 def holds(name: str, detail: str, *, evidence: Evidence = "checked") -> Finding:
-    """A hypothesis that holds."""
+    """A hypothesis that holds.
+
+    Args: as `Finding`.
+    """
     return Finding(name=name, status="holds", evidence=evidence, detail=detail)
 
 
 def holds_by_word(name: str, detail: str, *, evidence: Evidence) -> Finding:
-    """A hypothesis that holds by what a run says of its loss. That code enforces it is no better known than the rest: it is declared."""
+    """A hypothesis that holds because the run says so of its loss; "enforced" counts as declared, since nothing else shows it.
+
+    Args:
+        name, detail: as `Finding`.
+        evidence: what the run says of its loss.
+    """
     return Finding(name=name, status="holds", evidence="declared", detail=detail, said=SAID_BY_RUN if evidence == "enforced" else "")
 
 
 def fails(name: str, detail: str, *, source: str, remedy: str) -> Finding:
-    """A hypothesis that fails, which only a check can find."""
+    """A hypothesis that fails, which only a check can find.
+
+    Args: as `Finding`.
+    """
     return Finding(name=name, status="fails", evidence="checked", detail=detail, source=source, remedy=remedy)
 
 

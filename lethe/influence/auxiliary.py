@@ -163,8 +163,12 @@ def require_statement(statement: object) -> None:
 
 
 def require_public(run: object, data: object, kinds: tuple[type, ...]) -> None:
-    """Raise InputError unless `data` is one of `kinds`, which say that they are not private, and `run` is a Run.
+    """Refuse data that are not declared public.
 
+    Args:
+        run: must be a Run.
+        data: what an estimator is to look at.
+        kinds: the classes that are accepted.
     Raises:
         InputError: anything else, arrays above all.
     """

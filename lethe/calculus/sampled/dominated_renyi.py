@@ -48,7 +48,10 @@ def replaced_excess(probability: float, noise: FloatArray, orders: FloatArray) -
 
 
 def zeroed_excess(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
-    """The same where it is zeroed out, beyond the pair in front; arguments and result as for `replaced_excess`."""
+    """`replaced_excess` where a record is zeroed out: what a step's moment may exceed that of the dominating pair by.
+
+    Args, Returns: as `replaced_excess`.
+    """
     distance = (1.0 / noise * (1.0 + 2.0 * _EPS))[:, None]
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         square = distance * distance

@@ -52,7 +52,13 @@ def risk(facts: PublicFacts, missed: Array | float, variances: Array | float) ->
 
 
 def risks(facts: PublicFacts, missed: Array | float, variances: Array | float) -> Array:
-    """As `risk`, of each row of `missed` and `variances`, shape (..., D)."""
+    r"""`risk` of many models at once.
+
+    Args:
+        facts: the problem.
+        missed: $\beta_j$, shape (..., D), or one number for all.
+        variances: $v_j$, shape (..., D), or one number for all.
+    """
     terms = curvatures(facts) * (np.square(missed) * reference(facts) ** 2 + variances)
     return 0.5 * facts.loss.outputs * np.sum(terms, axis=-1)
 

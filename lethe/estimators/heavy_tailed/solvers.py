@@ -137,6 +137,13 @@ def planned(name: str, parameters: str, problem: Problem, count: int, rho: float
     r"""The settings of a one-pass solver that starts in the middle of the domain.
 
     For `proximal` the gap there is taken as $r_2$ times the radius: a convex F has $F(0) - F(w^*) \le \|\nabla F(0)\|\,\|w^*\|$.
+
+    Args:
+        name: of the solver.
+        parameters: which plan: theory, optimised or practical.
+        problem: the problem to solve.
+        count: the number of records, >= 1.
+        rho: the zCDP budget, > 0.
     """
     make: Any = _PLANNED[name][parameters]
     if name == "accelerated":

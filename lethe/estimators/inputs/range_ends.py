@@ -35,7 +35,13 @@ def public_sizes(quantile: float, records: int, share: GDP) -> tuple[float, floa
 
 
 def tells(quantile: float, records: int, share: GDP) -> bool:
-    """Whether the noise is so small that a release at an end says something of the values; a public fact."""
+    """Whether the noise is so small that a release at an end says something of the values; a public fact.
+
+    Args:
+        quantile: its level, in (0, 1).
+        records: the public number of records.
+        share: the budget of this one release.
+    """
     return records * min(quantile, 1.0 - quantile) * share.mu >= _TELLING
 
 

@@ -30,7 +30,13 @@ def not_fitted(part: object, path: Path) -> InputError:
 
 
 def searched(part: object, search: str, path: Path) -> InputError:
-    """Of what a search by cross-validation fitted, on the records that it chose by."""
+    """The refusal of an estimator that a search by cross-validation fitted on the records that it was chosen by.
+
+    Args:
+        part: the fitted estimator.
+        search: the name of the search's class.
+        path: where in the pipeline the part is.
+    """
     why = f"{search} fitted it, and others on the same records, and chose this one by scores that have no noise"
     remedy = "take PrivateSearch of lethe.estimators, which pays for the choice; or choose on public records, and fit once on these"
     return _refusal(part, path, why, remedy)

@@ -139,6 +139,11 @@ def localised(
 def require_work(schedule: object, count: int, most_gradients: int, batch_size: Callable[[LocalPhase], int]) -> int:
     """How many gradients a schedule computes with batches of these sizes.
 
+    Args:
+        schedule: anything; a schedule of `LocalPhase`s is accepted.
+        count: the number of records there are.
+        most_gradients: the largest number of gradients that is accepted, >= 1.
+        batch_size: the records in a batch of a phase.
     Raises:
         InputError: it is no schedule, or needs more records or gradients than there may be.
     """
@@ -158,7 +163,13 @@ def require_work(schedule: object, count: int, most_gradients: int, batch_size: 
 
 
 def local_projection(problem: Problem, centre: Array, radius: float | None) -> Callable[[Array], Array]:
-    """The projection on the domain's points that are at most that far from the centre; None: on the domain."""
+    """The projection on the points of the domain that lie in a ball.
+
+    Args:
+        problem: its domain is meant.
+        centre: of the ball, shape (d,).
+        radius: of the ball, > 0, in parameter units; None: the whole domain.
+    """
     domain = problem.domain
     if radius is None:
         return domain.project
