@@ -117,7 +117,13 @@ class Allocation:
 
 
 def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None = None) -> dict[str, Any]:
-    """What `report.schedule_plot` draws: the noise of a planned run (and of the other candidates), and how its privacy loss grows."""
+    """What `report.schedule_plot` draws: the noise of a run, and how its privacy loss grows.
+
+    Args:
+        run: the planned run.
+        cumulative: its epsilons after some of its steps.
+        allocation: gives the other candidates; None: the run alone.
+    """
     shapes = {"planned": run} if allocation is None else {one.shape: one.run for one in allocation.candidates if one.run is not None}
     large = " >= 1/records" if is_large(cumulative.delta, run.records) else ""
     last = run.release == "last"

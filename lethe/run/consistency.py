@@ -47,8 +47,12 @@ def refuse_length(passes: int | None, steps: int | None) -> None:
 
 
 def refuse_batches(batches: Batches, records: int, neighbours: Neighbours) -> None:
-    """Refuse batches of more records than there are, or of fewer where all are in them, and a relation that the design does not admit.
+    """Refuse a batch size that does not fit the number of records, and a neighbouring relation that the batch design does not admit.
 
+    Args:
+        batches: the design and size.
+        records: n, public.
+        neighbours: the relation.
     Raises:
         InputError: see above.
     """

@@ -92,7 +92,13 @@ def solvable_length(run: Run) -> tuple[Finding, ...]:
 
 
 def design(run: Run, designs: Sequence[str], detail: str) -> Finding:
-    """The batch design must be one of `designs`; `detail` says what that means when it is."""
+    """The batch design must be one of those given.
+
+    Args:
+        run: is looked at.
+        designs: the designs that will do.
+        detail: what the design means for the theorem, if it is one of them.
+    """
     got = run.batches.design
     if got in designs:
         return holds("batches", f"{got}: {detail}")
@@ -280,7 +286,14 @@ def two_over_smoothness(run: Run) -> float:
 
 
 def step_at_most(run: Run, limit: float, name: str, *, strictly: bool = False) -> Finding:
-    """Every step size at most (below, when strictly) `limit`, which `name` spells as a formula."""
+    """No step size may exceed a limit.
+
+    Args:
+        run: is looked at.
+        limit: the largest step size that is allowed.
+        name: the limit as a formula.
+        strictly: whether a step size equal to the limit fails.
+    """
     largest, sign = float(run.step_sizes.max()), "<" if strictly else "<="
     if largest < limit or (largest == limit and not strictly):
         return holds("step size", f"{largest:.6g} {sign} {name} = {limit:.6g}")

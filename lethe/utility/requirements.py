@@ -31,8 +31,12 @@ class Curvature:
 
     @classmethod
     def of(cls, run: Run, *, pl_constant: float | None, smoothness: float | None) -> Curvature:
-        """What the run's loss and ridge imply; a number that is given goes before.
+        r"""What the run's loss and ridge imply; a number that is given is used instead.
 
+        Args:
+            run: gives the loss and the ridge.
+            pl_constant: $\mu > 0$ of the objective; None: from the run.
+            smoothness: M > 0 of the mean loss; None: from the run.
         Raises:
             InputError: a given number is not positive and finite.
         """

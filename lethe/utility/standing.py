@@ -55,5 +55,11 @@ def order(value: float, formula: str) -> PublishedNumber:
 
 
 def refuted(value: float, formula: str, why: str) -> PublishedNumber:
-    """What a false statement gives; `why` names what is wrong with it."""
+    """A published number whose statement is false.
+
+    Args:
+        value: what the formula gives.
+        formula: as published.
+        why: what is wrong with the statement.
+    """
     return PublishedNumber(value=value, formula=formula, standing=Standing(kind="refuted", why=f"refuted: {why}"))

@@ -70,7 +70,13 @@ def _energy(rises: list[float], runs: list[float], factors: list[float]) -> floa
 
 
 def feasible(gaps: Gaps, floor: Array, variances: Array) -> Array:
-    """The variances scaled, and nowhere below the floor, so that no position's energy exceeds 1: energies are homogeneous, degree -1."""
+    r"""Variances scaled up until no position's energy exceeds 1, and nowhere below the floor: energies are homogeneous, degree -1.
+
+    Args:
+        gaps: of all positions.
+        floor: $f_t \ge 0$, shape (T,).
+        variances: $w_t \ge 0$, shape (T,).
+    """
     start = np.maximum(variances, floor)
     return np.maximum(start * float(np.max(energies(gaps, start))), floor)
 
@@ -85,10 +91,16 @@ def cost_of_noise(gaps: Gaps, weighing: Weighing) -> Array:
 
 
 def lower_bound(gaps: Gaps, weights: Array, floor: Array, weighing: Weighing) -> float:
-    """A proven lower bound, as above, from a weighing that need not be feasible: its prices are lowered until it is.
+    r"""A proven lower bound, as above, from a weighing that need not be feasible: its prices are lowered until it is.
 
     At last all prices are divided, and all weights multiplied by the square, by whatever makes the bound largest; g stays as it is.
     A solver knows little about the prices of a position that hardly counts: the bound without these positions is tried as well.
+
+    Args:
+        gaps: of all positions.
+        weights: $q_t > 0$, shape (T,).
+        floor: $f_t \ge 0$, shape (T,).
+        weighing: $\lambda$ and Y, feasible or not.
     """
     positions = np.maximum(weighing.positions, 0.0)
     least = float(np.max(positions, initial=0.0)) * np.array(_NEGLIGIBLE_POSITIONS)
@@ -110,7 +122,13 @@ def _bound(gaps: Gaps, weights: Array, floor: Array, positions: Array, given: Ar
 
 
 def transferred(weighing: Weighing, gaps: Gaps, to: Gaps) -> Weighing:
-    """A weighing of fewer, longer gaps as one of all gaps of the same run: a shift may wait for the end of the longer gap."""
+    """A weighing of fewer, longer gaps as one of all gaps of the same run: a shift may wait for the end of the longer gap.
+
+    Args:
+        weighing: for `gaps`.
+        gaps: fewer and longer ones of a run.
+        to: all gaps of the same run.
+    """
     starts, ends = gaps.starts.tolist(), to.starts.tolist()
     parts: list[Array] = []
     for (begin, end), (low, high) in zip(pairwise(starts), pairwise(ends), strict=True):

@@ -67,8 +67,14 @@ def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_others(found: Mapping[str, Any], training: Training, also: Mapping[str, Any]) -> None:
-    """Refuse a training whose model, clipping or optimiser is not that of the checkpoint; its stream and recorder see to themselves.
+    """Refuse a training whose model, clipping or optimiser is not that of the checkpoint.
 
+    The stream and the recorder check their own states.
+
+    Args:
+        found: the state in the checkpoint.
+        training: what is to be continued.
+        also: further states that the caller keeps, by name.
     Raises:
         InputError: what differs.
     """

@@ -108,7 +108,13 @@ class Tape:
         return free
 
     def apply(self, function: Any, flat: list[Any], spec: TreeSpec) -> Any:
-        """Carry out one operation that has record-free arguments."""
+        """Carry out one operation that has record-free arguments.
+
+        Args:
+            function: of torch.
+            flat: its arguments, flattened.
+            spec: how they were nested.
+        """
         name = _name(function)
         free = [place for place, entry in enumerate(flat) if isinstance(entry, RecordFree)]
         others = [place for place, entry in enumerate(flat) if isinstance(entry, Tensor) and place not in free]

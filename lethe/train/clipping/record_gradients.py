@@ -56,7 +56,14 @@ def _dimension(module: nn.Module, call: Call, place: int) -> int | None:
 
 
 def gradients_at(taps: Sequence[Tap], losses: Tensor, weights: Tensor, recording: Recording) -> list[Tensor | None]:
-    r"""Of $\sum_i v_i \ell_i$ at each tap; `weights` has shape (B,)."""
+    r"""The gradient of $\sum_i v_i \ell_i$ at each tap; None where there is none.
+
+    Args:
+        taps: where.
+        losses: $\ell$, shape (B,).
+        weights: v, shape (B,).
+        recording: whose parameters' hooks stay out of it.
+    """
     with unaccumulated(recording.watched()):
         # Of a sum: torch imports a computer algebra to look at a gradient that it is given.
         total = (losses * weights.to(losses)).sum()
@@ -64,7 +71,13 @@ def gradients_at(taps: Sequence[Tap], losses: Tensor, weights: Tensor, recording
 
 
 def rows_of(tap: Tap, gradient: Tensor | None, records: int) -> Tensor | None:
-    """The gradient with one row a record, shape (B, ...); None where there is none or its records cannot be told."""
+    """The gradient with one row a record, shape (B, ...); None where there is none or its records cannot be told.
+
+    Args:
+        tap: where it was taken.
+        gradient: of any shape.
+        records: B.
+    """
     if gradient is None or gradient.dim() <= tap.dimension or gradient.shape[tap.dimension] != records:
         return None
     return gradient.transpose(0, tap.dimension).reshape(records, -1)

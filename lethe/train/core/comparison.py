@@ -53,9 +53,13 @@ def arithmetic(device: torch.device | str) -> torch.dtype:
 def close(
     one: Tensor, other: Tensor, scale: Tensor, allowed: Mapping[torch.dtype, float], precision: torch.dtype = torch.float64
 ) -> Tensor:
-    """Of each record, whether `one` is `other` wherever that is finite, up to what is allowed of the largest number in `scale`.
+    """Whether two tensors are equal up to rounding, record by record, wherever the second is finite; shape (B,).
 
-    `precision` is what they were computed in, where it is coarser than their own type.
+    Args:
+        one, other: shape (B, ...).
+        scale: its largest finite number is what the tolerance is relative to.
+        allowed: the relative tolerance of each type of number.
+        precision: what both were computed in, where it is coarser than their own type.
     """
     finite = torch.isfinite(other)
     size = torch.where(torch.isfinite(scale), scale, 0).abs().max() if scale.numel() else 0.0

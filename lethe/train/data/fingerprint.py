@@ -56,8 +56,12 @@ class Fingerprint:
 
     @classmethod
     def of(cls, source: Source, layout: Layout, key: str | None = None) -> Fingerprint:
-        """The fingerprint of a source, under a fresh key if none is given; `with_whole` adds the hashes of all records.
+        """The fingerprint of a source, of some of its records; `with_whole` adds the hashes of all.
 
+        Args:
+            source: the data.
+            layout: of one record.
+            key: hexadecimal; None: a fresh one.
         Raises:
             InputError: a record has more tensors than another.
         """

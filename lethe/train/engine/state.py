@@ -133,7 +133,13 @@ class LoopState:
                 yield
 
     def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
-        """The losses, of a function that is looked at where the model is."""
+        """The losses of the records, by a loss function that is checked together with the model.
+
+        Args:
+            criterion: (outputs, targets) -> losses of shape (B,).
+            outputs: of the model.
+            targets: shape (B, ...).
+        """
         with self._told():
             losses = self._losses(criterion, outputs, targets)
         if isinstance(losses, Tensor):  # else `backward` says what is wrong

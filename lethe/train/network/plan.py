@@ -145,6 +145,10 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 def refuse_groups(groups: Sequence[ProximalGroup], run: Run, model: nn.Module) -> None:
     """Refuse proximal groups that the run's certificate does not cover, or that lack a part; overlaps are `NetworkProximal`'s to refuse.
 
+    Args:
+        groups: what the user gave.
+        run: the certified run.
+        model: whose parameters they name.
     Raises:
         InputError: no groups, something that is none, a group without regularisers, a parameter that is frozen, or a run with a
             regulariser or averages of its own.
@@ -183,6 +187,11 @@ def refuse_groups(groups: Sequence[ProximalGroup], run: Run, model: nn.Module) -
 def refuse_optimizer(optimizer: torch.optim.Optimizer, run: Run, named: Mapping[str, nn.Parameter], model: nn.Module) -> None:
     """Refuse an optimiser that the run's certificate does not cover, or that would leave parameters out.
 
+    Args:
+        optimizer: what the user gave.
+        run: the certified run.
+        named: the trained parameters by name.
+        model: which they belong to.
     Raises:
         InputError: it is none, lacks trained parameters or holds some that are not the model's; or the run has a regulariser or averages.
         HypothesisError: the last iterate is to be certified, and it is not the certified recursion.

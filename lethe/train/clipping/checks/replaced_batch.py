@@ -74,7 +74,13 @@ def with_large_numbers(entry: Tensor, replaced: Tensor) -> Tensor:
 
 
 def with_copies(entry: Tensor, replaced: Tensor, record: int) -> Tensor:
-    """Copies of a record where `replaced` says so."""
+    """A batch in which some rows are copies of one record's.
+
+    Args:
+        entry: shape (B, ...).
+        replaced: which rows, truth values of shape (B,).
+        record: whose row is copied, from 0.
+    """
     copied = entry.clone()
     copied[replaced] = entry[record]
     return copied
@@ -89,7 +95,13 @@ def _filled(entry: Tensor, replaced: Tensor, filler: Tensor) -> Tensor:
 
 @contextmanager
 def embeddings_replaced(layers: Collection[nn.Module], records: int, replace: Callable[[Tensor], Tensor]) -> Generator[None]:
-    """Within: `replace` is applied to what embedding layers give, since there is no NaN among tokens."""
+    """Within this context the outputs of embedding layers are replaced, since there is no NaN among tokens.
+
+    Args:
+        layers: the embedding layers.
+        records: B; outputs without B rows are left alone.
+        replace: (output) -> the output to use instead.
+    """
 
     def replaced(module: nn.Module, args: Any, output: Any) -> Any:
         return replace(output) if has_rows(output, records) else None

@@ -87,8 +87,12 @@ def _look_closely(
 
 
 def check_half(losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
-    """Refuse losses where one of a random half of the records touches a row of the other half: the cheapest look, without tolerance.
+    """Refuse losses where a random half of the records reaches a row of the other half: the cheapest check, without tolerance.
 
+    Args:
+        losses: shape (B,), before the backward pass.
+        counted: which records count, shape (B,); None: all.
+        recording: of the forward pass.
     Raises:
         InputError: records mix.
     """

@@ -77,8 +77,12 @@ class SelfCheck:
         return self.depth
 
     def call(self, records: int, args: tuple[Any, ...], kwargs: dict[str, Any], precision: torch.dtype) -> None:
-        """The model was called so in a recording that is looked at.
+        """Check a call of the model in a recording that is looked at.
 
+        Args:
+            records: B.
+            args, kwargs: of the call.
+            precision: the coarsest arithmetic that the model computed in.
         Raises:
             InputError: records mix.
             HypothesisError: the model remembers records.
@@ -93,8 +97,12 @@ class SelfCheck:
             self._unchecked = "; ".join(dict.fromkeys(reason for reason in known if reason is not None)) or None
 
     def losses(self, losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
-        """Before the backward pass, whose graph is still there.
+        """Check losses before the backward pass, while their graph is still there.
 
+        Args:
+            losses: shape (B,).
+            counted: which records count, shape (B,); None: all.
+            recording: of the forward pass.
         Raises:
             InputError: records mix.
             HypothesisError: the forward pass wrote what it saw into a buffer or a parameter.
@@ -109,8 +117,13 @@ class SelfCheck:
                 check_half(losses, counted, recording)
 
     def gradients(self, parts: Mapping[nn.Parameter, Part], losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
-        """After the backward pass of a recording that is looked at thoroughly.
+        """Check gradients after the backward pass of a recording that is looked at thoroughly.
 
+        Args:
+            parts: what the rules found of each parameter's gradients.
+            losses: shape (B,).
+            counted: which records count, shape (B,); None: all.
+            recording: of both passes.
         Raises:
             InputError: the parts are not what plain autograd tells, or records mix.
         """

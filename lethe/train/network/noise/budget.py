@@ -91,8 +91,12 @@ class NetworkBudget:
 
 
 def network_budget(run: Run, parameters: Sequence[Tensor], policy: NoisePolicy | None) -> NetworkBudget | None:
-    """The budget of a run that has one, None for another.
+    """The noise budget of a run; None if the run has none.
 
+    Args:
+        run: may have a noise_budget.
+        parameters: of the network, all trained ones.
+        policy: chooses each step's noise; None where the run gives it.
     Raises:
         InputError: a policy that is none, a policy without a budget, or neither noise nor a policy.
     """
