@@ -53,7 +53,7 @@ def multi_pass(
         passes: E.
         batch_size: b; the last n mod b records are never used. None: all records at each step, which has the least noise.
         step_size: $\eta_t$, a number or one for each step; None: $1/\beta$.
-        start: $w_0$, projected on the domain; None: 0.
+        start: $w_0$, shape (d,), projected on the domain; None: 0.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Returns:
         The solution, with one phase.

@@ -117,7 +117,7 @@ def standardise(
     Args:
         rows: shape (m, d), the records present; values outside the bounds are clipped.
         low: $a_j$, a number or one a column: known without looking at the data, or released and accounted before.
-        high: $b_j > a_j$.
+        high: $b_j > a_j$, a number or shape (d,).
         target: the guarantee wanted, of the moments alone.
         neighbours: "replace_one", or "zero_out": the record is absent from the table, n stays public.
         records: n; None: as many as there are rows, where one is replaced.

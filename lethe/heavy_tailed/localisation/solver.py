@@ -47,7 +47,7 @@ def regularised_descent(
         steps: T.
         step_size: $\eta \in (0, 2/\lambda]$.
         strength: $\lambda \ge 0$.
-        centre: $w_0$, projected on the domain; None: 0.
+        centre: $w_0$, shape (d,), projected on the domain; None: 0.
         radius: of the ball about $w_0$; None: no ball.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:
@@ -100,7 +100,7 @@ def localised(
         records: at least as many as the schedule uses; the rest is left out.
         schedule: from `localised_theory` or `localised_practical`.
         rho: $\rho$ of the whole run; infinity: no noise, not private.
-        start: $w_0$, projected on the domain; None: 0.
+        start: $w_0$, shape (d,), projected on the domain; None: 0.
         most_gradients: it refuses to compute more per-record gradients: the theory's schedule needs about $n^{2+1/k}\ln n$.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:

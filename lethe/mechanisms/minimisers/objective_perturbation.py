@@ -127,6 +127,7 @@ def objective_noise_std(
     r"""The smallest $\sigma$, from above, for which `objective_guarantee` meets the target.
 
     Args:
+        loss, records, weights, regularisation, neighbours: as `objective_guarantee`.
         target: $(\epsilon, \delta)$ with $\delta > 0$; of other kinds of guarantee the mechanism has none.
     Raises:
         InputError: an argument is out of its range.

@@ -42,7 +42,7 @@ def backward(recording: Recording, total: Tensor, *, keep: bool) -> dict[nn.Para
 
     Args:
         recording: of the forward pass that `total` comes from.
-        total: the sum of the losses.
+        total: the sum of the losses, a scalar.
         keep: whether the graph is still needed afterwards.
     Raises:
         InputError: `total` comes from another forward pass, a parameter was used where no rule could see it, or a layer was not given

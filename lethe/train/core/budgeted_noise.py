@@ -51,7 +51,7 @@ def as_planned(step: int, parameters: torch.Tensor, planned: float) -> float | N
 
     Args:
         step: from 1.
-        parameters: the iterate before it.
+        parameters: the iterate before it, of any shape.
         planned: its noise, in parameter units.
     """
     return planned

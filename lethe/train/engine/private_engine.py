@@ -180,7 +180,7 @@ class PrivacyEngine:
 
         Args:
             criterion: the loss function, to one loss a record, shape (rows,).
-            outputs, targets: of the present micro-batch, padding included.
+            outputs, targets: of the present micro-batch, shape (B, ...), padding included.
         Raises:
             InputError: a record's loss depends on the other records of its batch, or on earlier ones.
         """

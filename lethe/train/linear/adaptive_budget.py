@@ -122,8 +122,8 @@ def averaged(gradient: torch.Tensor, rho: float, fresh: torch.Tensor, extra: flo
     which costs as much as both.
 
     Args:
-        gradient, rho: g and its cost.
-        fresh, extra: g' and its cost; tensors of one shape.
+        gradient, rho: g, of any shape, and its cost.
+        fresh, extra: g', of that shape, and its cost.
     """
     return (rho * gradient + extra * fresh) / (rho + extra)
 

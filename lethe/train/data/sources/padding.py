@@ -21,7 +21,7 @@ class Padding:
         """Whether two rows are one, up to padding at one end of each dimension.
 
         Args:
-            first, second: rows of two batches.
+            first, second: rows of two batches, of any shapes.
             part: of a batch, by its number.
         """
         if first.dtype != second.dtype or first.dim() != second.dim():
