@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from lethe.documents.specification import MOST_WHOLE, Noun, from_tagged, names_itself
+from lethe.documents.specification import MOST_WHOLE, Specification, from_tagged, names_itself
 from lethe.errors import InputError
 
 
-class Regulariser(Noun):
+class Regulariser(Specification):
     """A convex, lower-semicontinuous h; the defaults here are those of a finite h without curvature."""
 
     kind: ClassVar[str]

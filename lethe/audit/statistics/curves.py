@@ -19,13 +19,13 @@ from lethe.audit.statistics.inputs import lowered
 from lethe.audit.statistics.sampled_composition import sampled_epsilon
 from lethe.calculus import conversions
 from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 from lethe.errors import HypothesisError
 
 Estimator = Literal["clopper_pearson", "gaussian", "sampled_gaussian", "bayesian", "one_run", "one_run_gaussian", "plug_in"]
 
 
-class TradeOffCurve(Noun):
+class TradeOffCurve(Specification):
     """A family of trade-off curves."""
 
     estimator: ClassVar[Estimator]

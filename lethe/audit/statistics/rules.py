@@ -17,7 +17,7 @@ from lethe.audit.statistics.curves import TradeOffCurve
 from lethe.audit.statistics.inputs import require_array
 from lethe.audit.statistics.intervals import upper_table
 from lethe.calculus.domains import FloatArray
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 from lethe.errors import InputError
 
 Selection = Literal["fixed", "split", "ranks", "multi_split", "guesses", "same_data"]
@@ -30,7 +30,7 @@ class Judged(NamedTuple):
     rates: Rates
 
 
-class Rule(Noun):
+class Rule(Specification):
     """A way to choose a threshold that can be declared before the scores are seen."""
 
     selection: ClassVar[Selection]

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 from lethe.errors import InputError
 
 Evidence = Literal["declared", "enforced"]
 
 
-class Loss(Noun):
+class Loss(Specification):
     """A loss of which only what its fields say is known.
 
     Args:

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 
 Array = npt.NDArray[np.float64]
 
 
-class Schedule(Noun, ABC):
+class Schedule(Specification, ABC):
     """Nonnegative numbers $v_0, v_1, \\dots$, one for each step (or each pass), known before training starts.
 
     Every schedule but `Explicit` has a value at any index; `Explicit` has exactly as many as it lists.
