@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lethe.accounting.certify import Verdict, certificate_of, judge, require_run
+from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
 from lethe.calculus.any_guarantee.scaling import noise_scaled
 from lethe.calculus.calibration import smallest
 from lethe.calculus.domains import require_positive
@@ -101,7 +101,7 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
     shape = _shape(run)
     # Every guarantee scales with the noise in closed form, so each theorem judges the run once, whatever the number of trials.
     factor: float | None = None
-    for verdict in judge(shape):
+    for verdict in evaluate_theorems(shape):
         if verdict.usable and verdict.bound is not None:
             factor = _smaller_factor(verdict.bound.guarantee, target, factor)
     if factor is None:
@@ -112,13 +112,13 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
             remedy="put noise after the last touch of every record, or at every step.",
         )
     found = shape.with_noise_scaled(factor)
-    verdicts = judge(found)
+    verdicts = evaluate_theorems(found)
     growth = _TOLERANCE
     while _misses(verdicts, target):  # the scaled run's own rounding, or another choice of windows, can cost the last digits
         factor *= 1 + growth
         growth *= 2
         found = shape.with_noise_scaled(factor)
-        verdicts = judge(found)
+        verdicts = evaluate_theorems(found)
     return found, verdicts
 
 

@@ -76,7 +76,7 @@ def holds(name: str, detail: str, *, evidence: Evidence = "checked") -> Finding:
     return Finding(name=name, status="holds", evidence=evidence, detail=detail)
 
 
-def holds_by_word(name: str, detail: str, *, evidence: Evidence) -> Finding:
+def holds_by_declaration(name: str, detail: str, *, evidence: Evidence) -> Finding:
     """A hypothesis that holds because the run says so of its loss; "enforced" counts as declared, since nothing else shows it.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lethe.accounting.certify import Verdict, certificate_of, judge
+from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems
 from lethe.accounting.cumulative import Cumulative
 from lethe.accounting.plan import as_target, planned, refuse_seeded
 from lethe.calculus.calibration import smallest
@@ -240,10 +240,12 @@ def _planned_above(start: Run, goal: Guarantee, floor: float) -> tuple[Run, tupl
         return start.replace(noise_multiplier=np.maximum(scale * shape, floor).tolist())
 
     def misses(scale: float) -> float:
-        return min(overshoot(verdict.bound.guarantee, goal) for verdict in judge(raised(scale)) if verdict.usable and verdict.bound)
+        return min(
+            overshoot(verdict.bound.guarantee, goal) for verdict in evaluate_theorems(raised(scale)) if verdict.usable and verdict.bound
+        )
 
     found = raised(smallest(misses, 1.0, start=1.0, tolerance=1e-5))
-    return found, judge(found)
+    return found, evaluate_theorems(found)
 
 
 def _gaussian(goal: Guarantee) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lethe.calculus.rounding import round_down
 from lethe.calculus.sampled.renyi import Design
-from lethe.certificates.findings import Finding, fails, holds, holds_by_word
+from lethe.certificates.findings import Finding, fails, holds, holds_by_declaration
 from lethe.run.losses import Holder
 from lethe.run.participation import BatchSizes, Participation, unknown_sizes
 from lethe.run.regularisers import Box
@@ -26,7 +26,7 @@ def gradient_bound(run: Run) -> Finding:
     if run.bounds_differences_only or run.touch_bound < run.record_bound:
         what = f"two records' gradients differ by <= {2 * run.touch_bound:.6g} (a term common to all cancels"
         kept = "" if run.clip_norm is None else f"; clipping to {run.clip_norm:g} brings them no further apart"
-        return holds_by_word("gradient bound", f"{run.loss.summary}: {what}{kept})", evidence=run.loss.evidence)
+        return holds_by_declaration("gradient bound", f"{run.loss.summary}: {what}{kept})", evidence=run.loss.evidence)
     if run.clip_norm is not None and run.record_bound == run.clip_norm:
         idle = "" if run.clips else ", which never acts: no gradient of the loss is longer"
         return holds("gradient bound", f"clip_norm: every record's gradient is {_bounded(run)} norm {run.clip_norm:g}{idle}")
@@ -34,7 +34,7 @@ def gradient_bound(run: Run) -> Finding:
     if run.clip_norm is not None:
         times = run.clip_bound / run.record_bound
         what += f"; clip_norm = {run.clip_norm:.6g} never acts, and noise relative to it is {times:.6g} times as large for a gradient"
-    return holds_by_word("gradient bound", what, evidence=run.loss.evidence)
+    return holds_by_declaration("gradient bound", what, evidence=run.loss.evidence)
 
 
 def _bounded(run: Run) -> str:
@@ -235,7 +235,7 @@ def smooth(run: Run) -> Finding:
     intercept = " and a constant feature 1" if getattr(run.loss, "intercept", False) else ""
     because = f"features of norm <= {norm:g}{intercept}: " if norm is not None else ""
     detail = f"{because}{run.loss.summary} with curvature in [{0 - weak_convexity:g}, {smoothness:.6g}]"
-    return holds_by_word("curvature", detail, evidence=run.loss.evidence)
+    return holds_by_declaration("curvature", detail, evidence=run.loss.evidence)
 
 
 def convex(run: Run) -> Finding:
@@ -309,7 +309,7 @@ def holder_gradient(run: Run) -> Finding:
     """The loss's gradient must be known to be Hölder continuous."""
     if isinstance(run.loss, Holder):
         detail = f"gradients differ by <= {run.loss.constant:g} times the distance to the power {run.loss.exponent:g}"
-        return holds_by_word("Hölder gradient", detail, evidence=run.loss.evidence)
+        return holds_by_declaration("Hölder gradient", detail, evidence=run.loss.evidence)
     return fails(
         "Hölder gradient",
         f"it needs losses with a Hölder gradient; loss.kind is {run.loss.kind}",

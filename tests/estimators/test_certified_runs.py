@@ -87,7 +87,7 @@ def test_the_run_alone_proves_what_the_model_claims(kind: str, name: str) -> Non
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_the_facts_of_the_noun_are_those_of_the_loss_and_no_smaller_ones_would_do(loss: LinearLoss) -> None:
+def test_the_facts_of_the_recorded_loss_are_those_of_the_loss_and_no_smaller_ones_would_do(loss: LinearLoss) -> None:
     """Gradients and curvatures in the weights, by differences of values: below the bounds everywhere, and near them somewhere."""
     rng, norm, step = np.random.default_rng(0), 1.7, 1e-4
     recorded = loss.on_rows(norm).as_recorded()

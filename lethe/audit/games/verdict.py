@@ -28,7 +28,7 @@ def usual_guesses(canaries: int) -> list[tuple[int, int]]:
     return [(most, most) for most in dict.fromkeys(max(1, round(share * count)) for share in _GUESSES)]
 
 
-def judge_worlds(
+def audit_worlds(
     page: AuditPage,
     scores: TwoWorldScores,
     setting: AuditSetting,
@@ -58,7 +58,7 @@ def judge_worlds(
     return page.model_copy(update={"audits": tuple(found)})
 
 
-def judge_canaries(
+def audit_canaries(
     page: AuditPage,
     scores: OneRunScores,
     setting: AuditSetting,

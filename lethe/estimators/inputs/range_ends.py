@@ -34,7 +34,7 @@ def public_sizes(quantile: float, records: int, share: GDP) -> tuple[float, floa
     return _WIDE if quantile_method(quantile, records, share) == "exponential" else _NARROW
 
 
-def tells(quantile: float, records: int, share: GDP) -> bool:
+def end_is_informative(quantile: float, records: int, share: GDP) -> bool:
     """Whether the noise is so small that a release at an end says something of the values; a public fact.
 
     Args:

@@ -47,7 +47,7 @@ from lethe.train.distributed.workers import Workers
 NoiseGenerator = np.random.Generator | torch.Generator | None
 
 
-class NotKept:
+class NoCheckpointing:
     """A training without checkpoints."""
 
     starts = 0
@@ -80,7 +80,7 @@ class NotKept:
         """Nothing to close."""
 
 
-class Kept:
+class Checkpointing:
     """A training with checkpoints: locks the folder, and refuses what cannot go on there.
 
     Of several processes, number 0 alone reads and writes; it tells the others what it found.
@@ -289,14 +289,14 @@ def keeping(
     *,
     seeded: bool,
     policed: bool = False,
-) -> Kept | NotKept:
+) -> Checkpointing | NoCheckpointing:
     """What keeps a training in a folder, or does not.
 
     Args:
-        checkpoints, run, noise_generator, workers, seeded: see `Kept`; None: no folder.
+        checkpoints, run, noise_generator, workers, seeded: see `Checkpointing`; None: no folder.
         policed: whether a policy chooses the noise along the way.
     Raises:
-        InputError: see `Checkpoints` and `Kept`; or a folder for noise that a policy chooses.
+        InputError: see `Checkpoints` and `Checkpointing`; or a folder for noise that a policy chooses.
     """
     if checkpoints is not None and policed:
         raise InputError(
@@ -304,7 +304,11 @@ def keeping(
             source="noise_policy",
             remedy="train without checkpoints, or plan the noise in advance: a noise_budget with the run's own noise may be kept.",
         )
-    return NotKept() if checkpoints is None else Kept(Checkpoints.of(checkpoints), run, noise_generator, workers, seeded=seeded)
+    return (
+        NoCheckpointing()
+        if checkpoints is None
+        else Checkpointing(Checkpoints.of(checkpoints), run, noise_generator, workers, seeded=seeded)
+    )
 
 
 def _opened(folder: Path) -> Journal:

@@ -12,7 +12,7 @@ from lethe.train.clipping.checks.graphs import Node, kind_of
 _NAMES = ("_saved_self", "_saved_other", "_saved_exponent", "_saved_end", "_saved_weight")
 _KINDS = ("Mul", "Div", "Pow", "Lerp")
 
-Told = list[tuple[str, float]]
+_Factors = list[tuple[str, float]]
 
 
 class SharedFactors:
@@ -22,7 +22,7 @@ class SharedFactors:
     """
 
     def __init__(self) -> None:
-        self._before: dict[tuple[str, ...], Told] = {}
+        self._before: dict[tuple[str, ...], _Factors] = {}
 
     def refuse_changes(self, nodes: Iterable[Node], records: int) -> None:
         """Refuse losses that a shared number enters which was another one in an earlier batch.

@@ -18,7 +18,7 @@ from lethe.train.core.declared import declared_of, of_loss
 from lethe.train.core.recorder import Recorder
 from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
-from lethe.train.engine.padding_check import Asked, LoopAlone
+from lethe.train.engine.padding_check import LoopAlone, LossCall
 from lethe.train.engine.shared_factors import SharedFactors
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.fitted import Report
@@ -64,7 +64,7 @@ class LoopState:
         self._verify = verify
         self._alone, self._factors = LoopAlone(clipper.model), SharedFactors()
         self._losses = LoopLosses(clipper)
-        self._asked: Asked | None = None
+        self._asked: LossCall | None = None
         self._delivered: Tensors = ()
         self.bare = False  # losses were handed over that no checked function computed
         self._batch: LoadedBatch | None = None
@@ -143,7 +143,7 @@ class LoopState:
         with self._told():
             losses = self._losses(criterion, outputs, targets)
         if isinstance(losses, Tensor):  # else `backward` says what is wrong
-            self._asked = Asked(losses, losses._version, criterion, outputs, targets)
+            self._asked = LossCall(losses, losses._version, criterion, outputs, targets)
         return losses
 
     @property

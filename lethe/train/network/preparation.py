@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from lethe.run.run import Run
-from lethe.train.checkpoints.checkpointing import Kept, NotKept, keeping
+from lethe.train.checkpoints.checkpointing import Checkpointing, NoCheckpointing, keeping
 from lethe.train.clipping import Clipper
 from lethe.train.data import BatchStream, as_source
 from lethe.train.data.sources.base import Source
@@ -47,7 +47,7 @@ class PreparedNetwork(NamedTuple):
     budget: NetworkBudget | None
     workers: Workers
     seeded: bool
-    kept: Kept | NotKept
+    kept: Checkpointing | NoCheckpointing
     noise: Noise
     source: Source
     stream: BatchStream

@@ -20,7 +20,7 @@ _SHAPES = 16  # of so many shapes the first batch is looked at
 _ALONE = 3  # records that are made alone; in the first batches all are
 
 
-class KeptApart:
+class CollateCheck:
     """Compares batches with the same records made again, alone, and in other company.
 
     A row must be the same, number for number; where the batch is padded to its longest record, the row of the record alone must stand in

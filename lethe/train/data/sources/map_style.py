@@ -20,7 +20,7 @@ class MapStyleSource:
 
     Random augmentation inside `dataset[i]` is allowed: it works on one record alone. A data set whose records look at one another is not,
     and nobody but its author can see that: it is `declared`. What sees several records at once, a collate function or the data set's own
-    `__getitems__`, is asked for records again, alone and in other company, at the first batches and at some later ones (`KeptApart`).
+    `__getitems__`, is asked for records again, alone and in other company, at the first batches and at some later ones (`CollateCheck`).
 
     Args:
         dataset: map-style, with a length that stays the same.
