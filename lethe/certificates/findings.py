@@ -24,7 +24,7 @@ SAID_BY_RUN = "the run says: enforced by the code that trains"
 
 
 def said_by_file(by: str) -> str:
-    """The same of a certificate without a seal that is believed, and of the code it names."""
+    """What is written instead of `SAID_BY_RUN` in a certificate without a trusted seal, with the code that the file names."""
     return f"the file says: enforced by {by or 'the code that trains'}"
 
 
@@ -34,7 +34,7 @@ SAID = frozenset({SAID_BY_RUN, *(said_by_file(by) for by in ("", *ENFORCEABLE))}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One hypothesis, looked at for one run.
+    """One hypothesis of a theorem for one run, and how it is known.
 
     Args:
         name: the hypothesis, in two or three words.
@@ -58,11 +58,11 @@ class Finding:
 
     @property
     def words(self) -> str:
-        """The detail, whose code makes it so, and who says so where nothing proves it: for a page."""
+        """The detail, the code that enforces it, and who declares it if nothing proves it: text for a report."""
         return self.detail + (f" [by {self.by}]" if self.by else "") + (f" ({self.said})" if self.said else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Name, status, evidence and detail, and by whom and by whose word, if that is said."""
+        """Name, status, evidence and detail, and who enforces or declares it, if that is known."""
         return {
             key: value for key, value in asdict(self).items() if key not in ("source", "remedy") and (value or key not in ("by", "said"))
         }
@@ -95,7 +95,7 @@ def fails(name: str, detail: str, *, source: str, remedy: str) -> Finding:
 
 
 def not_fresh(otherwise: str = "") -> Finding:
-    """That noise or secret batches came from a seed or generator that somebody chose.
+    """The failing finding of a run whose noise or secret batches came from a seed or generator that somebody chose.
 
     Args:
         otherwise: what would hold with fresh noise, in a clause.
@@ -118,7 +118,7 @@ def first_failure(findings: Iterable[Finding]) -> Finding | None:
 
 
 def enforced(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str = ESTIMATORS) -> tuple[Finding, ...]:
-    """The same findings, but that some are no longer declared: the code that trained makes them true.
+    """The findings, with declared ones turned into enforced ones where the training code makes them true.
 
     Args:
         findings: of a certificate or a statement.
@@ -134,7 +134,7 @@ def enforced(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str
 
 
 def vouched(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str) -> tuple[Finding, ...]:
-    """The same findings of a certificate, where the code that carried the run out makes true what the run declares.
+    """The findings of a run, with declared ones turned into enforced ones where a training record vouches for them.
 
     Args:
         findings: of a certificate of the run alone.
@@ -150,13 +150,13 @@ def vouched(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str)
 
 
 def as_said(finding: Finding) -> Finding:
-    """What is left of an enforced hypothesis where nothing proves who enforced it: it is declared, and the file says the rest."""
+    """An enforced hypothesis of a file without a trusted seal: it counts as declared by the file."""
     if finding.evidence != "enforced":
         return finding
     return replace(finding, evidence="declared", by="", said=said_by_file(finding.by))
 
 
 def as_written(finding: Finding) -> Finding:
-    """The reverse: as it stood before it was taken for a mere saying of the file."""
+    """The inverse of `as_said`: the hypothesis as the file states it."""
     by = next((by for by in ("", *ENFORCEABLE) if finding.said == said_by_file(by)), None)
     return finding if by is None else replace(finding, evidence="enforced", by=by, said="")

@@ -68,16 +68,16 @@ class Phase:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of all its means together; none of a seeded one."""
+        """The guarantee of all its means together; none for a seeded phase."""
         return NotPrivate() if self.seeded else self.with_fresh_noise
 
     @property
     def with_fresh_noise(self) -> Guarantee:
-        """The same if the noise was drawn fresh: `whole`, or else Gaussian ones compose exactly and others add up."""
+        """`guarantee` if the noise was drawn fresh: `whole`, or else Gaussian ones compose exactly and others add up."""
         return composed([self]) if self.whole is None else self.whole
 
     def moved(self, by: int) -> Phase:
-        """The same on the records `by` places further on."""
+        """This phase on the records `by` places further on."""
         return replace(self, first=self.first + by, stop=self.stop + by)
 
     @property
@@ -148,7 +148,7 @@ class Solution:
 
     @property
     def fresh(self) -> Solution:
-        """The same with noise that is drawn fresh: what was planned, and what a seeded solution must not claim."""
+        """The solution with the guarantee that fresh noise would give, which a seeded one must not claim."""
         if not self.seeded:
             return self
         return replace(

@@ -20,7 +20,7 @@ MOST_STEPS = 20_000_000
 
 
 class Range(NamedTuple):
-    """An open interval, and what is said of the numbers that leave it."""
+    """An open interval, and the name of the numbers that must lie in it."""
 
     name: str
     smallest: float
@@ -108,7 +108,7 @@ def refuse_unbounded(clip_norm: float | None, loss: Loss) -> None:
 
 
 def refuse_impossible_facts(loss: Loss, regularisers: Sequence[Regulariser]) -> None:
-    """Refuse what no loss and no convex regulariser can be: a class from outside may say anything of itself.
+    """Refuse bounds that no loss and no convex regulariser can have: a user's own class may state anything.
 
     Raises:
         InputError: a curvature or gradient bound that is no number, a strong convexity below 0, a diameter that is not above 0.

@@ -194,12 +194,12 @@ class Run(StoredSpecification):
 
     @property
     def strong_convexity(self) -> float:
-        """Of the proximal part: the sum over regularisers."""
+        """Strong convexity of the proximal part: the sum over regularisers."""
         return sum(part.strong_convexity for part in self.regularisers)
 
     @property
     def diameter(self) -> float:
-        """Of the domain: the smallest over regularisers, inf when unbounded."""
+        """Diameter of the domain: the smallest over regularisers, inf when unbounded."""
         return min((part.diameter for part in self.regularisers), default=float("inf"))
 
     @property

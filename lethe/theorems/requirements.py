@@ -22,7 +22,7 @@ _MOST_SHIFTED_STEPS = 5_000_000
 
 
 def gradient_bound(run: Run) -> Finding:
-    """Why one record's gradient has norm at most `run.record_bound`, and two differ by at most twice `run.touch_bound`."""
+    """One record's gradient must have norm at most `run.record_bound`, and two must differ by at most twice `run.touch_bound`."""
     if run.bounds_differences_only or run.touch_bound < run.record_bound:
         what = f"two records' gradients differ by <= {2 * run.touch_bound:.6g} (a term common to all cancels"
         kept = "" if run.clip_norm is None else f"; clipping to {run.clip_norm:g} brings them no further apart"
@@ -78,7 +78,7 @@ def last_iterate(run: Run) -> Finding:
 
 
 def solvable_length(run: Run) -> tuple[Finding, ...]:
-    """Nothing, or that the run has more steps than the optimal shift is solved for: it keeps some 370 bytes for each."""
+    """A failing finding if the run has more steps than the optimal shift is solved for (some 370 bytes a step); else empty."""
     if run.total_steps <= _MOST_SHIFTED_STEPS:
         return ()
     return (
@@ -125,7 +125,7 @@ def drawn_afresh(run: Run) -> Finding:
 
 
 def drawn_by(run: Run) -> Design:
-    """What the calculus of sampling calls the draws of a run whose batches are `drawn_afresh`.
+    """The sampling design, as `lethe.calculus.sampled` names it, of a run whose batches are `drawn_afresh`.
 
     Raises:
         InputError: nothing is known of the batches' sizes.

@@ -57,7 +57,7 @@ def truncation_slack(run: Run) -> float:
 
 
 def examine_cap(run: Run, *, given_the_others: bool) -> tuple[Finding, ...]:
-    """What a theorem has to say of a cap on batches; nothing where there is none.
+    """What a theorem finds of a cap on batch sizes; empty if there is none.
 
     Args:
         run: the run.

@@ -16,7 +16,7 @@ Model = TypeVar("Model", covariant=True)
 
 
 class ModelDescription(Generic[Model]):
-    """A model that `lethe.train.fit` makes, as against a module that it is given; of the type that stands in the brackets."""
+    """The description of a model that `lethe.train.fit` builds; the type parameter is the class of that model."""
 
     __slots__ = ()
 

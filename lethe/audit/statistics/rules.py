@@ -113,8 +113,8 @@ class MultiSplit(Rule):
         """See `Rule`."""
         _require_halves(out_scores, in_scores)
         generator = np.random.default_rng(self.seed)
-        counted = [_count_on_half(generator, out_scores, in_scores, curve=curve, delta=delta, level=0.5 * level) for _ in range(self.splits)]
-        return sorted(counted, key=lambda one: curve.strength(one.rates, delta))[(self.splits - 1) // 2]
+        counts = [_count_on_half(generator, out_scores, in_scores, curve=curve, delta=delta, level=0.5 * level) for _ in range(self.splits)]
+        return sorted(counts, key=lambda one: curve.strength(one.rates, delta))[(self.splits - 1) // 2]
 
 
 class Ranks(Rule):

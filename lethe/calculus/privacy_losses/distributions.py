@@ -86,12 +86,12 @@ class LossProfile(Profile):
         return 1.0 if math.isnan(delta) else min(max(delta, 0.0) + self.allowance, 1.0)
 
     def describe(self) -> str:
-        """Says what it is."""
+        """Always `composed privacy losses`."""
         return "composed privacy losses"
 
 
 def mirrored_losses(losses: Losses, interval: float) -> Losses:
-    """The pair with its two laws exchanged: mass p at l becomes mass $pe^{-l}$ at -l, and what these leave is at infinity.
+    """The losses with the two distributions exchanged: mass p at l becomes mass $pe^{-l}$ at -l, and the rest is at infinity.
 
     Of a pair that dominates at every order, those below 1 too, the exchanged one dominates the exchanged mechanism.
     """

@@ -19,7 +19,7 @@ Evidence = Literal["declared", "enforced"]
 
 
 class Loss(Specification):
-    """A loss of which only what its fields say is known.
+    """A loss of which nothing but the stated bounds is known.
 
     Args:
         gradient_bound: $G \\ge \\|\\nabla f(x)\\|$ for every record and every x, in loss per parameter unit; None: no bound known.

@@ -1,4 +1,4 @@
-r"""Whose noise ends up where under momentum: weights of the debiased average, and what its noise does to the risk bound.
+r"""Noise under momentum: each step's weight in the debiased average, and its effect on the risk bound.
 
 $v_{t+1} = \beta v_t + (1-\beta) g_t$ from $v_1 = 0$, and the step is taken along $m_t = v_{t+1}/(1-\beta^t)$.
 """

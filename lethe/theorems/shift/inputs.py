@@ -1,4 +1,4 @@
-"""What the shift engine accepts: checked once, at its public edge, so that nothing inside has to ask again."""
+"""Input checks of the shift engine, made once at its public functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""A bounded domain: the best moment from which to start counting.
+r"""Bounded domains: the best step after which the shift is reset to the largest possible distance.
 
 Where two runs are never further apart than $D_\tau$ after step $\tau$, the shift may be set to $z_\tau = \min(D_\tau, f_\tau)$ there,
 $f_t = \min(D_t, L_t f_{t-1} + s_t)$, and all that happened before is forgotten. A start at a $\tau$ where the bound does not bind is

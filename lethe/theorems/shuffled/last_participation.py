@@ -53,7 +53,7 @@ class LastTouch:
 
     @classmethod
     def unknown(cls, passes: Passes) -> LastTouch:
-        """No bound."""
+        """Infinite mus, where no bound is known."""
         positions = len(passes.sensitivity)
         everywhere = np.full(positions, np.inf)
         return cls(in_full_pass=everywhere, in_partial_pass=everywhere[: passes.last_size % positions])

@@ -183,7 +183,7 @@ class Checkpointing:
         self._saved = step
 
     def finish(self) -> None:
-        """The run is over, and its model may be released: from here training comes to the same model again, or nowhere.
+        """Mark the run as finished; its model may be released, and resuming gives the same model again, or an error.
 
         Raises:
             LetheError: it cannot be written.
@@ -192,7 +192,7 @@ class Checkpointing:
             self._journal.finish()
 
     def finish_early(self) -> None:
-        """The same before the last step, where only the last iterate is certified: no process returns before the journal says it.
+        """`finish` before the last step, where only the last iterate is certified: no process returns before the journal says it.
 
         At the end of a run nobody need wait: whoever takes it up again comes to the model that all have.
 
@@ -290,7 +290,7 @@ def keeping(
     seeded: bool,
     policed: bool = False,
 ) -> Checkpointing | NoCheckpointing:
-    """What keeps a training in a folder, or does not.
+    """The checkpointing of a training; `NoCheckpointing` where no folder is given.
 
     Args:
         checkpoints, run, noise_generator, workers, seeded: see `Checkpointing`; None: no folder.

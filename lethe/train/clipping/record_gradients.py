@@ -24,7 +24,7 @@ def usable_records(losses: Tensor, counted: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientSite:
-    """Where a gradient passes whose rows are the records': along `dimension`, in `where`."""
+    """A place in the graph whose gradient has one row a record, along `dimension`; `where` names it."""
 
     place: Any
     dimension: int
@@ -32,7 +32,7 @@ class GradientSite:
 
 
 def gradient_sites(recording: Recording) -> Iterator[GradientSite]:
-    """Every place of a recording where the records keep apart."""
+    """All places of a recording whose gradient has one row a record."""
     for module, calls in recording.calls.items():
         for call in calls:
             for place, edge in enumerate(call.edges):
@@ -103,7 +103,7 @@ def require_apart(sites: Sequence[GradientSite], told: Sequence[Tensor | None], 
 
 
 def mixes(site: GradientSite, record: int) -> InputError:
-    """That another record's loss touches a record's rows."""
+    """The error for a record whose gradient depends on the loss of another one."""
     return InputError(
         f"the loss of a record depends on the other records of its batch: on record {record}.",
         source=f"the clipper's self-check: the gradient of the losses at {site.where}",

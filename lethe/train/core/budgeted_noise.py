@@ -155,7 +155,7 @@ class BudgetedNoise:
         return self.filter.allows(gaussian_cost(noise_std / self._sensitivities[step - 1]), (step - 1) % self._slots)
 
     def chosen(self, step: int, parameters: torch.Tensor) -> Chosen:
-        """What the policy asks for at a step, not paid for yet.
+        """The noise that the policy chooses for a step; not paid for yet.
 
         Args:
             step: from 1.

@@ -28,7 +28,7 @@ chance = random.SystemRandom()
 
 
 def sample(usable: Sequence[T], count: int) -> list[T]:
-    """Up to `count` of them, at random, in random order."""
+    """Up to `count` of the items, at random, in random order."""
     return chance.sample(list(usable), min(count, len(usable)))
 
 
@@ -68,5 +68,5 @@ def close(
 
 
 def first_line(error: BaseException) -> str:
-    """Of an error's message, or its kind."""
+    """The first line of an error's message, or its class name."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -27,7 +27,7 @@ _PIECE = 2**24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """What is kept of a data source.
+    """A fingerprint of a data source, by which a checkpoint recognises it.
 
     The number of records and the layout of one are public. `whole` are keyed hashes (BLAKE2b) of all records, one for each tensor of a
     record, where they are arrays in memory, or .npy files of 1 GiB at most; `samples` are the same of at most 32 records, at evenly spaced

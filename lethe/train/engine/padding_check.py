@@ -20,7 +20,7 @@ _LONG = "the model's outputs are as long as the batch is padded, and the loss wa
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossCall:
-    """Losses that `engine.losses` computed, and of what."""
+    """Losses that `engine.losses` computed, with their loss function, outputs and targets."""
 
     losses: Tensor
     version: int

@@ -34,7 +34,7 @@ OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 
 
 class PrivacyEngine:
-    r"""Clips, noises and records in a loop that is the user's; what leaves that order is refused, not repaired.
+    r"""Clips gradients, adds noise and records the run in a user's own loop; calls out of order are refused.
 
         engine = PrivacyEngine(run, physical_size=64)
         model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=dataset)
@@ -154,12 +154,12 @@ class PrivacyEngine:
 
     @property
     def steps(self) -> int:
-        """Steps taken, those before training was taken up again included."""
+        """Steps taken, including those before training was resumed."""
         return self._begun.steps
 
     @property
     def resumed(self) -> int:
-        """The steps that were over when training was taken up again from a checkpoint; 0 if it began here."""
+        """The steps that were done when training was resumed from a checkpoint; 0 if it began here."""
         return self._begun.resumed
 
     @property
@@ -176,7 +176,7 @@ class PrivacyEngine:
         return self._begun.recording()
 
     def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
-        """`criterion(outputs, targets)`, looked at in the batches that the model is looked at in; for `backward`, as they are.
+        """`criterion(outputs, targets)`, checked in the batches in which the model is; give them to `backward` unchanged.
 
         Args:
             criterion: the loss function, to one loss a record, shape (rows,).
@@ -188,7 +188,7 @@ class PrivacyEngine:
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """What the certificate rests on besides, and nobody checked, statement by statement: of the training so far."""
+        """The assumptions of the certificate so far that nobody checked, one statement each."""
         return self._begun.declared
 
     @property

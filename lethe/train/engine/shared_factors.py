@@ -16,7 +16,7 @@ _Factors = list[tuple[str, float]]
 
 
 class SharedFactors:
-    """Compares them from batch to batch. A count of the batch's tokens shows so, though no gradient goes through it.
+    """Compares shared factors of the losses from batch to batch: also a count of tokens, through which no gradient flows.
 
     A number that changes may be a weight that follows a plan; only the function that computes the loss could tell (`CheckedLoss`).
     """

@@ -148,7 +148,7 @@ class LoopState:
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """What the certificate rests on besides."""
+        """The assumptions of the certificate that nobody checked."""
         return declared_of(
             data=self._stream.source,
             verify=self._verify,
@@ -210,7 +210,7 @@ class LoopState:
         self._guard.hand(batch.step, sums)
 
     def recorded_run(self, steps_fixed_in_advance: bool) -> Run:
-        """The run of the steps taken; where they might have been more, and how many was not fixed in advance, the run that they began."""
+        """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance."""
         if not isinstance(steps_fixed_in_advance, bool):
             raise InputError(f"steps_fixed_in_advance: got {steps_fixed_in_advance!r}; it needs True or False.")
         if self._guard.pending:

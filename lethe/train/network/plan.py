@@ -19,7 +19,7 @@ from lethe.train.network.wrapped_models import refuse_wrapped
 
 
 def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) -> Run:
-    """The run that says how records are clipped when these arguments are given besides: what is carried out, recorded and certified.
+    """The run with the clipping that these arguments ask for: what is carried out, recorded and certified.
 
     Args:
         run: the plan.

@@ -36,7 +36,7 @@ _COPIES = "where others are copies of itself or of another"
 
 
 class ForwardChecks:
-    """Compares a model's outputs for records alone, and in other company, with those of the batch. Nothing of the model is changed.
+    """Compares a model's outputs for records alone, and among replaced records, with those of the batch; the model is unchanged.
 
     Args:
         model: whose first argument has the records first.

@@ -21,7 +21,7 @@ _TRACED = 3  # records whose gradients are compared with those of plain autograd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a comparison of gradients saw.
+    """The result of a comparison of gradients.
 
     Args:
         records: how many records it compared whose gradient is finite and not 0.

@@ -43,12 +43,12 @@ class Given:
         return [entry for entry in tree_flatten((self.args, self.kwargs), is_leaf=_whole)[0] if has_rows(entry, self.records)]
 
     def mapped(self, replace: Callable[[Tensor], Tensor], records: int | None = None) -> Given:
-        """The same with every tensor of `rows` replaced."""
+        """A copy with every tensor of `rows` replaced."""
         args, kwargs = tree_map(lambda entry: replace(entry) if has_rows(entry, self.records) else entry, self._pair(), is_leaf=_whole)
         return Given(args=args, kwargs=kwargs, records=self.records if records is None else records, precision=self.precision)
 
     def taken(self, rows: list[int]) -> Given:
-        """Of some records alone."""
+        """A copy for some of the records alone."""
         return self.mapped(lambda entry: entry[rows], len(rows))
 
     def _pair(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

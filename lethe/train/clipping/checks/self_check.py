@@ -28,7 +28,7 @@ _PARTS = "only parts of the model were called"
 
 
 class SelfCheck:
-    """Looks at some of a clipper's batches.
+    """Checks some of a clipper's batches for records that influence one another.
 
     Args:
         model: of the clipper.
@@ -60,7 +60,7 @@ class SelfCheck:
         return self._verify
 
     def begin(self, found: Survey, records: int | None) -> Depth:
-        """A recording begins: how closely it is looked at, as far as B is known."""
+        """Begin a recording: decide how thoroughly it is checked, as far as B is known."""
         self._unchecked, self._state = _PARTS, None
         if self._verify:
             self._first.begin()
@@ -71,7 +71,7 @@ class SelfCheck:
         return self.depth
 
     def begun(self, found: Survey, records: int) -> Depth:
-        """The model is called, and B is known: how closely its recording is looked at."""
+        """Decide how thoroughly the recording is checked, now that the model is called and B is known."""
         self.depth = self._schedule.due(found, records) if self._verify else Depth.NOT
         self._state = (self._state or UntouchedState(self._model, trained=True)) if self.depth else None
         return self.depth

@@ -153,7 +153,7 @@ class Stacked(Part):
 
 
 class PartedGradients(LayerGradients):
-    """A layer whose parameters are told of one by one; `parts` holds one entry for each parameter in `names`."""
+    """A layer rule that gives the gradients of each parameter separately; `parts` holds one entry for each in `names`."""
 
     def __init__(self, module: nn.Module, uses: Sequence[Use], names: frozenset[str]) -> None:
         super().__init__(module, uses, names)

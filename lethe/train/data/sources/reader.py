@@ -23,7 +23,7 @@ class Padded(tuple[Tensor, ...]):
 
 
 class Reader:
-    """Reads and collates; what sees several records at once is looked at.
+    """Reads and collates records; functions that see several records at once are checked.
 
     Args:
         dataset: map-style.
