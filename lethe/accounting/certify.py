@@ -36,7 +36,7 @@ class Verdict:
 
     @property
     def fresh(self) -> Bound | None:
-        """What it says, or of a seeded run would say, of noise that is drawn fresh."""
+        """The bound for fresh noise, also of a seeded run, for which it is not proved."""
         return self.bound if self.with_fresh_noise is None else self.with_fresh_noise
 
     @property

@@ -52,7 +52,7 @@ def compare(
     allow_large_delta: bool = False,
     progress: Callback | None = None,
 ) -> Comparison | Sweep:
-    """What every theorem says of `run`, and why it is used or not.
+    """Every theorem's answer on `run`, and why it is used or not.
 
     Args:
         run: the training run, planned or recorded.

@@ -33,7 +33,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What can be said of a certificate without believing its file.
+    """The result of verifying a certificate without trusting its file.
 
     Args:
         follows: that its numbers, hypotheses and words are those of its run.

@@ -107,7 +107,7 @@ class AuditConfig(AuditOptions):
     game: Annotated[TwoWorldGame | OneRunGame, BeforeValidator(_as_game)] = TwoWorldGame()
 
     def setting(self, neighbours: Neighbours) -> AuditSetting:
-        """What the certified bound is stated for.
+        """The setting that the certified bound is stated for.
 
         Args:
             neighbours: the relation of the two data sets that are trained on.

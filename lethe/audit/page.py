@@ -54,7 +54,7 @@ class AuditPage(StoredSpecification):
 
     @property
     def verdict(self) -> Verdict:
-        """What follows."""
+        """The conclusion, in words."""
         if self.refused is not None:
             return "void"
         claim = self.claim
@@ -83,7 +83,7 @@ class AuditPage(StoredSpecification):
 
     @property
     def stated(self) -> tuple[str, ...]:
-        """What stands above the audits: the subject, the canary, and the claim if there is one."""
+        """The lines above the audits: the subject, the canary, and the claim if there is one."""
         lines = (f"audit of {self.subject}", f"canary   {self.canary}")
         if self.claim is None:
             return lines

@@ -195,7 +195,7 @@ class Certificate:
         return loaded.judged_for(key)
 
     def sealed(self, record: TrainingRecord) -> Certificate:
-        """The same certificate of a training that really took place: with what its code enforced, and its signature.
+        """The certificate of a training that took place: with the hypotheses that its code enforced, and its signature.
 
         Raises:
             InputError: the record is of another run, or cannot be signed.
@@ -205,7 +205,7 @@ class Certificate:
         return replace(self, findings=record.findings(self.findings), seal=seal(record))
 
     def judged_for(self, key: PublicKey | None) -> Certificate:
-        """The same certificate, where seals of one key alone are believed; None: of this installation's and its team's.
+        """The certificate as read by somebody who trusts the seals of one key alone; None: of this installation and its team.
 
         What it calls enforced is declared unless its seal is believed and says so.
         """

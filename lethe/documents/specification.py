@@ -49,7 +49,7 @@ class Specification(BaseModel):
 
     @classmethod
     def said_of_missing(cls, field: str) -> Missing | None:
-        """What is said where `field` is left out; None: that it is needed."""
+        """The error text for a `field` that is left out; None: the usual one."""
         return cls._missing.get(field)
 
     def __getstate__(self) -> dict[Any, Any]:

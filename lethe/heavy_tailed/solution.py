@@ -22,7 +22,7 @@ from lethe.run.run import Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What one noisy mean of a batch reveals of one record in it, when that record is replaced.
+    """The privacy cost of one noisy mean of a batch for a record in it that is replaced.
 
     Args:
         guarantee: of this one mean.
@@ -223,7 +223,7 @@ def disjoint(phases: list[Phase]) -> list[Phase]:
 
 
 def beside(guarantees: Iterable[Guarantee]) -> Guarantee:
-    r"""What mechanisms on fixed disjoint parts of the records cost together: a record is in one of them, so the worst one counts.
+    r"""The joint guarantee of mechanisms on fixed disjoint parts of the records: a record is in one part, so the worst one counts.
 
     All Gaussian: the largest $\mu$. Else the largest $\epsilon$ at the largest $\delta$ of the $(\epsilon, \delta)$ ones.
 

@@ -96,7 +96,7 @@ class Rows(NamedTuple):
 
 
 class Job(Specification):
-    """What `lethe train` is told.
+    """The configuration of `lethe train`.
 
     Args:
         data: {path, target, test_fraction}.
@@ -196,7 +196,7 @@ class Job(Specification):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """What training gave: weights, recorded run, certificate, scores."""
+    """The result of a training: weights, recorded run, certificate, scores."""
 
     trained: Fitted[LinearPredictor]
     certificate: Certificate

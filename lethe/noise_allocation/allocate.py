@@ -76,7 +76,7 @@ class Allocation:
         return f"Allocation({self.chosen.shape} of {', '.join(map(repr, self.candidates))})"
 
     def explain(self) -> str:
-        """What was tried and chosen, the notes, and the certificate, for a person."""
+        """The candidates, the chosen one, the notes and the certificate, as text."""
         tried = [
             f"{'->' if one is self.chosen else '  '} {one.shape:<12} "
             + (one.why if one.certificate is None else f"harm {one.harm / self.chosen.harm if self.chosen.harm > 0 else 1.0:.4g}")
@@ -92,7 +92,7 @@ class Allocation:
 
     @property
     def certificate(self) -> Certificate:
-        """Of the planned run."""
+        """The certificate of the planned run."""
         assert self.chosen.certificate is not None
         return self.chosen.certificate
 

@@ -1,4 +1,4 @@
-"""What the proximal step adds to the loss: a convex h, taken exactly, after the noise.
+"""Regularisers: a convex h that the proximal step adds to the loss, taken exactly, after the noise.
 
 Two facts matter to a certificate: how strongly convex h is (it contracts) and the diameter of its domain (it bounds).
 """

@@ -127,7 +127,7 @@ class Theorem(ABC):
         return self.standing
 
     def bound(self, run: Run, findings: tuple[Finding, ...] | None = None) -> Bound:
-        """What the theorem says of `run`; `findings` are what `examine` said of it, if it was asked already.
+        """The bound on `run`; `findings` are the result of `examine`, if that is at hand.
 
         Where batches are cut, the guarantee carries what that costs in delta, so that none without a delta can be read off it. Of a
         seeded run there is none: every theorem is about noise that nobody can make again.

@@ -112,7 +112,7 @@ class Fitted(Generic[Model]):
 
     @property
     def record(self) -> TrainingRecord:
-        """What this training vouches for: `lethe.certify(fitted, delta)` certifies and seals it.
+        """The training record: `lethe.certify(fitted, delta)` certifies and seals it.
 
         It is of the weights as they were when training ended; of a head in three forms: the whole model's state dict, the head's, and its
         weights and intercept.

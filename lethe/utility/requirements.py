@@ -1,4 +1,4 @@
-"""What a bound of the excess risk needs of a run, each hypothesis looked at in one place."""
+"""Hypotheses of excess-risk bounds, each checked in one place."""
 
 from __future__ import annotations
 

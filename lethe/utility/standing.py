@@ -1,4 +1,4 @@
-"""What a number about utility is worth: proved, false as printed, or an order of magnitude."""
+"""The standing of a number about utility: proved, false as printed, or an order of magnitude."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class RecordTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observations:
-    """What a training shows of itself.
+    """Everything that one training shows to the adversary.
 
     Args:
         start: the parameters before the first step, shape (D,).

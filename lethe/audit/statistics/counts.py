@@ -21,7 +21,7 @@ class Rates(NamedTuple):
 
 
 class Tally(Specification):
-    """The errors of one test: so many runs without the record taken for runs with it, and the other way round.
+    """The errors of one test: false positives among runs without the record, false negatives among runs with it.
 
     The trials must be independent: runs of the mechanism, and not many guesses on one model.
     """

@@ -33,7 +33,7 @@ class TradeOffCurve(Specification):
     @property
     @abstractmethod
     def family(self) -> str | None:
-        """What is assumed, in words; None for nothing."""
+        """The assumed family, in words; None if nothing is assumed."""
 
     @abstractmethod
     def epsilon(self, rates: Rates, delta: float) -> float:
@@ -41,7 +41,7 @@ class TradeOffCurve(Specification):
 
     @abstractmethod
     def strengths(self, false_positive: FloatArray, false_negative: FloatArray, delta: float) -> FloatArray:
-        r"""What `epsilon` never decreases with, quickly, for comparing thresholds.
+        r"""A quick number that `epsilon` never decreases with, for comparing thresholds.
 
         Args:
             false_positive: bounds p of the false-positive rate, in (0, 1], of any shape.

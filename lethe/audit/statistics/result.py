@@ -54,7 +54,7 @@ def infinity_of(value: object) -> object:
 
 
 class AuditResult(StoredSpecification):
-    r"""What an audit found.
+    r"""The result of one audit.
 
     What kind of statement it is follows from how it was computed, and cannot be claimed:
 

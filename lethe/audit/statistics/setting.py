@@ -16,7 +16,7 @@ r"""$\alpha$, the probability with which a result may be wrong."""
 
 
 class AuditSetting(Specification):
-    r"""What a lower bound on $\epsilon$ is stated for.
+    r"""The statement that a lower bound on $\epsilon$ is about.
 
     Args:
         delta: $\delta \in [0, 1)$; above 0 for a Gaussian curve.

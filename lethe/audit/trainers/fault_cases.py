@@ -35,7 +35,7 @@ Expected = Literal["caught", "quiet"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Game:
-    """What is trained in two worlds, and what it is held against.
+    """A trainer in two worlds, and the claim that it is audited against.
 
     Args:
         trial: one training.
@@ -76,7 +76,7 @@ class Case:
 
     @property
     def expected(self) -> Expected:
-        """What the audit must say of it."""
+        """The result that the audit must give."""
         return "quiet" if self.broken is None else "caught"
 
     def played(self, *, runs: int | None, seed: int, workers: int | None) -> tuple[AuditPage, float]:

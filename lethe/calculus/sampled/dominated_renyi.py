@@ -32,7 +32,7 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 def replaced_excess(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
-    r"""What a step's moment may exceed $A_\alpha(M\|N_0)$ by, where a record of a fixed-size batch is replaced; rounded up.
+    r"""By how much a step's moment may exceed $A_\alpha(M\|N_0)$, where a record of a fixed-size batch is replaced; rounded up.
 
     Args:
         probability: $q \in (0, 1)$.
@@ -48,7 +48,7 @@ def replaced_excess(probability: float, noise: FloatArray, orders: FloatArray) -
 
 
 def zeroed_excess(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
-    """`replaced_excess` where a record is zeroed out: what a step's moment may exceed that of the dominating pair by.
+    """By how much a step's moment may exceed that of the dominating pair, where a record is zeroed out; rounded up.
 
     Args, Returns: as `replaced_excess`.
     """

@@ -64,7 +64,7 @@ def risks(facts: PublicFacts, missed: Array | float, variances: Array | float) -
 
 
 def risk_of_zeros(facts: PublicFacts) -> float:
-    """Of the weights that need no data."""
+    """The risk of zero weights, which need no data."""
     return risk(facts, 1.0, 0.0)
 
 

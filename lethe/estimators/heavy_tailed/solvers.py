@@ -51,7 +51,7 @@ _MOST_STEPS = 200  # of a phase, where settings are practical
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solved:
-    """What a solver gave.
+    """The result of a solver.
 
     Args:
         solution: with its guarantee.

@@ -25,7 +25,7 @@ def named(part: object, path: Path) -> str:
 
 
 def not_fitted(part: object, path: Path) -> InputError:
-    """Of what would say what it cost, or show what it fitted."""
+    """The refusal of a part that is not fitted, and so cannot say what it cost."""
     return _refusal(part, path, "it is not fitted; a clone is not either", "call fit first")
 
 
@@ -43,7 +43,7 @@ def searched(part: object, search: str, path: Path) -> InputError:
 
 
 def refused(part: Any, path: Path) -> InputError:
-    """Of what is no fitted private estimator, and is not known to learn nothing."""
+    """The refusal of a part that is neither a fitted private estimator nor known to learn nothing."""
     if not isinstance(part, BaseEstimator):
         got = repr(part) if isinstance(part, str | int | float | type) else type(part).__name__
         where = f" at {' > '.join(path)}" if path else ""

@@ -40,7 +40,7 @@ class MeanOracle(ABC):
 
     @abstractmethod
     def release(self, size: int, dimension: int) -> Release:
-        """What one mean of a batch of that size reveals."""
+        """The privacy cost of one mean of a batch of that size."""
 
     @abstractmethod
     def shared(self, touches: int) -> MeanOracle:

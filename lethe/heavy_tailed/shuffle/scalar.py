@@ -57,7 +57,7 @@ class ScalarProtocol:
 
     @property
     def message_bits(self) -> int:
-        """What one user sends, g + b."""
+        """The bits that one user sends, g + b."""
         return self.levels + self.bits
 
     @property

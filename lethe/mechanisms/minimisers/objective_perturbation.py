@@ -95,7 +95,7 @@ def objective_guarantee(
     noise_std: float,
     neighbours: Neighbours = "replace_one",
 ) -> PerturbedMinimiser:
-    r"""What `objective_perturbation` guarantees with noise $\sigma$, its solver's error included.
+    r"""The guarantee of `objective_perturbation` with noise $\sigma$, its solver's error included.
 
     Args:
         loss: l, with the bound R on the norm of the rows, the intercept included.

@@ -36,7 +36,7 @@ _NEGLIGIBLE_POSITIONS = (0.0, 1e-6)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DualVariables:
-    """What a lower bound needs."""
+    """Dual variables of the joint problem, from which a lower bound follows."""
 
     positions: Array
     """$\\lambda$ of each chain, >= 0."""

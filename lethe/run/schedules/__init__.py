@@ -118,5 +118,5 @@ def as_schedule(value: float | Schedule) -> Schedule:
 
 
 def schedule_document(value: float | Schedule) -> Any:
-    """What stands in a document for a schedule: number, list or mapping."""
+    """The document form of a schedule: number, list or mapping."""
     return as_schedule(value).to_document()

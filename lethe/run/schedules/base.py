@@ -1,4 +1,4 @@
-"""What a schedule is: numbers over time, as frozen data."""
+"""The interface of schedules: numbers over time, as frozen data."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class Schedule(Specification, ABC):
         """The same shape, every value multiplied by `factor` >= 0."""
 
     def to_document(self) -> Any:
-        """What stands in a Run document: {schedule: name, parameters...}."""
+        """The form of the schedule in a Run document: {schedule: name, parameters...}."""
         return {"schedule": self.schedule, **self.model_dump()}

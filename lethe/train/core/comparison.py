@@ -40,12 +40,12 @@ def halves(records: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
 
 
 def coarser(one: torch.dtype, other: torch.dtype) -> torch.dtype:
-    """Of two arithmetics, the one that rounds more."""
+    """The one of two types of number that rounds more."""
     return max(one, other, key=lambda dtype: torch.finfo(dtype).eps)
 
 
 def arithmetic(device: torch.device | str) -> torch.dtype:
-    """What layers may compute in by themselves here: autocast's type, or float64 where it is off."""
+    """The type that layers may compute in here: autocast's, or float64 where it is off."""
     kind = torch.device(device).type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float64
 

@@ -149,7 +149,7 @@ class Recorder:
         return plan.replace(loss=executed.loss, seeded=executed.seeded)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was noted so far, as tensors and plain data. It holds the batches of a secret design: keep it as private as the data."""
+        """The notes so far, as tensors and plain data. They hold the batches of a secret design: keep them as private as the data."""
         return {
             "step_sizes": torch.tensor(self._step_sizes, dtype=torch.float64),
             "noise_stds": torch.tensor(self._noise_stds, dtype=torch.float64),

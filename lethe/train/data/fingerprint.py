@@ -77,7 +77,7 @@ class Fingerprint:
         )
 
     def with_whole(self, source: Source) -> Fingerprint:
-        """The same with the hashes of all records of this very source, if it is one of those that are read whole."""
+        """A copy with the hashes of all records of this very source, if it is one of those that are read whole."""
         return self if self.whole else replace(self, whole=_whole(source, self.key))
 
     def to_document(self) -> dict[str, Any]:

@@ -211,7 +211,7 @@ class PrivacyEngine:
         self._begun.backward(losses)
 
     def recorded_run(self, *, steps_fixed_in_advance: bool = False) -> Run:
-        r"""What to certify, with `lethe.certify(engine.recorded_run(), delta)`: the run that was executed, or that was begun.
+        r"""The run to certify, with `lethe.certify(engine.recorded_run(), delta)`: the one that was executed, or that was begun.
 
         A certificate of T steps is for a T that is fixed in advance. A loop that ends at a step $\tau$ chosen along the way shows, by where
         it ends, what made it end, and no certificate of $\tau$ steps covers that: if each is left at the moment when its certificate looks
@@ -242,7 +242,7 @@ class PrivacyEngine:
         return self._begun.recorded_run(steps_fixed_in_advance)
 
     def record(self, *, steps_fixed_in_advance: bool = False) -> TrainingRecord:
-        """What this training vouches for: the recorded run, and the parameters and buffers that the model has now.
+        """The training record: the recorded run, and the parameters and buffers that the model has now.
 
         `lethe.certify(engine.record(), delta)` certifies the run and seals it: it binds it to these weights.
 

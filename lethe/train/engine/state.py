@@ -81,7 +81,7 @@ class LoopState:
 
     @property
     def left_in_pass(self) -> int:
-        """The same of the present pass, or of the next one where a pass is over."""
+        """Steps of the present pass (of the next one where a pass is over) whose batches were not delivered yet."""
         per_pass = self._run.steps_per_pass
         return per_pass - self._stream.steps_done % per_pass
 

@@ -1,4 +1,4 @@
-"""What a Run must say, and an optimiser must be, for a network to be trained as the run's certificate supposes."""
+"""Requirements on the Run and the optimiser for a network to be trained as the run's certificate supposes."""
 
 from __future__ import annotations
 

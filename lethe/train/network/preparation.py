@@ -1,4 +1,4 @@
-"""What every training of a network begins with, in `fit` and in a loop of one's own: model, noise, batches and processes, checked."""
+"""The preparation of network training, in `fit` and in a loop of one's own: model, noise, batches and processes, checked."""
 
 from __future__ import annotations
 

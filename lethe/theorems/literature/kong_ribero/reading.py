@@ -47,7 +47,7 @@ SECOND = Citation(
 
 
 class StepNumbers(TypedDict):
-    """What the bounds of one step are functions of."""
+    """The arguments of the bounds of one step."""
 
     step_size: float
     clip_norm: float
@@ -58,7 +58,7 @@ class StepNumbers(TypedDict):
 
 
 class PassNumbers(StepNumbers):
-    """What the bounds of several passes are functions of."""
+    """The arguments of the bounds of several passes."""
 
     steps: int
     steps_per_pass: int

@@ -25,7 +25,7 @@ def has_rows(entry: Any, records: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Given:
-    """What a model was called with.
+    """The arguments of a call of a model.
 
     Args:
         args, kwargs: of the call.

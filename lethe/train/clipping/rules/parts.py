@@ -69,7 +69,7 @@ class Part(ABC):
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Of the parameter's shape; `weights` has shape (B,). A record of weight 0 adds nothing, even if it is not finite."""
+        """The weighted sum, of the parameter's shape; `weights` has shape (B,). A record of weight 0 adds nothing, even if not finite."""
 
     @abstractmethod
     def per_record(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a data source is: a public number of records, and the rows of any of them, on request."""
+"""The interface of data sources: a public number of records, and the rows of any of them, on request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What one record looks like: it is public, and must be the same for every record if shapes are to stay the same.
+    """The shapes and types of one record: public, and the same for every record if shapes are to stay the same.
 
     Args:
         shapes: of each tensor's row.
