@@ -40,7 +40,7 @@ def searched_median(
 ) -> tuple[int, End | None, float]:
     r"""The cell of the grid $low\,c^i$, $c = (high/low)^{1/256}$, that 8 noisy comparisons lead to.
 
-    At the middle of what is left of it: down if $\#\{j : v_j \le g\} + N(0, \sigma^2) \ge b/2$, else up.
+    At the middle of the remaining grid: down if $\#\{j : v_j \le g\} + N(0, \sigma^2) \ge b/2$, else up.
 
     Args:
         values: v_j, shape (b,).

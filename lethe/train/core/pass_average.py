@@ -14,7 +14,7 @@ class PassAverage:
     the result is $y_\ell$ bit for bit.
 
     Args:
-        weights: $\omega_k \ge 0$, shape (l,), sum 1; None: give back everything as it came.
+        weights: $\omega_k \ge 0$, shape (l,), sum 1; None: give everything back unchanged.
     """
 
     __slots__ = ("_place", "_sum", "weights")
