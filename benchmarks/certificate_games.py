@@ -17,7 +17,7 @@ import lethe
 from lethe.accounting.heavy_tailed import certify_solution
 from lethe.audit import AuditPage, AuditSetting, Claim, TwoWorldGame
 from lethe.audit.config import CanaryKind
-from lethe.audit.games import Data, SingleTrials, Trials, TwoWorldScores, judge_worlds, play
+from lethe.audit.games import Data, SingleTrials, Trials, TwoWorldScores, audit_worlds, play
 from lethe.audit.statistics.inputs import Booleans
 from lethe.audit.trainers import LinearTraining, NetworkTraining, RunTraining, claim_of
 from lethe.audit.trainers.networks import IGNORED
@@ -58,7 +58,7 @@ class Game:
     def _judged(self, scores: TwoWorldScores, claim: Claim) -> AuditPage:
         setting = AuditSetting(delta=claim.delta, neighbours=claim.neighbours, threat=self.threat, level=LEVEL)
         page = AuditPage(subject=self.theorem, canary=self.canary, claim=claim)
-        return judge_worlds(page, scores, setting, conditional=True)
+        return audit_worlds(page, scores, setting, conditional=True)
 
 
 def _trainer(subject: RunTraining, noise: float, data: Data, kind: CanaryKind, threat: Any, place: int | None = None) -> Game:

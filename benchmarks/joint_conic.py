@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from lethe.errors import CalibrationError
-from lethe.noise_allocation.joint.energy import Weighing, feasible, lower_bound
+from lethe.noise_allocation.joint.energy import DualVariables, feasible, lower_bound
 from lethe.noise_allocation.joint.gaps import Gaps, Integers, gaps_of
 from lethe.noise_allocation.joint.inputs import JointProblem, joint_problem
 from lethe.noise_allocation.joint.result import CyclicJoint, Found, finished
@@ -91,8 +91,8 @@ def _solved(problem: JointProblem, window: int) -> tuple[Found, int]:
     found[steps] = np.maximum(variances.value, problem.floor[steps])
     found = feasible(gaps, problem.floor, found)
     positions = np.array([float(budget.dual_value) for budget in budgets])
-    weighing = _weighing(gaps, window, positions, [np.asarray(price.dual_value) for price in prices])
-    bound = lower_bound(gaps, problem.weights, problem.floor, weighing)
+    duals = _dual_variables(gaps, window, positions, [np.asarray(price.dual_value) for price in prices])
+    bound = lower_bound(gaps, problem.weights, problem.floor, duals)
     value = float(np.sum(problem.weights * found))
     return Found(variances=found, value=value, bound=bound), int(program.solver_stats.num_iters)
 
@@ -116,10 +116,10 @@ def _position(problem: JointProblem, window: int, shift: float, j: int, steps: I
     return cvxpy.sum(costs) <= 1.0, equations, [cones, left[-1] == 0.0]
 
 
-def _weighing(gaps: Gaps, window: int, positions: Array, duals: list[Array]) -> Weighing:
+def _dual_variables(gaps: Gaps, window: int, positions: Array, duals: list[Array]) -> DualVariables:
     """The multipliers of a position's shift equations are twice its weight times the price of a shift there."""
     own = gaps.positions[gaps.chain]
     at_end = np.stack(duals)[own, gaps.last - window]
     with np.errstate(all="ignore"):
         prices = np.abs(at_end) / (2.0 * positions[own]) * np.exp(gaps.unit.astype(np.float64))
-    return Weighing(positions=positions[gaps.positions], prices=np.where(np.isfinite(prices), prices, 0.0))
+    return DualVariables(positions=positions[gaps.positions], prices=np.where(np.isfinite(prices), prices, 0.0))

@@ -16,7 +16,7 @@ import numpy as np
 from rich.progress import track
 
 import lethe
-from lethe.accounting.certify import judge
+from lethe.accounting.certify import evaluate_theorems
 from lethe.theorems.composition import Composition
 from lethe.theorems.registry import LITERATURE
 from lethe.theorems.sampling import SampledGaussianMechanism
@@ -103,7 +103,7 @@ def match(run: lethe.Run) -> Match:
     certificate = lethe.certify(run, DELTA)
     usable = [
         (verdict.bound.guarantee.epsilon(DELTA), verdict.theorem.name)
-        for verdict in judge(run, PUBLISHED)
+        for verdict in evaluate_theorems(run, PUBLISHED)
         if verdict.usable and verdict.bound is not None
     ]
     epsilon, name = min(usable)

@@ -61,7 +61,14 @@ def quoted(value: object) -> str:
 
 
 def require_finite(name: str, value: float, *, low: float, strict: bool = False, high: float = float("inf")) -> float:
-    """Return `value` as a float if `low <= value <= high` (`low < value` when strict) and finite, or raise InputError."""
+    """Return a finite number in a range as a float, or raise InputError.
+
+    Args:
+        name: what the error calls the value.
+        value: the number.
+        low, high: the ends of the range, both allowed.
+        strict: whether `low` itself is refused.
+    """
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import nn
 
 import lethe
-from lethe.accounting.certify import judge
+from lethe.accounting.certify import evaluate_theorems
 from lethe.accounting.compare import compare
 from lethe.accounting.cumulative import cumulative_privacy
 from lethe.certificates.findings import first_failure
@@ -316,7 +316,7 @@ def test_a_budget_is_kept_for_each_slot_that_a_record_keeps(design: str, account
 
 
 PLANNERS: dict[str, Callable[[lethe.Run], Any]] = {
-    "judge": judge,
+    "evaluate_theorems": evaluate_theorems,
     "certify": lambda run: lethe.certify(run, DELTA),
     "compare": lambda run: compare(run, DELTA),
     "cumulative": lambda run: cumulative_privacy(run, DELTA, points=2),

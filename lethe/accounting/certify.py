@@ -36,7 +36,7 @@ class Verdict:
 
     @property
     def fresh(self) -> Bound | None:
-        """What it says, or of a seeded run would say, of noise that is drawn fresh."""
+        """The bound for fresh noise, also of a seeded run, for which it is not proved."""
         return self.bound if self.with_fresh_noise is None else self.with_fresh_noise
 
     @property
@@ -45,7 +45,7 @@ class Verdict:
         return self.bound is not None and self.standing.usable
 
 
-def judge(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tuple[Verdict, ...]:
+def evaluate_theorems(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tuple[Verdict, ...]:
     """Every theorem's answer on `run`; the expensive half of `certify`, which no delta enters.
 
     A run whose batches all hold every record is judged as what it is, full batches, whatever its design is called.
@@ -56,7 +56,7 @@ def judge(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tuple[Verdict, 
     if require_run(run).noise_multiplier is None:
         raise InputError("noise_multiplier: null; this run has no noise yet.", remedy="set it, or let `lethe plan` find it.")
     if run.seeded:
-        return tuple(_without_release(verdict) for verdict in judge(run.replace(seeded=False), theorems))
+        return tuple(_without_release(verdict) for verdict in evaluate_theorems(run.replace(seeded=False), theorems))
     run = run.in_full_batches()
     verdicts: list[Verdict] = []
     for theorem in _known(theorems):
@@ -131,12 +131,16 @@ def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str]
         return certify(run.record.run, delta, theorems, allow_large_delta=allow_large_delta).sealed(run.record)
     run = require_run(run)
     delta = delta_for(run.records, delta, allow_large_delta=allow_large_delta)
-    return certificate_of(run, delta, judge(run, theorems))
+    return certificate_of(run, delta, evaluate_theorems(run, theorems))
 
 
 def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certificate:
     """The certificate that these verdicts on `run` allow.
 
+    Args:
+        run: the run that was judged.
+        delta: in (0, 1).
+        verdicts: what each theorem says of the run, from `evaluate_theorems`.
     Raises:
         InputError: delta is not above what a cap on the run's batches costs.
         HypothesisError: none of the theorems applies.

@@ -7,7 +7,7 @@ from typing import get_args, overload
 
 import numpy as np
 
-from lethe.accounting.certify import Verdict, certificate_of, judge, require_run
+from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate, Other
 from lethe.certificates.comparison import Comparison, Over, Row, Sweep, own_value
@@ -52,7 +52,7 @@ def compare(
     allow_large_delta: bool = False,
     progress: Callback | None = None,
 ) -> Comparison | Sweep:
-    """What every theorem says of `run`, and why it is used or not.
+    """Every theorem's answer on `run`, and why it is used or not.
 
     Args:
         run: the training run, planned or recorded.
@@ -107,7 +107,7 @@ def require_over(over: str) -> Over:
 
 
 def _answers(run: Run, delta: float, theorems: Sequence[Theorem | str]) -> tuple[Certificate, tuple[Row, ...]]:
-    verdicts = judge(run, theorems)
+    verdicts = evaluate_theorems(run, theorems)
     certificate = certificate_of(run, delta, verdicts)
     others = {other.theorem: other for other in certificate.others}
     return certificate, tuple(_row(verdict, others.get(verdict.theorem.name), certificate.epsilon) for verdict in verdicts)

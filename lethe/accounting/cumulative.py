@@ -46,7 +46,7 @@ def cumulative_privacy(
     allow_large_delta: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Cumulative:
-    """What is proved of the run's beginning, for some of its steps (whole passes, where noise is at pass ends), the last one among them.
+    """Epsilon of the run's beginning, for some of its steps (whole passes, where noise is at pass ends), the last one among them.
 
     Args:
         run: with its noise; fixed in advance.

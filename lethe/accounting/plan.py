@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lethe.accounting.certify import Verdict, certificate_of, judge, require_run
+from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
 from lethe.calculus.any_guarantee.scaling import noise_scaled
 from lethe.calculus.calibration import smallest
 from lethe.calculus.domains import require_positive
@@ -48,7 +48,10 @@ def plan(
 
 
 def plan_with_certificate(run: Run, epsilon: float, delta: float, *, allow_large_delta: bool = False) -> tuple[Run, Certificate]:
-    """As `plan`, with the certificate of the planned run."""
+    """As `plan`, with the certificate of the planned run.
+
+    Args, Raises: as `plan`; epsilon and delta must be given.
+    """
     target = as_target(run, epsilon, delta, None, allow_large_delta=allow_large_delta)
     found, verdicts = planned(run, target)
     return found, certificate_of(found, float(delta), verdicts)
@@ -59,6 +62,11 @@ def as_target(
 ) -> Guarantee:
     """The one target that was given for `run`.
 
+    Args:
+        run: the run to plan; its public number of records limits delta.
+        epsilon, delta: > 0 and in (0, 1), or both None.
+        target: a guarantee to meet, or None.
+        allow_large_delta: accept a delta >= 1/records.
     Raises:
         InputError: none or two were, or one out of range, or with a delta that is too large for so many records.
     """
@@ -93,7 +101,7 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
     shape = _shape(run)
     # Every guarantee scales with the noise in closed form, so each theorem judges the run once, whatever the number of trials.
     factor: float | None = None
-    for verdict in judge(shape):
+    for verdict in evaluate_theorems(shape):
         if verdict.usable and verdict.bound is not None:
             factor = _smaller_factor(verdict.bound.guarantee, target, factor)
     if factor is None:
@@ -104,13 +112,13 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
             remedy="put noise after the last touch of every record, or at every step.",
         )
     found = shape.with_noise_scaled(factor)
-    verdicts = judge(found)
+    verdicts = evaluate_theorems(found)
     growth = _TOLERANCE
     while _misses(verdicts, target):  # the scaled run's own rounding, or another choice of windows, can cost the last digits
         factor *= 1 + growth
         growth *= 2
         found = shape.with_noise_scaled(factor)
-        verdicts = judge(found)
+        verdicts = evaluate_theorems(found)
     return found, verdicts
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import cast
 
 from lethe._version import __version__
-from lethe.accounting.certify import certificate_of, judge
+from lethe.accounting.certify import certificate_of, evaluate_theorems
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import SAID_BY_RUN, Finding, as_said
 from lethe.errors import InputError, LetheError
@@ -61,7 +61,7 @@ def _certified_again(certificate: Certificate) -> Certificate:
     """By the theorems that it names; what it is sealed with is part of it."""
     names = [certificate.theorem, *(other.theorem for other in certificate.others)]
     try:
-        fresh = certificate_of(certificate.run, certificate.delta, judge(certificate.run, names))
+        fresh = certificate_of(certificate.run, certificate.delta, evaluate_theorems(certificate.run, names))
     except LetheError as error:
         raise _refused(certificate, error.what.rstrip(".")) from error
     seal = certificate.seal

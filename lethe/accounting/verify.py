@@ -33,7 +33,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What can be said of a certificate without believing its file.
+    """The result of verifying a certificate without trusting its file.
 
     Args:
         follows: that its numbers, hypotheses and words are those of its run.
@@ -106,7 +106,7 @@ def verify(
     if not isinstance(given, Certificate):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"certificate: got {type(given).__name__}; it needs a Certificate or the file of one.")
     digest = None if weights is None else tensors_digest(as_tensors(weights))
-    judged = given.judged_for(believed)
+    judged = given.trusting(believed)
     again, why = None, "its numbers, hypotheses and words are those of its run"
     try:
         again = recheck(judged)

@@ -9,10 +9,10 @@ from pydantic import BeforeValidator, Field
 
 from lethe.audit.statistics.result import AuditResult, infinity_of
 from lethe.audit.statistics.setting import Neighbours
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 
 
-class Claim(Noun):
+class Claim(Specification):
     r"""That a mechanism is $(\epsilon, \delta)$-DP.
 
     Args:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf
 
 from lethe.audit.statistics.rules import Rule
 from lethe.audit.statistics.setting import AuditSetting, Level, Neighbours, Threat
-from lethe.documents.specification import Noun, from_tagged
+from lethe.documents.specification import Specification, from_tagged
 from lethe.documents.strict import as_path
 from lethe.errors import InputError
 
@@ -32,7 +32,7 @@ def _require_some(workers: int) -> int:
 Workers: TypeAlias = Annotated[int, AfterValidator(_require_some)]
 
 
-class TwoWorldGame(Noun):
+class TwoWorldGame(Specification):
     """Many trainings, half of them without the canary: one test for two hypotheses.
 
     Args:
@@ -55,7 +55,7 @@ class TwoWorldGame(Noun):
     score_file: Annotated[str | None, BeforeValidator(_as_text)] = None
 
 
-class OneRunGame(Noun):
+class OneRunGame(Specification):
     """One training with many canaries, each there or not by its own fair coin, and guesses about the coins. No score is kept in a file.
 
     Args:
@@ -75,7 +75,7 @@ def _as_game(value: object) -> TwoWorldGame | OneRunGame:
     return from_tagged(value, tag="kind", classes={game.kind: game for game in (TwoWorldGame, OneRunGame)})
 
 
-class AuditOptions(Noun):
+class AuditOptions(Specification):
     """The fields of `AuditConfig`, which explains them, that a configuration file has too."""
 
     threat: Threat = "final_model"
@@ -107,7 +107,7 @@ class AuditConfig(AuditOptions):
     game: Annotated[TwoWorldGame | OneRunGame, BeforeValidator(_as_game)] = TwoWorldGame()
 
     def setting(self, neighbours: Neighbours) -> AuditSetting:
-        """What the certified bound is stated for.
+        """The setting that the certified bound is stated for.
 
         Args:
             neighbours: the relation of the two data sets that are trained on.

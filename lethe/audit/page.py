@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, InstanceOf
 from lethe.audit.claim import Claim
 from lethe.audit.statistics.result import RELATIONS, AuditResult
 from lethe.calculus.upward_formatting import shown
-from lethe.documents.specification import StoredNoun
+from lethe.documents.specification import StoredSpecification
 
 Verdict = Literal["refuted", "consistent", "no_claim", "not_comparable", "void"]
 
@@ -33,7 +33,7 @@ def _audits(value: object) -> object:
     return tuple(AuditResult.from_document(entry) if isinstance(entry, dict) else entry for entry in entries)
 
 
-class AuditPage(StoredNoun):
+class AuditPage(StoredSpecification):
     """A claim beside the audits of one mechanism.
 
     Only a certified result can refute, and each does so wrongly with probability at most its own level.
@@ -54,7 +54,7 @@ class AuditPage(StoredNoun):
 
     @property
     def verdict(self) -> Verdict:
-        """What follows."""
+        """The conclusion, in words."""
         if self.refused is not None:
             return "void"
         claim = self.claim
@@ -83,7 +83,7 @@ class AuditPage(StoredNoun):
 
     @property
     def stated(self) -> tuple[str, ...]:
-        """What stands above the audits: the subject, the canary, and the claim if there is one."""
+        """The lines above the audits: the subject, the canary, and the claim if there is one."""
         lines = (f"audit of {self.subject}", f"canary   {self.canary}")
         if self.claim is None:
             return lines

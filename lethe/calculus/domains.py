@@ -16,7 +16,13 @@ _NOT_NUMBERS: tuple[type, ...] = (str, bytes, bool, np.bool_)
 
 
 def as_number(name: str, value: object, needed: str) -> float:
-    """Return `value` as a float that is not nan, or raise InputError; text and truth values are not numbers."""
+    """Return `value` as a float that is not nan, or raise InputError.
+
+    Args:
+        name: what the error calls the value.
+        value: anything; text and truth values are not numbers.
+        needed: the range that is allowed, in words, for the error.
+    """
     try:
         number = math.nan if isinstance(value, _NOT_NUMBERS) else float(cast(SupportsFloat, value))
     except (TypeError, ValueError, OverflowError):
@@ -27,7 +33,13 @@ def as_number(name: str, value: object, needed: str) -> float:
 
 
 def outside(name: str, value: object, needed: str) -> InputError:
-    """The InputError for a value that is not in its range."""
+    """The InputError for a value that is not in its range.
+
+    Args:
+        name: of the argument.
+        value: what was given.
+        needed: the range that is allowed, in words.
+    """
     return InputError(f"{name} = {quoted(value)}; it needs {needed}.", source=f"the argument {name}", remedy=f"give {name} as {needed}")
 
 
@@ -41,7 +53,13 @@ def require_delta(delta: object) -> float:
 
 
 def require_nonnegative(name: str, value: object, *, allow_infinity: bool = True) -> float:
-    """Return a number >= 0 as a float, infinity included unless refused, or raise InputError."""
+    """Return a number >= 0 as a float, or raise InputError.
+
+    Args:
+        name: what the error calls the value.
+        value: anything.
+        allow_infinity: whether infinity is accepted.
+    """
     needed = "a number >= 0" if allow_infinity else "a finite number >= 0"
     number = as_number(name, value, needed)
     if number < 0.0 or (math.isinf(number) and not allow_infinity):
@@ -68,7 +86,13 @@ def require_probability(name: str, value: object) -> float:
 
 
 def require_count(name: str, value: object, *, low: int = 1, high: int = 10**12) -> int:
-    """Return a whole number from `low` to `high` as an int, or raise InputError; 20.0 is not whole, True is not 1."""
+    """Return a whole number as an int, or raise InputError.
+
+    Args:
+        name: what the error calls the value.
+        value: anything; 20.0 is not whole, True is not 1.
+        low, high: the smallest and the largest number that is accepted.
+    """
     needed = f"a whole number from {low} to {'10^12' if high == 10**12 else high}"
     if isinstance(value, _NOT_NUMBERS):
         raise outside(name, value, needed)
@@ -82,7 +106,15 @@ def require_count(name: str, value: object, *, low: int = 1, high: int = 10**12)
 
 
 def require_vector(name: str, values: object, *, low: float, strict: bool = False, allow_infinity: bool = False) -> FloatArray:
-    """Return a non-empty one-dimensional float array whose entries are at least (above, when strict) `low`, or raise InputError."""
+    """Return a non-empty one-dimensional float array, or raise InputError.
+
+    Args:
+        name: what the error calls the array.
+        values: anything that numpy makes an array of, shape (n,).
+        low: no entry may be below it.
+        strict: whether an entry equal to `low` is refused as well.
+        allow_infinity: whether infinite entries are accepted.
+    """
     needed = f"a non-empty one-dimensional list of {'' if allow_infinity else 'finite '}numbers {'>' if strict else '>='} {low:g}"
     try:
         array = np.array(values)

@@ -152,7 +152,7 @@ class NotPrivate(Guarantee):
         return 1.0
 
     def describe(self) -> str:
-        """Says so."""
+        """Always `not private`."""
         return "not private"
 
 

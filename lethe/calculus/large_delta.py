@@ -72,7 +72,7 @@ def is_large(delta: float, records: int) -> bool:
 
 
 def large_delta_note(delta: float, records: int) -> str | None:
-    r"""What has to be said beside a number at $\delta \ge 1/n$; None: nothing."""
+    r"""The warning that must accompany a number at $\delta \ge 1/n$; None if there is none."""
     if not is_large(delta, records):
         return None
     return f"note: delta >= 1/records = {1 / records:.1g}: such a delta allows one record in {records} to be published whole."

@@ -192,10 +192,10 @@ class Certificate:
             raise InputError(
                 f"not a certificate: {reason}.", source=source, remedy="give a file written by `lethe certify -o` or Certificate.save."
             ) from error
-        return loaded.judged_for(key)
+        return loaded.trusting(key)
 
     def sealed(self, record: TrainingRecord) -> Certificate:
-        """The same certificate of a training that really took place: with what its code enforced, and its signature.
+        """The certificate of a training that took place: with the hypotheses that its code enforced, and its signature.
 
         Raises:
             InputError: the record is of another run, or cannot be signed.
@@ -204,8 +204,8 @@ class Certificate:
             raise InputError(f"record: it is of run {record.run.run_id}, not of run {self.run.run_id}.")
         return replace(self, findings=record.findings(self.findings), seal=seal(record))
 
-    def judged_for(self, key: PublicKey | None) -> Certificate:
-        """The same certificate, where seals of one key alone are believed; None: of this installation's and its team's.
+    def trusting(self, key: PublicKey | None) -> Certificate:
+        """The certificate as read by somebody who trusts the seals of one key alone; None: of this installation and its team.
 
         What it calls enforced is declared unless its seal is believed and says so.
         """

@@ -25,7 +25,7 @@ _USABLE = ("used", "looser", "dominated")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What one theorem says of one run.
+    """One theorem's answer on one run.
 
     Args:
         theorem: its name.
@@ -111,7 +111,7 @@ class Comparison:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What has to be told beside its numbers."""
+        """Warnings and remarks that must accompany the numbers."""
         note = large_delta_note(self.delta, self.run.records)
         return () if note is None else (note,)
 
@@ -164,7 +164,7 @@ class Sweep:
 
     @property
     def axis(self) -> str:
-        """What the values are, in words."""
+        """The varied quantity, in words."""
         if self.over == "noise":
             return "noise, times that of the run" if isinstance(self.run.noise_multiplier, Schedule) else "noise multiplier"
         return "steps" if self.over == "steps" else "passes"
@@ -216,7 +216,7 @@ class Sweep:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person needs to read its table."""
+        """Remarks that explain the table."""
         rows = [row for line in self.lines for row in line]
         spoken = [line for line in self.lines if any(row.epsilon is not None for row in line)]
         silent = len(self.lines) - len(spoken)

@@ -24,7 +24,7 @@ SAID_BY_RUN = "the run says: enforced by the code that trains"
 
 
 def said_by_file(by: str) -> str:
-    """The same of a certificate without a seal that is believed, and of the code it names."""
+    """What is written instead of `SAID_BY_RUN` in a certificate without a trusted seal, with the code that the file names."""
     return f"the file says: enforced by {by or 'the code that trains'}"
 
 
@@ -34,7 +34,7 @@ SAID = frozenset({SAID_BY_RUN, *(said_by_file(by) for by in ("", *ENFORCEABLE))}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One hypothesis, looked at for one run.
+    """One hypothesis of a theorem for one run, and how it is known.
 
     Args:
         name: the hypothesis, in two or three words.
@@ -58,33 +58,44 @@ class Finding:
 
     @property
     def words(self) -> str:
-        """The detail, whose code makes it so, and who says so where nothing proves it: for a page."""
+        """The detail, the code that enforces it, and who declares it if nothing proves it: text for a report."""
         return self.detail + (f" [by {self.by}]" if self.by else "") + (f" ({self.said})" if self.said else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Name, status, evidence and detail, and by whom and by whose word, if that is said."""
+        """Name, status, evidence and detail, and who enforces or declares it, if that is known."""
         return {
             key: value for key, value in asdict(self).items() if key not in ("source", "remedy") and (value or key not in ("by", "said"))
         }
 
 
 def holds(name: str, detail: str, *, evidence: Evidence = "checked") -> Finding:
-    """A hypothesis that holds."""
+    """A hypothesis that holds.
+
+    Args: as `Finding`.
+    """
     return Finding(name=name, status="holds", evidence=evidence, detail=detail)
 
 
-def holds_by_word(name: str, detail: str, *, evidence: Evidence) -> Finding:
-    """A hypothesis that holds by what a run says of its loss. That code enforces it is no better known than the rest: it is declared."""
+def holds_by_declaration(name: str, detail: str, *, evidence: Evidence) -> Finding:
+    """A hypothesis that holds because the run says so of its loss; "enforced" counts as declared, since nothing else shows it.
+
+    Args:
+        name, detail: as `Finding`.
+        evidence: what the run says of its loss.
+    """
     return Finding(name=name, status="holds", evidence="declared", detail=detail, said=SAID_BY_RUN if evidence == "enforced" else "")
 
 
 def fails(name: str, detail: str, *, source: str, remedy: str) -> Finding:
-    """A hypothesis that fails, which only a check can find."""
+    """A hypothesis that fails, which only a check can find.
+
+    Args: as `Finding`.
+    """
     return Finding(name=name, status="fails", evidence="checked", detail=detail, source=source, remedy=remedy)
 
 
 def not_fresh(otherwise: str = "") -> Finding:
-    """That noise or secret batches came from a seed or generator that somebody chose.
+    """The failing finding of a run whose noise or secret batches came from a seed or generator that somebody chose.
 
     Args:
         otherwise: what would hold with fresh noise, in a clause.
@@ -107,7 +118,7 @@ def first_failure(findings: Iterable[Finding]) -> Finding | None:
 
 
 def enforced(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str = ESTIMATORS) -> tuple[Finding, ...]:
-    """The same findings, but that some are no longer declared: the code that trained makes them true.
+    """The findings, with declared ones turned into enforced ones where the training code makes them true.
 
     Args:
         findings: of a certificate or a statement.
@@ -123,7 +134,7 @@ def enforced(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str
 
 
 def vouched(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str) -> tuple[Finding, ...]:
-    """The same findings of a certificate, where the code that carried the run out makes true what the run declares.
+    """The findings of a run, with declared ones turned into enforced ones where a training record vouches for them.
 
     Args:
         findings: of a certificate of the run alone.
@@ -139,13 +150,13 @@ def vouched(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str)
 
 
 def as_said(finding: Finding) -> Finding:
-    """What is left of an enforced hypothesis where nothing proves who enforced it: it is declared, and the file says the rest."""
+    """An enforced hypothesis of a file without a trusted seal: it counts as declared by the file."""
     if finding.evidence != "enforced":
         return finding
     return replace(finding, evidence="declared", by="", said=said_by_file(finding.by))
 
 
 def as_written(finding: Finding) -> Finding:
-    """The reverse: as it stood before it was taken for a mere saying of the file."""
+    """The inverse of `as_said`: the hypothesis as the file states it."""
     by = next((by for by in ("", *ENFORCEABLE) if finding.said == said_by_file(by)), None)
     return finding if by is None else replace(finding, evidence="enforced", by=by, said="")

@@ -55,7 +55,7 @@ class Other:
 
 
 def exactly(content: dict[str, Any], *names: str, besides: tuple[str, ...] = ()) -> dict[str, Any]:
-    """`content`, with these keys and no others: what nothing reads, nothing can check."""
+    """`content`, if it has exactly these keys: a key that is not read would not be checked."""
     missing, strange = [name for name in names if name not in content], [name for name in content if name not in (*names, *besides)]
     if missing:
         raise KeyError(missing[0])
@@ -65,25 +65,25 @@ def exactly(content: dict[str, Any], *names: str, besides: tuple[str, ...] = ())
 
 
 def read_step_constant(content: dict[str, Any]) -> StepConstant:
-    """The constant of a step that a file holds."""
+    """A `StepConstant` from the content of a file."""
     exactly(content, "constant", "certificate")
     return StepConstant(constant=float(content["constant"]), certificate=read_text(content["certificate"]))
 
 
 def read_finding(content: dict[str, Any]) -> Finding:
-    """The hypothesis that a file holds."""
+    """A `Finding` from the content of a file."""
     exactly(content, "name", "status", "evidence", "detail", besides=("by", "said"))
     return Finding(**{key: read_text(value) for key, value in content.items()})
 
 
 def read_citation(content: dict[str, Any]) -> Citation:
-    """The source that a file holds."""
+    """A `Citation` from the content of a file."""
     exactly(content, "key", "text")
     return Citation(key=read_text(content["key"]), text=read_text(content["text"]))
 
 
 def read_other(content: dict[str, Any]) -> Other:
-    """The theorem not used that a file holds."""
+    """An `Other` from the content of a file."""
     exactly(content, "theorem", "status", "epsilon", "why")
     epsilon = content["epsilon"]
     return Other(

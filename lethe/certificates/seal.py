@@ -1,4 +1,4 @@
-"""Seal: a training record, signed by the key of whoever's Lethe carried the training out."""
+"""Seal: a training record, signed by the installation of Lethe that carried the training out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STRANGER = "a key that is not known here: it proves nothing about who trained"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """An envelope, what it says, and whose it is.
+    """A signed envelope, the training record in it, and its signer.
 
     Args:
         content: the DSSE envelope as plain data, as it stands in a certificate.
@@ -37,12 +37,12 @@ class Seal:
 
     @property
     def holds(self) -> bool:
-        """Whether what it says is believed: a good signature of a known key."""
+        """Whether the record is trusted: it has a valid signature by a known key."""
         return self.known and not self.flaw
 
     @property
     def words(self) -> str:
-        """Whose it is, or what is wrong with it."""
+        """The signer, or what is wrong with the seal, as text."""
         if self.flaw:
             return self.flaw
         assert self.signer is not None
@@ -61,7 +61,7 @@ def seal(record: TrainingRecord) -> Seal:
 
 
 def read_seal(content: object, run: object, *, key: PublicKey | None = None) -> Seal:
-    """What a certificate carries as its seal, judged; a bad one is no error but has a flaw.
+    """The seal in a certificate, verified; an invalid one is no error but has a `flaw`.
 
     Args:
         content: what stands in the certificate.

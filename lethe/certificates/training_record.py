@@ -33,7 +33,7 @@ class Released(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRecord:
-    """One training, in the words of the code that carried it out. `lethe.certify` takes it in the place of a run, and seals it.
+    """What the training code states of one training. `lethe.certify` takes it in the place of a run, and seals it.
 
     Args:
         run: the run that was executed, as recorded.
@@ -63,11 +63,11 @@ class TrainingRecord:
 
     @property
     def record(self) -> TrainingRecord:
-        """Itself, as of everything that training returns."""
+        """This record itself: the method that every result of training has."""
         return self
 
     def with_declared(self, name: str, detail: str) -> TrainingRecord:
-        """The same, with one more thing that no code can check."""
+        """A copy with one more assumption that no code can check."""
         return replace(self, declared=(*self.declared, Claim(name, detail)))
 
     @property
@@ -76,7 +76,7 @@ class TrainingRecord:
         return not self.run.seeded
 
     def findings(self, of_run: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        """What a theorem found of the run alone, with what this training makes true of it, and what comes besides."""
+        """A theorem's findings on the run, with those that this training enforces, and what it declares besides."""
         besides = [replace(holds(FRESH_NOISE, _FRESH, evidence="enforced"), by=self.by)] if self.fresh else []
         besides += [holds(name, detail, evidence="declared") for name, detail in self.declared]
         return (*vouched(of_run, dict(self.enforced), by=self.by), *besides)
@@ -141,11 +141,11 @@ class TrainingRecord:
 
 @runtime_checkable
 class Recorded(Protocol):
-    """What training returns, that says how it was trained."""
+    """The protocol of training results that carry a training record."""
 
     @property
     def record(self) -> TrainingRecord:
-        """Of that training."""
+        """The record of that training."""
         ...
 
 

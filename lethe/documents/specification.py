@@ -26,7 +26,7 @@ class Missing(NamedTuple):
     remedy: str
 
 
-class Noun(BaseModel):
+class Specification(BaseModel):
     """Frozen data, no unknown keys, no silent conversions (true is not 1, "1" is not 1), no NaN and no infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -49,7 +49,7 @@ class Noun(BaseModel):
 
     @classmethod
     def said_of_missing(cls, field: str) -> Missing | None:
-        """What is said where `field` is left out; None: that it is needed."""
+        """The error text for a `field` that is left out; None: the usual one."""
         return cls._missing.get(field)
 
     def __getstate__(self) -> dict[Any, Any]:
@@ -58,12 +58,12 @@ class Noun(BaseModel):
         return {**state, "__dict__": {name: state["__dict__"][name] for name in type(self).model_fields}}
 
 
-class StoredNoun(Noun):
-    """A noun that is kept in files of its own."""
+class StoredSpecification(Specification):
+    """A specification that is stored in a file of its own."""
 
     @abstractmethod
     def to_document(self) -> dict[str, Any]:
-        """The noun as plain data, from which `from_document` builds an equal one."""
+        """The specification as plain data, from which `from_document` builds an equal one."""
 
     @classmethod
     def from_document(cls, document: dict[str, Any], *, source: str | None = None) -> Self:
@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
     return bool(value) if isinstance(value, np.bool_) else value  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _line(detail: ErrorDetails, owner: type[Noun]) -> str:
+def _line(detail: ErrorDetails, owner: type[Specification]) -> str:
     cause = detail.get("ctx", {}).get("error")
     path = ".".join(str(part) for part in detail["loc"])
     got = _short(detail["input"])
@@ -123,12 +123,12 @@ def _joined(path: str, what: str) -> str:
 
 
 def _names_a_key(cause: LetheError) -> bool:
-    # Errors of a nested noun start with "key: ..."; those join to "outer.key: ...".
+    # Errors of a nested specification start with "key: ..."; those join to "outer.key: ...".
     head = cause.what.split(":", 1)[0]
     return ":" in cause.what and all(part.isidentifier() for part in head.split("."))
 
 
-def _remedy(detail: ErrorDetails, owner: type[Noun]) -> str | None:
+def _remedy(detail: ErrorDetails, owner: type[Specification]) -> str | None:
     if detail["type"] == "missing":
         known = owner.said_of_missing(".".join(str(part) for part in detail["loc"]))
         return None if known is None else known.remedy
@@ -147,10 +147,10 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-NounT = TypeVar("NounT", bound=Noun)
+SpecificationT = TypeVar("SpecificationT", bound=Specification)
 
 
-def names_itself(owner: type[Noun], tag: str) -> bool:
+def names_itself(owner: type[Specification], tag: str) -> bool:
     """Whether a class has a name of its own under `tag`; what has one is final, so that nothing can be taken for what it inherits from.
 
     Args:
@@ -168,7 +168,7 @@ def names_itself(owner: type[Noun], tag: str) -> bool:
     return bool(named)
 
 
-def from_tagged(value: object, *, tag: str, classes: Mapping[str, type[NounT]]) -> NounT:
+def from_tagged(value: object, *, tag: str, classes: Mapping[str, type[SpecificationT]]) -> SpecificationT:
     """Turn {tag: name, ...} into the class of that name; instances of the classes themselves, not of others that inherit, pass through.
 
     Args:

@@ -47,7 +47,7 @@ class Budget:
 
     @property
     def mu(self) -> float:
-        r"""What is left of it in $\mu$, as if all that was spent were Gaussian: for predictions, never for a guarantee."""
+        r"""The remaining budget in $\mu$, as if all that was spent were Gaussian: for predictions, never for a guarantee."""
         gone = sum(
             (gdp_mu(one.planned.epsilon(self.delta), self.delta) if not isinstance(one.planned, GDP) else one.planned.mu) ** 2
             for one in self.spent
@@ -63,7 +63,7 @@ class Budget:
         return GDP(round_down(self.total_mu * math.sqrt(part), 4e-15))
 
     def with_spent(self, *statements: Statement) -> Budget:
-        """The same total with more of it gone."""
+        """A copy of which more has been spent."""
         return Budget(epsilon=self.epsilon, delta=self.delta, spent=(*self.spent, *statements))
 
     def joint_epsilon(self, guarantee: Guarantee) -> float:

@@ -23,7 +23,7 @@ from lethe.mechanisms.minimisers.perturbed_minimiser import PerturbedMinimiser
 
 
 def joint_guarantee(guarantees: Sequence[Guarantee]) -> Guarantee:
-    """Of an adaptive composition on the same data under the same relation."""
+    """The guarantee of an adaptive composition on the same data under the same relation."""
     minimisers = [one for one in guarantees if isinstance(one, PerturbedMinimiser)]
     mus = [one.mu for one in guarantees if isinstance(one, GDP)]
     if len(minimisers) != 1 or len(mus) + 1 != len(guarantees):

@@ -36,6 +36,10 @@ def randomness(random_state: Any, seed_noise: Any, records: int) -> Randomness:
     Permutations and samples that a certificate calls secret count as noise here: who knows a seed knows them. So `random_state` alone
     makes nothing `seeded`, be it a number or a generator: what comes from it is public. With `seed_noise` all is.
 
+    Args:
+        random_state: None, an integer or a numpy RandomState, as in scikit-learn.
+        seed_noise: whether noise and secret batches follow from it too.
+        records: n, the number of places to put in order.
     Raises:
         InputError: seed_noise is no truth value, or True without a random_state, or random_state makes no numbers.
     """

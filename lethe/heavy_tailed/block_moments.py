@@ -40,8 +40,13 @@ def searched_median(
 ) -> tuple[int, End | None, float]:
     r"""The cell of the grid $low\,c^i$, $c = (high/low)^{1/256}$, that 8 noisy comparisons lead to.
 
-    At the middle of what is left of it: down if $\#\{j : v_j \le g\} + N(0, \sigma^2) \ge b/2$, else up.
+    At the middle of the remaining grid: down if $\#\{j : v_j \le g\} + N(0, \sigma^2) \ge b/2$, else up.
 
+    Args:
+        values: v_j, shape (b,).
+        low, high: the ends of the grid, 0 < low < high, in the unit of the values.
+        noise_std: $\sigma \ge 0$ of each comparison, in records.
+        generator: of the noise.
     Returns:
         The cell's number in 0..255; "low" or "high" if it is the first or the last; c.
     """

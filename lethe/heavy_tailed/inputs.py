@@ -11,7 +11,13 @@ Array = NDArray[np.float64]
 
 
 def require_point(name: str, value: object, dimension: int) -> Array:
-    """Return a finite float vector of that length, a copy, or raise InputError."""
+    """Return a finite float vector, a copy, or raise InputError.
+
+    Args:
+        name: what the error calls the vector.
+        value: anything that numpy makes an array of.
+        dimension: its length d.
+    """
     needed = f"{dimension} finite numbers in one row"
     try:
         point = np.array(value)

@@ -1,4 +1,4 @@
-r"""What is known of the size of per-record gradients when they have no bound, only moments; and what clipping them does to their mean.
+"""Moment bounds on per-record gradients that have no other bound, and the bias of a mean of clipped gradients.
 
 All of it is public knowledge, stated before the data are seen: measuring it on private data without noise is a release of those data.
 Wrong numbers cost accuracy and never privacy.
@@ -66,7 +66,7 @@ class Moments:
         return self.bound * (2.0 * math.sqrt(dimension) if self.kind == "central" else 1.0)
 
     def raw_second(self, dimension: int) -> float:
-        """$r_2$, likewise."""
+        """$r_2$, derived as `raw`."""
         second = self.bound if self.second is None else self.second
         return second * (2.0 * math.sqrt(dimension) if self.kind == "central" else 1.0)
 
@@ -102,7 +102,10 @@ def clipping_bias(order: float, bound: float, clip_norm: float) -> float:
 
 
 def printed_clipping_bias(order: float, bound: float, clip_norm: float) -> float:
-    r"""As printed, true and 2.7 to 4 times too large: $r^k/((k-1)C^{k-1})$ (Lemma 6); arguments as `clipping_bias`."""
+    """As printed, true and 2.7 to 4 times too large: $r^k/((k-1)C^{k-1})$ (Lemma 6).
+
+    Args: as `clipping_bias`.
+    """
     sharp_bias_constant(order)
     return _scaled(order, bound, clip_norm) / (order - 1.0)
 

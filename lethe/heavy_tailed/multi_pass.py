@@ -1,4 +1,4 @@
-"""Clipped gradient descent with several passes over the data: what to use first in practice."""
+"""Clipped gradient descent with several passes over the data: the solver to try first in practice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRACTICAL_PASSES = 30
 
 
 def practical_oracle(problem: Problem, rho: float) -> ClippedMean:
-    r"""Clip norm $r_2$, the root mean square of the gradients: at moderate n far better than the theory's, which grows with n.
+    """`ClippedMean` at clip norm $r_2$, the root mean square of the gradients: at moderate n far better than the theory's.
 
     Raises:
         InputError: the problem states no moments, or rho is out of range.
@@ -53,7 +53,7 @@ def multi_pass(
         passes: E.
         batch_size: b; the last n mod b records are never used. None: all records at each step, which has the least noise.
         step_size: $\eta_t$, a number or one for each step; None: $1/\beta$.
-        start: $w_0$, projected on the domain; None: 0.
+        start: $w_0$, shape (d,), projected on the domain; None: 0.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Returns:
         The solution, with one phase.

@@ -82,7 +82,7 @@ class Problem:
         return float(value)
 
     def known_moments(self) -> Moments:
-        """The moments.
+        """The moments, which must have been given.
 
         Raises:
             InputError: they were not given.
@@ -144,7 +144,7 @@ def require_problem(problem: object) -> Problem:
 
 
 def count_records(records: Records) -> int:
-    """How many there are.
+    """The number of records.
 
     Raises:
         InputError: they are no array, or arrays of different lengths, or none at all.

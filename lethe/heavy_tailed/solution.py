@@ -22,7 +22,7 @@ from lethe.run.run import Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What one noisy mean of a batch reveals of one record in it, when that record is replaced.
+    """The privacy cost of one noisy mean of a batch for a record in it that is replaced.
 
     Args:
         guarantee: of this one mean.
@@ -68,16 +68,16 @@ class Phase:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of all its means together; none of a seeded one."""
+        """The guarantee of all its means together; none for a seeded phase."""
         return NotPrivate() if self.seeded else self.with_fresh_noise
 
     @property
     def with_fresh_noise(self) -> Guarantee:
-        """The same if the noise was drawn fresh: `whole`, or else Gaussian ones compose exactly and others add up."""
+        """`guarantee` if the noise was drawn fresh: `whole`, or else Gaussian ones compose exactly and others add up."""
         return composed([self]) if self.whole is None else self.whole
 
     def moved(self, by: int) -> Phase:
-        """The same on the records `by` places further on."""
+        """This phase on the records `by` places further on."""
         return replace(self, first=self.first + by, stop=self.stop + by)
 
     @property
@@ -148,7 +148,7 @@ class Solution:
 
     @property
     def fresh(self) -> Solution:
-        """The same with noise that is drawn fresh: what was planned, and what a seeded solution must not claim."""
+        """The solution with the guarantee that fresh noise would give, which a seeded one must not claim."""
         if not self.seeded:
             return self
         return replace(
@@ -223,7 +223,7 @@ def disjoint(phases: list[Phase]) -> list[Phase]:
 
 
 def beside(guarantees: Iterable[Guarantee]) -> Guarantee:
-    r"""What mechanisms on fixed disjoint parts of the records cost together: a record is in one of them, so the worst one counts.
+    r"""The joint guarantee of mechanisms on fixed disjoint parts of the records: a record is in one part, so the worst one counts.
 
     All Gaussian: the largest $\mu$. Else the largest $\epsilon$ at the largest $\delta$ of the $(\epsilon, \delta)$ ones.
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from lethe.calculus.domains import require_count
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.losses import LeastSquares
@@ -38,7 +38,7 @@ class Records:
     classes: int | None
 
 
-class SyntheticData(Noun):
+class SyntheticData(Specification):
     r"""Data made by a generator that sees nothing but these fields and the run: n records, their feature norm R and the kind of loss.
 
     $$u_i \sim N(0, \mathrm{diag}(v)),\quad v_j \propto j^{-2\,\mathrm{decay}},\ \sum_j v_j = R^2,\quad\text{then}\quad
@@ -163,8 +163,12 @@ def require_statement(statement: object) -> None:
 
 
 def require_public(run: object, data: object, kinds: tuple[type, ...]) -> None:
-    """Raise InputError unless `data` is one of `kinds`, which say that they are not private, and `run` is a Run.
+    """Refuse data that are not declared public.
 
+    Args:
+        run: must be a Run.
+        data: what an estimator is to look at.
+        kinds: the classes that are accepted.
     Raises:
         InputError: anything else, arrays above all.
     """

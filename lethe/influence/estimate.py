@@ -1,4 +1,4 @@
-"""What an estimator returns: the influence of noise at some steps, how sure that is, and the noun that schedules take."""
+"""What an estimator returns: the influence of noise at some steps, how sure that is, and the specification that schedules take."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class LinearProblem:
         return Path(batches=batches, before=before, unproximated=unproximated)
 
     def mean_loss(self, parameters: torch.Tensor) -> float:
-        """Of all records, without the regulariser.
+        """The mean loss of all records, without the regulariser.
 
         Raises:
             LetheError: it is not finite.

@@ -16,7 +16,7 @@ from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate
 from lethe.documents.folders import require_new_folder, write_folder
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 from lethe.documents.strict import read_document, to_json
 from lethe.errors import InputError
 from lethe.jobs.datasets import Table, centred_digits, load_table, split
@@ -41,7 +41,7 @@ def _as_classes(value: Any) -> tuple[str, ...] | None:
     raise InputError(f"got {value!r}; it needs a list of class names, or {FROM_DATA}.")
 
 
-class Privacy(Noun):
+class Privacy(Specification):
     """The target (epsilon, delta); with epsilon null the run's own noise is used and certified at delta.
 
     Args:
@@ -55,7 +55,7 @@ class Privacy(Noun):
     allow_large_delta: bool = False
 
 
-class Data(Noun):
+class Data(Specification):
     """Where the records are.
 
     Args:
@@ -95,8 +95,8 @@ class Rows(NamedTuple):
     test: Table | None
 
 
-class Job(Noun):
-    """What `lethe train` is told.
+class Job(Specification):
+    """The configuration of `lethe train`.
 
     Args:
         data: {path, target, test_fraction}.
@@ -196,7 +196,7 @@ class Job(Noun):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """What training gave: weights, recorded run, certificate, scores."""
+    """The result of a training: weights, recorded run, certificate, scores."""
 
     trained: Fitted[LinearPredictor]
     certificate: Certificate

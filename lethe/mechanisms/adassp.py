@@ -72,7 +72,14 @@ def moments_sensitivity(
 
 
 def moments(rows: Array, targets: Array, *, norm: float, target_bound: float, target_weight: float, eigenvalue_weight: float) -> Array:
-    r"""The vector of the module's first lines, without noise; the last entry is left out when $\omega = 0$."""
+    r"""The vector of the module's first lines, without noise; the last entry is left out when $\omega = 0$.
+
+    Args:
+        rows: shape (n, D), of norm at most R.
+        targets: shape (n,), within $\pm B$.
+        norm, target_bound: R and B, > 0.
+        target_weight, eigenvalue_weight: $a > 0$ and $\omega \ge 0$.
+    """
     columns = rows.shape[1]
     square = rows.T @ rows
     upper = np.triu_indices(columns, 1)

@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What was released, and what it costs.
+    """The guarantee of a release, and what it rests on.
 
     Formal guarantee: for every two data sets that are neighbours in the sense of `neighbours`, the laws of what was released satisfy
     `guarantee`, in both directions. Not covered: the rounding of floating-point numbers, the generator (statistical, not cryptographic),
@@ -158,7 +158,7 @@ def joint(statements: Sequence[Statement], *, name: str = "") -> Statement:
 
 
 def gaussian_guarantee(sensitivity: float, noise_std: float) -> GDP | NotPrivate:
-    r"""Of $q + N(0, \sigma^2 I)$ where neighbours move q by at most s: $(s/\sigma)$-GDP, rounded up; exact if some pair moves it by s.
+    r"""$(s/\sigma)$-GDP of $q + N(0, \sigma^2 I)$ where neighbours move q by at most s, rounded up; exact if some pair moves it by s.
 
     Args:
         sensitivity: $s \ge 0$, Euclidean.

@@ -67,14 +67,26 @@ class SecondMoment:
 
 
 def moment_sensitivity(norm: float, columns: int, neighbours: object) -> float:
-    r"""How far one record moves $\sum_i x_ix_i^\top$ in the Frobenius norm: $R^2$, or $\sqrt2R^2$ where it is replaced and d > 1."""
+    r"""The sensitivity of $\sum_i x_ix_i^\top$ in the Frobenius norm: $R^2$, or $\sqrt2R^2$ where a record is replaced and d > 1.
+
+    Args:
+        norm: R > 0, the bound on the rows' norms.
+        columns: d.
+        neighbours: replace_one or zero_out.
+    """
     radius = require_positive("norm", norm)
     square = radius * radius
     return square * (math.sqrt(2.0) if require_swap(neighbours) == 2.0 and columns > 1 else 1.0) * (1.0 + 1e-14)
 
 
 def symmetric_noise(columns: int, noise_std: float, generator: np.random.Generator) -> Array:
-    """Isotropic in the Frobenius norm, shape (d, d): (G + G^T)/2 for independent entries has exactly that law."""
+    """Gaussian noise, isotropic in the Frobenius norm, shape (d, d): (G + G^T)/2 for independent entries has exactly that law.
+
+    Args:
+        columns: d.
+        noise_std: of an entry of the diagonal, >= 0.
+        generator: of the noise.
+    """
     full = generator.standard_normal((columns, columns))
     return noise_std * (full + full.T) / 2.0
 

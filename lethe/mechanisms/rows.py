@@ -44,6 +44,10 @@ def projected_rows(values: Any, *, feature_norm: float, intercept: bool = False)
 def targets_within(values: Any, *, count: int, bound: float) -> Array:
     """Targets truncated at plus and minus `bound`, shape (n,).
 
+    Args:
+        values: anything that numpy makes an array of, shape (n,).
+        count: n.
+        bound: > 0, in the unit of the targets.
     Raises:
         InputError: not `count` finite numbers, or the bound is out of range.
     """

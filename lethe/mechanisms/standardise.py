@@ -85,7 +85,13 @@ def moment_weight(neighbours: object) -> float:
 
 
 def contributions(rows: Array, low: Array, high: Array, neighbours: object) -> Array:
-    r"""$\varphi$ of every record, shape (n, 2, d)."""
+    r"""$\varphi$ of every record, shape (n, 2, d).
+
+    Args:
+        rows: shape (n, d).
+        low, high: $a_j < b_j$, each of shape (d,).
+        neighbours: replace_one or zero_out, which decides $\kappa$.
+    """
     centre, half = low + (high - low) / 2.0, (high - low) / 2.0
     scaled = np.clip((np.clip(rows, low, high) - centre) / half, -1.0, 1.0)
     return np.stack([scaled, moment_weight(neighbours) * (np.square(scaled) - 1.0)], axis=1)
@@ -111,7 +117,7 @@ def standardise(
     Args:
         rows: shape (m, d), the records present; values outside the bounds are clipped.
         low: $a_j$, a number or one a column: known without looking at the data, or released and accounted before.
-        high: $b_j > a_j$.
+        high: $b_j > a_j$, a number or shape (d,).
         target: the guarantee wanted, of the moments alone.
         neighbours: "replace_one", or "zero_out": the record is absent from the table, n stays public.
         records: n; None: as many as there are rows, where one is replaced.

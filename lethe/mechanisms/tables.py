@@ -59,8 +59,14 @@ def _finite(name: str, part: Array, first: int) -> Array:
 
 
 def public_records(records: object, present: int, neighbours: object) -> int:
-    """n, the public number of records. Zeroed-out records count, and are not present: only where one is replaced is n what is present.
+    """n, the public number of records.
 
+    Zeroed-out records count, and are not present: only where one is replaced is n the number of records that are present.
+
+    Args:
+        records: n as given, or None.
+        present: the number of records in the data.
+        neighbours: replace_one or zero_out.
     Raises:
         InputError: no whole number, fewer than are present, or more of them where a neighbour replaces one; or an unknown relation.
     """
@@ -89,6 +95,10 @@ def public_records(records: object, present: int, neighbours: object) -> int:
 def one_a_column(name: str, value: ArrayLike, columns: int) -> Array:
     """One finite number a column, shape (d,); a single number stands for all of them.
 
+    Args:
+        name: what the error calls the value.
+        value: a number, or shape (d,).
+        columns: d.
     Raises:
         InputError: it is neither.
     """

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lethe.accounting.certify import Verdict, certificate_of, judge
+from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems
 from lethe.accounting.cumulative import Cumulative
 from lethe.accounting.plan import as_target, planned, refuse_seeded
 from lethe.calculus.calibration import smallest
@@ -76,7 +76,7 @@ class Allocation:
         return f"Allocation({self.chosen.shape} of {', '.join(map(repr, self.candidates))})"
 
     def explain(self) -> str:
-        """What was tried and chosen, the notes, and the certificate, for a person."""
+        """The candidates, the chosen one, the notes and the certificate, as text."""
         tried = [
             f"{'->' if one is self.chosen else '  '} {one.shape:<12} "
             + (one.why if one.certificate is None else f"harm {one.harm / self.chosen.harm if self.chosen.harm > 0 else 1.0:.4g}")
@@ -92,7 +92,7 @@ class Allocation:
 
     @property
     def certificate(self) -> Certificate:
-        """Of the planned run."""
+        """The certificate of the planned run."""
         assert self.chosen.certificate is not None
         return self.chosen.certificate
 
@@ -117,7 +117,13 @@ class Allocation:
 
 
 def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None = None) -> dict[str, Any]:
-    """What `report.schedule_plot` draws: the noise of a planned run (and of the other candidates), and how its privacy loss grows."""
+    """What `report.schedule_plot` draws: the noise of a run, and how its privacy loss grows.
+
+    Args:
+        run: the planned run.
+        cumulative: its epsilons after some of its steps.
+        allocation: gives the other candidates; None: the run alone.
+    """
     shapes = {"planned": run} if allocation is None else {one.shape: one.run for one in allocation.candidates if one.run is not None}
     large = " >= 1/records" if is_large(cumulative.delta, run.records) else ""
     last = run.release == "last"
@@ -234,10 +240,12 @@ def _planned_above(start: Run, goal: Guarantee, floor: float) -> tuple[Run, tupl
         return start.replace(noise_multiplier=np.maximum(scale * shape, floor).tolist())
 
     def misses(scale: float) -> float:
-        return min(overshoot(verdict.bound.guarantee, goal) for verdict in judge(raised(scale)) if verdict.usable and verdict.bound)
+        return min(
+            overshoot(verdict.bound.guarantee, goal) for verdict in evaluate_theorems(raised(scale)) if verdict.usable and verdict.bound
+        )
 
     found = raised(smallest(misses, 1.0, start=1.0, tolerance=1e-5))
-    return found, judge(found)
+    return found, evaluate_theorems(found)
 
 
 def _gaussian(goal: Guarantee) -> float:

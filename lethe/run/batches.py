@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from lethe.documents.specification import MOST_WHOLE, Noun, from_tagged, names_itself
+from lethe.documents.specification import MOST_WHOLE, Specification, from_tagged, names_itself
 from lethe.errors import InputError
 from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER, Neighbours
 from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation, unknown_participation
@@ -24,7 +24,7 @@ MOST_RECORDS = MOST_WHOLE
 _FACTS = ("participation", "sizes", "secret", "neighbours")
 
 
-class Batches(Noun, ABC):
+class Batches(Specification, ABC):
     """A batch design. One with a name states all its facts itself, and nothing inherits from it.
 
     Class attributes:

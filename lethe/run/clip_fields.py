@@ -25,8 +25,12 @@ ClipGroups = Annotated[tuple[Annotated[float, Field(gt=0)], ...] | None, BeforeV
 
 
 def refuse_clipping(clip_norm: float | None, method: ClipMethod, groups: tuple[float, ...] | None) -> None:
-    r"""Refuse a method or groups without a clip norm, and groups whose norms make more than it: $\sqrt{\sum_k C_k^2} > C$.
+    r"""Refuse a clip method or groups without a clip norm, and groups whose norms add up to more than it: $\sqrt{\sum_k C_k^2} > C$.
 
+    Args:
+        clip_norm: C > 0, in loss per parameter unit; None: nothing is clipped.
+        method: how a record's gradient is clipped.
+        groups: $C_k > 0$ of every group of parameters; None: one norm for all.
     Raises:
         InputError: see above.
     """

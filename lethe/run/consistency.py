@@ -20,7 +20,7 @@ MOST_STEPS = 20_000_000
 
 
 class Range(NamedTuple):
-    """An open interval, and what is said of the numbers that leave it."""
+    """An open interval, and the name of the numbers that must lie in it."""
 
     name: str
     smallest: float
@@ -47,8 +47,12 @@ def refuse_length(passes: int | None, steps: int | None) -> None:
 
 
 def refuse_batches(batches: Batches, records: int, neighbours: Neighbours) -> None:
-    """Refuse batches of more records than there are, or of fewer where all are in them, and a relation that the design does not admit.
+    """Refuse a batch size that does not fit the number of records, and a neighbouring relation that the batch design does not admit.
 
+    Args:
+        batches: the design and size.
+        records: n, public.
+        neighbours: the relation.
     Raises:
         InputError: see above.
     """
@@ -104,7 +108,7 @@ def refuse_unbounded(clip_norm: float | None, loss: Loss) -> None:
 
 
 def refuse_impossible_facts(loss: Loss, regularisers: Sequence[Regulariser]) -> None:
-    """Refuse what no loss and no convex regulariser can be: a class from outside may say anything of itself.
+    """Refuse bounds that no loss and no convex regulariser can have: a user's own class may state anything.
 
     Raises:
         InputError: a curvature or gradient bound that is no number, a strong convexity below 0, a diameter that is not above 0.

@@ -52,7 +52,7 @@ def unknown_field(run: Run) -> UnknownField | None:
 
 
 def require_run(run: object, *, source: str | None = None, remedy: str | None = None) -> Run:
-    """`run` itself, if it is a Run all of whose words are known.
+    """`run` itself, if it is a Run whose design, release, relation and clip method are known.
 
     Args:
         run: any object.

@@ -15,6 +15,11 @@ NoiseAt = Literal["every_step", "pass_ends"]
 def refuse_averaging(batches: Batches, noise_at: NoiseAt, *, steps: int, per_pass: int) -> None:
     """Refuse pass weights without fixed batches, two or more a pass, whole passes, and noise at pass ends.
 
+    Args:
+        batches: must be fixed.
+        noise_at: must be pass_ends.
+        steps: of the whole run; must be whole passes.
+        per_pass: steps of a pass, >= 2.
     Raises:
         InputError: see above.
     """
@@ -45,8 +50,13 @@ def refuse_no_weight(weights: Array) -> None:
 
 
 def refuse_filtering(batches: Batches, noise_at: NoiseAt, *, release: Release, averaged: bool) -> None:
-    """Refuse a noise budget where not every iterate counts as released, with noise at every step and batches as drawn.
+    """Refuse a noise budget unless every iterate counts as released, with noise at every step and batches that are not cut.
 
+    Args:
+        batches: must have no cap.
+        noise_at: must be every_step.
+        release: must be all.
+        averaged: whether the run has pass weights; must be False.
     Raises:
         InputError: see above.
     """

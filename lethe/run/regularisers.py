@@ -1,4 +1,4 @@
-"""What the proximal step adds to the loss: a convex h, taken exactly, after the noise.
+"""Regularisers: a convex h that the proximal step adds to the loss, taken exactly, after the noise.
 
 Two facts matter to a certificate: how strongly convex h is (it contracts) and the diameter of its domain (it bounds).
 """
@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from lethe.documents.specification import MOST_WHOLE, Noun, from_tagged, names_itself
+from lethe.documents.specification import MOST_WHOLE, Specification, from_tagged, names_itself
 from lethe.errors import InputError
 
 
-class Regulariser(Noun):
+class Regulariser(Specification):
     """A convex, lower-semicontinuous h; the defaults here are those of a finite h without curvature."""
 
     kind: ClassVar[str]

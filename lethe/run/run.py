@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
-from lethe.documents.specification import Missing, StoredNoun
+from lethe.documents.specification import Missing, StoredSpecification
 from lethe.documents.strict import to_json
 from lethe.errors import InputError, require_finite
 from lethe.run import consistency
@@ -27,7 +27,7 @@ from lethe.run.schedules import Array, Schedule, as_schedule, parse_schedule, sc
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 
 
-class Run(StoredNoun):
+class Run(StoredSpecification):
     r"""A private training run: for $t = 1..T$
 
     $$x_t = \mathrm{prox}_{\lambda_t h}\Big(x_{t-1} - \frac{\lambda_t}{b}\sum_{i\in B_t}\mathrm{Clip}_C(\nabla f_i(x_{t-1})) + \nu_t\Big),
@@ -194,12 +194,12 @@ class Run(StoredNoun):
 
     @property
     def strong_convexity(self) -> float:
-        """Of the proximal part: the sum over regularisers."""
+        """Strong convexity of the proximal part: the sum over regularisers."""
         return sum(part.strong_convexity for part in self.regularisers)
 
     @property
     def diameter(self) -> float:
-        """Of the domain: the smallest over regularisers, inf when unbounded."""
+        """Diameter of the domain: the smallest over regularisers, inf when unbounded."""
         return min((part.diameter for part in self.regularisers), default=float("inf"))
 
     @property

@@ -1,1 +1,1 @@
-"""Judges: what is proved about a run, as pure functions of numbers and as theorems with their hypotheses."""
+"""Theorems: privacy bounds of a run, as pure functions of numbers and as classes that check their hypotheses."""

@@ -1,4 +1,4 @@
-"""What a theorem is: it looks at a run, says which of its hypotheses hold, and bounds what the run reveals."""
+"""The interface of a theorem: which of its hypotheses hold for a run, and what it proves of that run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SOUND = Standing(soundness="sound")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What a theorem says of a run.
+    """The privacy bound that a theorem proves for a run.
 
     Args:
         guarantee: holds for what the run releases, under the run's neighbouring relation, if the theorem's standing is usable.
@@ -55,7 +55,7 @@ class Bound:
 
 
 class Theorem(ABC):
-    """One way to bound what a run reveals.
+    """A theorem: its hypotheses, and the privacy bound that follows from them.
 
     Class attributes:
         name: as shown in certificates.
@@ -87,7 +87,7 @@ class Theorem(ABC):
     standing: ClassVar[Standing] = SOUND
 
     def examine(self, run: Run) -> tuple[Finding, ...]:
-        """Every hypothesis, holding or failing, for this run; first what only some theorems foresee, and alone what none knows."""
+        """All hypotheses for this run, holding or failing; a run with a field value that is not known gets a single failing one."""
         unknown = examine_words(run, self.sizes)
         if unknown:
             return unknown
@@ -127,7 +127,7 @@ class Theorem(ABC):
         return self.standing
 
     def bound(self, run: Run, findings: tuple[Finding, ...] | None = None) -> Bound:
-        """What the theorem says of `run`; `findings` are what `examine` said of it, if it was asked already.
+        """The bound on `run`; `findings` are the result of `examine`, if that is at hand.
 
         Where batches are cut, the guarantee carries what that costs in delta, so that none without a delta can be read off it. Of a
         seeded run there is none: every theorem is about noise that nobody can make again.

@@ -11,7 +11,7 @@ Clipping = Literal["one norm", "projections", "any"]
 
 
 def examine_clipping(run: Run, allowed: Clipping) -> tuple[Finding, ...]:
-    r"""What fails of a run's way of clipping; nothing where it is allowed.
+    """The failing findings of a clip method that the theorem does not allow; empty where it is allowed.
 
     A projection does not bring two gradients further apart, so a step has a Lipschitz constant that follows from the loss's curvature.
     Normalising does: it gives gradients of norm $10^{-9}$ and opposite directions the distance 2C. All that is left then is the bound on

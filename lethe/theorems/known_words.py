@@ -9,7 +9,7 @@ from lethe.run.run import Run
 
 
 def examine_words(run: Run, sizes: frozenset[BatchSizes]) -> tuple[Finding, ...]:
-    """The hypothesis that fails where a word of the run is not known; nothing where all are.
+    """A failing finding if a field of the run has an unknown value; else empty.
 
     Args:
         run: the run.

@@ -10,7 +10,7 @@ import numpy as np
 
 from lethe.calculus.rounding import round_down
 from lethe.calculus.sampled.renyi import Design
-from lethe.certificates.findings import Finding, fails, holds, holds_by_word
+from lethe.certificates.findings import Finding, fails, holds, holds_by_declaration
 from lethe.run.losses import Holder
 from lethe.run.participation import BatchSizes, Participation, unknown_sizes
 from lethe.run.regularisers import Box
@@ -22,11 +22,11 @@ _MOST_SHIFTED_STEPS = 5_000_000
 
 
 def gradient_bound(run: Run) -> Finding:
-    """Why one record's gradient has norm at most `run.record_bound`, and two differ by at most twice `run.touch_bound`."""
+    """One record's gradient must have norm at most `run.record_bound`, and two must differ by at most twice `run.touch_bound`."""
     if run.bounds_differences_only or run.touch_bound < run.record_bound:
         what = f"two records' gradients differ by <= {2 * run.touch_bound:.6g} (a term common to all cancels"
         kept = "" if run.clip_norm is None else f"; clipping to {run.clip_norm:g} brings them no further apart"
-        return holds_by_word("gradient bound", f"{run.loss.summary}: {what}{kept})", evidence=run.loss.evidence)
+        return holds_by_declaration("gradient bound", f"{run.loss.summary}: {what}{kept})", evidence=run.loss.evidence)
     if run.clip_norm is not None and run.record_bound == run.clip_norm:
         idle = "" if run.clips else ", which never acts: no gradient of the loss is longer"
         return holds("gradient bound", f"clip_norm: every record's gradient is {_bounded(run)} norm {run.clip_norm:g}{idle}")
@@ -34,7 +34,7 @@ def gradient_bound(run: Run) -> Finding:
     if run.clip_norm is not None:
         times = run.clip_bound / run.record_bound
         what += f"; clip_norm = {run.clip_norm:.6g} never acts, and noise relative to it is {times:.6g} times as large for a gradient"
-    return holds_by_word("gradient bound", what, evidence=run.loss.evidence)
+    return holds_by_declaration("gradient bound", what, evidence=run.loss.evidence)
 
 
 def _bounded(run: Run) -> str:
@@ -78,7 +78,7 @@ def last_iterate(run: Run) -> Finding:
 
 
 def solvable_length(run: Run) -> tuple[Finding, ...]:
-    """Nothing, or that the run has more steps than the optimal shift is solved for: it keeps some 370 bytes for each."""
+    """A failing finding if the run has more steps than the optimal shift is solved for (some 370 bytes a step); else empty."""
     if run.total_steps <= _MOST_SHIFTED_STEPS:
         return ()
     return (
@@ -92,7 +92,13 @@ def solvable_length(run: Run) -> tuple[Finding, ...]:
 
 
 def design(run: Run, designs: Sequence[str], detail: str) -> Finding:
-    """The batch design must be one of `designs`; `detail` says what that means when it is."""
+    """The batch design must be one of those given.
+
+    Args:
+        run: is looked at.
+        designs: the designs that will do.
+        detail: what the design means for the theorem, if it is one of them.
+    """
     got = run.batches.design
     if got in designs:
         return holds("batches", f"{got}: {detail}")
@@ -119,7 +125,7 @@ def drawn_afresh(run: Run) -> Finding:
 
 
 def drawn_by(run: Run) -> Design:
-    """What the calculus of sampling calls the draws of a run whose batches are `drawn_afresh`.
+    """The sampling design, as `lethe.calculus.sampled` names it, of a run whose batches are `drawn_afresh`.
 
     Raises:
         InputError: nothing is known of the batches' sizes.
@@ -229,7 +235,7 @@ def smooth(run: Run) -> Finding:
     intercept = " and a constant feature 1" if getattr(run.loss, "intercept", False) else ""
     because = f"features of norm <= {norm:g}{intercept}: " if norm is not None else ""
     detail = f"{because}{run.loss.summary} with curvature in [{0 - weak_convexity:g}, {smoothness:.6g}]"
-    return holds_by_word("curvature", detail, evidence=run.loss.evidence)
+    return holds_by_declaration("curvature", detail, evidence=run.loss.evidence)
 
 
 def convex(run: Run) -> Finding:
@@ -280,7 +286,14 @@ def two_over_smoothness(run: Run) -> float:
 
 
 def step_at_most(run: Run, limit: float, name: str, *, strictly: bool = False) -> Finding:
-    """Every step size at most (below, when strictly) `limit`, which `name` spells as a formula."""
+    """No step size may exceed a limit.
+
+    Args:
+        run: is looked at.
+        limit: the largest step size that is allowed.
+        name: the limit as a formula.
+        strictly: whether a step size equal to the limit fails.
+    """
     largest, sign = float(run.step_sizes.max()), "<" if strictly else "<="
     if largest < limit or (largest == limit and not strictly):
         return holds("step size", f"{largest:.6g} {sign} {name} = {limit:.6g}")
@@ -296,7 +309,7 @@ def holder_gradient(run: Run) -> Finding:
     """The loss's gradient must be known to be Hölder continuous."""
     if isinstance(run.loss, Holder):
         detail = f"gradients differ by <= {run.loss.constant:g} times the distance to the power {run.loss.exponent:g}"
-        return holds_by_word("Hölder gradient", detail, evidence=run.loss.evidence)
+        return holds_by_declaration("Hölder gradient", detail, evidence=run.loss.evidence)
     return fails(
         "Hölder gradient",
         f"it needs losses with a Hölder gradient; loss.kind is {run.loss.kind}",

@@ -108,7 +108,7 @@ def _least_drawn(run: Run) -> int:
 
 
 def record_chance(run: Run) -> tuple[float, int]:
-    """Of batches of binomial size: the chance that one record is in one of them, and how many batches are drawn in all.
+    """The probability that a batch of binomial size holds a given record, and the number of batches that are drawn.
 
     Raises:
         InputError: the design's batches are not of binomial size, or not in a way that is known.

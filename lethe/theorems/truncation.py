@@ -1,4 +1,4 @@
-"""What a cap on the size of random batches costs in delta."""
+"""The cost in delta of a cap on the size of random batches."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def truncation_slack(run: Run) -> float:
 
 
 def examine_cap(run: Run, *, given_the_others: bool) -> tuple[Finding, ...]:
-    """What a theorem has to say of a cap on batches; nothing where there is none.
+    """A theorem's finding about a cap on batch sizes; empty if there is none.
 
     Args:
         run: the run.

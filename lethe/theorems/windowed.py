@@ -113,7 +113,7 @@ def _guarantee(run: Run, steps: Steps) -> Guarantee:
 
 
 def shift_mus(lipschitz: Array, noise_std: Array, distances: Array, lengths: Lengths) -> Array:
-    r"""$\mu_R$ for several windows R: what hiding a shift costs if the last R noises serve nothing else.
+    r"""$\mu_R$ for several windows R: the cost of hiding a shift if the noise of the last R steps is used for nothing else.
 
     $$\mu_R = \frac{z_R \prod_{t>T-R} L_t}{\sqrt{\sum_{t>T-R} (\prod_{i>t} L_i)^2\tau_t^2}}$$
 

@@ -1,4 +1,4 @@
-"""fit: the one door to training, for modules, linear models and convex heads; and two shorthands for it."""
+"""fit: the entry point of training, for modules, linear models and convex heads; and two shorthands for it."""
 
 from __future__ import annotations
 

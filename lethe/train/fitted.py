@@ -16,7 +16,7 @@ Model = TypeVar("Model", covariant=True)
 
 
 class ModelDescription(Generic[Model]):
-    """A model that `lethe.train.fit` makes, as against a module that it is given; of the type that stands in the brackets."""
+    """The description of a model that `lethe.train.fit` builds; the type parameter is the class of that model."""
 
     __slots__ = ()
 
@@ -112,7 +112,7 @@ class Fitted(Generic[Model]):
 
     @property
     def record(self) -> TrainingRecord:
-        """What this training vouches for: `lethe.certify(fitted, delta)` certifies and seals it.
+        """The training record: `lethe.certify(fitted, delta)` certifies and seals it.
 
         It is of the weights as they were when training ended; of a head in three forms: the whole model's state dict, the head's, and its
         weights and intercept.

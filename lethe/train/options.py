@@ -16,7 +16,7 @@ from lethe.train.core.progress import Callback
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CommonOptions:
-    """What every training understands. `lethe.train.fit` says what each field is."""
+    """The options of every training. `lethe.train.fit` says what each field is."""
 
     noise_policy: NoisePolicy | None = None
     seed: int | None = None

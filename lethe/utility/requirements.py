@@ -1,4 +1,4 @@
-"""What a bound of the excess risk needs of a run, each hypothesis looked at in one place."""
+"""Hypotheses of excess-risk bounds, each checked in one place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from lethe.calculus.domains import require_positive
-from lethe.certificates.findings import Evidence, Finding, fails, holds, holds_by_word
+from lethe.certificates.findings import Evidence, Finding, fails, holds, holds_by_declaration
 from lethe.run.regularisers import Ridge
 from lethe.run.run import Run
 
@@ -31,8 +31,12 @@ class Curvature:
 
     @classmethod
     def of(cls, run: Run, *, pl_constant: float | None, smoothness: float | None) -> Curvature:
-        """What the run's loss and ridge imply; a number that is given goes before.
+        r"""What the run's loss and ridge imply; a number that is given is used instead.
 
+        Args:
+            run: gives the loss and the ridge.
+            pl_constant: $\mu > 0$ of the objective; None: from the run.
+            smoothness: M > 0 of the mean loss; None: from the run.
         Raises:
             InputError: a given number is not positive and finite.
         """
@@ -102,7 +106,7 @@ def only_ridge(run: Run) -> Finding:
 def unclipped(run: Run) -> Finding:
     """Steps must follow the gradient: a clipped one is another direction."""
     if not run.clips:
-        return holds_by_word("clipping", "never acts: steps follow the gradient of the mean loss", evidence=run.loss.evidence)
+        return holds_by_declaration("clipping", "never acts: steps follow the gradient of the mean loss", evidence=run.loss.evidence)
     return fails(
         "clipping",
         "it needs the gradient itself; clipping is active and bends it",
@@ -114,7 +118,7 @@ def unclipped(run: Run) -> Finding:
 def smoothness_known(run: Run, curvature: Curvature) -> Finding:
     """The mean loss must be M-smooth."""
     if curvature.smoothness is not None:
-        return holds_by_word("smoothness", f"of the mean loss: {curvature.smoothness:.6g}", evidence=curvature.smoothness_evidence)
+        return holds_by_declaration("smoothness", f"of the mean loss: {curvature.smoothness:.6g}", evidence=curvature.smoothness_evidence)
     return fails(
         "smoothness",
         f"it needs a smooth mean loss; nothing is known of the curvature of the {run.loss.summary}",
@@ -140,7 +144,7 @@ def pl_constant_known(run: Run, curvature: Curvature) -> Finding:
             source=f"pl_constant = {curvature.pl_constant:g}",
             remedy="check both: no function is steeper than it is smooth.",
         )
-    return holds_by_word("PL constant", f"{curvature.pl_constant:.6g}: {curvature.pl_reason}", evidence=curvature.pl_evidence)
+    return holds_by_declaration("PL constant", f"{curvature.pl_constant:.6g}: {curvature.pl_reason}", evidence=curvature.pl_evidence)
 
 
 def step_does_not_overshoot(run: Run, curvature: Curvature) -> Finding:

@@ -1,4 +1,4 @@
-"""What a number about utility is worth: proved, false as printed, or an order of magnitude."""
+"""The standing of a number about utility: proved, false as printed, or an order of magnitude."""
 
 from __future__ import annotations
 
@@ -55,5 +55,11 @@ def order(value: float, formula: str) -> PublishedNumber:
 
 
 def refuted(value: float, formula: str, why: str) -> PublishedNumber:
-    """What a false statement gives; `why` names what is wrong with it."""
+    """A published number whose statement is false.
+
+    Args:
+        value: what the formula gives.
+        formula: as published.
+        why: what is wrong with the statement.
+    """
     return PublishedNumber(value=value, formula=formula, standing=Standing(kind="refuted", why=f"refuted: {why}"))

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_count, require_vector
 from lethe.errors import InputError
-from lethe.run.schedules.momentum import mom_weights, that
+from lethe.run.schedules.momentum import mom_weights, turning_step
 from lethe_experiments.ranges import require_inside
 
 
@@ -70,7 +70,7 @@ def u3_uniform_bound(*, gamma: float, beta: float, steps: int) -> float:
     """
     require_inside("gamma", gamma)
     require_inside("beta", beta)
-    steps, turn = require_count("steps", steps), that(gamma, beta)
+    steps, turn = require_count("steps", steps), turning_step(gamma, beta)
     tail = (gamma ** (turn - 1) - gamma ** (steps - 1)) / (1.0 - gamma)
     return gamma ** (steps - 1) * min(turn, steps) + max(tail, 0.0)
 
@@ -90,7 +90,7 @@ def u3_short_bound(*, gamma: float, beta: float, steps: int) -> float:
     """
     rate = -math.log(require_inside("gamma", gamma))
     require_inside("beta", beta)
-    turn = that(gamma, beta)
+    turn = turning_step(gamma, beta)
     steps = require_count("steps", steps)
     if steps > turn:
         raise InputError(

@@ -5,7 +5,7 @@ import pytest
 from helpers import DESIGNS, SCHEDULES, batches, make_run
 
 import lethe
-from lethe.accounting.certify import judge
+from lethe.accounting.certify import evaluate_theorems
 from lethe.calculus.targets import overshoot
 
 
@@ -75,7 +75,7 @@ def test_targets_of_other_kinds_are_met_and_nothing_is_wasted(design: str, targe
 
 
 def _met(run: lethe.Run, target: lethe.Guarantee) -> bool:
-    bounds = [verdict.bound for verdict in judge(run) if verdict.usable]
+    bounds = [verdict.bound for verdict in evaluate_theorems(run) if verdict.usable]
     return any(overshoot(bound.guarantee, target) <= 1 for bound in bounds if bound is not None)
 
 

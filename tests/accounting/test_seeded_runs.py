@@ -11,7 +11,7 @@ from helpers import DESIGNS, batches, make_run, with_fresh_noise
 from typer.testing import CliRunner
 
 import lethe
-from lethe.accounting.certify import judge
+from lethe.accounting.certify import evaluate_theorems
 from lethe.accounting.cumulative import cumulative_privacy
 from lethe.accounting.recheck import recheck
 from lethe.calculus.guarantees import NotPrivate
@@ -48,7 +48,7 @@ def test_nothing_is_certified_of_a_seeded_run(design: str, release: str) -> None
 @pytest.mark.parametrize("design", DESIGNS)
 def test_no_theorem_says_anything_finite(design: str) -> None:
     run = make_run(batches=batches(design, 10), seeded=True)
-    for verdict in judge(run, ALL):
+    for verdict in evaluate_theorems(run, ALL):
         if verdict.bound is not None:
             assert verdict.bound.guarantee == verdict.theorem.bound(run).guarantee == NotPrivate()
             assert verdict.with_fresh_noise == verdict.theorem.bound(with_fresh_noise(run))

@@ -27,7 +27,7 @@ def grid(size: int) -> np.ndarray:
 
 
 def judge(rule: Rule, out: np.ndarray, inside: np.ndarray, level: float = 0.05):
-    return rule.judge(out, inside, curve=AnyMechanism(), delta=1e-5, level=level)
+    return rule.count_errors(out, inside, curve=AnyMechanism(), delta=1e-5, level=level)
 
 
 def test_ranks_value() -> None:

@@ -15,8 +15,8 @@ from lethe.audit.games import (
     SingleTrials,
     StepsTrial,
     TwoWorldScores,
-    judge_canaries,
-    judge_worlds,
+    audit_canaries,
+    audit_worlds,
     play,
     replaced,
     usual_guesses,
@@ -50,7 +50,7 @@ def test_two_data_sets() -> None:
     trial = RecordTrial(train=noisy_sum, without=data, including=replaced(data, {2: (3.0,)}), score=identity)
     played = play(SingleTrials(trial), TwoWorldGame(runs=500), seed=1)
     assert played.in_scores.mean() - played.out_scores.mean() == pytest.approx(3.0, abs=0.3)
-    page = judge_worlds(PAGE, played, SETTING, conditional=True)
+    page = audit_worlds(PAGE, played, SETTING, conditional=True)
     assert [result.kind for result in page.audits] == ["certified", "conditional"]
     assert page.audits[0].seeds == (1,)
     assert 1 < page.audits[0].epsilon < page.audits[1].epsilon
@@ -85,7 +85,7 @@ def test_one_run_of_independent_canaries() -> None:
     run = CanaryRun(data=(np.zeros(count),), positions=range(count), inside=[(2.0,)] * count)
     scores = run.play(noisy_rows, identity, seed=4)
     assert abs(scores.included.mean() - 0.5) < 0.08
-    page = judge_canaries(PAGE, scores, SETTING, conditional=True)
+    page = audit_canaries(PAGE, scores, SETTING, conditional=True)
     assert 1.5 < page.audits[0].epsilon < 10.5
     assert page.audits[0].unit == "canary"
     again = run.play(noisy_rows, identity, seed=4)
@@ -126,9 +126,9 @@ def test_what_a_run_with_canaries_refuses(change: dict[str, Any]) -> None:
 def test_repeated_noise_voids_the_page() -> None:
     few = np.random.default_rng(0).normal(size=100)
     played = TwoWorldScores(out_scores=np.repeat(few, 2), in_scores=np.repeat(few, 2) + 1, seed=0)
-    page = judge_worlds(PAGE, played, SETTING)
+    page = audit_worlds(PAGE, played, SETTING)
     assert (page.verdict, page.audits) == ("void", ())
-    assert judge_worlds(PAGE, played, SETTING, continuous=False).verdict == "no_claim"
+    assert audit_worlds(PAGE, played, SETTING, continuous=False).verdict == "no_claim"
 
 
 def test_the_usual_choices_are_those_of_a_thousand() -> None:
@@ -144,7 +144,7 @@ def test_a_mechanism_that_ignores_the_data_is_rarely_accused() -> None:
     found = []
     for seed in range(400):
         played = TwoWorldScores(out_scores=generator.normal(size=100), in_scores=generator.normal(size=100), seed=seed)
-        page = judge_worlds(PAGE.model_copy(update={"claim": claim}), played, SETTING)
+        page = audit_worlds(PAGE.model_copy(update={"claim": claim}), played, SETTING)
         found.append(page.audits[0].epsilon)
         assert (page.verdict == "refuted") == (found[-1] > 0)
     assert_valid(np.array(found), 0.0)

@@ -150,7 +150,7 @@ def test_a_sampled_gaussian_seen_by_its_steps() -> None:
     curve, rule = SampledGaussianCurve(sampling_probability=0.3, steps=1), FixedThreshold(threshold=1.2)
     truth = sampled_gaussian(0.3, [1 / 1.5], "add_or_remove", "poisson").epsilon(1e-3)
     mus = repeated(
-        lambda g: curve.mu(rule.judge(*sampled(g, 400), curve=curve, delta=1e-3, level=LEVEL).rates),
+        lambda g: curve.mu(rule.count_errors(*sampled(g, 400), curve=curve, delta=1e-3, level=LEVEL).rates),
         times=500,
         seed=6,
     )

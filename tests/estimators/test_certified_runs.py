@@ -87,12 +87,12 @@ def test_the_run_alone_proves_what_the_model_claims(kind: str, name: str) -> Non
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_the_facts_of_the_noun_are_those_of_the_loss_and_no_smaller_ones_would_do(loss: LinearLoss) -> None:
+def test_the_facts_of_the_recorded_loss_are_those_of_the_loss_and_no_smaller_ones_would_do(loss: LinearLoss) -> None:
     """Gradients and curvatures in the weights, by differences of values: below the bounds everywhere, and near them somewhere."""
     rng, norm, step = np.random.default_rng(0), 1.7, 1e-4
-    noun = loss.on_rows(norm).as_recorded()
-    assert noun.evidence == "enforced"
-    assert noun.scalar == (loss.outputs == 1)
+    recorded = loss.on_rows(norm).as_recorded()
+    assert recorded.evidence == "enforced"
+    assert recorded.scalar == (loss.outputs == 1)
     outputs, count = loss.outputs, 400
     rows = rng.standard_normal((count, 2))
     rows *= norm / np.linalg.norm(rows, axis=1, keepdims=True)
@@ -123,7 +123,7 @@ def test_the_facts_of_the_noun_are_those_of_the_loss_and_no_smaller_ones_would_d
         axis=1,
     )
     eigenvalues = np.linalg.eigvalsh((bends + bends.transpose(0, 2, 1)) / 2.0)
-    bound, (weak, smooth) = noun.known_gradient_bound, noun.curvature or (np.inf, np.inf)
+    bound, (weak, smooth) = recorded.known_gradient_bound, recorded.curvature or (np.inf, np.inf)
     assert bound is not None
     lengths = np.linalg.norm(gradients, axis=1)
     noise = 1e-5 * max(1.0, smooth)  # of second differences

@@ -10,7 +10,7 @@ from noisy_quadratics import exact_momentum
 
 from lethe.errors import HypothesisError, InputError
 from lethe.run.schedules.allocation import optimal_schedule, uniform_schedule
-from lethe.run.schedules.momentum import mom_weights, that
+from lethe.run.schedules.momentum import mom_weights, turning_step
 from lethe_experiments.risk.gradient_descent import noise_to_gap
 from lethe_experiments.risk.momentum_risk import (
     erub_momentum,
@@ -52,7 +52,7 @@ def test_the_closed_forms_are_the_bound_at_their_schedules(kappa: float, beta: f
     assert dynamic == pytest.approx(erub_momentum(**common, budget=0.3, variances=chosen), rel=1e-9)
     assert dynamic <= uniform * (1 + 1e-9)
     assert dynamic <= erub_momentum_4_8(steps, **common) * (1 + 1e-9)
-    if steps <= that(gamma, beta):
+    if steps <= turning_step(gamma, beta):
         assert dynamic <= erub_momentum_short(steps, **common) * (1 + 1e-9)
 
 

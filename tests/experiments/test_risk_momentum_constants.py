@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lethe.errors import InputError
 from lethe.run.schedules.allocation import optimal_schedule
-from lethe.run.schedules.momentum import mom_weights, that
+from lethe.run.schedules.momentum import mom_weights, turning_step
 from lethe_experiments.risk.momentum import best_u3, u3, u3_short_bound, u3_uniform, u3_uniform_bound
 
 GAMMAS = st.floats(0.3, 0.999)
@@ -50,7 +50,7 @@ def test_the_best_schedule_is_best_and_the_short_bound_is_one(gamma: float, beta
     chosen = optimal_schedule(mom_weights(gamma, beta, steps), 1.0).variances
     assert u3(gamma=gamma, beta=beta, variances=chosen) == pytest.approx(least, rel=1e-9)
     assert least <= steps * u3_uniform(gamma=gamma, beta=beta, steps=steps) * (1 + 1e-9)
-    if steps <= that(gamma, beta):
+    if steps <= turning_step(gamma, beta):
         assert least <= u3_short_bound(gamma=gamma, beta=beta, steps=steps) * (1 + 1e-9)
         # Its own schedule, sigma_t^2 proportional to gamma^(-t/2), stays below it too.
         rising = optimal_schedule(gamma ** np.arange(1.0, steps + 1.0), 1.0).variances
@@ -58,7 +58,7 @@ def test_the_best_schedule_is_best_and_the_short_bound_is_one(gamma: float, beta
 
 
 def test_the_short_bound_is_refused_beyond_its_range() -> None:
-    turn = that(0.95, 0.5)
+    turn = turning_step(0.95, 0.5)
     u3_short_bound(gamma=0.95, beta=0.5, steps=turn)
     with pytest.raises(InputError, match="up to 14 steps"):
         u3_short_bound(gamma=0.95, beta=0.5, steps=turn + 1)

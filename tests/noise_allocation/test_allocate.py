@@ -7,7 +7,7 @@ import pytest
 from helpers import DESIGNS, batches, make_run
 
 import lethe
-from lethe.accounting.certify import judge
+from lethe.accounting.certify import evaluate_theorems
 from lethe.calculus.targets import overshoot
 from lethe.noise_allocation.allocate import SCHEDULES, allocate
 from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped
@@ -90,7 +90,7 @@ def test_a_floor_is_kept_and_the_target_met(schedule) -> None:
 def test_targets_of_other_kinds(target) -> None:
     run = make_run(records=100, batches=batches("cyclic", 25), passes=3, noise_multiplier=None, loss=CONVEX)
     found = allocate(run, target=target, schedule="joint")
-    bounds = [verdict.bound for verdict in judge(found.run) if verdict.usable]
+    bounds = [verdict.bound for verdict in evaluate_theorems(found.run) if verdict.usable]
     assert min(overshoot(bound.guarantee, target) for bound in bounds if bound) <= 1.0
 
 

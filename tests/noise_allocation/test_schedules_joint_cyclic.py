@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lethe.errors import InputError
 from lethe.noise_allocation.joint import joint_schedule, joint_schedule_reset
 from lethe.noise_allocation.joint.cyclic import joint_cyclic
-from lethe.noise_allocation.joint.energy import Weighing, cost_of_noise, energies, feasible, gap_noise, lower_bound, transferred
+from lethe.noise_allocation.joint.energy import DualVariables, cost_of_noise, energies, feasible, gap_noise, lower_bound, transferred
 from lethe.noise_allocation.joint.gaps import gaps_of
 from lethe.noise_allocation.joint.interior import Interior
 from lethe.noise_allocation.joint.program import program_of
@@ -121,8 +121,8 @@ def test_any_multipliers_prove_a_bound_below_any_feasible_cost(seed: int) -> Non
     best = joint_cyclic(weights, factors, touches, size, noisy=noisy, floor=floor).value
     assert best <= cheapest * (1 + 1e-7)
     for _ in range(20):
-        weighing = Weighing(positions=generator.lognormal(0, 2, gaps.positions.size), prices=generator.lognormal(0, 2, gaps.count))
-        assert lower_bound(gaps, weights, floor, weighing) <= best
+        duals = DualVariables(positions=generator.lognormal(0, 2, gaps.positions.size), prices=generator.lognormal(0, 2, gaps.count))
+        assert lower_bound(gaps, weights, floor, duals) <= best
 
 
 def test_the_cost_of_noise_is_its_definition() -> None:
@@ -130,14 +130,14 @@ def test_the_cost_of_noise_is_its_definition() -> None:
     noisy = np.ones(factors.size, dtype=bool)
     gaps = gaps_of(factors, touches, size, noisy)
     generator = np.random.default_rng(0)
-    weighing = Weighing(positions=generator.uniform(0, 1, gaps.positions.size), prices=generator.uniform(0, 1, gaps.count))
+    duals = DualVariables(positions=generator.uniform(0, 1, gaps.positions.size), prices=generator.uniform(0, 1, gaps.count))
     expected = np.zeros(factors.size)
     for k in range(gaps.count):
         first, last = int(gaps.first[k]), int(gaps.last[k])
         for t in range(first, last + 1):
             factor = float(np.prod(factors[t + 1 : last + 1])) * math.exp(-float(gaps.unit[k]))
-            expected[t] += weighing.positions[gaps.chain[k]] * (weighing.prices[k] * factor) ** 2
-    assert cost_of_noise(gaps, weighing) == pytest.approx(expected, rel=1e-12)
+            expected[t] += duals.positions[gaps.chain[k]] * (duals.prices[k] * factor) ** 2
+    assert cost_of_noise(gaps, duals) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -151,10 +151,10 @@ def test_prices_of_longer_gaps_prove_as_much_for_all(seed: int) -> None:
     program = program_of(gaps, size)
     found = Interior(gaps, program, weights[program.steps], np.zeros(program.steps.size)).solve(1e-9, math.inf)
     assert found is not None
-    there = transferred(found.weighing, gaps, whole)
-    # At the noisy steps both weighings charge alike, up to what is exactly the same sum in another order.
-    assert cost_of_noise(whole, there)[noisy] == pytest.approx(cost_of_noise(gaps, found.weighing)[noisy], rel=1e-9)
-    gain = [float(np.sum(w.positions[g.chain] * g.rise * w.prices)) for g, w in ((gaps, found.weighing), (whole, there))]
+    there = transferred(found.duals, gaps, whole)
+    # At the noisy steps both sets of dual variables charge alike, up to what is exactly the same sum in another order.
+    assert cost_of_noise(whole, there)[noisy] == pytest.approx(cost_of_noise(gaps, found.duals)[noisy], rel=1e-9)
+    gain = [float(np.sum(w.positions[g.chain] * g.rise * w.prices)) for g, w in ((gaps, found.duals), (whole, there))]
     assert gain[0] == pytest.approx(gain[1], rel=1e-9)
 
 

@@ -17,7 +17,15 @@ from lethe.calculus.conversions import gdp_epsilon, gdp_mu
 from lethe.calculus.renyi_conversions import zcdp_epsilon, zcdp_epsilon_simple, zcdp_rho_simple
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.calculus.sampled.renyi import poisson_renyi
-from lethe.run.schedules import coherent_weights, exp_schedule, mom_weights, optimal_schedule, that, theorem_4_8_weights, uniform_schedule
+from lethe.run.schedules import (
+    coherent_weights,
+    exp_schedule,
+    mom_weights,
+    optimal_schedule,
+    theorem_4_8_weights,
+    turning_step,
+    uniform_schedule,
+)
 from lethe.theorems.shift import engine as shift
 
 # The setting of the paper: (4, 1e-8).
@@ -153,7 +161,7 @@ def test_the_printed_weights_of_theorem_4_8_are_no_upper_bound(
     ratios = theorem_4_8_weights(gamma, beta, steps, form="printed") / exact
     assert ratios.min() == pytest.approx(printed, abs=6e-4)
     corrected = theorem_4_8_weights(gamma, beta, steps) / exact
-    mended = np.where(np.arange(1, steps + 1) <= that(gamma, beta), corrected, ratios)
+    mended = np.where(np.arange(1, steps + 1) <= turning_step(gamma, beta), corrected, ratios)
     assert mended.min() == pytest.approx(by_step, abs=6e-4)
     assert corrected.min() >= 1.0
 

@@ -7,7 +7,7 @@ import pytest
 from helpers import make_run
 
 import lethe
-from lethe.accounting.certify import judge
+from lethe.accounting.certify import evaluate_theorems
 from lethe.errors import InputError
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step
 from lethe.theorems.registry import ALL
@@ -85,7 +85,7 @@ def test_only_theorems_that_need_no_projection_take_other_methods(method: str, d
     batches = {"design": design} if design == "full" else {"design": design, "size": 10}
     loss = {"kind": "convex", "smoothness": 0.1}
     run = clipped(batches=batches, clip_method=method, release=release, loss=loss, regulariser={"kind": "ball", "radius": 1.0})
-    verdicts = judge(run, ALL)
+    verdicts = evaluate_theorems(run, ALL)
     assert {verdict.theorem.name for verdict in verdicts if verdict.bound is not None} <= ANY_METHOD
     assert "composition" in {verdict.theorem.name for verdict in verdicts if verdict.bound is not None}
     for verdict in verdicts:
@@ -97,11 +97,11 @@ def test_only_theorems_that_need_no_projection_take_other_methods(method: str, d
 def test_published_theorems_are_about_one_norm_and_ours_take_groups() -> None:
     loss = {"kind": "convex", "smoothness": 0.1}
     run = clipped(clip_groups=[0.6, 0.8], loss=loss)
-    applied = {verdict.theorem.name for verdict in judge(run, ALL) if verdict.bound is not None}
+    applied = {verdict.theorem.name for verdict in evaluate_theorems(run, ALL) if verdict.bound is not None}
     assert applied == {"optimal-shift", "composition"}
     one = clipped(clip_groups=[1.0], loss=loss)
-    assert {v.theorem.name for v in judge(one, ALL) if v.bound is not None} == {
-        v.theorem.name for v in judge(clipped(loss=loss), ALL) if v.bound is not None
+    assert {v.theorem.name for v in evaluate_theorems(one, ALL) if v.bound is not None} == {
+        v.theorem.name for v in evaluate_theorems(clipped(loss=loss), ALL) if v.bound is not None
     }
     assert lethe.certify(run, 1e-5).epsilon >= lethe.certify(one, 1e-5).epsilon
 

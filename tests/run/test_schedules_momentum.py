@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.run.schedules import coherent_weights, debiased_weights, mom_weights, optimal_schedule, that, theorem_4_8_weights
+from lethe.run.schedules import coherent_weights, debiased_weights, mom_weights, optimal_schedule, theorem_4_8_weights, turning_step
 
 BETAS = st.floats(0.0, 0.99)
 
@@ -54,7 +54,7 @@ def test_without_momentum_all_is_gradient_descent() -> None:
     assert debiased_weights(0.0, 4).tolist() == [0.0, 0.0, 0.0, 1.0]
     assert coherent_weights(0.0, 4).tolist() == [1.0] * 4
     assert mom_weights(0.5, 0.0, 4).tolist() == [0.125, 0.25, 0.5, 1.0]
-    assert that(0.9, 0.0) == 1
+    assert turning_step(0.9, 0.0) == 1
 
 
 def test_exact_weights_and_their_schedule() -> None:
@@ -66,7 +66,7 @@ def test_exact_weights_and_their_schedule() -> None:
 
 @pytest.mark.parametrize(("gamma", "beta", "step"), [(0.95, 0.5, 14), (0.99, 0.9, 230), (0.8, 0.3, 2), (0.7, 0.3, 1)])
 def test_the_turning_step(gamma: float, beta: float, step: int) -> None:
-    assert that(gamma, beta) == step  # schedules.md 12.7
+    assert turning_step(gamma, beta) == step  # schedules.md 12.7
 
 
 @given(st.floats(0.05, 0.995), BETAS)
@@ -75,12 +75,12 @@ def test_the_turning_step_is_the_last_that_qualifies(gamma: float, beta: float) 
     gaps = (steps - 1) * math.log(gamma) + np.log1p(-(beta**steps)) - math.log1p(-beta)
     assume(np.abs(gaps[1:]).min() > 1e-11)  # not a tie that rounding may turn
     gaps[0] = 0.0  # by definition; it is not always what rounding leaves
-    assert that(gamma, beta) == np.flatnonzero(gaps >= 0)[-1] + 1
+    assert turning_step(gamma, beta) == np.flatnonzero(gaps >= 0)[-1] + 1
 
 
 def test_turning_steps_far_away() -> None:
     gamma = 1 - 2**-53
-    step = that(gamma, 0.9)
+    step = turning_step(gamma, 0.9)
     # By then beta^t is 0: (t - 1) ln(1/gamma) <= ln(1/(1 - beta)).
     assert step - 1 == pytest.approx(math.log(1 / (1 - 0.9)) * 2**53, rel=1e-12)
 
@@ -94,7 +94,7 @@ def test_the_corrected_weights_of_theorem_4_8_are_an_upper_bound(gamma: float, b
 
 def test_no_cancellation_where_gamma_is_near_beta_squared() -> None:
     gamma, beta, steps = 0.99, 0.99 - 1e-9, 2000  # gamma - beta^2 = .01, and the turn comes at step 1
-    turn = that(gamma, beta)
+    turn = turning_step(gamma, beta)
     assert turn < steps
     exact = [gamma ** (2 * turn - 3 + n) * math.fsum((beta * beta / gamma) ** k for k in range(n)) for n in range(steps - turn, 0, -1)]
     assert theorem_4_8_weights(gamma, beta, steps)[turn:] == pytest.approx(exact, rel=1e-11)  # powers of up to 3000
@@ -106,7 +106,7 @@ def test_bad_beta_is_refused(beta: object) -> None:
         lambda: debiased_weights(beta, 3),  # pyright: ignore[reportArgumentType]
         lambda: coherent_weights(beta, 3),  # pyright: ignore[reportArgumentType]
         lambda: mom_weights(0.9, beta, 3),  # pyright: ignore[reportArgumentType]
-        lambda: that(0.9, beta),  # pyright: ignore[reportArgumentType]
+        lambda: turning_step(0.9, beta),  # pyright: ignore[reportArgumentType]
         lambda: theorem_4_8_weights(0.9, beta, 3),  # pyright: ignore[reportArgumentType]
     )
     for call in calls:
@@ -116,7 +116,7 @@ def test_bad_beta_is_refused(beta: object) -> None:
 
 @pytest.mark.parametrize("gamma", [-0.1, 0.0, 1.0, 1.5, math.nan, math.inf, True, "0.9", None])
 def test_bad_gamma_is_refused(gamma: object) -> None:
-    for call in (that, lambda g, b: theorem_4_8_weights(g, b, 3)):
+    for call in (turning_step, lambda g, b: theorem_4_8_weights(g, b, 3)):
         with pytest.raises(InputError, match="gamma"):
             call(gamma, 0.0)  # pyright: ignore[reportArgumentType]
     if gamma != 1.0 or gamma is True:

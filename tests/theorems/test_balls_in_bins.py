@@ -8,7 +8,7 @@ import pytest
 from helpers import batches, make_run
 
 import lethe
-from lethe.accounting.certify import judge
+from lethe.accounting.certify import evaluate_theorems
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.guarantees import WithSlack
 from lethe.certificates.certificate import Certificate
@@ -148,5 +148,5 @@ def test_noise_can_be_planned(neighbours: str) -> None:
     planned = lethe.plan(bins_run(neighbours=neighbours, noise_multiplier=None), 1.0, 1e-6)
     assert lethe.certify(planned, 1e-6).epsilon <= 1.0
     less = planned.with_noise_scaled(0.999)
-    assert all(verdict.bound is None or verdict.bound.guarantee.epsilon(1e-6) > 1.0 for verdict in judge(less))
+    assert all(verdict.bound is None or verdict.bound.guarantee.epsilon(1e-6) > 1.0 for verdict in evaluate_theorems(less))
     assert planned.noise_multipliers[0] < 0.4 * lethe.plan(planned.replace(batches=lethe.Cyclic(size=10)), 1.0, 1e-6).noise_multipliers[0]

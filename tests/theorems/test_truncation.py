@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lethe
-from lethe.accounting.certify import judge
+from lethe.accounting.certify import evaluate_theorems
 from lethe.calculus.composition.renyi import renyi_curve
 from lethe.calculus.guarantees import GDP, Tightest, WithSlack
 from lethe.calculus.targets import concentrated_rho, gaussian_mu
@@ -111,7 +111,7 @@ def pairs(records: int, relation: Neighbours) -> list[tuple[list[float], list[fl
 
 def claims(run: Run) -> dict[str, list[float]]:
     """What each theorem that applies says delta is, at all EPSILONS."""
-    bounds = {verdict.theorem.name: verdict.bound.guarantee for verdict in judge(run) if verdict.bound is not None}
+    bounds = {verdict.theorem.name: verdict.bound.guarantee for verdict in evaluate_theorems(run) if verdict.bound is not None}
     return {name: [guarantee.delta(epsilon) for epsilon in EPSILONS] for name, guarantee in bounds.items()}
 
 
@@ -214,7 +214,7 @@ def test_published_theorems_refuse_cut_batches_and_ours_say_the_cost() -> None:
 
 def test_no_guarantee_without_a_delta_can_be_read_off() -> None:
     run: Run = cut_run(records=1000, size=10, cap=60, steps=10)
-    for verdict in judge(run):
+    for verdict in evaluate_theorems(run):
         if verdict.bound is not None:
             assert not isinstance(verdict.bound.guarantee, GDP | Tightest)
             assert gaussian_mu(verdict.bound.guarantee) == concentrated_rho(verdict.bound.guarantee) == float("inf")

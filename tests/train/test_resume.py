@@ -18,7 +18,7 @@ from torch import nn
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Checkpoints
-from lethe.train.checkpoints.checkpointing import Kept
+from lethe.train.checkpoints.checkpointing import Checkpointing
 from lethe.train.network import DebiasedMomentum
 
 
@@ -216,14 +216,14 @@ def test_a_kill_after_the_last_release_leaves_nothing_to_do(tmp_path: Path) -> N
 
 def test_a_journal_written_after_the_noise_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The spy finds the mistake that the journal is there to prevent."""
-    journal, after = Kept.before_noise, Kept.after
+    journal, after = Checkpointing.before_noise, Checkpointing.after
 
-    def too_late(self: Kept, step: int, *, last: bool = False) -> None:
+    def too_late(self: Checkpointing, step: int, *, last: bool = False) -> None:
         journal(self, step)
         after(self, step, last=last)
 
-    monkeypatch.setattr(Kept, "before_noise", lambda self, step: None)
-    monkeypatch.setattr(Kept, "after", too_late)
+    monkeypatch.setattr(Checkpointing, "before_noise", lambda self, step: None)
+    monkeypatch.setattr(Checkpointing, "after", too_late)
     spy, _ = until_finished(tmp_path, make_kept_run("cyclic"), [(5, False)], 3)
     assert len(set(spy.steps)) < len(spy.steps)
 
@@ -231,14 +231,14 @@ def test_a_journal_written_after_the_noise_would_be_seen(tmp_path: Path, monkeyp
 @pytest.mark.slow
 def test_iterates_are_saved_only_where_the_run_has_noise(tmp_path: Path) -> None:
     saved: list[int] = []
-    save = Kept.save
+    save = Checkpointing.save
 
-    def noted(self: Kept, step: int) -> None:
+    def noted(self: Checkpointing, step: int) -> None:
         saved.append(step)
         save(self, step)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Kept, "save", noted)
+        patch.setattr(Checkpointing, "save", noted)
         trained(tmp_path / "ends", make_kept_run("pass_ends"), every=3)
         trained(tmp_path / "steps", make_kept_run("shuffled"), every=7)
     assert saved == [0, 4, 8, 12, 16, 20, 0, 7, 14, 20]

@@ -13,11 +13,11 @@ if importlib.util.find_spec("joblib") is None:
 
 from lethe.audit.games.canaries import Data, Record, blank, least_moved_direction, mislabelled, random_directions, replaced
 from lethe.audit.games.gradient_game import GradientGame
-from lethe.audit.games.observed_steps import judge_steps, watch_steps
+from lethe.audit.games.observed_steps import audit_steps, watch_steps
 from lethe.audit.games.scores import OneRunScores, TwoWorldScores
 from lethe.audit.games.trials import CanaryRun, FinalTrial, Observations, RecordTrial, StepsTrial, TrainFunction, World
 from lethe.audit.games.two_worlds import SingleTrials, Trials, play
-from lethe.audit.games.verdict import judge_canaries, judge_worlds, usual_guesses, usual_ranks
+from lethe.audit.games.verdict import audit_canaries, audit_worlds, usual_guesses, usual_ranks
 
 __all__ = [
     "CanaryRun",
@@ -34,10 +34,10 @@ __all__ = [
     "Trials",
     "TwoWorldScores",
     "World",
+    "audit_canaries",
+    "audit_steps",
+    "audit_worlds",
     "blank",
-    "judge_canaries",
-    "judge_steps",
-    "judge_worlds",
     "least_moved_direction",
     "mislabelled",
     "play",

@@ -11,7 +11,7 @@ from lethe.errors import InputError, LetheError
 
 
 @contextmanager
-def blamed(whose: str) -> Iterator[None]:
+def errors_of(whose: str) -> Iterator[None]:
     """Say of an exception in which training it was raised and where; Lethe's own errors and interrupts pass.
 
     Raises:

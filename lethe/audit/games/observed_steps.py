@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.audit.games.error_context import blamed
+from lethe.audit.games.error_context import errors_of
 from lethe.audit.games.scores import TwoWorldScores
 from lethe.audit.games.trials import World, require_steps
 from lethe.audit.games.two_worlds import trial_seeds
@@ -31,7 +31,7 @@ def watch_steps(world: World, directions: ArrayLike, *, seed: int) -> TwoWorldSc
     """
     along, shown = np.asarray(directions, dtype=np.float64), list[FloatArray]()
     for inside, number in zip((False, True), trial_seeds(seed, 2), strict=True):
-        with blamed(f"the training with seed {number}"):
+        with errors_of(f"the training with seed {number}"):
             steps = require_steps(world(inside, number))
         if along.shape not in (steps.shape, steps.shape[1:]):
             raise InputError(
@@ -41,7 +41,7 @@ def watch_steps(world: World, directions: ArrayLike, *, seed: int) -> TwoWorldSc
     return TwoWorldScores(out_scores=shown[0], in_scores=shown[1], seed=seed)
 
 
-def judge_steps(
+def audit_steps(
     page: AuditPage, scores: TwoWorldScores, setting: AuditSetting, *, sampling_probability: float, rule: Rule | None = None
 ) -> AuditPage:
     r"""The page of two trainings that showed every step.

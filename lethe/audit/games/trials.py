@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.audit.games.canaries import Data, Record, replaced
-from lethe.audit.games.error_context import blamed, number
+from lethe.audit.games.error_context import errors_of, number
 from lethe.audit.games.scores import OneRunScores
 from lethe.audit.statistics.inputs import Booleans, require_array, require_flags
 from lethe.calculus.domains import FloatArray, require_count
@@ -43,7 +43,7 @@ class RecordTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observations:
-    """What a training shows of itself.
+    """Everything that one training shows to the adversary.
 
     Args:
         start: the parameters before the first step, shape (D,).
@@ -155,7 +155,7 @@ class CanaryRun:
         """
         coins = self.coins(seed)
         number = int(_sequence("training", seed).generate_state(1, np.uint64)[0])
-        with blamed(f"the training with seed {number}"):
+        with errors_of(f"the training with seed {number}"):
             scores = score(train(self.drawn(coins), number))
         return OneRunScores(scores=require_array("scores", scores, dimensions=1), included=coins, seed=seed)
 

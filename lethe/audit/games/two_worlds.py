@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from lethe.audit.config import TwoWorldGame
-from lethe.audit.games.error_context import blamed, number
+from lethe.audit.games.error_context import errors_of, number
 from lethe.audit.games.fingerprint import game_fingerprint
 from lethe.audit.games.score_file import ScoreFile
 from lethe.audit.games.scores import TwoWorldScores
@@ -40,7 +40,7 @@ class SingleTrials:
         return [self._score(bool(world), seed) for world, seed in zip(inside, seeds, strict=True)]
 
     def _score(self, world: bool, seed: int) -> float:
-        with blamed(f"the training with seed {seed}, {'with' if world else 'without'} the record,"):
+        with errors_of(f"the training with seed {seed}, {'with' if world else 'without'} the record,"):
             return number(self.trial(world, seed), "the trial")
 
 
@@ -109,7 +109,7 @@ def _parts(tasks: Iterable[Any], workers: int | None) -> Iterator[dict[int, floa
 def _scores(trials: Trials, numbers: list[int], seeds: list[int]) -> dict[int, float]:
     # The worlds in turn, so that whatever changes while an audit runs changes both.
     inside = np.array([number % 2 == 1 for number in numbers])
-    with blamed(f"the trainings with seeds {seeds[0]}..."):
+    with errors_of(f"the trainings with seeds {seeds[0]}..."):
         scores: Any = np.asarray(trials(inside, seeds), dtype=np.float64)
     if scores.shape != (len(numbers),) or not np.isfinite(scores).all():
         got = f"shape {scores.shape}" if scores.shape != (len(numbers),) else f"{scores[~np.isfinite(scores)][0]}"

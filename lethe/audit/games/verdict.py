@@ -23,12 +23,12 @@ def usual_ranks(runs: int) -> Ranks:
 
 
 def usual_guesses(canaries: int) -> list[tuple[int, int]]:
-    """Of 1000 canaries the top 50, 100, 200 and 400 as IN, and as many as OUT; the like of another number."""
+    """Guesses for a number of canaries: of 1000 the top 50, 100, 200 and 400 as IN, and as many as OUT; else in proportion."""
     count = require_count("canaries", canaries, low=4, high=10_000_000)
     return [(most, most) for most in dict.fromkeys(max(1, round(share * count)) for share in _GUESSES)]
 
 
-def judge_worlds(
+def audit_worlds(
     page: AuditPage,
     scores: TwoWorldScores,
     setting: AuditSetting,
@@ -58,7 +58,7 @@ def judge_worlds(
     return page.model_copy(update={"audits": tuple(found)})
 
 
-def judge_canaries(
+def audit_canaries(
     page: AuditPage,
     scores: OneRunScores,
     setting: AuditSetting,

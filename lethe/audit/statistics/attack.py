@@ -33,7 +33,7 @@ class Detection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """What an attack achieved on one set of members and others. It says nothing about other attacks, models or records.
+    """The success of an attack on one set of members and others. It says nothing about other attacks, models or records.
 
     Args:
         area: under the curve of true against false positives: the chance that a member's score is above another's, ties counted half.

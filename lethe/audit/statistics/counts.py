@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from lethe.audit.statistics.inputs import MOST_TRIALS
 from lethe.audit.statistics.intervals import clopper_pearson_upper
 from lethe.calculus.domains import FloatArray, require_count
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 
 
 class Rates(NamedTuple):
@@ -20,8 +20,8 @@ class Rates(NamedTuple):
     false_negative: float
 
 
-class Tally(Noun):
-    """The errors of one test: so many runs without the record taken for runs with it, and the other way round.
+class Tally(Specification):
+    """The errors of one test: false positives among runs without the record, false negatives among runs with it.
 
     The trials must be independent: runs of the mechanism, and not many guesses on one model.
     """
@@ -66,7 +66,7 @@ class Tally(Noun):
         )
 
 
-class Guesses(Noun):
+class Guesses(Specification):
     """The guesses of one run: of `canaries` coin flips, `guessed` were guessed and `correct` of these rightly; the rest abstained."""
 
     game: ClassVar[str] = "one_run"
@@ -81,7 +81,7 @@ class Guesses(Noun):
         return self
 
 
-GAMES: dict[str, type[Noun]] = {kind.game: kind for kind in (Tally, Guesses)}
+GAMES: dict[str, type[Specification]] = {kind.game: kind for kind in (Tally, Guesses)}
 
 
 def game_document(counts: Tally | Guesses) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from lethe.audit.statistics.inputs import lowered
 from lethe.audit.statistics.sampled_composition import sampled_epsilon
 from lethe.calculus import conversions
 from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 from lethe.errors import HypothesisError
 
 Estimator = Literal["clopper_pearson", "gaussian", "sampled_gaussian", "bayesian", "one_run", "one_run_gaussian", "plug_in"]
 
 
-class TradeOffCurve(Noun):
+class TradeOffCurve(Specification):
     """A family of trade-off curves."""
 
     estimator: ClassVar[Estimator]
@@ -33,7 +33,7 @@ class TradeOffCurve(Noun):
     @property
     @abstractmethod
     def family(self) -> str | None:
-        """What is assumed, in words; None for nothing."""
+        """The assumed family, in words; None if nothing is assumed."""
 
     @abstractmethod
     def epsilon(self, rates: Rates, delta: float) -> float:
@@ -41,7 +41,7 @@ class TradeOffCurve(Noun):
 
     @abstractmethod
     def strengths(self, false_positive: FloatArray, false_negative: FloatArray, delta: float) -> FloatArray:
-        r"""What `epsilon` never decreases with, quickly, for comparing thresholds.
+        r"""A quick number that `epsilon` never decreases with, for comparing thresholds.
 
         Args:
             false_positive: bounds p of the false-positive rate, in (0, 1], of any shape.

@@ -42,9 +42,11 @@ def two_world(
     """
     first, second = require_scores("out_scores", out_scores), require_scores("in_scores", in_scores)
     stated, family = require_instance("setting", setting, AuditSetting), setting.curve
-    judged = require_instance("rule", rule, Rule, _DECLARE).judge(first, second, curve=family, delta=stated.delta, level=stated.level)
+    counted = require_instance("rule", rule, Rule, _DECLARE).count_errors(
+        first, second, curve=family, delta=stated.delta, level=stated.level
+    )
     return AuditResult(
-        epsilon=family.epsilon(judged.rates, stated.delta),
+        epsilon=family.epsilon(counted.rates, stated.delta),
         delta=stated.delta,
         level=stated.level,
         estimator=family.estimator,
@@ -54,7 +56,7 @@ def two_world(
         rule=rule.describe(),
         neighbours=stated.neighbours,
         threat=stated.threat,
-        counts=judged.tally,
+        counts=counted.tally,
         seeds=_require_seeds(seeds),
         warnings=_shared_values(first, second),
     )

@@ -23,7 +23,7 @@ MEMBER = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipInference:
-    """The same guesses, twice.
+    """A point estimate and a lower bound of epsilon from the same guesses.
 
     Args:
         printed: of each model equation (24) as printed, which may be negative or infinite.

@@ -12,7 +12,7 @@ from lethe.audit.statistics.counts import GAMES, Guesses, Tally, game_document
 from lethe.audit.statistics.curves import Estimator
 from lethe.audit.statistics.rules import Selection
 from lethe.audit.statistics.setting import Level, Neighbours, Threat
-from lethe.documents.specification import StoredNoun, from_tagged
+from lethe.documents.specification import StoredSpecification, from_tagged
 from lethe.errors import InputError
 
 Kind = Literal["certified", "conditional", "credible", "point_estimate"]
@@ -53,8 +53,8 @@ def infinity_of(value: object) -> object:
     return math.inf if value == "inf" else value
 
 
-class AuditResult(StoredNoun):
-    r"""What an audit found.
+class AuditResult(StoredSpecification):
+    r"""The result of one audit.
 
     What kind of statement it is follows from how it was computed, and cannot be claimed:
 

@@ -17,20 +17,20 @@ from lethe.audit.statistics.curves import TradeOffCurve
 from lethe.audit.statistics.inputs import require_array
 from lethe.audit.statistics.intervals import upper_table
 from lethe.calculus.domains import FloatArray
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 from lethe.errors import InputError
 
 Selection = Literal["fixed", "split", "ranks", "multi_split", "guesses", "same_data"]
 
 
-class Judged(NamedTuple):
+class CountedErrors(NamedTuple):
     """The errors counted, and upper bounds of both rates: the epsilon they prove is above the truth with probability at most the level."""
 
     tally: Tally
     rates: Rates
 
 
-class Rule(Noun):
+class Rule(Specification):
     """A way to choose a threshold that can be declared before the scores are seen."""
 
     selection: ClassVar[Selection]
@@ -40,7 +40,9 @@ class Rule(Noun):
         """The rule in a few words."""
 
     @abstractmethod
-    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> Judged:
+    def count_errors(
+        self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
+    ) -> CountedErrors:
         r"""Count errors and bound their rates, so that the epsilon of `curve` is wrong with probability at most `level` over everything.
 
         Args:
@@ -62,10 +64,12 @@ class FixedThreshold(Rule):
         """Such as `threshold 0.5, fixed in advance`."""
         return f"threshold {self.threshold:g}, fixed in advance"
 
-    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> Judged:
+    def count_errors(
+        self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
+    ) -> CountedErrors:
         """See `Rule`."""
         tally = Tally.at(self.threshold, out_scores, in_scores)
-        return Judged(tally, tally.upper_rates(level))
+        return CountedErrors(tally, tally.upper_rates(level))
 
 
 class Split(Rule):
@@ -75,13 +79,15 @@ class Split(Rule):
     seed: int = Field(ge=0)
 
     def describe(self) -> str:
-        """Such as `threshold chosen on one half, judged on the other; seed 0`."""
-        return f"threshold chosen on one half, judged on the other; seed {self.seed}"
+        """Such as `threshold chosen on one half, counted on the other; seed 0`."""
+        return f"threshold chosen on one half, counted on the other; seed {self.seed}"
 
-    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> Judged:
+    def count_errors(
+        self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
+    ) -> CountedErrors:
         """See `Rule`."""
         _require_halves(out_scores, in_scores)
-        return _judge_half(np.random.default_rng(self.seed), out_scores, in_scores, curve=curve, delta=delta, level=level)
+        return _count_on_half(np.random.default_rng(self.seed), out_scores, in_scores, curve=curve, delta=delta, level=level)
 
 
 class MultiSplit(Rule):
@@ -101,12 +107,14 @@ class MultiSplit(Rule):
         """Such as `median of 21 splits at half the level; seed 0`."""
         return f"median of {self.splits} splits at half the level; seed {self.seed}"
 
-    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> Judged:
+    def count_errors(
+        self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
+    ) -> CountedErrors:
         """See `Rule`."""
         _require_halves(out_scores, in_scores)
         generator = np.random.default_rng(self.seed)
-        judged = [_judge_half(generator, out_scores, in_scores, curve=curve, delta=delta, level=0.5 * level) for _ in range(self.splits)]
-        return sorted(judged, key=lambda one: curve.strength(one.rates, delta))[(self.splits - 1) // 2]
+        counts = [_count_on_half(generator, out_scores, in_scores, curve=curve, delta=delta, level=0.5 * level) for _ in range(self.splits)]
+        return sorted(counts, key=lambda one: curve.strength(one.rates, delta))[(self.splits - 1) // 2]
 
 
 class Ranks(Rule):
@@ -129,7 +137,9 @@ class Ranks(Rule):
         """Such as `OUT ranks 5, 20, 80 declared in advance, Bonferroni`."""
         return f"OUT ranks {', '.join(map(str, self.ranks))} declared in advance, Bonferroni"
 
-    def judge(self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> Judged:
+    def count_errors(
+        self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
+    ) -> CountedErrors:
         """See `Rule`.
 
         Raises:
@@ -143,7 +153,7 @@ class Ranks(Rule):
                 remedy="declare ranks up to the number of OUT runs",
             )
         ordered = np.sort(out_scores)
-        judged: list[Judged] = []
+        counted: list[CountedErrors] = []
         for rank in self.ranks:
             tally = Tally(
                 out_trials=out_runs,
@@ -151,8 +161,8 @@ class Ranks(Rule):
                 in_trials=in_scores.size,
                 false_negatives=int(np.count_nonzero(in_scores <= ordered[out_runs - rank])),
             )
-            judged.append(Judged(tally, tally.upper_rates(level / len(self.ranks))))
-        return max(judged, key=lambda one: curve.strength(one.rates, delta))
+            counted.append(CountedErrors(tally, tally.upper_rates(level / len(self.ranks))))
+        return max(counted, key=lambda one: curve.strength(one.rates, delta))
 
 
 def best_threshold(out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> float:
@@ -176,14 +186,14 @@ def best_threshold(out_scores: FloatArray, in_scores: FloatArray, *, curve: Trad
     return float(candidates[int(np.argmax(strengths))])
 
 
-def _judge_half(
+def _count_on_half(
     generator: np.random.Generator, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
-) -> Judged:
+) -> CountedErrors:
     first, second = generator.permutation(out_scores), generator.permutation(in_scores)
     half, other = first.size // 2, second.size // 2
     threshold = best_threshold(first[:half], second[:other], curve=curve, delta=delta, level=level)
     tally = Tally.at(threshold, first[half:], second[other:])
-    return Judged(tally, tally.upper_rates(level))
+    return CountedErrors(tally, tally.upper_rates(level))
 
 
 def _require_halves(*worlds: FloatArray) -> None:

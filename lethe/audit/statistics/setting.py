@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, InstanceOf
 
 from lethe.audit.statistics.curves import AnyMechanism, TradeOffCurve
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 
 Threat = Literal["black_box", "black_box_chosen_start", "final_model", "white_box", "average_case"]
 Neighbours = Literal["replace_one", "zero_out", "add_or_remove"]
@@ -15,8 +15,8 @@ Level: TypeAlias = Annotated[float, Field(ge=1e-12, le=0.5)]
 r"""$\alpha$, the probability with which a result may be wrong."""
 
 
-class AuditSetting(Noun):
-    r"""What a lower bound on $\epsilon$ is stated for.
+class AuditSetting(Specification):
+    r"""The statement that a lower bound on $\epsilon$ is about.
 
     Args:
         delta: $\delta \in [0, 1)$; above 0 for a Gaussian curve.

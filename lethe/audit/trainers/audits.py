@@ -9,7 +9,7 @@ import numpy as np
 
 from lethe.audit.claim import Claim
 from lethe.audit.config import AuditConfig, OneRunGame, TwoWorldGame
-from lethe.audit.games import CanaryRun, OneRunScores, SingleTrials, TwoWorldScores, judge_canaries, judge_worlds, play
+from lethe.audit.games import CanaryRun, OneRunScores, SingleTrials, TwoWorldScores, audit_canaries, audit_worlds, play
 from lethe.audit.games.canaries import require_data
 from lethe.audit.page import AuditPage
 from lethe.audit.statistics.inputs import require_instance
@@ -63,11 +63,11 @@ def audit(
     if isinstance(config.game, OneRunGame):
         train, score = training.game(config.threat, found)
         run = CanaryRun(data=columns, positions=places, inside=[each.inside for each in found], outside=[each.outside for each in found])
-        guess = partial(judge_canaries, page, setting=setting, guesses=config.game.guesses, conditional=config.conditional)
+        guess = partial(audit_canaries, page, setting=setting, guesses=config.game.guesses, conditional=config.conditional)
         _rehearsed(guess(OneRunScores(scores=np.arange(float(len(found))), included=run.coins(seed), seed=seed)))
         return guess(run.play(train, score, seed=seed))
     judge = partial(
-        judge_worlds, page, setting=setting, rule=config.game.rule, conditional=config.conditional, continuous=training.continuous
+        audit_worlds, page, setting=setting, rule=config.game.rule, conditional=config.conditional, continuous=training.continuous
     )
     made_up = np.arange(float(config.game.runs))
     rule = _rehearsed(judge(TwoWorldScores(out_scores=made_up, in_scores=made_up, seed=seed))).audits[0].rule

@@ -14,7 +14,7 @@ from torch import nn
 from lethe.accounting.certify import certify
 from lethe.audit.claim import Claim
 from lethe.audit.config import CanaryKind, TwoWorldGame
-from lethe.audit.games import Data, RecordTrial, SingleTrials, TwoWorldScores, judge_worlds, play
+from lethe.audit.games import Data, RecordTrial, SingleTrials, TwoWorldScores, audit_worlds, play
 from lethe.audit.page import AuditPage
 from lethe.audit.statistics.setting import AuditSetting, Threat
 from lethe.audit.trainers.engine_loop import fit_by_engine
@@ -35,7 +35,7 @@ Expected = Literal["caught", "quiet"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Game:
-    """What is trained in two worlds, and what it is held against.
+    """A trainer in two worlds, and the claim that it is audited against.
 
     Args:
         trial: one training.
@@ -53,7 +53,7 @@ class Game:
     def page(self, scores: TwoWorldScores) -> AuditPage:
         """What the scores of many such trainings say of the claim."""
         setting = AuditSetting(delta=self.claim.delta, neighbours=self.claim.neighbours, threat=self.threat, level=LEVEL)
-        return judge_worlds(AuditPage(subject=self.subject, canary=self.canary, claim=self.claim), scores, setting)
+        return audit_worlds(AuditPage(subject=self.subject, canary=self.canary, claim=self.claim), scores, setting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,7 +76,7 @@ class Case:
 
     @property
     def expected(self) -> Expected:
-        """What the audit must say of it."""
+        """The result that the audit must give."""
         return "quiet" if self.broken is None else "caught"
 
     def played(self, *, runs: int | None, seed: int, workers: int | None) -> tuple[AuditPage, float]:

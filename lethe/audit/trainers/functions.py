@@ -43,7 +43,7 @@ class FunctionTraining(AuditedTraining):
 
     @property
     def name(self) -> str:
-        """That of the function."""
+        """The name of the function."""
         return getattr(self.train, "__name__", type(self.train).__name__)
 
     @property

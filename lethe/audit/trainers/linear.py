@@ -77,7 +77,7 @@ class LinearTraining(RunTraining):
         raise unknown_threat(threat, known, "fit_linear shows its last iterate only;")
 
     def directions(self, canaries: Sequence[Canary], start: FloatArray) -> FloatArray:
-        """Of the difference between the clipped gradients of each canary and of what replaces it, at the start: shape (m, d, k), unit."""
+        """Directions, shape (m, d, k), unit: the difference of the clipped gradients of each canary and its replacement, at the start."""
         inside = self._gradients([canary.inside for canary in canaries], start)
         apart = inside - self._gradients([canary.outside for canary in canaries], start)
         norms = np.linalg.norm(apart, axis=(1, 2), keepdims=True)

@@ -28,7 +28,7 @@ IGNORED = -100
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Watched:
-    """What a training showed: the model, its displacement, and for each step and canary how much of the canary was in what was released.
+    """The observations of one training: the model, its displacement, and each step's share of each canary in what was released.
 
     Args:
         model: after the last step.

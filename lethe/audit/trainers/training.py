@@ -40,7 +40,7 @@ class AuditedTraining(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What it is called on an audit page."""
+        """Its name on an audit page."""
 
     @property
     @abstractmethod
@@ -48,7 +48,7 @@ class AuditedTraining(ABC):
         """How the data sets of the two worlds differ."""
 
     def claim(self, config: AuditConfig) -> Claim | None:
-        """What is known to be claimed of it at the audit's delta; None: nothing."""
+        """The claim that is known at the audit's delta; None if there is none."""
         return
 
     def places(self, count: int, records: int) -> list[int]:
@@ -141,7 +141,7 @@ class OnlyScore:
 
 
 def claim_of(certificate: Certificate) -> Claim:
-    """What a certificate states, without the reasons: those are not a referee's business."""
+    """The claim of a certificate, without its reasons, which an audit must not rely on."""
     run = certificate.run
     large = ", delta >= 1/records" if certificate.large_delta else ""
     return Claim(

@@ -1,1 +1,1 @@
-"""What must know every kind of guarantee: composition of several kinds, scaling with the noise, and reading back from JSON."""
+"""Operations that need every kind of guarantee: composition of several kinds, scaling with the noise, and reading from JSON."""

@@ -152,7 +152,7 @@ def mean_excess(term: Term, levels: FloatArray, scale: float) -> tuple[FloatArra
 
     Args:
         term: $\mu$, a and b.
-        levels: k, each off by a unit of itself and of `scale`.
+        levels: k, of any shape, each off by a unit of itself and of `scale`.
         scale: see above.
     """
     mu, up, down = term.mu, term.up, term.down

@@ -121,7 +121,7 @@ class BallsInBinsGaussian(Profile):
         return f"one of {sum(self.counts)} secret bins, {costs} each, {self.relation.replace('_', ' ')}"
 
     def renyi_curve(self) -> RDPCurve:
-        """That of the average over bins, no credit being given for their secrecy."""
+        """The Rényi curve of the mean over bins, without credit for their secrecy."""
         curve = renyi_curve({self._revealed: 1})
         assert curve is not None  # every mixture has one
         return curve

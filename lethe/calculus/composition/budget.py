@@ -1,4 +1,4 @@
-"""Privacy filter: a budget spent adaptively; a step whose cost exceeds what is left is refused."""
+"""Privacy filter: a budget spent adaptively; a step that costs more than the remaining budget is refused."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ class BudgetFilter:
         self._sums[place] = after
 
     def spent(self, slot: int | None = None) -> float:
-        """What a slot has spent, rounded up; None: the most that any has."""
+        """The budget that a slot has spent, rounded up; None: the most of any slot."""
         if slot is None:
             return max(self.spent(place) for place in range(len(self._sums)))
         place = self._place(slot)
         return round_up(self._sums[place] + self._errors[place])
 
     def remaining(self, slot: int | None = None) -> float:
-        """What a slot has left, rounded down, never below 0; None: the least that any has."""
+        """The budget that a slot has left, rounded down, never below 0; None: the least of any slot."""
         return max(round_down(self.rho - self.spent(slot)), 0.0)
 
     def guarantee(self) -> ZCDP:

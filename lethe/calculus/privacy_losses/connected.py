@@ -31,8 +31,8 @@ def connected_losses(above: FloatArray, below: FloatArray, interval: float) -> t
     r"""The losses, in both directions, of a discrete pair that dominates (P, Q) at every order.
 
     Args:
-        above: upper bounds of $H_{e^\epsilon}(P\|Q)$ at 0, h, 2 h, ...; at least two.
-        below: upper bounds of $H_{e^\epsilon}(Q\|P)$ at the same places; as many as are wanted, at least two.
+        above: upper bounds of $H_{e^\epsilon}(P\|Q)$ at 0, h, 2 h, ..., shape (n,), n >= 2.
+        below: upper bounds of $H_{e^\epsilon}(Q\|P)$ at the same places, shape (m,), m >= 2.
         interval: $h > 0$.
     Returns:
         Losses of P against Q, and of Q against P. Each has mass 1 up to rounding, never less.

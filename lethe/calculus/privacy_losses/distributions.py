@@ -86,12 +86,12 @@ class LossProfile(Profile):
         return 1.0 if math.isnan(delta) else min(max(delta, 0.0) + self.allowance, 1.0)
 
     def describe(self) -> str:
-        """Says what it is."""
+        """Always `composed privacy losses`."""
         return "composed privacy losses"
 
 
 def mirrored_losses(losses: Losses, interval: float) -> Losses:
-    """The pair with its two laws exchanged: mass p at l becomes mass $pe^{-l}$ at -l, and what these leave is at infinity.
+    """The losses with the two distributions exchanged: mass p at l becomes mass $pe^{-l}$ at -l, and the rest is at infinity.
 
     Of a pair that dominates at every order, those below 1 too, the exchanged one dominates the exchanged mechanism.
     """
@@ -101,7 +101,13 @@ def mirrored_losses(losses: Losses, interval: float) -> Losses:
 
 
 def symmetric_losses(above: FloatArray, infinite: float, interval: float) -> Losses:
-    """The pair that is its own mirror image, from its masses at h, 2 h, ... and at infinity; at 0 is what these leave."""
+    """The privacy losses of a pair that is its own mirror image, from its positive losses; the rest of the mass is at 0.
+
+    Args:
+        above: the masses at h, 2 h, ..., shape (n,).
+        infinite: the mass at infinity, in [0, 1].
+        interval: h > 0, the distance of two losses.
+    """
     below = mirrored_losses(Losses(1, above, infinite), interval).masses
     centre = max(1.0 - float(above.sum()) - float(below.sum()) - infinite, 0.0)
     return Losses(-above.size, np.concatenate((below, [centre], above)), infinite)

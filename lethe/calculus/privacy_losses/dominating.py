@@ -32,7 +32,7 @@ _LEAST_KNOTS = 4_000
 
 
 def dominating_factor(guarantee: Guarantee, count: int) -> Factor:
-    """`count` mechanisms with this guarantee, whatever it is: all of one's profile, but for what is above `LARGEST_LOSS`."""
+    """`count` mechanisms with this guarantee, as a factor of a composition: one's whole profile up to `LARGEST_LOSS`."""
     never = guarantee.delta(math.inf)
     # Beyond it no more than 1e-16 of delta is left to lose.
     widest = min(profile_epsilon(lambda epsilon: max(guarantee.delta(epsilon) - never, 0.0), _TAIL), LARGEST_LOSS)

@@ -32,7 +32,7 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 def replaced_excess(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
-    r"""What a step's moment may exceed $A_\alpha(M\|N_0)$ by, where a record of a fixed-size batch is replaced; rounded up.
+    r"""By how much a step's moment may exceed $A_\alpha(M\|N_0)$, where a record of a fixed-size batch is replaced; rounded up.
 
     Args:
         probability: $q \in (0, 1)$.
@@ -48,7 +48,10 @@ def replaced_excess(probability: float, noise: FloatArray, orders: FloatArray) -
 
 
 def zeroed_excess(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
-    """The same where it is zeroed out, beyond the pair in front; arguments and result as for `replaced_excess`."""
+    """By how much a step's moment may exceed that of the dominating pair, where a record is zeroed out; rounded up.
+
+    Args, Returns: as `replaced_excess`.
+    """
     distance = (1.0 / noise * (1.0 + 2.0 * _EPS))[:, None]
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         square = distance * distance

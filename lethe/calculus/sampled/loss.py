@@ -24,7 +24,13 @@ _SMALLEST_MU = 1e-8
 
 
 def round_levels_down(noise: FloatArray, counts: FloatArray, most: int = MOST_LEVELS) -> tuple[FloatArray, FloatArray]:
-    """At most `most` levels: equal bins of the logarithm, every level lowered to the smallest in its bin. Less noise is sound."""
+    """At most `most` noise levels: equal bins of the logarithm, each bin at its smallest level. Less noise is sound.
+
+    Args:
+        noise: noise multipliers > 0, shape (levels,).
+        counts: numbers of steps, shape (levels,).
+        most: the largest number of levels to return, >= 1.
+    """
     if noise.size <= most:
         return noise, counts
     ranked = np.argsort(noise, kind="stable")
@@ -39,7 +45,10 @@ def round_levels_down(noise: FloatArray, counts: FloatArray, most: int = MOST_LE
 def loss_profile(
     probability: float, noise: FloatArray, counts: FloatArray, relation: Relation, design: Design, gaussian_mu: float
 ) -> LossProfile | None:
-    """The privacy profile of the composition of `sampled_factors`, or None where it would not fit in floating point."""
+    """The privacy profile of the composition of `sampled_factors`, or None where it would not fit in floating point.
+
+    Args: as `sampled_factors`.
+    """
     factors = sampled_factors(probability, noise, counts, relation, design, gaussian_mu)
     return None if factors is None else compose_losses(factors)
 

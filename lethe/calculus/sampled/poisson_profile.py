@@ -58,7 +58,10 @@ def removed_delta(probability: float, noise: float, epsilon: FloatArray) -> Floa
 
 
 def added_delta(probability: float, noise: float, epsilon: FloatArray) -> FloatArray:
-    """The profile of adding a record; arguments and accuracy as for `removed_delta`."""
+    """The profile of adding a record, rounded up; elementwise.
+
+    Args, Returns: as `removed_delta`.
+    """
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         mu, log_rest = _distance(noise), math.log1p(-probability)
         left = np.maximum(-np.expm1(epsilon + log_rest), 0.0) * np.exp(-epsilon) / probability
@@ -71,7 +74,10 @@ def added_delta(probability: float, noise: float, epsilon: FloatArray) -> FloatA
 
 
 def replaced_delta(probability: float, noise: float, epsilon: FloatArray) -> FloatArray:
-    """The profile of replacing a record, in either direction; arguments and accuracy as for `removed_delta`."""
+    """The profile of replacing a record, in either direction, rounded up; elementwise.
+
+    Args, Returns: as `removed_delta`.
+    """
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         mu = _distance(noise)
         log_odds = math.log1p(-probability) - math.log(probability)

@@ -27,7 +27,7 @@ _MAKE_ONE = "make a key by `openssl genpkey -algorithm ed25519`."
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """Who signed.
+    """A public ed25519 key, which identifies a signer.
 
     Args:
         raw: the 32 bytes of an ed25519 public key.
@@ -79,7 +79,7 @@ class PublicKey:
 
 
 class SigningKey:
-    """A private key: what signs. It is shown by its public half only.
+    """A private ed25519 key; its text form shows the public half only.
 
     Args:
         private: an ed25519 private key.

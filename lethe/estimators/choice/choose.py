@@ -35,7 +35,7 @@ _CLASSES, _REGRESSION = ("pass_ends", 1.02), ("objective_perturbation", 3.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What was chosen and why.
+    """The mechanism that was chosen, and why.
 
     Args:
         plan: the mechanism made ready.

@@ -45,7 +45,7 @@ class Penalties(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """What a mechanism releases.
+    """The release of a mechanism.
 
     Args:
         weights: shape (D, k), the intercept's row last; for rows of norm at most 1.

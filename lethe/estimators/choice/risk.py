@@ -52,13 +52,19 @@ def risk(facts: PublicFacts, missed: Array | float, variances: Array | float) ->
 
 
 def risks(facts: PublicFacts, missed: Array | float, variances: Array | float) -> Array:
-    """As `risk`, of each row of `missed` and `variances`, shape (..., D)."""
+    r"""`risk` of many models at once.
+
+    Args:
+        facts: the problem.
+        missed: $\beta_j$, shape (..., D), or one number for all.
+        variances: $v_j$, shape (..., D), or one number for all.
+    """
     terms = curvatures(facts) * (np.square(missed) * reference(facts) ** 2 + variances)
     return 0.5 * facts.loss.outputs * np.sum(terms, axis=-1)
 
 
 def risk_of_zeros(facts: PublicFacts) -> float:
-    """Of the weights that need no data."""
+    """The risk of zero weights, which need no data."""
     return risk(facts, 1.0, 0.0)
 
 

@@ -33,7 +33,7 @@ _MOST_WORK = 5e9  # products of a feature and a weight: less than a minute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunShape:
-    """What the rule chose.
+    """The shape of a run that the rule chose.
 
     Args:
         passes: P.

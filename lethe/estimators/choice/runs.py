@@ -135,12 +135,12 @@ def certified(run: Run, delta: float) -> Certificate:
 
 
 def enforced(run: Run) -> dict[str, str]:
-    """What this package makes true of a run that it carried out, and how."""
+    """The hypotheses that this package makes true of a run that it carried out, and how."""
     return {name: how for name, how in ENFORCED.items() if not (run.seeded and name == "secrecy")}
 
 
 def training_record(run: Run, coefficients: Array, intercepts: Array | float) -> TrainingRecord:
-    """What this package vouches for where a run is all that was released.
+    """The training record of a fit that released nothing but the result of its run.
 
     Args:
         run: as recorded.

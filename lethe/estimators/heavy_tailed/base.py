@@ -27,7 +27,7 @@ _PAPER = Citation(
 
 
 class HeavyTailedEstimator(PrivateEstimator):
-    r"""What the estimators for heavy-tailed data share.
+    """Base class of the estimators for heavy-tailed data.
 
     The guarantee of `statement_` is that of the solver's `Solution` and, where constants were released from records set aside, the larger
     of the two: a record is in one of the parts.
@@ -95,7 +95,7 @@ def declared(name: str, value: Any) -> float | None:
 
 
 def statement_of(solution: Solution, neighbours: Neighbours) -> Statement:
-    """What a solution proves of itself, no more.
+    """The statement that a solution proves of itself.
 
     Its relation is the replacement of one record by any other. A record that is zeroed out, n as it was, adds the vector 0 to every mean
     where it had added one of norm at most C: the mean moves by C/s at most, half of what the guarantee is for.

@@ -23,7 +23,7 @@ _QUANTILE = 0.75  # of the gradients' norms at 0, where practical settings clip
 
 
 class HeavyTailedLinearModel(HeavyTailedEstimator):
-    r"""What the linear models for heavy-tailed data share.
+    r"""Base class of the linear models for heavy-tailed data.
 
     $$\min_{\|w\| \le R} E\,l(\langle w, x\rangle, y)$$
 

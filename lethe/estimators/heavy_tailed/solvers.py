@@ -51,7 +51,7 @@ _MOST_STEPS = 200  # of a phase, where settings are practical
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solved:
-    """What a solver gave.
+    """The result of a solver.
 
     Args:
         solution: with its guarantee.
@@ -137,6 +137,13 @@ def planned(name: str, parameters: str, problem: Problem, count: int, rho: float
     r"""The settings of a one-pass solver that starts in the middle of the domain.
 
     For `proximal` the gap there is taken as $r_2$ times the radius: a convex F has $F(0) - F(w^*) \le \|\nabla F(0)\|\,\|w^*\|$.
+
+    Args:
+        name: of the solver.
+        parameters: which plan: theory, optimised or practical.
+        problem: the problem to solve.
+        count: the number of records, >= 1.
+        rho: the zCDP budget, > 0.
     """
     make: Any = _PLANNED[name][parameters]
     if name == "accelerated":

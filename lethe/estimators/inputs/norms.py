@@ -9,7 +9,7 @@ import numpy as np
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import enforced
 from lethe.estimators.budget import Budget
-from lethe.estimators.inputs.range_ends import public_sizes, tells, warn_of_end
+from lethe.estimators.inputs.range_ends import end_is_informative, public_sizes, warn_of_end
 from lethe.estimators.inputs.ranges import spread
 from lethe.mechanisms.base import Array, Statement
 from lethe.mechanisms.quantiles.quantile import private_quantile
@@ -60,7 +60,7 @@ def released_norm(
         spacing="logarithmic",
         generator=generator,
     )
-    if tells(quantile, count, share):
+    if end_is_informative(quantile, count, share):
         ratio = (most / least) ** (0.5**COMPARISONS) if found.method == "search" else 1.0 + _WIDTH
         for end, beyond, there in ((low, "Smaller ones", found.value <= least * ratio), (high, "Larger ones", found.value >= most / ratio)):
             if there:

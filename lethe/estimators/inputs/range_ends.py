@@ -34,8 +34,14 @@ def public_sizes(quantile: float, records: int, share: GDP) -> tuple[float, floa
     return _WIDE if quantile_method(quantile, records, share) == "exponential" else _NARROW
 
 
-def tells(quantile: float, records: int, share: GDP) -> bool:
-    """Whether the noise is so small that a release at an end says something of the values; a public fact."""
+def end_is_informative(quantile: float, records: int, share: GDP) -> bool:
+    """Whether the noise is so small that a release at an end says something of the values; a public fact.
+
+    Args:
+        quantile: its level, in (0, 1).
+        records: the public number of records.
+        share: the budget of this one release.
+    """
     return records * min(quantile, 1.0 - quantile) * share.mu >= _TELLING
 
 

@@ -17,7 +17,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import round_down
 from lethe.certificates.findings import enforced
 from lethe.estimators.inputs.columns import listed
-from lethe.estimators.inputs.range_ends import public_sizes, tells, warn_of_end
+from lethe.estimators.inputs.range_ends import end_is_informative, public_sizes, warn_of_end
 from lethe.estimators.joining import joint_statement
 from lethe.mechanisms.base import Array, Statement
 from lethe.mechanisms.quantiles.quantile import private_quantile
@@ -83,7 +83,7 @@ def private_ranges(
             found[column, side] = released.value + ((side - 0.5) * cell if released.method == "search" else 0.0)
             at_end[column, side] = np.sign(released.value) * (abs(released.value) >= limit - cell)
             statements.append(released.statement)
-    for sign, beyond in ((-1.0, "Values below"), (1.0, "Values above")) if tells(tail, count, one) else ():
+    for sign, beyond in ((-1.0, "Values below"), (1.0, "Values above")) if end_is_informative(tail, count, one) else ():
         places = np.flatnonzero((at_end == sign).any(axis=1))
         if places.size:
             where = "" if columns == 1 else f", columns {listed(places.tolist())}, counted from 0"

@@ -90,7 +90,7 @@ class Records:
         return int(self.table.shape[1])
 
     def gradient_sum(self, parameters: Array, batch: slice | Index) -> Array:
-        """Of the losses of a batch, shape (D, k); the batch counts in `order`."""
+        """The sum of the losses' gradients over a batch, shape (D, k); the batch counts in `order`."""
         total = np.zeros_like(parameters)
         for rows in self._parts(batch):
             part = self.table[rows]

@@ -20,6 +20,12 @@ _EITHER: dict[str, Any] = {"accept_sparse": "csr", "accept_large_sparse": True, 
 def table_and_targets(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool, frame: bool = False) -> tuple[Any, Any]:
     """X as a float64 or float32 array or CSR table, y as one column; sets n_features_in_ and feature_names_in_.
 
+    Args:
+        estimator: sets n_features_in_ and feature_names_in_ of it.
+        X: the table, shape (n, d); a float64 or float32 array or CSR table is returned.
+        y: numbers or labels, shape (n,) or (n, 1).
+        numeric: whether the targets must be numbers.
+        frame: whether y may be a frame of one column; else scikit-learn warns of one.
     Raises:
         InputError, ValueError, TypeError: as `tables.read_table_and_targets`.
     """
@@ -36,6 +42,10 @@ def bounded_weights(sample_weight: Any, *, count: int, max_weight: Any) -> Array
 
     A weight scales a record's loss, so its gradient: with weights of at most `max_weight` the loss over that bound keeps every bound.
 
+    Args:
+        sample_weight: None, one number, or shape (n,), >= 0.
+        count: n.
+        max_weight: the public bound, > 0.
     Raises:
         InputError: not one finite number >= 0 a record, or one above the bound.
     """

@@ -19,7 +19,7 @@ from lethe.run.losses import LinearLoss, Logistic, Softmax
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
-    r"""What the private classifiers share.
+    r"""Base class of the private classifiers.
 
     $$\min_w \sum_i w_i\,l(\langle w, x_i\rangle, y_i) + \frac{1}{2C}\|w\|^2$$
 

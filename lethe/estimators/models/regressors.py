@@ -16,7 +16,7 @@ from lethe.run.losses import LeastSquares
 
 
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):
-    r"""What the private regressors share.
+    r"""Base class of the private regressors.
 
     $$\min_w \frac1n\sum_i w_i\,l_B(\langle w, x_i\rangle - y_i) + \frac\kappa2\|w\|^2 + \lambda\|w\|_1,$$
 

@@ -25,19 +25,25 @@ def named(part: object, path: Path) -> str:
 
 
 def not_fitted(part: object, path: Path) -> InputError:
-    """Of what would say what it cost, or show what it fitted."""
+    """The refusal of a part that is not fitted, and so cannot say what it cost."""
     return _refusal(part, path, "it is not fitted; a clone is not either", "call fit first")
 
 
 def searched(part: object, search: str, path: Path) -> InputError:
-    """Of what a search by cross-validation fitted, on the records that it chose by."""
+    """The refusal of an estimator that a search by cross-validation fitted on the records that it was chosen by.
+
+    Args:
+        part: the fitted estimator.
+        search: the name of the search's class.
+        path: where in the pipeline the part is.
+    """
     why = f"{search} fitted it, and others on the same records, and chose this one by scores that have no noise"
     remedy = "take PrivateSearch of lethe.estimators, which pays for the choice; or choose on public records, and fit once on these"
     return _refusal(part, path, why, remedy)
 
 
 def refused(part: Any, path: Path) -> InputError:
-    """Of what is no fitted private estimator, and is not known to learn nothing."""
+    """The refusal of a part that is neither a fitted private estimator nor known to learn nothing."""
     if not isinstance(part, BaseEstimator):
         got = repr(part) if isinstance(part, str | int | float | type) else type(part).__name__
         where = f" at {' > '.join(path)}" if path else ""

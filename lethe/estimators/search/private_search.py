@@ -222,7 +222,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         return self.best_estimator_, table_for_prediction(self, X)
 
     def predict(self, X: Any) -> Any:
-        """Of the model chosen."""
+        """The predictions of the chosen model."""
         model, table = self._best(X)
         return model.predict(table)
 
@@ -233,13 +233,13 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     @available_if(lambda self: hasattr(self.estimator, "decision_function"))
     def decision_function(self, X: Any) -> Array:
-        """Of the model chosen."""
+        """The scores of the chosen model."""
         model, table = self._best(X)
         return model.decision_function(table)
 
     @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
     def predict_proba(self, X: Any) -> Array:
-        """Of the model chosen."""
+        """The class probabilities of the chosen model."""
         model, table = self._best(X)
         return model.predict_proba(table)
 

@@ -49,7 +49,7 @@ def private_steps(estimator: Any) -> dict[str, Step]:
 
 
 def model_prefix(estimator: Any) -> str:
-    """Of the parameters of the model itself: "" of a model, the last step's of a pipeline."""
+    """The prefix of the model's own parameters: "" of a model, the last step's of a pipeline."""
     return f"{estimator.steps[-1][0]}__" if isinstance(estimator, Pipeline) else ""
 
 

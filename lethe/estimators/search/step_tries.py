@@ -31,7 +31,7 @@ _MODEL = 0.8  # of the budget, where no shares are given
 
 
 def step_tries(one: Try, gaussian: Mapping[str, bool], shares: Mapping[str, float], *, delta: float) -> dict[str, Try]:
-    """What each step may cost; one step alone has the whole.
+    """The budget of each step; a single step has the whole.
 
     Args:
         one: what a try may.

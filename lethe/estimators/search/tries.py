@@ -23,7 +23,7 @@ DOWN = 1e-9  # what a fit gets less than one try is charged for: calibrations ro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """What one try may cost.
+    """The budget of one try.
 
     Args:
         guarantee: of a fit, and of a score.

@@ -47,7 +47,7 @@ def regularised_descent(
         steps: T.
         step_size: $\eta \in (0, 2/\lambda]$.
         strength: $\lambda \ge 0$.
-        centre: $w_0$, projected on the domain; None: 0.
+        centre: $w_0$, shape (d,), projected on the domain; None: 0.
         radius: of the ball about $w_0$; None: no ball.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:
@@ -100,7 +100,7 @@ def localised(
         records: at least as many as the schedule uses; the rest is left out.
         schedule: from `localised_theory` or `localised_practical`.
         rho: $\rho$ of the whole run; infinity: no noise, not private.
-        start: $w_0$, projected on the domain; None: 0.
+        start: $w_0$, shape (d,), projected on the domain; None: 0.
         most_gradients: it refuses to compute more per-record gradients: the theory's schedule needs about $n^{2+1/k}\ln n$.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:
@@ -139,6 +139,11 @@ def localised(
 def require_work(schedule: object, count: int, most_gradients: int, batch_size: Callable[[LocalPhase], int]) -> int:
     """How many gradients a schedule computes with batches of these sizes.
 
+    Args:
+        schedule: anything; a schedule of `LocalPhase`s is accepted.
+        count: the number of records there are.
+        most_gradients: the largest number of gradients that is accepted, >= 1.
+        batch_size: the records in a batch of a phase.
     Raises:
         InputError: it is no schedule, or needs more records or gradients than there may be.
     """
@@ -158,7 +163,13 @@ def require_work(schedule: object, count: int, most_gradients: int, batch_size: 
 
 
 def local_projection(problem: Problem, centre: Array, radius: float | None) -> Callable[[Array], Array]:
-    """The projection on the domain's points that are at most that far from the centre; None: on the domain."""
+    """The projection on the points of the domain that lie in a ball.
+
+    Args:
+        problem: its domain is meant.
+        centre: of the ball, shape (d,).
+        radius: of the ball, > 0, in parameter units; None: the whole domain.
+    """
     domain = problem.domain
     if radius is None:
         return domain.project

@@ -85,7 +85,7 @@ def strongly_convex(
         rho: $\rho$ of the whole run.
         factor: see `round_distances`.
         most_steps: of one phase; None: as many as the theory asks for, about $n^{2+2/k}$ gradients in all.
-        start: $w_0$, projected on the domain; None: 0.
+        start: $w_0$, shape (d,), projected on the domain; None: 0.
         most_gradients: of one round; it refuses to compute more.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:

@@ -1,4 +1,4 @@
-r"""What no private algorithm can beat: lower bounds of the excess risk, with every constant, and what each of them assumes."""
+"""Lower bounds of the excess risk of every private algorithm, with every constant, and what each of them assumes."""
 
 from __future__ import annotations
 

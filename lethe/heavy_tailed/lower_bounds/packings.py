@@ -51,14 +51,24 @@ def error_probability(divergence: float, log_size: float) -> float:
 
 
 def private_divergence(records: int, chance: float, rho: float) -> float:
-    r"""$\rho\,(n^2p^2 + np(1-p))$: of a $\rho$-zCDP algorithm's outputs where each of n records is another one with probability p.
+    r"""KL divergence bound $\rho\,(n^2p^2 + np(1-p))$ of a $\rho$-zCDP algorithm's outputs, each of n records replaced with probability p.
 
     Group privacy: data sets that differ in N records have outputs with divergence at most $\rho N^2$; KL is jointly convex, and
     $N \sim \mathrm{Bin}(n, p)$.
+
+    Args:
+        records: n.
+        chance: p in [0, 1].
+        rho: $\rho \ge 0$.
     """
     return rho * ((records * chance) ** 2 + records * chance * (1.0 - chance))
 
 
 def coin_divergence(records: int, dimension: int, bias: float) -> float:
-    r"""$n\,d\,\delta\ln\frac{1+\delta}{1-\delta}$: of n records of d coins of bias $\delta$ that may all be turned over."""
+    r"""KL divergence bound $n\,d\,\delta\ln\frac{1+\delta}{1-\delta}$ of n records of d coins of bias $\delta$, whichever signs these have.
+
+    Args:
+        records, dimension: n and d.
+        bias: $\delta \in [0, 1)$.
+    """
     return records * dimension * bias * (math.log1p(bias) - math.log1p(-bias))

@@ -1,4 +1,4 @@
-"""What every mean oracle is: noisy means of a batch's gradients, with a price."""
+"""The interface of mean oracles: noisy means of a batch's gradients, and what they reveal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MeanOracle(ABC):
 
     @property
     def clip_level(self) -> float | None:
-        """Where it clips, in its own sense; None: nowhere."""
+        """The clip norm or threshold; None if the oracle does not clip."""
         return None
 
     def for_records(self, records: int) -> Self:
@@ -40,7 +40,7 @@ class MeanOracle(ABC):
 
     @abstractmethod
     def release(self, size: int, dimension: int) -> Release:
-        """What one mean of a batch of that size reveals."""
+        """The privacy cost of one mean of a batch of that size."""
 
     @abstractmethod
     def shared(self, touches: int) -> MeanOracle:

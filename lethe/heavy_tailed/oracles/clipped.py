@@ -59,7 +59,13 @@ class ClippedMean(MeanOracle):
         return self.noisy(clip_rows(require_rows(rows), self.clip_norm).mean(axis=0), len(rows), generator)
 
     def noisy(self, mean: Array, size: int, generator: np.random.Generator) -> Array:
-        """A mean of that many clipped rows, with the noise that it needs."""
+        """A mean of clipped rows, with the noise of this oracle.
+
+        Args:
+            mean: shape (d,).
+            size: how many rows it is the mean of.
+            generator: of the noise.
+        """
         return mean + self.release(size, len(mean)).noise_std * noise_generator(generator).standard_normal(len(mean))
 
     def release(self, size: int, dimension: int) -> Release:

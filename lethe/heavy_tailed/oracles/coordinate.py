@@ -105,7 +105,13 @@ def group_size(size: int, groups: int) -> int:
 
 
 def group_means(rows: Array, threshold: float, groups: int) -> Array:
-    """The m means of consecutive groups, coordinates clipped, shape (m, d)."""
+    """The means of m consecutive groups of rows, coordinates clipped, shape (m, d).
+
+    Args:
+        rows: shape (s, d); those that do not fill a group are left out.
+        threshold: coordinates are clipped to plus and minus it, > 0.
+        groups: m.
+    """
     size = group_size(len(rows), groups)
     clipped = np.clip(finite_rows(rows)[: groups * size], -threshold, threshold)
     return clipped.reshape(groups, size, -1).mean(axis=1)

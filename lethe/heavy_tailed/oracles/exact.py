@@ -21,7 +21,7 @@ class ExactMean(MeanOracle):
         return finite_rows(require_rows(rows)).mean(axis=0)
 
     def release(self, size: int, dimension: int) -> Release:
-        """Everything."""
+        """No guarantee: the mean is released without noise."""
         return Release(guarantee=NotPrivate(), sensitivity=None, noise_std=0.0)
 
     def shared(self, touches: int) -> ExactMean:

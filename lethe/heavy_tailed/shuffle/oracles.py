@@ -66,7 +66,7 @@ class ShuffledClippedMean(MeanOracle):
         return self
 
     def protocol(self, size: int, dimension: int) -> ScalarProtocol:
-        """That of every coordinate."""
+        """The protocol of every coordinate."""
         each = self.epsilon / (4.0 * math.sqrt(2.0 * math.log(2.0 / self.delta)))
         least = max(math.ceil(2.0 * math.sqrt(require_count("dimension", dimension))), 2)
         return chosen_protocol(size, 2.0 * self.clip_norm, each, self.delta / (2 * dimension), least_levels=least)
@@ -136,7 +136,7 @@ class ShuffledCoordinateMedian(MeanOracle):
         return self
 
     def protocol(self, size: int, dimension: int) -> ScalarProtocol:
-        """That of every coordinate of every group."""
+        """The protocol of every coordinate of every group."""
         d = require_count("dimension", dimension)
         logarithm = math.log(2.0 * d / self.delta)
         each = _small_enough(self.epsilon, logarithm, d) / (4.0 * math.sqrt(2.0 * d * logarithm))

@@ -57,7 +57,7 @@ class ScalarProtocol:
 
     @property
     def message_bits(self) -> int:
-        """What one user sends, g + b."""
+        """The bits that one user sends, g + b."""
         return self.levels + self.bits
 
     @property
@@ -124,6 +124,10 @@ def analyse(bits: Bits | int, protocol: ScalarProtocol) -> float:
 def simulated_ones(values: Array, protocol: ScalarProtocol, generator: np.random.Generator) -> int:
     """The number of ones that the shuffler hands on, drawn directly: the same law as the protocol, without its bits.
 
+    Args:
+        values: one number a user, shape (users,).
+        protocol: what the users do.
+        generator: of the users' rounding and random bits.
     Raises:
         InputError: there are not as many values as users.
     """
@@ -202,7 +206,12 @@ def calibrated_protocol(users: int, range: float, epsilon: float, delta: float, 
 
 
 def scalar_guarantee(protocol: ScalarProtocol, epsilon: float, delta: float) -> ApproxDP:
-    r"""$(\epsilon(1 + 2/g), \delta)$-DP of the shuffled bits of a `chosen_protocol`, replacing one user's value."""
+    r"""$(\epsilon(1 + 2/g), \delta)$-DP of the shuffled bits of a `chosen_protocol`, replacing one user's value.
+
+    Args:
+        protocol: gives g, its levels.
+        epsilon, delta: what it was chosen for, > 0 and in (0, 1).
+    """
     return ApproxDP(round_up(epsilon * (1.0 + 2.0 / protocol.levels), 1e-15), delta)
 
 

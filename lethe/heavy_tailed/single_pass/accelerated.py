@@ -38,7 +38,7 @@ def accelerated(
         oracle: states the cost of the whole run.
         steps: T.
         step: $\eta \ge 2\beta$, an inverse step size.
-        start: $w_0$, projected on the domain; None: 0.
+        start: $w_0$, shape (d,), projected on the domain; None: 0.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Returns:
         The solution with $w^{ag}_T$.

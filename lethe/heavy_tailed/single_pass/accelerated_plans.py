@@ -43,7 +43,14 @@ def accelerated_bound(
 
 
 def best_step(steps: int, smoothness: float, distance: float, squared_errors: float) -> float:
-    r"""The $\eta \ge 2\beta$ with the smallest `accelerated_bound`: $\max\{2\beta, \frac1D\sqrt{(\Sigma^2 + B^2)T(T+1)(2T+1)/12}\}$."""
+    r"""The $\eta \ge 2\beta$ with the smallest `accelerated_bound`: $\max\{2\beta, \frac1D\sqrt{(\Sigma^2 + B^2)T(T+1)(2T+1)/12}\}$.
+
+    Args:
+        steps: $T \ge 1$.
+        smoothness: $\beta \ge 0$.
+        distance: $D > 0$, in parameter units.
+        squared_errors: $\Sigma^2 + B^2 \ge 0$ of a gradient.
+    """
     count, reach = require_count("steps", steps), require_distance(distance)
     free = math.sqrt(require_nonnegative("squared_errors", squared_errors) * count * (count + 1) * (2 * count + 1) / 12.0) / reach
     return max(2.0 * require_nonnegative("smoothness", smoothness), free)
@@ -55,7 +62,9 @@ def printed_bounds(steps: int, step: float, smoothness: float, distance: float, 
     $$\gamma_T\frac{\eta_1D^2}2 + \gamma_T\sum_t\frac{2a_t^2(\Sigma^2 + B^2)}{\gamma_t(\eta_t - \beta a_t^2)} + BD,\qquad
       \frac{4\eta D^2}{T(T+1)} + \frac{4(\Sigma^2 + B^2)(T+2)}{3\eta} + BD$$
 
-    with $a_t = \frac2{t+1}$, $\gamma_t = \frac2{t(t+1)}$, $\eta_t = \frac{4\eta}{t(t+1)}$. Arguments as `accelerated_bound`.
+    with $a_t = \frac2{t+1}$, $\gamma_t = \frac2{t(t+1)}$, $\eta_t = \frac{4\eta}{t(t+1)}$.
+
+    Args: as `accelerated_bound`.
     """
     count, eta, reach, off, squared = _checked(steps, step, smoothness, distance, bias, variance)
     t = np.arange(1, count + 1, dtype=np.float64)

@@ -31,7 +31,14 @@ def disjoint_blocks(records: int, blocks: int) -> list[slice]:
 
 
 def phase_over(blocks: list[slice], oracle: MeanOracle, dimension: int, *, touches: int) -> Phase:
-    """The phase of a solver that visits each of the blocks, all of one size, that many times."""
+    """The phase of a solver that goes through blocks of records, one step a block.
+
+    Args:
+        blocks: consecutive, all of one size.
+        oracle: estimates the mean gradient of a block.
+        dimension: d.
+        touches: how many times every block is visited.
+    """
     size = blocks[0].stop - blocks[0].start
     return Phase(
         first=blocks[0].start,
@@ -47,7 +54,16 @@ def phase_over(blocks: list[slice], oracle: MeanOracle, dimension: int, *, touch
 def noisy_gradient(
     problem: Problem, parameters: Array, records: Records, block: slice, oracle: MeanOracle, generator: np.random.Generator
 ) -> Array:
-    """The oracle's mean of the gradients of a block's records; of a large block the gradients are never all in memory at once."""
+    """The oracle's mean of the gradients of a block's records; of a large block the gradients are never all in memory at once.
+
+    Args:
+        problem: gives the gradients.
+        parameters: shape (d,).
+        records: all records.
+        block: which of them.
+        oracle: estimates the mean.
+        generator: of the noise.
+    """
     count = block.stop - block.start
     if count <= rows_at_once(problem.dimension) or type(oracle) is not ClippedMean:
         return oracle.mean(problem.gradients(parameters, some_records(records, block)), generator)
@@ -69,8 +85,12 @@ def pieces(block: slice, dimension: int) -> list[slice]:
 
 
 def started(problem: Problem, start: object, records: Records) -> tuple[Array, int]:
-    """The starting point, projected on the domain (None: the projection of 0), and the number of records.
+    """The starting point, projected on the domain, shape (d,), and the number of records.
 
+    Args:
+        problem: its domain is meant.
+        start: shape (d,), or None for 0.
+        records: all records.
     Raises:
         InputError: either cannot be used.
     """

@@ -45,7 +45,7 @@ def proximal(
         oracle: states the cost of the whole run.
         steps: T.
         regulariser: h; see `proximal_map` for the pairs of h and domain that are known.
-        start: $w_0$, projected on the domain; None: 0.
+        start: $w_0$, shape (d,), projected on the domain; None: 0.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:
         InputError: an argument is outside its range, or there are more steps than records.

@@ -108,6 +108,11 @@ def clip_grid(base: float, records: int, dimension: int, rho: float) -> list[flo
     r"""Clip norms from a quarter of `base` to $\epsilon n/\sqrt d$ times it, 8 to a factor of 2.
 
     Noise and bias balance at $r_k$ times a power at most 1 of $\epsilon n/\sqrt d$ (within a constant).
+
+    Args:
+        base: the moment bound $r_k > 0$, in loss per parameter unit.
+        records, dimension: n and d.
+        rho: the zCDP budget, > 0.
     """
     reach = max(math.log2(noise_scale(require_positive("rho", rho)) * records / math.sqrt(dimension)), 1.0)
     clips = base * np.exp2(np.arange(-16, 8 * min(reach, 400.0) + 1) / 8.0)
@@ -120,7 +125,13 @@ def step_grid(low: int, high: int) -> list[int]:
 
 
 def clamped(name: str, value: float, low: int, high: int) -> tuple[int, tuple[str, ...]]:
-    """The whole number from `low` to `high` next above `value`, and a note if the range decided it."""
+    """The smallest whole number >= `value` within a range, and a note if the upper end decided it.
+
+    Args:
+        name: of the setting, for the note.
+        value: what the formula gives.
+        low, high: the ends of the range.
+    """
     if value > high:
         return high, (f"{name} = {value:.6g} would be needed; {high} is the most that the records allow, so the theorem does not apply",)
     return max(math.ceil(value), low), ()

@@ -37,7 +37,7 @@ def one_pass(
         records: n of them; the last n mod (T + 1) are not used.
         oracle: states the cost of the whole run.
         steps: T + 1, the number of rounds.
-        start: $w_0$, projected on the domain; None: 0.
+        start: $w_0$, shape (d,), projected on the domain; None: 0.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Raises:
         InputError: an argument is outside its range, or there are more rounds than records.

@@ -11,7 +11,7 @@ from typing import Any, cast
 from dp_accounting import dp_event, privacy_accountant  # pyright: ignore[reportMissingTypeStubs]
 from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ignore[reportMissingTypeStubs]
 
-from lethe.accounting.certify import Verdict, judge, reasons_of
+from lethe.accounting.certify import Verdict, evaluate_theorems, reasons_of
 from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.domains import require_delta, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee
@@ -206,7 +206,7 @@ def _certified(execution: _Execution, cost: Callable[[Guarantee], float]) -> Gua
 
 @lru_cache(maxsize=64)
 def _judged(run: Run) -> tuple[Verdict, ...]:
-    return judge(run)
+    return evaluate_theorems(run)
 
 
 @lru_cache(maxsize=16)

@@ -13,7 +13,7 @@ from lethe.audit.claim import Claim
 from lethe.audit.games import Data
 from lethe.audit.trainers import AuditedTraining, FunctionTraining, LinearTraining, claim_of
 from lethe.certificates.certificate import Certificate
-from lethe.documents.specification import Noun, from_tagged
+from lethe.documents.specification import Specification, from_tagged
 from lethe.documents.strict import read_document
 from lethe.errors import InputError
 from lethe.jobs.audit.functions import NamedScore, NamedTrain
@@ -45,7 +45,7 @@ class Prepared:
     certificate: Certificate | None = None
 
 
-class Subject(Noun):
+class Subject(Specification):
     """What is audited."""
 
     kind: ClassVar[str]
@@ -112,7 +112,7 @@ class RunSubject(Subject):
         return prepared
 
 
-class RecordFile(Noun):
+class RecordFile(Specification):
     """Where the records of a function are.
 
     Args:

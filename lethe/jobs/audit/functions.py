@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Self
 
 from lethe.audit.games import Data, Record
-from lethe.audit.games.error_context import blamed, number
+from lethe.audit.games.error_context import errors_of, number
 from lethe.errors import InputError
 
 
@@ -60,9 +60,9 @@ class Named:
             )
         return cls(function=function, name=name, key=key, code=_digest(module))
 
-    def blamed(self) -> AbstractContextManager[None]:
+    def errors(self) -> AbstractContextManager[None]:
         """Say of an exception whose it is."""
-        return blamed(f"{self.key}: {self.name}")
+        return errors_of(f"{self.key}: {self.name}")
 
 
 class NamedTrain(Named):
@@ -70,7 +70,7 @@ class NamedTrain(Named):
 
     def __call__(self, data: Data, seed: int) -> Any:
         """Train once."""
-        with self.blamed():
+        with self.errors():
             return self.function(tuple(column.copy() for column in data), seed)
 
 
@@ -79,7 +79,7 @@ class NamedScore(Named):
 
     def __call__(self, model: Any, record: Record) -> float:
         """Score one record."""
-        with self.blamed():
+        with self.errors():
             return number(self.function(model, record), f"{self.key}: {self.name}")
 
 

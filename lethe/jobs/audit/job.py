@@ -22,7 +22,7 @@ _ONLY: dict[Game, tuple[str, ...]] = {"two_world": ("runs", "score_file", "worke
 
 
 class AuditJob(AuditOptions):
-    r"""What `lethe audit` is told.
+    r"""The configuration of `lethe audit`.
 
     Args:
         subject: {kind: train, config}, {kind: run, run, data} or {kind: callable, train, score, data, claim}.

@@ -17,7 +17,7 @@ _DECADES = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOutcome:
-    """What an audit gave.
+    """The result of `lethe audit`.
 
     Args:
         page: claim, audits, verdict.

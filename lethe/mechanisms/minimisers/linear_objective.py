@@ -34,11 +34,11 @@ class LinearObjective:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of W."""
+        """The shape of W."""
         return self.rows.shape[1], self.loss.outputs
 
     def chunks(self) -> list[slice]:
-        """Of the records, in order."""
+        """Chunks of the records, in order."""
         size = max(1, _CHUNK // max(self.shape))
         return [slice(start, start + size) for start in range(0, len(self.rows), size)]
 

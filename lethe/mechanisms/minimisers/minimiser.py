@@ -43,7 +43,13 @@ def minimiser(objective: LinearObjective, tolerance: float) -> Array:
 
 
 def most_steps(condition: float, gradient: float, tolerance: float) -> int:
-    """Of accelerated descent: the bound in `minimiser`, one added."""
+    r"""The largest number of steps of accelerated descent: the bound in `minimiser`, plus one.
+
+    Args:
+        condition: $\kappa \ge 1$.
+        gradient: $\|\nabla F(0)\|$.
+        tolerance: $\tau > 0$.
+    """
     steps = 2.0 * math.sqrt(condition) * math.log(max(math.sqrt(2.0) * condition * gradient / tolerance, 1.0))
     return int(count_above(steps, MOST_COUNT)) + 1
 

@@ -60,12 +60,26 @@ _FLOOR = 1e-12  # what rounding leaves of a gradient, as a share of its size
 
 
 def release_std(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> float:
-    r"""$\tau = \sigma/(10\,n(\lambda + \beta))$, in parameter units."""
+    r"""The noise of the release: $\tau = \sigma/(10\,n(\lambda + \beta))$, in parameter units.
+
+    Args:
+        loss: gives its smoothness $\beta$.
+        records: n.
+        regularisation: $\lambda > 0$, per record.
+        noise_std: $\sigma$, of b.
+    """
     return _RELEASE_SHARE * noise_std / (records * (regularisation + loss.smoothness))
 
 
 def solver_tolerance(loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float) -> float:
-    r"""$\eta$, from public numbers: such that $\nu$ is 3 % of $G/\sigma$, or more where rounding needs it."""
+    r"""The solver's $\eta$, from public numbers: such that $\nu$ is 3 % of $G/\sigma$, or more where rounding needs it.
+
+    Args:
+        loss: gives G, the bound on a record's gradient.
+        records, weights: n, and the number of weights.
+        regularisation: $\lambda > 0$, per record.
+        noise_std: $\sigma > 0$, of b.
+    """
     bound = loss.row_gradient_bound
     std = release_std(loss, records=records, regularisation=regularisation, noise_std=noise_std)
     wanted = 0.5 * _SOLVER_SHARE * (bound / noise_std) * regularisation * std
@@ -81,7 +95,7 @@ def objective_guarantee(
     noise_std: float,
     neighbours: Neighbours = "replace_one",
 ) -> PerturbedMinimiser:
-    r"""What `objective_perturbation` guarantees with noise $\sigma$, its solver's error included.
+    r"""The guarantee of `objective_perturbation` with noise $\sigma$, its solver's error included.
 
     Args:
         loss: l, with the bound R on the norm of the rows, the intercept included.
@@ -113,6 +127,7 @@ def objective_noise_std(
     r"""The smallest $\sigma$, from above, for which `objective_guarantee` meets the target.
 
     Args:
+        loss, records, weights, regularisation, neighbours: as `objective_guarantee`.
         target: $(\epsilon, \delta)$ with $\delta > 0$; of other kinds of guarantee the mechanism has none.
     Raises:
         InputError: an argument is out of its range.

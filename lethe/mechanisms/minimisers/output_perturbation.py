@@ -125,7 +125,7 @@ def output_perturbation(
 
 
 def shared_findings(loss: LinearLoss, regularisation: float) -> tuple[Finding, ...]:
-    """What both ways to perturb a minimiser rest on."""
+    """The findings that both ways to perturb a minimiser rest on."""
     return (
         projected(loss.row_norm),
         holds("bounded gradients", f"{loss.name} loss: at most {loss.row_gradient_bound:g} for every target", evidence="enforced"),

@@ -26,7 +26,7 @@ class QuantileLaw:
 
     @property
     def probabilities(self) -> Array:
-        """Of each interval, shape (m + 1,)."""
+        """The probability of each interval, shape (m + 1,)."""
         weights = np.exp(self.log_weights - self.log_weights.max())
         return weights / weights.sum()
 

@@ -60,6 +60,10 @@ def quantile_method(quantile: float, records: int, target: Guarantee) -> Quantil
 
     At $\delta = 0$ only the exponential mechanism is private. Nothing here depends on the data.
 
+    Args:
+        quantile: p in (0, 1).
+        records: n, public.
+        target: the guarantee to meet.
     Raises:
         InputError: the target is none.
     """

@@ -20,7 +20,7 @@ def grid(ranks: RankedValues) -> Array:
 
 
 def search_quantile(ranks: RankedValues, mu: float, generator: np.random.Generator) -> float:
-    r"""Bisect: at the middle point g of what is left of the grid, go down if $v(g) + N(0, \sigma^2) \ge 0$, else up.
+    r"""Bisection: at the middle point g of the remaining grid, go down if $v(g) + N(0, \sigma^2) \ge 0$, else up.
 
     $$\sigma = \Delta\sqrt{T}/\mu,\qquad T = 8\text{ comparisons},$$
 

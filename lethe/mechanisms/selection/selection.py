@@ -33,7 +33,7 @@ _CITATIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice(Generic[Candidate, Result]):
-    """What a private selection releases; how often it tried is no part of it.
+    """The release of a private selection, which does not tell how often it tried.
 
     Args:
         candidate: the one whose run scored best; None if the number of tries came out 0, which only Poisson repetitions can.

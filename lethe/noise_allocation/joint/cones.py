@@ -17,7 +17,7 @@ from lethe.run.schedules.base import Array
 
 
 def determinant(a: Array) -> Array:
-    """Of each matrix."""
+    """The determinant of each matrix."""
     return a[0] * a[1] - a[2] * a[2]
 
 

@@ -151,9 +151,9 @@ class _Solver:
         variances = floor.copy()
         variances[program.steps] = solution.variances
         variances = feasible(gaps, floor, variances)
-        weighing = transferred(solution.weighing, small, whole)
+        duals = transferred(solution.duals, small, whole)
         value = float(np.sum(weights * variances))
-        bound = lower_bound(whole, weights, floor, weighing)
+        bound = lower_bound(whole, weights, floor, duals)
         return Found(variances=variances, value=value, bound=bound)
 
     def _report(self, iteration: int, gap: float) -> None:

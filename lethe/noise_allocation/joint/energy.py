@@ -35,8 +35,8 @@ _NEGLIGIBLE_POSITIONS = (0.0, 1e-6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Weighing:
-    """What a lower bound needs."""
+class DualVariables:
+    """Dual variables of the joint problem, from which a lower bound follows."""
 
     positions: Array
     """$\\lambda$ of each chain, >= 0."""
@@ -70,55 +70,73 @@ def _energy(rises: list[float], runs: list[float], factors: list[float]) -> floa
 
 
 def feasible(gaps: Gaps, floor: Array, variances: Array) -> Array:
-    """The variances scaled, and nowhere below the floor, so that no position's energy exceeds 1: energies are homogeneous, degree -1."""
+    r"""Variances scaled up until no position's energy exceeds 1, and nowhere below the floor: energies are homogeneous, degree -1.
+
+    Args:
+        gaps: of all positions.
+        floor: $f_t \ge 0$, shape (T,).
+        variances: $w_t \ge 0$, shape (T,).
+    """
     start = np.maximum(variances, floor)
     return np.maximum(start * float(np.max(energies(gaps, start))), floor)
 
 
-def cost_of_noise(gaps: Gaps, weighing: Weighing) -> Array:
+def cost_of_noise(gaps: Gaps, duals: DualVariables) -> Array:
     """$g_t$, shape (T,)."""
     total = np.zeros(gaps.noisy.size)
-    value = weighing.positions[gaps.chain] * weighing.prices**2
+    value = duals.positions[gaps.chain] * duals.prices**2
     for part, start, first, factor in gaps.chains():
         total[start:] += factor * np.repeat(value[part], np.diff(np.append(first, factor.size)))
     return total
 
 
-def lower_bound(gaps: Gaps, weights: Array, floor: Array, weighing: Weighing) -> float:
-    """A proven lower bound, as above, from a weighing that need not be feasible: its prices are lowered until it is.
+def lower_bound(gaps: Gaps, weights: Array, floor: Array, duals: DualVariables) -> float:
+    r"""A proven lower bound, as above, from dual variables that need not be feasible: the prices are lowered until it is.
 
     At last all prices are divided, and all weights multiplied by the square, by whatever makes the bound largest; g stays as it is.
     A solver knows little about the prices of a position that hardly counts: the bound without these positions is tried as well.
+
+    Args:
+        gaps: of all positions.
+        weights: $q_t > 0$, shape (T,).
+        floor: $f_t \ge 0$, shape (T,).
+        duals: $\lambda$ and Y, feasible or not.
     """
-    positions = np.maximum(weighing.positions, 0.0)
+    positions = np.maximum(duals.positions, 0.0)
     least = float(np.max(positions, initial=0.0)) * np.array(_NEGLIGIBLE_POSITIONS)
-    return max(_bound(gaps, weights, floor, positions * (positions >= limit), weighing.prices) for limit in least.tolist())
+    return max(_bound(gaps, weights, floor, positions * (positions >= limit), duals.prices) for limit in least.tolist())
 
 
 def _bound(gaps: Gaps, weights: Array, floor: Array, positions: Array, given: Array) -> float:
     prices = _monotone(gaps, np.where(positions[gaps.chain] > 0.0, np.maximum(given, 0.0), 0.0))
     with np.errstate(divide="ignore", over="ignore"):
-        room = weights / cost_of_noise(gaps, Weighing(positions=positions, prices=prices))
+        room = weights / cost_of_noise(gaps, DualVariables(positions=positions, prices=prices))
     shrink = np.sqrt(np.minimum(room * (1.0 - ROUNDING), 1.0))
     parts = [np.minimum.reduceat(np.where(factor > 0.0, shrink[start:], 1.0), first) for _, start, first, factor in gaps.chains()]
     prices = _monotone(gaps, prices * np.concatenate(parts))
-    spent = cost_of_noise(gaps, Weighing(positions=positions, prices=prices))
+    spent = cost_of_noise(gaps, DualVariables(positions=positions, prices=prices))
     gain = float(np.sum(positions[gaps.chain] * gaps.rise * prices))
     total = float(np.sum(positions))
     unavoidable = float(np.sum(np.where(gaps.noisy, floor * np.maximum(weights - spent, 0.0), 0.0)))
     return max(0.0, (gain * gain / total if total > 0.0 else 0.0) + unavoidable) * (1.0 - ROUNDING)
 
 
-def transferred(weighing: Weighing, gaps: Gaps, to: Gaps) -> Weighing:
-    """A weighing of fewer, longer gaps as one of all gaps of the same run: a shift may wait for the end of the longer gap."""
+def transferred(duals: DualVariables, gaps: Gaps, to: Gaps) -> DualVariables:
+    """Dual variables of fewer, longer gaps as those of all gaps of the same run: a shift may wait for the end of the longer gap.
+
+    Args:
+        duals: for `gaps`.
+        gaps: fewer and longer ones of a run.
+        to: all gaps of the same run.
+    """
     starts, ends = gaps.starts.tolist(), to.starts.tolist()
     parts: list[Array] = []
     for (begin, end), (low, high) in zip(pairwise(starts), pairwise(ends), strict=True):
         last = to.last[low:high]
         inside = begin + np.minimum(np.searchsorted(gaps.last[begin:end], last), end - begin - 1)
         logs = gaps.growth[gaps.last[inside]] - gaps.unit[inside] - gaps.growth[last] + to.unit[low:high]
-        parts.append(weighing.prices[inside] * np.exp(logs.astype(np.float64)))
-    return Weighing(positions=weighing.positions, prices=np.concatenate(parts))
+        parts.append(duals.prices[inside] * np.exp(logs.astype(np.float64)))
+    return DualVariables(positions=duals.positions, prices=np.concatenate(parts))
 
 
 def _monotone(gaps: Gaps, prices: Array) -> Array:

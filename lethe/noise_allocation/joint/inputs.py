@@ -86,7 +86,10 @@ def joint_problem(
     diameter: ArrayLike | None,
     tolerance: float,
 ) -> JointProblem:
-    """The arguments of `joint_cyclic` as arrays, or InputError."""
+    """The arguments of `joint_cyclic` as arrays, or InputError.
+
+    Args, Raises: as `joint_cyclic`; None where it has a default of its own.
+    """
     q = require_vector("weights", weights, low=0.0, strict=True)
     columns = {
         "lipschitz": require_vector("lipschitz", lipschitz, low=0.0),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.noise_allocation.joint.cones import Point, Scaling
-from lethe.noise_allocation.joint.energy import Weighing
+from lethe.noise_allocation.joint.energy import DualVariables
 from lethe.noise_allocation.joint.gaps import Gaps
 from lethe.noise_allocation.joint.linear import QuasiDefinite
 from lethe.noise_allocation.joint.program import Program
@@ -34,7 +34,7 @@ class Solution:
 
     variances: Array
     """w at the program's steps."""
-    weighing: Weighing
+    duals: DualVariables
     iterations: int
 
 
@@ -78,7 +78,7 @@ class Interior:
         prices = np.maximum(-dual.cones[2], 0.0) / dual.cones[0]
         return Solution(
             variances=point.primal.above + self._floor,
-            weighing=Weighing(positions=dual.spare, prices=prices),
+            duals=DualVariables(positions=dual.spare, prices=prices),
             iterations=iteration,
         )
 

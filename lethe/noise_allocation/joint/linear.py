@@ -56,7 +56,12 @@ class QuasiDefinite:
         return (self._transposed @ (middle @ self._stacked)).tocsr()
 
     def factor(self, primal: Point, dual: Point, scaling: Scaling) -> bool:
-        """Take in an iterate; False where rounding has made its matrix singular."""
+        """Factor the matrix of an iterate; False where rounding has made it singular.
+
+        Args:
+            primal, dual: the iterate.
+            scaling: of its cones.
+        """
         noise, cross, paid = scaling.noise_noise, scaling.noise_paid, scaling.paid_paid
         down, across = -scaling.slope_noise, -scaling.slope_paid
         values = [noise, cross, down, cross, paid, across, down, across, -scaling.stiffness]

@@ -106,7 +106,7 @@ def joint_schedule_reset(
 
 
 def regime(weights: ArrayLike, lipschitz: ArrayLike) -> Regime:
-    r"""What the optimum of `joint_schedule` looks like when every step touches the record.
+    r"""The form of the optimum of `joint_schedule` when every step touches the record.
 
     Decided by $c_t = \sqrt{q_t}/\prod_{j>t} L_j$ (for constant L: $\sqrt{q_t}\,L^t$ up to a constant). Nondecreasing: each touch is
     paid by its own step, $a_t = s_t$, and hiding the iterates gains nothing over composition. Smallest at the end: all noise at the

@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 from lethe.errors import InputError
 
 Evidence = Literal["declared", "enforced"]
 
 
-class Loss(Noun):
-    """A loss of which only what its fields say is known.
+class Loss(Specification):
+    """A loss of which nothing but the stated bounds is known.
 
     Args:
         gradient_bound: $G \\ge \\|\\nabla f(x)\\|$ for every record and every x, in loss per parameter unit; None: no bound known.

@@ -115,7 +115,7 @@ class LinearLoss(Loss):
 
     @property
     def row_gradient_bound(self) -> float:
-        """The same from `row_norm`, rounded up once more: what noise is scaled to where the minimiser is perturbed."""
+        """The gradient bound from `row_norm`, rounded up once more: what noise is scaled to where the minimiser is perturbed."""
         return self.row_norm * self.slope_bound * _UP_TWICE
 
     @property

@@ -54,7 +54,7 @@ class OneVersusRest(ManyClassLoss, HingeLoss):
         return self._hinge(1.0 - self._signs(targets) * scores).sum(axis=1)
 
     def slopes(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
-        """Of each hinge in its score."""
+        """The derivative of each hinge in its score."""
         signs = self._signs(targets)
         return -signs * self._share(1.0 - signs * scores)
 

@@ -27,7 +27,15 @@ def real_targets(values: Any, *, count: int) -> FloatArray:
 
 
 def class_targets(values: Any, *, count: int, classes: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Class labels 0, ..., classes - 1 as integers, shape (n,); InputError for any other number."""
+    """Class labels 0, ..., classes - 1 as integers, shape (n,).
+
+    Args:
+        values: anything that numpy makes an array of, shape (n,).
+        count: n.
+        classes: the public number of classes, >= 2.
+    Raises:
+        InputError: a label that is no such number.
+    """
     table = real_targets(values, count=count)
     wrong = (table != np.floor(table)) | (table < 0) | (table >= classes)
     if wrong.any():

@@ -18,7 +18,7 @@ from lethe.run.schedules.constant import Constant
 from lethe.run.schedules.explicit import Explicit
 from lethe.run.schedules.exponential import Exponential
 from lethe.run.schedules.influence import Influence
-from lethe.run.schedules.momentum import coherent_weights, debiased_weights, mom_weights, that, theorem_4_8_weights
+from lethe.run.schedules.momentum import coherent_weights, debiased_weights, mom_weights, theorem_4_8_weights, turning_step
 from lethe.run.schedules.polynomial import Polynomial
 from lethe.run.schedules.repeated import Repeated
 from lethe.run.schedules.step import Step
@@ -45,8 +45,8 @@ __all__ = [
     "optimal_schedule",
     "parse_schedule",
     "schedule_document",
-    "that",
     "theorem_4_8_weights",
+    "turning_step",
     "uniform_schedule",
 ]
 
@@ -118,5 +118,5 @@ def as_schedule(value: float | Schedule) -> Schedule:
 
 
 def schedule_document(value: float | Schedule) -> Any:
-    """What stands in a document for a schedule: number, list or mapping."""
+    """The document form of a schedule: number, list or mapping."""
     return as_schedule(value).to_document()

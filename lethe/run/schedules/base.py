@@ -1,4 +1,4 @@
-"""What a schedule is: numbers over time, as frozen data."""
+"""The interface of schedules: numbers over time, as frozen data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from lethe.documents.specification import Noun
+from lethe.documents.specification import Specification
 
 Array = npt.NDArray[np.float64]
 
 
-class Schedule(Noun, ABC):
+class Schedule(Specification, ABC):
     """Nonnegative numbers $v_0, v_1, \\dots$, one for each step (or each pass), known before training starts.
 
     Every schedule but `Explicit` has a value at any index; `Explicit` has exactly as many as it lists.
@@ -34,5 +34,5 @@ class Schedule(Noun, ABC):
         """The same shape, every value multiplied by `factor` >= 0."""
 
     def to_document(self) -> Any:
-        """What stands in a Run document: {schedule: name, parameters...}."""
+        """The form of the schedule in a Run document: {schedule: name, parameters...}."""
         return {"schedule": self.schedule, **self.model_dump()}

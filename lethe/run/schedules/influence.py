@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, SupportsIndex
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
-from lethe.documents.specification import StoredNoun
+from lethe.documents.specification import StoredSpecification
 from lethe.errors import InputError
 from lethe.run.schedules.allocation import SMALLEST, checked_steps
 from lethe.run.schedules.base import Array
@@ -21,7 +21,7 @@ def _listed(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-class Influence(StoredNoun):
+class Influence(StoredSpecification):
     r"""By how much one unit of noise variance $\tau_t^2$ (parameter units) at step t raises the expected final loss: $q_t$.
 
     $$\mathbb{E} f(x_T) \approx \text{what it is without noise} + \sum_t q_t\,\tau_t^2$$

@@ -1,4 +1,4 @@
-r"""Whose noise ends up where under momentum: weights of the debiased average, and what its noise does to the risk bound.
+r"""Noise under momentum: each step's weight in the debiased average, and its effect on the risk bound.
 
 $v_{t+1} = \beta v_t + (1-\beta) g_t$ from $v_1 = 0$, and the step is taken along $m_t = v_{t+1}/(1-\beta^t)$.
 """
@@ -80,7 +80,7 @@ def mom_weights(gamma: float, beta: float, steps: SupportsIndex) -> Array:
     return _positive(_carried_back(terms, decay * decay))
 
 
-def that(gamma: float, beta: float) -> int:
+def turning_step(gamma: float, beta: float) -> int:
     r"""$\hat T$, the last step at which the debiased average is less concentrated than the contraction.
 
     $$\hat T = \max\Big\{t : \gamma^{t-1} \ge \frac{1-\beta}{1-\beta^t}\Big\}$$
@@ -145,7 +145,7 @@ def theorem_4_8_weights(gamma: float, beta: float, steps: SupportsIndex, *, form
         raise outside("beta", beta, f"a number in [0, gamma) = [0, {rate:g})")
     if form not in ("corrected", "printed"):
         raise outside("form", form, "corrected or printed")
-    turn, left = that(rate, decay), _powers(rate, count)
+    turn, left = turning_step(rate, decay), _powers(rate, count)
     early = 2.0 / (rate * (rate - decay * decay)) * np.power(rate, count + np.arange(1.0, count + 1.0))
     if form == "printed":
         late = rate ** (turn - 1) * rate ** (2 * turn) / (rate - decay * decay) * left

@@ -56,12 +56,12 @@ class _Search:
 
 
 def every_step_mu(path: HolderPath) -> float:
-    """Of a record touched at every step."""
+    r"""$\mu$ of a record that takes part in every step."""
     return _Search(path).best(None)[0]
 
 
 def position_mus(path: HolderPath, *, afresh: bool) -> tuple[Array, Array]:
-    """Of a record touched once a pass: mu for each stretch of a pass it may lie in, and how many positions that is.
+    r"""$\mu$ of a record that takes part once a pass: one for each stretch of positions, with the number of positions in it.
 
     Args:
         path: the run's last steps.

@@ -8,7 +8,7 @@ import numpy as np
 
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee
 from lethe.certificates.certificate import Citation
-from lethe.certificates.findings import Finding, fails, holds, holds_by_word
+from lethe.certificates.findings import Finding, fails, holds, holds_by_declaration
 from lethe.run.batches import Batches
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
@@ -112,7 +112,7 @@ def _growth(run: Run) -> Finding:
     if steps is None:
         return holder_gradient(run)
     if steps.constant.constant > 1.0:
-        return holds_by_word("Hölder gradient", f"smooth, exponent 1: {steps.constant.certificate}", evidence=run.loss.evidence)
+        return holds_by_declaration("Hölder gradient", f"smooth, exponent 1: {steps.constant.certificate}", evidence=run.loss.evidence)
     return fails(
         "Hölder gradient",
         "it adds nothing where the gradient is Lipschitz and no step expands",

@@ -37,7 +37,7 @@ SHARES: Array = 1.0 / (1.0 + np.exp(-np.linspace(-4.0, 7.0, 40)))
 
 
 def shift_factor(contraction: float, window: Array) -> Array:
-    r"""What hiding a shift costs over R contracting steps, relative to a single step that does not contract.
+    r"""The cost of hiding a shift over R contracting steps, relative to a single step that does not contract.
 
     $$k_c(R) = \frac{c^{2R}(1-c^2)}{1-c^{2R}},\qquad k_1(R) = \frac1R$$
 
@@ -174,7 +174,7 @@ class AltschulerTalwar2022(_Windowed):
 
 
 class AltschulerTalwar2022Corrected(_Windowed):
-    r"""The same with a one-step divergence that holds for the design and the relation asked about.
+    """`AltschulerTalwar2022` with a one-step divergence that holds for the run's batch design and neighbouring relation.
 
     Without replacement: Theorem 27 of Wang, Balle & Kasiviswanathan with the batch contents 2L apart, for which noise z relative to L
     counts as z/2, or the profiles that dominate such a step, whichever is less. Poisson batches and replace_one: the pair of the record

@@ -226,7 +226,7 @@ class Liang2025BoundedRestricted(_Liang):
 
 
 class Liang2025Corrected(Theorem):
-    r"""What the argument of Theorem 3.4 does prove.
+    r"""The bound that the argument of Theorem 3.4 does prove.
 
     $$\epsilon(\alpha) = \min_\beta\ S_\alpha(q, \sqrt\beta z) + \frac{\alpha(1+\lambda L K/b)^2D^2}{2\tau^2(1-\beta)}$$
 

@@ -39,7 +39,7 @@ _CITATION = Citation(
 
 
 def single_touch(contraction: float, steps: ArrayLike) -> Array:
-    r"""What is left of one touch's Rényi divergence after j contracting noisy steps, the touching one included.
+    r"""The share of one touch's Rényi divergence that remains after j contracting noisy steps, its own step included.
 
     $$\theta_c(j) = \frac{c^{2(j-1)}(1-c^2)}{1-c^{2j}},\qquad c = 1 - \lambda\kappa$$
 
@@ -55,7 +55,7 @@ def single_touch(contraction: float, steps: ArrayLike) -> Array:
 
 
 def earlier_passes(contraction: float, batches: int, passes: int) -> float:
-    r"""What all passes but the last leave behind, in units of $\alpha s^2/2\tau^2$; B batches a pass, $h = \lfloor B/2\rfloor$.
+    r"""The contribution of all passes but the last, in units of $\alpha s^2/2\tau^2$; B batches a pass, $h = \lfloor B/2\rfloor$.
 
     $$\theta_c(h)\,\frac{1 - c^{2(K-1)(B-h)}}{1 - c^{2(B-h)}}$$
 
@@ -125,7 +125,7 @@ class YeShokri2022(Theorem):
 
 
 class YeShokri2022FixedOrder(Theorem):
-    r"""The same for batches in a fixed order: the log-mean-exp replaced by its worst term, the record in the last batch.
+    r"""`YeShokri2022` for batches in a fixed order: its worst term, the record in the last batch, in place of the log-mean-exp.
 
     $$\epsilon(\alpha) = \frac{\alpha s^2}{2\tau^2}\Big[\theta_c(h)\frac{1-c^{2(K-1)(B-h)}}{1-c^{2(B-h)}} + 1\Big]$$
     """

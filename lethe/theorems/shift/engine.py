@@ -151,7 +151,7 @@ def _from_window(path: Path, window: int, start: float) -> tuple[Segments, np.nd
 
 
 def tracked_distances(path: Path, diameter: Floats | None) -> list[float]:
-    """f_0 .. f_T: the largest distance that nothing has been paid for."""
+    r"""$f_0, \dots, f_T$: the largest distance of the two runs after each step if none of it is paid for, shape (T + 1,)."""
     distance = 0.0
     result = [distance]
     caps = [float("inf")] * path.steps if diameter is None else diameter.tolist()

@@ -1,4 +1,4 @@
-"""What the shift engine accepts: checked once, at its public edge, so that nothing inside has to ask again."""
+"""Input checks of the shift engine, made once at its public functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,15 @@ class Path(NamedTuple):
 
 
 def checked_path(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike) -> Path:
-    """The three sequences as arrays of one length T >= 1, finite and >= 0, or InputError."""
+    """The three sequences as arrays of one length T >= 1.
+
+    Args:
+        lipschitz: the Lipschitz constant of each step, >= 0, shape (T,).
+        sensitivity: how far each step moves the iterate when the record changes, >= 0, shape (T,), parameter units.
+        noise_std: of each step, >= 0, shape (T,), parameter units.
+    Raises:
+        InputError: sequences of different lengths, or a number that is negative or not finite.
+    """
     path = Path(_sequence("lipschitz", lipschitz), _sequence("sensitivity", sensitivity), _sequence("noise_std", noise_std))
     lengths = {name: len(values) for name, values in path._asdict().items()}
     if len(set(lengths.values())) > 1:

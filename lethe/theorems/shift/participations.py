@@ -41,6 +41,11 @@ def optimal_mus(run: Path, touches: Touches, bound: Floats | None) -> Floats:
 
     With a bound on the distance after each step: the best start right after a touch, and, where the bound may bind between touches
     because a step expands faster than the bound grows, the best of at most 40 starts common to all paths.
+
+    Args:
+        run: all steps.
+        touches: the steps in which each path's record takes part.
+        bound: on the distance after each step, shape (T,), parameter units; None: none.
     """
     step = single_steps(run.lipschitz[touches.time], run.noise_std[touches.time])
     segments = Segments(product=step.product, rise=Scaled.of(touches.size), run=step.run).then(touches.gap)

@@ -1,4 +1,4 @@
-r"""A bounded domain: the best moment from which to start counting.
+r"""Bounded domains: the best step after which the shift is reset to the largest possible distance.
 
 Where two runs are never further apart than $D_\tau$ after step $\tau$, the shift may be set to $z_\tau = \min(D_\tau, f_\tau)$ there,
 $f_t = \min(D_t, L_t f_{t-1} + s_t)$, and all that happened before is forgotten. A start at a $\tau$ where the bound does not bind is
@@ -27,9 +27,13 @@ class Start(NamedTuple):
 def best_start(path: Sequence[Piece], starts: Sequence[Start], squared_mu: float) -> tuple[float, int | None]:
     """The smallest squared mu over the starts, and its moment; the given value and None if no start beats it.
 
-    `starts` ascend in `before`. From right to left, the minorant of what follows is kept on a stack; a start is joined to the part
-    of it that pools. Two lower bounds save work: the chord to the end of the path, and the path without any shift at the start,
-    which only grows as the start moves back.
+    From right to left, the minorant of what follows is kept on a stack; a start is joined to the part of it that pools. Two lower bounds
+    save work: the chord to the end of the path, and the path without any shift at the start, which only grows as the start moves back.
+
+    Args:
+        path: its segments, in time.
+        starts: ascending in `before`.
+        squared_mu: the value to beat.
     """
     best, winner = squared_mu, None
     stack: list[Piece] = []

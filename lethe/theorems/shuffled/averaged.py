@@ -30,7 +30,7 @@ def averaged_mus(
         lipschitz: $L_t \ge 0$, shape (T,), T a multiple of l.
         sensitivity: $s_t \ge 0$, shape (T,), parameter units.
         noise_std: $\tau_t \ge 0$, shape (T,), parameter units; only that of the last step of each pass exists.
-        weights: $\omega_1 \dots \omega_\ell$, sum 1.
+        weights: $\omega_1 \dots \omega_\ell$, shape (l,), sum 1.
         diameter: $D_t$, as in `shift.solve`; only that after the last step of each pass is used.
 
     Returns:

@@ -31,7 +31,13 @@ class LastTouch:
 
     @classmethod
     def of(cls, run: Path, passes: Passes, bound: Floats | None) -> LastTouch:
-        """Both kinds of end of a run."""
+        """The mus of both kinds of end of a run: after a full pass, and within one.
+
+        Args:
+            run: all steps.
+            passes: the same steps, laid out as passes.
+            bound: on the distance after each step, shape (T,), parameter units; None: none.
+        """
         size, count = passes.sensitivity.shape
         partial = passes.last_size % size
         full = count if partial == 0 else count - 1
@@ -47,7 +53,7 @@ class LastTouch:
 
     @classmethod
     def unknown(cls, passes: Passes) -> LastTouch:
-        """No bound."""
+        """Infinite mus, where no bound is known."""
         positions = len(passes.sensitivity)
         everywhere = np.full(positions, np.inf)
         return cls(in_full_pass=everywhere, in_partial_pass=everywhere[: passes.last_size % positions])

@@ -1,4 +1,4 @@
-r"""What one touch of a record costs until the next, for each pair of positions in consecutive passes: $R^2 / V$ of the stretch between.
+r"""The cost of one touch of a record until the next, for each pair of positions in consecutive passes: $R^2 / V$ of the stretch between.
 
 A touch at j leaves R and V at the end of its pass; the steps before j' in the next pass multiply R by P and V by P^2 and add V'. So
 

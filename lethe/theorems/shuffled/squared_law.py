@@ -42,7 +42,13 @@ def grid_share(moves: int, buckets: int) -> float:
 
 
 def grid_step(mean_cost: float, moves: int, buckets: int) -> float:
-    """A step for sums of `moves` costs."""
+    """The grid step for a sum of costs, > 0.
+
+    Args:
+        mean_cost: of a move, >= 0; infinity allowed.
+        moves: the number of costs.
+        buckets: the number of positions they are kept for.
+    """
     if mean_cost == 0.0:
         return 1.0
     share = grid_share(moves, buckets)
@@ -65,7 +71,14 @@ class SquaredLaw:
 
     @classmethod
     def start(cls, weights: Floats, *, step: float, ceiling: float, moves: int) -> SquaredLaw:
-        """Sum zero, buckets by their weights; the step is made so coarse that the ceiling is no more than 2^60 of them."""
+        """The law before any move: the sum is 0, and each bucket has its weight.
+
+        Args:
+            weights: the mass of each bucket, shape (buckets,).
+            step: of the grid, > 0; made so coarse that the ceiling is no more than 2^60 of them.
+            ceiling: what no sum exceeds, >= 0; infinity allowed.
+            moves: of the whole run.
+        """
         step = max(step, min(ceiling, _HUGE) / _MOST_CELL)
         if not 0.0 < step < np.inf:  # a ceiling so low that a step does not show: all that costs anything reaches it
             step = 1.0

@@ -47,7 +47,7 @@ from lethe.train.distributed.workers import Workers
 NoiseGenerator = np.random.Generator | torch.Generator | None
 
 
-class NotKept:
+class NoCheckpointing:
     """A training without checkpoints."""
 
     starts = 0
@@ -80,7 +80,7 @@ class NotKept:
         """Nothing to close."""
 
 
-class Kept:
+class Checkpointing:
     """A training with checkpoints: locks the folder, and refuses what cannot go on there.
 
     Of several processes, number 0 alone reads and writes; it tells the others what it found.
@@ -183,7 +183,7 @@ class Kept:
         self._saved = step
 
     def finish(self) -> None:
-        """The run is over, and its model may be released: from here training comes to the same model again, or nowhere.
+        """Mark the run as finished; its model may be released, and resuming gives the same model again, or an error.
 
         Raises:
             LetheError: it cannot be written.
@@ -192,7 +192,7 @@ class Kept:
             self._journal.finish()
 
     def finish_early(self) -> None:
-        """The same before the last step, where only the last iterate is certified: no process returns before the journal says it.
+        """`finish` before the last step, where only the last iterate is certified: no process returns before the journal says it.
 
         At the end of a run nobody need wait: whoever takes it up again comes to the model that all have.
 
@@ -289,14 +289,14 @@ def keeping(
     *,
     seeded: bool,
     policed: bool = False,
-) -> Kept | NotKept:
-    """What keeps a training in a folder, or does not.
+) -> Checkpointing | NoCheckpointing:
+    """The checkpointing of a training; `NoCheckpointing` where no folder is given.
 
     Args:
-        checkpoints, run, noise_generator, workers, seeded: see `Kept`; None: no folder.
+        checkpoints, run, noise_generator, workers, seeded: see `Checkpointing`; None: no folder.
         policed: whether a policy chooses the noise along the way.
     Raises:
-        InputError: see `Checkpoints` and `Kept`; or a folder for noise that a policy chooses.
+        InputError: see `Checkpoints` and `Checkpointing`; or a folder for noise that a policy chooses.
     """
     if checkpoints is not None and policed:
         raise InputError(
@@ -304,7 +304,11 @@ def keeping(
             source="noise_policy",
             remedy="train without checkpoints, or plan the noise in advance: a noise_budget with the run's own noise may be kept.",
         )
-    return NotKept() if checkpoints is None else Kept(Checkpoints.of(checkpoints), run, noise_generator, workers, seeded=seeded)
+    return (
+        NoCheckpointing()
+        if checkpoints is None
+        else Checkpointing(Checkpoints.of(checkpoints), run, noise_generator, workers, seeded=seeded)
+    )
 
 
 def _opened(folder: Path) -> Journal:

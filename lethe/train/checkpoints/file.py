@@ -52,7 +52,7 @@ class Checkpoints:
 
     @classmethod
     def of(cls, given: object) -> Checkpoints:
-        """What is meant: checkpoints as they are, or a folder.
+        """Checkpoints in a folder; checkpoints are returned unchanged.
 
         Raises:
             InputError: neither.
@@ -99,7 +99,7 @@ def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any] | None:
-    """What was written; None: there is no file.
+    """The content of a checkpoint; None if there is no file.
 
     Raises:
         InputError: the file is damaged, cut short, of another version or something else.

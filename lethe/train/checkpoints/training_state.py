@@ -25,7 +25,7 @@ PARTS = {"trained", "untrained", "clipping", "optimizer", "also", "stream", "rec
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Training:
-    """What is saved of a training, and set right when it goes on.
+    """The parts of a training that are saved, and restored when it is resumed.
 
     Args:
         named: the trained parameters.
@@ -47,7 +47,7 @@ class Training:
 
 
 def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
-    """The training between two steps, as tensors and plain data; no generator of noise is among them.
+    """The state of a training between two steps, as tensors and plain data; no generator of noise is in it.
 
     Raises:
         InputError: a step is only half done.
@@ -67,8 +67,14 @@ def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_others(found: Mapping[str, Any], training: Training, also: Mapping[str, Any]) -> None:
-    """Refuse a training whose model, clipping or optimiser is not that of the checkpoint; its stream and recorder see to themselves.
+    """Refuse a training whose model, clipping or optimiser is not that of the checkpoint.
 
+    The stream and the recorder check their own states.
+
+    Args:
+        found: the state in the checkpoint.
+        training: what is to be continued.
+        also: further states that the caller keeps, by name.
     Raises:
         InputError: what differs.
     """
@@ -100,7 +106,7 @@ def refuse_others(found: Mapping[str, Any], training: Training, also: Mapping[st
 
 @torch.no_grad()
 def set_right(found: Mapping[str, Any], training: Training, also: Mapping[str, Any], *, random: bool) -> None:
-    """Put the model, the optimiser and what is also saved in the state of the checkpoint; compare them first.
+    """Restore the model, the optimiser and whatever else was saved, after checking that they fit the checkpoint.
 
     Args:
         found: what `taken_down` returned.

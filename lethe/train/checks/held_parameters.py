@@ -35,7 +35,7 @@ class HeldParameters:
 
     @torch.no_grad()
     def keep(self) -> None:
-        """Hold them as they are now: a step of the training's own is over."""
+        """Remember the parameters as they are now, after a step of the training itself."""
         for name, parameter in self._named.items():
             self._kept[name].copy_(parameter)
 

@@ -66,11 +66,11 @@ class CheckedLoss:
 
     @property
     def missing(self) -> str | None:
-        """What could not be said of the loss; None if nothing is missing."""
+        """What could not be checked of the loss; None if everything was."""
         return self._missing
 
     def said(self, checked: str | None) -> str | None:
-        """What the clipper could say, with what could not be said of the loss."""
+        """The clipper's verdict, with what could not be checked of the loss."""
         if self._missing is None or checked is None:
             return checked
         return f"{'gradients and model checked' if checked == 'checked' else checked}; the loss was not: {self._missing}"

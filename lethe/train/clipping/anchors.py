@@ -34,8 +34,8 @@ class Anchor(torch.autograd.Function):
         an argument, such as x in x.to(weight), may be the caller's batch, which is not to be marked.
 
         Args:
-            output: of a layer.
-            anchor: a tensor that requires grad.
+            output: of a layer, of any shape.
+            anchor: a scalar tensor that requires grad.
             given: the layer's arguments.
             fresh: whether nobody else sees the memory of a view; then it need not be copied.
         """

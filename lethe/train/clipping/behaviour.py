@@ -28,7 +28,7 @@ def behaviour(model: nn.Module) -> Hashable:
 
 
 def behaviour_of(function: Any) -> Hashable:
-    """Of a function that may be a module: one that is made anew for every batch, of the same code around the same objects, is the same."""
+    """`behaviour` of a loss; functions made anew for every batch, of the same code around the same objects, are equal."""
     if isinstance(function, nn.Module):
         return behaviour(function)
     if not isinstance(function, FunctionType):

@@ -17,7 +17,7 @@ from lethe.train.clipping.rules.rule import LayerGradients, Rule, Use
 from lethe.train.clipping.shared import Shared
 
 
-class _Told(Part):
+class _LayerPart(Part):
     """One parameter of a layer whose rule tells of no parts."""
 
     def __init__(self, layer: LayerGradients, name: str) -> None:
@@ -42,7 +42,7 @@ def backward(recording: Recording, total: Tensor, *, keep: bool) -> dict[nn.Para
 
     Args:
         recording: of the forward pass that `total` comes from.
-        total: the sum of the losses.
+        total: the sum of the losses, a scalar.
         keep: whether the graph is still needed afterwards.
     Raises:
         InputError: `total` comes from another forward pass, a parameter was used where no rule could see it, or a layer was not given
@@ -94,7 +94,7 @@ def _joined(found: list[Part], numbers: int) -> Part:
 def _parts(rule: Rule, module: nn.Module, uses: list[Use], names: frozenset[str]) -> dict[str, Part]:
     if isinstance(rule, type) and issubclass(rule, PartedGradients):
         return rule(module, uses, names).parts
-    return {name: _Told(rule(module, uses, frozenset((name,))), name) for name in sorted(names)}
+    return {name: _LayerPart(rule(module, uses, frozenset((name,))), name) for name in sorted(names)}
 
 
 def _require_records(recording: Recording, module: nn.Module, uses: list[Use]) -> None:

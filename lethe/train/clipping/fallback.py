@@ -64,7 +64,7 @@ class _Operation:
 
 
 class Tape:
-    """What happened to bare parameters in one recording.
+    """The operations on parameters without a layer rule in one recording.
 
     A record-free tensor stays one while only constants join it. Where it meets the records in an entrywise operation, or is expanded to
     their number, it is given one copy a record, whose gradients are the records' own. Any other operation that meets them is computed
@@ -108,7 +108,13 @@ class Tape:
         return free
 
     def apply(self, function: Any, flat: list[Any], spec: TreeSpec) -> Any:
-        """Carry out one operation that has record-free arguments."""
+        """Carry out one operation that has record-free arguments.
+
+        Args:
+            function: of torch.
+            flat: its arguments, flattened.
+            spec: how they were nested.
+        """
         name = _name(function)
         free = [place for place, entry in enumerate(flat) if isinstance(entry, RecordFree)]
         others = [place for place, entry in enumerate(flat) if isinstance(entry, Tensor) and place not in free]
@@ -245,7 +251,7 @@ class Tape:
             return self._copies(losses.as_subclass(Tensor), 1)
 
     def wanted(self) -> list[Tensor | GradientEdge]:
-        """What the backward pass must tell the gradients of, for `gradients`."""
+        """The tensors whose gradients the backward pass must compute, for `gradients`."""
         return [*(meeting.copies for meeting in self._meetings), *(operation.edge for operation in self._operations)]
 
     def gradients(self, told: Sequence[Tensor | None]) -> dict[nn.Parameter, Tensor]:

@@ -138,9 +138,9 @@ def clip_weights(
         method: the factor.
         numbers: how many numbers v has.
         dtype: of the arithmetic the gradients are summed in.
-        slack: how far what is added may lie from $w_i v_i$, in units of $w_i$, see Part.slack.
-        whole: the squared norm of the record's gradient in all groups. Where a method enlarges, a group's share of it that rounding could
-            have made counts as longer than it is: rounding changes with the size of the batch, and so with other records.
+        slack: how far what is added may lie from $w_i v_i$, in units of $w_i$, shape (B,), see Part.slack.
+        whole: the squared norm of each record's gradient in all groups, shape (B,). Where a method enlarges, a group's share of it that
+            rounding could have made counts as longer than it is: rounding changes with the size of the batch, so with other records.
     """
     limits = torch.finfo(dtype)
     lengths = (squared * (1 + _ROUNDINGS * limits.eps) + 4 * numbers * limits.tiny).sqrt()

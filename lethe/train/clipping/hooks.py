@@ -152,7 +152,7 @@ class Recording:
         return {**self.found.names, **{alias: self.found.names[parameter] for parameter, alias in self.tape.aliases.items()}}
 
     def leaves(self) -> list[Tensor]:
-        """What this recording itself put at the ends of the graph."""
+        """The leaves of the graph that this recording itself created."""
         return [self._anchor, *self.tape.aliases.values(), *(copies for copies in self.tape.wanted() if isinstance(copies, Tensor))]
 
     def close(self) -> None:

@@ -23,24 +23,24 @@ def usable_records(losses: Tensor, counted: Tensor | None) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tap:
-    """Where a gradient passes whose rows are the records': along `dimension`, in `where`."""
+class GradientSite:
+    """A place in the graph whose gradient has one row a record, along `dimension`; `where` names it."""
 
     place: Any
     dimension: int
     where: str
 
 
-def taps_of(recording: Recording) -> Iterator[Tap]:
-    """Every place of a recording where the records keep apart."""
+def gradient_sites(recording: Recording) -> Iterator[GradientSite]:
+    """All places of a recording whose gradient has one row a record."""
     for module, calls in recording.calls.items():
         for call in calls:
             for place, edge in enumerate(call.edges):
                 dimension = _dimension(module, call, place)
                 if edge is not None and dimension is not None:
-                    yield Tap(edge, dimension, recording.found.describe(module))
+                    yield GradientSite(edge, dimension, recording.found.describe(module))
     for wanted in recording.tape.wanted():
-        yield Tap(wanted, 0, "a module whose own parameters no rule covers")
+        yield GradientSite(wanted, 0, "a module whose own parameters no rule covers")
 
 
 def _dimension(module: nn.Module, call: Call, place: int) -> int | None:
@@ -55,44 +55,57 @@ def _dimension(module: nn.Module, call: Call, place: int) -> int | None:
     return first if call.single else None
 
 
-def gradients_at(taps: Sequence[Tap], losses: Tensor, weights: Tensor, recording: Recording) -> list[Tensor | None]:
-    r"""Of $\sum_i v_i \ell_i$ at each tap; `weights` has shape (B,)."""
+def gradients_at(sites: Sequence[GradientSite], losses: Tensor, weights: Tensor, recording: Recording) -> list[Tensor | None]:
+    r"""The gradient of $\sum_i v_i \ell_i$ at each site; None where there is none.
+
+    Args:
+        sites: where.
+        losses: $\ell$, shape (B,).
+        weights: v, shape (B,).
+        recording: whose parameters' hooks stay out of it.
+    """
     with unaccumulated(recording.watched()):
         # Of a sum: torch imports a computer algebra to look at a gradient that it is given.
         total = (losses * weights.to(losses)).sum()
-        return list(torch.autograd.grad(total, [tap.place for tap in taps], retain_graph=True, allow_unused=True))
+        return list(torch.autograd.grad(total, [site.place for site in sites], retain_graph=True, allow_unused=True))
 
 
-def rows_of(tap: Tap, gradient: Tensor | None, records: int) -> Tensor | None:
-    """The gradient with one row a record, shape (B, ...); None where there is none or its records cannot be told."""
-    if gradient is None or gradient.dim() <= tap.dimension or gradient.shape[tap.dimension] != records:
+def rows_of(site: GradientSite, gradient: Tensor | None, records: int) -> Tensor | None:
+    """The gradient with one row a record, shape (B, ...); None where there is none or its records cannot be told.
+
+    Args:
+        site: where it was taken.
+        gradient: of any shape.
+        records: B.
+    """
+    if gradient is None or gradient.dim() <= site.dimension or gradient.shape[site.dimension] != records:
         return None
-    return gradient.transpose(0, tap.dimension).reshape(records, -1)
+    return gradient.transpose(0, site.dimension).reshape(records, -1)
 
 
-def require_apart(taps: Sequence[Tap], told: Sequence[Tensor | None], asked: Tensor) -> None:
+def require_apart(sites: Sequence[GradientSite], told: Sequence[Tensor | None], asked: Tensor) -> None:
     """Refuse a gradient of some records' losses that is not exactly 0 at the other records' rows.
 
     Args:
-        taps: where.
+        sites: where.
         told: the gradients there.
         asked: shape (B,), bool; whose losses they are of.
     Raises:
         InputError: another record's row is touched.
     """
-    for tap, gradient in zip(taps, told, strict=False):
-        if (rows := rows_of(tap, gradient, len(asked))) is None:
+    for site, gradient in zip(sites, told, strict=False):
+        if (rows := rows_of(site, gradient, len(asked))) is None:
             continue
         touched = ((rows != 0) & ~torch.isnan(rows)).any(1)  # 0 times what overflowed in another record is nan, and mixes nothing
         touched &= ~asked.to(touched.device)
         if bool(touched.any()):
-            raise mixes(tap, int(touched.nonzero()[0, 0]))
+            raise mixes(site, int(touched.nonzero()[0, 0]))
 
 
-def mixes(tap: Tap, record: int) -> InputError:
-    """That another record's loss touches a record's rows."""
+def mixes(site: GradientSite, record: int) -> InputError:
+    """The error for a record whose gradient depends on the loss of another one."""
     return InputError(
         f"the loss of a record depends on the other records of its batch: on record {record}.",
-        source=f"the clipper's self-check: the gradient of the losses at {tap.where}",
+        source=f"the clipper's self-check: the gradient of the losses at {site.where}",
         remedy="look for a layer or a loss that mixes, sorts or shifts records; " + BATCH_STATISTICS,
     )

@@ -15,7 +15,7 @@ _ODDS = 128  # one batch in so many is looked at, besides powers of two
 
 
 class Depth(IntEnum):
-    """How closely a batch is looked at."""
+    """How thoroughly a batch is checked."""
 
     NOT = 0
     GLANCE = 1
@@ -35,7 +35,7 @@ class Schedule:
         self._lucky = False
 
     def due(self, found: Survey, records: int | None) -> Depth:
-        """For the next batch.
+        """The depth of the check of the next batch.
 
         Args:
             found: of the model as it is now.
@@ -52,25 +52,25 @@ class Schedule:
         return Depth.GLANCE if power or self._lucky else Depth.NOT
 
     def over(self, records: int, depth: Depth) -> None:
-        """A batch is over, at which was looked so."""
+        """Note that a batch was checked at this depth."""
         self._batches += 1
         self._lucky = chance.randrange(_ODDS) == 0
         if depth is not Depth.THOROUGH and records > _GROWN * self._largest:
             self._passed.clear()  # its size was not known in time
 
     def passed(self, found: Survey, records: int) -> None:
-        """A thorough check of so many records went well, and told all it can."""
+        """Note that a thorough check of so many records passed, and left nothing open."""
         if len(self._passed) == _STATES:
             self._passed.clear()
         self._passed.add(state_of(found))
         self._largest = max(self._largest, records)
 
     def forget(self) -> None:
-        """A check failed: nothing that was passed before counts any more."""
+        """Note that a check failed: what passed before counts no longer."""
         self._passed.clear()
         self._largest = 0
 
 
 def state_of(found: Survey) -> Hashable:
-    """What a check holds for: the modules with all that decides how they compute, and which parameters are trained."""
+    """The state that a check is valid for: the modules with all that decides how they compute, and which parameters are trained."""
     return found.behaviour, frozenset(id(parameter) for parameter in found.names)

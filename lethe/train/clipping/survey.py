@@ -19,7 +19,7 @@ from lethe.train.clipping.rules.rule import Rule
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Survey:
-    """A model's trained parameters, and who answers for them.
+    """A model's trained parameters, and the module whose rule handles each.
 
     Args:
         names: each trained parameter's first name in the model.

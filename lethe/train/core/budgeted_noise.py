@@ -47,13 +47,20 @@ NoiseOfStep = Callable[[int, torch.Tensor, float], float | None]
 
 
 def as_planned(step: int, parameters: torch.Tensor, planned: float) -> float | None:
-    """The planned noise, whatever was seen."""
+    """The planned noise, whatever the iterate.
+
+    Args:
+        step: from 1.
+        parameters: the iterate before it, of any shape.
+        planned: its noise, in parameter units.
+    """
     return planned
 
 
 def as_planned_above_rounding(step: int, parameters: torch.Tensor, planned: float) -> float | None:
-    """The planned noise, refused if it drowns in an iterate that will be released.
+    """The planned noise, refused if rounding of an iterate that will be released would hide it.
 
+    Args: as `as_planned`.
     Raises:
         LetheError: it does.
     """
@@ -148,7 +155,7 @@ class BudgetedNoise:
         return self.filter.allows(gaussian_cost(noise_std / self._sensitivities[step - 1]), (step - 1) % self._slots)
 
     def chosen(self, step: int, parameters: torch.Tensor) -> Chosen:
-        """What the policy asks for at a step, not paid for yet.
+        """The noise that the policy chooses for a step; not paid for yet.
 
         Args:
             step: from 1.

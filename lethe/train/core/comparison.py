@@ -28,7 +28,7 @@ chance = random.SystemRandom()
 
 
 def sample(usable: Sequence[T], count: int) -> list[T]:
-    """Up to `count` of them, at random, in random order."""
+    """Up to `count` of the items, at random, in random order."""
     return chance.sample(list(usable), min(count, len(usable)))
 
 
@@ -40,12 +40,12 @@ def halves(records: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
 
 
 def coarser(one: torch.dtype, other: torch.dtype) -> torch.dtype:
-    """Of two arithmetics, the one that rounds more."""
+    """The one of two types of number that rounds more."""
     return max(one, other, key=lambda dtype: torch.finfo(dtype).eps)
 
 
 def arithmetic(device: torch.device | str) -> torch.dtype:
-    """What layers may compute in by themselves here: autocast's type, or float64 where it is off."""
+    """The type that layers may compute in here: autocast's, or float64 where it is off."""
     kind = torch.device(device).type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float64
 
@@ -53,9 +53,13 @@ def arithmetic(device: torch.device | str) -> torch.dtype:
 def close(
     one: Tensor, other: Tensor, scale: Tensor, allowed: Mapping[torch.dtype, float], precision: torch.dtype = torch.float64
 ) -> Tensor:
-    """Of each record, whether `one` is `other` wherever that is finite, up to what is allowed of the largest number in `scale`.
+    """Whether two tensors are equal up to rounding, record by record, wherever the second is finite; shape (B,).
 
-    `precision` is what they were computed in, where it is coarser than their own type.
+    Args:
+        one, other: shape (B, ...).
+        scale: its largest finite number is what the tolerance is relative to.
+        allowed: the relative tolerance of each type of number.
+        precision: what both were computed in, where it is coarser than their own type.
     """
     finite = torch.isfinite(other)
     size = torch.where(torch.isfinite(scale), scale, 0).abs().max() if scale.numel() else 0.0
@@ -64,5 +68,5 @@ def close(
 
 
 def first_line(error: BaseException) -> str:
-    """Of an error's message, or its kind."""
+    """The first line of an error's message, or its class name."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__

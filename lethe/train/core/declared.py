@@ -29,7 +29,7 @@ UNSEEN = "what no check of training could see keeps records apart; training told
 
 
 def of_loss(*, optimiser: bool, loop: bool = False, bare: bool = False) -> tuple[str, ...]:
-    """What there is to declare of the loss and what stands around it.
+    """The assumptions to declare of the loss and of the code around it.
 
     Args:
         optimiser: whether one of the caller's own takes the steps, all of which are released.
@@ -40,7 +40,7 @@ def of_loss(*, optimiser: bool, loop: bool = False, bare: bool = False) -> tuple
 
 
 def claims(*, data: Any, verify: bool, loss: tuple[str, ...]) -> tuple[Claim, ...]:
-    """What a certificate says of them, by name. It is published, so nothing in it may depend on the records.
+    """The declared assumptions as a certificate states them, by name. It is published, so nothing in it may depend on the records.
 
     What a check could not see, and what a model was found to keep, may depend on them; in its place stands that there may be such a thing.
 
@@ -62,7 +62,7 @@ def declared_of(
     missing: tuple[str | None, ...] = (),
     attributes: str | None = None,
 ) -> tuple[str, ...]:
-    """The statements, each by itself.
+    """The declared assumptions, one statement each.
 
     Args:
         data: a source; what it declares of itself is `data.declared`, if it does.

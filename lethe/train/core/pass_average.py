@@ -8,13 +8,13 @@ from lethe.run.schedules import Array
 
 
 class PassAverage:
-    r"""Called with $y_1, y_2, \dots$ of a pass, gives each back, but $\sum_k \omega_k y_k$ at the last step of the pass; then begins anew.
+    r"""Returns $y_1, y_2, \dots$ of a pass unchanged, but $\sum_k \omega_k y_k$ at the last step of the pass; then begins anew.
 
     Every $y_k$ stands before its proximal step and before any noise. Weights that are 0 take no part: with $\omega = (0, \dots, 0, 1)$
     the result is $y_\ell$ bit for bit.
 
     Args:
-        weights: $\omega_k \ge 0$, shape (l,), sum 1; None: give back everything as it came.
+        weights: $\omega_k \ge 0$, shape (l,), sum 1; None: give everything back unchanged.
     """
 
     __slots__ = ("_place", "_sum", "weights")

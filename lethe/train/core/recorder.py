@@ -124,7 +124,7 @@ class Recorder:
         return unplanned.replace(noise_multiplier=multipliers.tolist())
 
     def beginning_of(self, plan: Run, *, enforced: bool) -> Run:
-        """The whole plan, of which the executed steps are the beginning: what covers a run that was left when somebody chose to.
+        """The whole plan, if the executed steps are its beginning: it covers a run that was stopped at a time chosen on the way.
 
         A certificate of all iterates of the plan is about their beginning as well, wherever it ends and for whatever was seen in it: what
         is left of them is a function of them. One of the executed steps alone supposes that their number did not depend on what was seen.
@@ -149,7 +149,7 @@ class Recorder:
         return plan.replace(loss=executed.loss, seeded=executed.seeded)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was noted so far, as tensors and plain data. It holds the batches of a secret design: keep it as private as the data."""
+        """The notes so far, as tensors and plain data. They hold the batches of a secret design: keep them as private as the data."""
         return {
             "step_sizes": torch.tensor(self._step_sizes, dtype=torch.float64),
             "noise_stds": torch.tensor(self._noise_stds, dtype=torch.float64),

@@ -65,7 +65,7 @@ def truncated(batch: torch.Tensor, cap: int | None, generator: torch.Generator) 
     `lethe.theorems.truncation.truncation_slack` says what it costs.
 
     Args:
-        batch: of a design with batches of random size.
+        batch: record indices, shape (b,), of a design with batches of random size.
         cap: the most records kept; None: all.
         generator: drawn from only if records are dropped.
     """

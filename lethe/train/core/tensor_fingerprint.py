@@ -43,7 +43,7 @@ def same_numbers(now: Tensor, before: Tensor) -> bool:
 
 
 def fingerprint(tensor: Tensor) -> tuple[Any, ...]:
-    """Of a tensor's shape, type and bits: sums over the rows and the columns of its bits as a table of whole numbers.
+    """A fingerprint of a tensor's shape, type and bits: sums over the rows and the columns of its bits as a table of whole numbers.
 
     One number that is another always shows. Nothing of the tensor's size is kept.
     """

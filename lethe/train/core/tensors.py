@@ -103,7 +103,7 @@ WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @torch.no_grad()
 def same_bits(now: Sequence[Tensor], before: Sequence[Tensor]) -> list[bool]:
-    """Whether each tensor has the shape, the type, the device and, bit for bit, the numbers of its fellow.
+    """Whether two lists of tensors agree in shape, type, device and every bit.
 
     Args:
         now: any tensors.

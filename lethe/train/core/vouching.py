@@ -19,7 +19,7 @@ _FILTER = "the budget filter of lethe.train decides it, step by step"
 
 
 def network_record(run: Run, model: nn.Module, declared: tuple[Claim, ...]) -> TrainingRecord:
-    """Of a network: the parameters and buffers that its state dict has now.
+    """The training record of a network: the parameters and buffers that its state dict has now.
 
     Args:
         run: as recorded.
@@ -31,7 +31,7 @@ def network_record(run: Run, model: nn.Module, declared: tuple[Claim, ...]) -> T
 
 
 def linear_record(run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray[Any, Any]) -> TrainingRecord:
-    """Of a linear model: its weights and its intercept.
+    """The training record of a linear model: its weights and its intercept.
 
     Args:
         run: as recorded, of a loss whose features were projected.

@@ -118,7 +118,7 @@ class BatchStream:
 
     @property
     def source(self) -> Source:
-        """What the batches are read from."""
+        """The source that the batches are read from."""
         return self._source
 
     @property
@@ -139,7 +139,7 @@ class BatchStream:
             running.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs for the remaining batches: the generator where the pass began, the steps done, and whose they are.
+        """The state from which the remaining batches follow: the generator at the start of the pass, steps done, and a fingerprint.
 
         Take it after a step is applied. It holds the secret of the batches and a hash of private records: keep it as private as the data,
         and destroy it in the end. Taking training up again from a checkpoint after later iterates were released repeats steps with new

@@ -14,7 +14,7 @@ from lethe.train.core.samplers import Batch, draw_batches
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Anchor:
-    """Where the draws can be taken up again.
+    """A point from which the draws can be resumed.
 
     Args:
         step: how many steps had been drawn; the end of a pass, or 0.

@@ -27,7 +27,7 @@ _PIECE = 2**24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """What is kept of a data source.
+    """A fingerprint of a data source, by which a checkpoint recognises it.
 
     The number of records and the layout of one are public. `whole` are keyed hashes (BLAKE2b) of all records, one for each tensor of a
     record, where they are arrays in memory, or .npy files of 1 GiB at most; `samples` are the same of at most 32 records, at evenly spaced
@@ -56,8 +56,12 @@ class Fingerprint:
 
     @classmethod
     def of(cls, source: Source, layout: Layout, key: str | None = None) -> Fingerprint:
-        """The fingerprint of a source, under a fresh key if none is given; `with_whole` adds the hashes of all records.
+        """The fingerprint of a source, of some of its records; `with_whole` adds the hashes of all.
 
+        Args:
+            source: the data.
+            layout: of one record.
+            key: hexadecimal; None: a fresh one.
         Raises:
             InputError: a record has more tensors than another.
         """
@@ -73,7 +77,7 @@ class Fingerprint:
         )
 
     def with_whole(self, source: Source) -> Fingerprint:
-        """The same with the hashes of all records of this very source, if it is one of those that are read whole."""
+        """A copy with the hashes of all records of this very source, if it is one of those that are read whole."""
         return self if self.whole else replace(self, whole=_whole(source, self.key))
 
     def to_document(self) -> dict[str, Any]:

@@ -28,7 +28,13 @@ def shard(batch: Batch, rank: int, world_size: int) -> Batch:
 
 
 def pieces(size: int, physical_size: int | None, world_size: int) -> int:
-    """Into how many micro-batches each process cuts its share of a batch of `size` records: as many in all of them, at least one."""
+    """The number of micro-batches into which every process cuts its share of a batch, >= 1; the same in all of them.
+
+    Args:
+        size: records of the batch.
+        physical_size: the most records of a micro-batch; None: no limit.
+        world_size: the number of processes.
+    """
     if physical_size is None:
         return 1
     largest_share = -(-size // world_size)
@@ -36,7 +42,12 @@ def pieces(size: int, physical_size: int | None, world_size: int) -> int:
 
 
 def part(batch: Batch, first: int, stop: int) -> Batch:
-    """The records at the places `first` to `stop` of a batch; those that there are."""
+    """Some records of a batch: those of the range that exist.
+
+    Args:
+        batch: the places of its records.
+        first, stop: the range, counted from 0, without `stop`.
+    """
     if isinstance(batch, slice):
         return slice(min(batch.start + first, batch.stop), min(batch.start + stop, batch.stop))
     return batch[first:stop]

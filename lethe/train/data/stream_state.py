@@ -16,7 +16,14 @@ _FORMAT = 2
 
 
 def write_state(run: Run, anchor: Anchor, steps_done: int, fingerprint: Fingerprint) -> dict[str, Any]:
-    """The document; `torch.load` reads it back with weights_only=True."""
+    """The state of a batch stream as plain data; `torch.load` reads it back with weights_only=True.
+
+    Args:
+        run: gives the batch design.
+        anchor: the generator's state at the start of the pass.
+        steps_done: of the run.
+        fingerprint: of the data.
+    """
     return {
         "format": _FORMAT,
         "draws": _draws(run),
@@ -28,8 +35,13 @@ def write_state(run: Run, anchor: Anchor, steps_done: int, fingerprint: Fingerpr
 
 
 def read_state(state: Any, run: Run, generator: torch.Generator, source: Source, layout: Layout) -> tuple[Anchor, int]:
-    """The anchor and the number of steps done.
+    """The anchor and the number of steps done, from what `write_state` wrote.
 
+    Args:
+        state: what was read back; anything.
+        run: to be continued.
+        generator: of the stream; the state must fit it.
+        source, layout: the data, which must be those of before.
     Raises:
         InputError: the state is none, or of another run or other data.
     """

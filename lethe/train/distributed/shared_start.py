@@ -1,4 +1,4 @@
-"""What several processes must agree on before they train one model together."""
+"""Agreement of several processes before they train one model together."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from lethe.train.clipping.behaviour import behaviour_of
 
 
 class LoopLosses:
-    """Losses of one function after another.
+    """The checked loss functions of a user's loop.
 
     Args:
         clipper: of the model.

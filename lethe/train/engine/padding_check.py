@@ -19,8 +19,8 @@ _LONG = "the model's outputs are as long as the batch is padded, and the loss wa
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """Losses that `engine.losses` computed, and of what."""
+class LossCall:
+    """Losses that `engine.losses` computed, with their loss function, outputs and targets."""
 
     losses: Tensor
     version: int
@@ -67,7 +67,7 @@ class LoopAlone:
         if self._depth == 0:  # the self-check calls the model within the loop's call
             self._calls.append((args, kwargs, output))
 
-    def require(self, delivered: Sequence[Tensor], alone: Mapping[int, Sequence[Tensor]], asked: Asked | None) -> None:
+    def require(self, delivered: Sequence[Tensor], alone: Mapping[int, Sequence[Tensor]], asked: LossCall | None) -> None:
         """Refuse records whose gradients depend on how far their batch is padded.
 
         Args:

@@ -34,7 +34,7 @@ OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 
 
 class PrivacyEngine:
-    r"""Clips, noises and records in a loop that is the user's; what leaves that order is refused, not repaired.
+    r"""Clips gradients, adds noise and records the run in a user's own loop; calls out of order are refused.
 
         engine = PrivacyEngine(run, physical_size=64)
         model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=dataset)
@@ -154,12 +154,12 @@ class PrivacyEngine:
 
     @property
     def steps(self) -> int:
-        """Steps taken, those before training was taken up again included."""
+        """Steps taken, including those before training was resumed."""
         return self._begun.steps
 
     @property
     def resumed(self) -> int:
-        """The steps that were over when training was taken up again from a checkpoint; 0 if it began here."""
+        """The steps that were done when training was resumed from a checkpoint; 0 if it began here."""
         return self._begun.resumed
 
     @property
@@ -176,11 +176,11 @@ class PrivacyEngine:
         return self._begun.recording()
 
     def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
-        """`criterion(outputs, targets)`, looked at in the batches that the model is looked at in; for `backward`, as they are.
+        """`criterion(outputs, targets)`, checked in the batches in which the model is; give them to `backward` unchanged.
 
         Args:
             criterion: the loss function, to one loss a record, shape (rows,).
-            outputs, targets: of the present micro-batch, padding included.
+            outputs, targets: of the present micro-batch, shape (B, ...), padding included.
         Raises:
             InputError: a record's loss depends on the other records of its batch, or on earlier ones.
         """
@@ -188,7 +188,7 @@ class PrivacyEngine:
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """What the certificate rests on besides, and nobody checked, statement by statement: of the training so far."""
+        """The assumptions of the certificate so far that nobody checked, one statement each."""
         return self._begun.declared
 
     @property
@@ -211,7 +211,7 @@ class PrivacyEngine:
         self._begun.backward(losses)
 
     def recorded_run(self, *, steps_fixed_in_advance: bool = False) -> Run:
-        r"""What to certify, with `lethe.certify(engine.recorded_run(), delta)`: the run that was executed, or that was begun.
+        r"""The run to certify, with `lethe.certify(engine.recorded_run(), delta)`: the one that was executed, or that was begun.
 
         A certificate of T steps is for a T that is fixed in advance. A loop that ends at a step $\tau$ chosen along the way shows, by where
         it ends, what made it end, and no certificate of $\tau$ steps covers that: if each is left at the moment when its certificate looks
@@ -242,7 +242,7 @@ class PrivacyEngine:
         return self._begun.recorded_run(steps_fixed_in_advance)
 
     def record(self, *, steps_fixed_in_advance: bool = False) -> TrainingRecord:
-        """What this training vouches for: the recorded run, and the parameters and buffers that the model has now.
+        """The training record: the recorded run, and the parameters and buffers that the model has now.
 
         `lethe.certify(engine.record(), delta)` certifies the run and seals it: it binds it to these weights.
 

@@ -27,6 +27,6 @@ class PrivateLoader:
         return self._state.deliver(self._state.left)
 
     def passes(self) -> Iterator[Iterator[Tensors]]:
-        """The same in portions of a pass, for loops over epochs: `for epoch in loader.passes(): for inputs, targets in epoch: ...`."""
+        """The batches pass by pass, for loops over epochs: `for epoch in loader.passes(): for inputs, targets in epoch: ...`."""
         while self._state.left:
             yield self._state.deliver(self._state.left_in_pass)

@@ -12,17 +12,17 @@ from lethe.train.clipping.checks.graphs import Node, kind_of
 _NAMES = ("_saved_self", "_saved_other", "_saved_exponent", "_saved_end", "_saved_weight")
 _KINDS = ("Mul", "Div", "Pow", "Lerp")
 
-Told = list[tuple[str, float]]
+_Factors = list[tuple[str, float]]
 
 
 class SharedFactors:
-    """Compares them from batch to batch. A count of the batch's tokens shows so, though no gradient goes through it.
+    """Compares shared factors of the losses from batch to batch: also a count of tokens, through which no gradient flows.
 
     A number that changes may be a weight that follows a plan; only the function that computes the loss could tell (`CheckedLoss`).
     """
 
     def __init__(self) -> None:
-        self._before: dict[tuple[str, ...], Told] = {}
+        self._before: dict[tuple[str, ...], _Factors] = {}
 
     def refuse_changes(self, nodes: Iterable[Node], records: int) -> None:
         """Refuse losses that a shared number enters which was another one in an earlier batch.

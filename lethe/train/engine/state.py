@@ -18,7 +18,7 @@ from lethe.train.core.declared import declared_of, of_loss
 from lethe.train.core.recorder import Recorder
 from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
-from lethe.train.engine.padding_check import Asked, LoopAlone
+from lethe.train.engine.padding_check import LoopAlone, LossCall
 from lethe.train.engine.shared_factors import SharedFactors
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.fitted import Report
@@ -64,7 +64,7 @@ class LoopState:
         self._verify = verify
         self._alone, self._factors = LoopAlone(clipper.model), SharedFactors()
         self._losses = LoopLosses(clipper)
-        self._asked: Asked | None = None
+        self._asked: LossCall | None = None
         self._delivered: Tensors = ()
         self.bare = False  # losses were handed over that no checked function computed
         self._batch: LoadedBatch | None = None
@@ -81,7 +81,7 @@ class LoopState:
 
     @property
     def left_in_pass(self) -> int:
-        """The same of the present pass, or of the next one where a pass is over."""
+        """Steps of the present pass (of the next one where a pass is over) whose batches were not delivered yet."""
         per_pass = self._run.steps_per_pass
         return per_pass - self._stream.steps_done % per_pass
 
@@ -133,16 +133,22 @@ class LoopState:
                 yield
 
     def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
-        """The losses, of a function that is looked at where the model is."""
+        """The losses of the records, by a loss function that is checked together with the model.
+
+        Args:
+            criterion: (outputs, targets) -> losses of shape (B,).
+            outputs: of the model.
+            targets: shape (B, ...).
+        """
         with self._told():
             losses = self._losses(criterion, outputs, targets)
         if isinstance(losses, Tensor):  # else `backward` says what is wrong
-            self._asked = Asked(losses, losses._version, criterion, outputs, targets)
+            self._asked = LossCall(losses, losses._version, criterion, outputs, targets)
         return losses
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """What the certificate rests on besides."""
+        """The assumptions of the certificate that nobody checked."""
         return declared_of(
             data=self._stream.source,
             verify=self._verify,
@@ -204,7 +210,7 @@ class LoopState:
         self._guard.hand(batch.step, sums)
 
     def recorded_run(self, steps_fixed_in_advance: bool) -> Run:
-        """The run of the steps taken; where they might have been more, and how many was not fixed in advance, the run that they began."""
+        """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance."""
         if not isinstance(steps_fixed_in_advance, bool):
             raise InputError(f"steps_fixed_in_advance: got {steps_fixed_in_advance!r}; it needs True or False.")
         if self._guard.pending:

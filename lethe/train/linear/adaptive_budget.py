@@ -116,14 +116,14 @@ def _refuse_unknown(described: Linear, options: CommonOptions) -> None:
 
 
 def averaged(gradient: torch.Tensor, rho: float, fresh: torch.Tensor, extra: float) -> torch.Tensor:
-    r"""$(\rho g + \rho' g')/(\rho + \rho')$.
+    r"""The mean of two noisy gradients, weighted by their costs: $(\rho g + \rho' g')/(\rho + \rho')$.
 
     The noises have variances $\Delta^2/(2\rho)$ and $\Delta^2/(2\rho')$, so the mean's has $\Delta^2/(2(\rho+\rho'))$: that of one gradient
     which costs as much as both.
 
     Args:
-        gradient, rho: g and its cost.
-        fresh, extra: g' and its cost; tensors of one shape.
+        gradient, rho: g, of any shape, and its cost.
+        fresh, extra: g', of that shape, and its cost.
     """
     return (rho * gradient + extra * fresh) / (rho + extra)
 

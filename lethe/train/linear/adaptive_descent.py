@@ -87,7 +87,7 @@ class AdaptiveDescent:
         return cls(rho=rho, gradient_rho=0.5 * mu * mu, selection_rho=0.5 * share * share, **constants)
 
     def run(self, records: int, loss: Loss) -> Run:
-        """The run whose budget this descent spends: what `lethe.train.fit` wants with it.
+        """The run whose budget this descent spends, as `lethe.train.fit` needs it.
 
         It says who the neighbours are, what is paid and how long at most, in full batches; its recursion is another, and so are its steps.
 

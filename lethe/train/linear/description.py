@@ -44,7 +44,7 @@ class Linear(ModelDescription[LinearPredictor]):
     device: str | torch.device = "cpu"
 
     def arithmetic(self) -> tuple[torch.dtype, torch.device]:
-        """Type and place of all numbers.
+        """The dtype and device of all tensors.
 
         Raises:
             InputError: another type, or a device that cannot be used.
@@ -63,7 +63,7 @@ class Linear(ModelDescription[LinearPredictor]):
 
 
 class Prepared(NamedTuple):
-    """What the loops of linear models begin with.
+    """The checked inputs of a loop that trains a linear model.
 
     Args:
         loss: with the number of its classes.

@@ -127,7 +127,7 @@ def recorded_after(last: torch.Tensor, run: Run, recorder: Recorder, *, remedy: 
     """The recorded run of a loop that ended well.
 
     Args:
-        last: the last iterate.
+        last: the last iterate, of any shape.
         run: that was to be carried out.
         recorder: of the steps.
         remedy: against overflow.

@@ -48,6 +48,10 @@ class PaidQueries:
     def best(self, parameters: torch.Tensor, direction: torch.Tensor, lengths: torch.Tensor) -> int:
         """The index of the step length that lowers the sum of clipped losses most, as far as `selection_rho` can tell.
 
+        Args:
+            parameters: shape (d, k).
+            direction: shape (d, k); a step of length a leads to `parameters` - a `direction`.
+            lengths: the step lengths to compare, shape (K,).
         Raises:
             BudgetExceededError: the budget does not reach.
         """

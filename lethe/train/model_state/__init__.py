@@ -1,1 +1,1 @@
-"""What a model holds besides its trained parameters: buffers, attributes, flags and random generators."""
+"""The state of a model besides its trained parameters: buffers, attributes, flags and random generators."""

@@ -33,7 +33,12 @@ def attribute_digests(model: nn.Module) -> dict[str, bytes]:
 
 
 def changed_attributes(before: dict[str, bytes], now: dict[str, bytes], *, also: Set[str] = frozenset()) -> str | None:
-    """A statement that names what is new or another, or was for a time; None if nothing is."""
+    """A statement that names the attributes that are new or changed; None if there are none.
+
+    Args:
+        before, now: what `attribute_digests` gave at the start and now.
+        also: names that differed for a time in between.
+    """
     changed = [name for name, digest in now.items() if before.get(name) != digest]
     changed += sorted(also - set(changed))
     if not changed:

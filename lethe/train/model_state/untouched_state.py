@@ -47,7 +47,7 @@ class UntouchedState:
         self._light = sum(tensor.numel() for tensor in others) <= few
 
     def refuse_changes_after(self, steps: int) -> None:
-        """The same after 1, 2, 4, 8 and so on steps: early enough to save a long training, and rare enough to cost nothing.
+        """`refuse_changes` after 1, 2, 4, 8 and so on steps: early enough to save a long training, and rare enough to cost nothing.
 
         Buffers and frozen parameters after every step, where they are not many more than the trained ones: what is put there for some
         steps and taken away again moves the gradients of all records in between.

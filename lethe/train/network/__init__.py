@@ -1,4 +1,4 @@
-"""What training a network takes besides its gradients: noise, proximal steps, optimisers, and an estimate of curvature.
+"""Network training besides gradients: noise, proximal steps, optimisers, and an estimate of curvature.
 
 Everywhere the point is the concatenation of all parameters, unless a group says otherwise.
 """

@@ -16,7 +16,7 @@ from lethe.train.network.proximal.steps import ProximalGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NetworkOptions:
-    """What the training of a network understands besides. `lethe.train.fit` says what each field is."""
+    """The options of `lethe.train.fit` that apply to networks only; `fit` says what each field is."""
 
     optimizer: torch.optim.Optimizer | None = None
     clip_groups: Sequence[Group] | None = None

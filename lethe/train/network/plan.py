@@ -1,4 +1,4 @@
-"""What a Run must say, and an optimiser must be, for a network to be trained as the run's certificate supposes."""
+"""Requirements on the Run and the optimiser for a network to be trained as the run's certificate supposes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lethe.train.network.wrapped_models import refuse_wrapped
 
 
 def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) -> Run:
-    """The run that says how records are clipped when these arguments are given besides: what is carried out, recorded and certified.
+    """The run with the clipping that these arguments ask for: what is carried out, recorded and certified.
 
     Args:
         run: the plan.
@@ -145,6 +145,10 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 def refuse_groups(groups: Sequence[ProximalGroup], run: Run, model: nn.Module) -> None:
     """Refuse proximal groups that the run's certificate does not cover, or that lack a part; overlaps are `NetworkProximal`'s to refuse.
 
+    Args:
+        groups: what the user gave.
+        run: the certified run.
+        model: whose parameters they name.
     Raises:
         InputError: no groups, something that is none, a group without regularisers, a parameter that is frozen, or a run with a
             regulariser or averages of its own.
@@ -183,6 +187,11 @@ def refuse_groups(groups: Sequence[ProximalGroup], run: Run, model: nn.Module) -
 def refuse_optimizer(optimizer: torch.optim.Optimizer, run: Run, named: Mapping[str, nn.Parameter], model: nn.Module) -> None:
     """Refuse an optimiser that the run's certificate does not cover, or that would leave parameters out.
 
+    Args:
+        optimizer: what the user gave.
+        run: the certified run.
+        named: the trained parameters by name.
+        model: which they belong to.
     Raises:
         InputError: it is none, lacks trained parameters or holds some that are not the model's; or the run has a regulariser or averages.
         HypothesisError: the last iterate is to be certified, and it is not the certified recursion.

@@ -1,4 +1,4 @@
-"""What every training of a network begins with, in `fit` and in a loop of one's own: model, noise, batches and processes, checked."""
+"""The preparation of network training, in `fit` and in a loop of one's own: model, noise, batches and processes, checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from lethe.run.run import Run
-from lethe.train.checkpoints.checkpointing import Kept, NotKept, keeping
+from lethe.train.checkpoints.checkpointing import Checkpointing, NoCheckpointing, keeping
 from lethe.train.clipping import Clipper
 from lethe.train.data import BatchStream, as_source
 from lethe.train.data.sources.base import Source
@@ -47,7 +47,7 @@ class PreparedNetwork(NamedTuple):
     budget: NetworkBudget | None
     workers: Workers
     seeded: bool
-    kept: Kept | NotKept
+    kept: Checkpointing | NoCheckpointing
     noise: Noise
     source: Source
     stream: BatchStream

@@ -210,7 +210,7 @@ def refuse_start(run: Run, parameters: Sequence[Tensor]) -> None:
 
 
 def refuse_end(run: Run, parameters: Sequence[Tensor]) -> None:
-    """The same for the last iterate, which must be finite too.
+    """Refuse a last iterate that is not finite, or noise that is lost in its rounding.
 
     Raises:
         LetheError: it is not, or the noise is too small.

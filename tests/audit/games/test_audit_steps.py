@@ -8,7 +8,7 @@ import pytest
 from audit_truths import assert_valid
 
 from lethe.audit import AuditPage, AuditSetting, Claim, gaussian_epsilon
-from lethe.audit.games import Observations, TwoWorldScores, judge_steps, watch_steps
+from lethe.audit.games import Observations, TwoWorldScores, audit_steps, watch_steps
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.errors import HypothesisError, InputError
 
@@ -34,7 +34,7 @@ class Sampled:
 @pytest.mark.slow
 def test_a_sampled_gaussian_is_found_and_not_exceeded() -> None:
     shown = watch_steps(Sampled(2.0, 0.3), E1, seed=2)
-    page = judge_steps(PAGE, shown, SETTING, sampling_probability=0.3)
+    page = audit_steps(PAGE, shown, SETTING, sampling_probability=0.3)
     (found,) = page.audits
     truth = sampled_gaussian(0.3, [1 / 2.0] * STEPS, "add_or_remove", "poisson").epsilon(1e-5)
     assert (found.kind, found.unit, found.threat, found.seeds) == ("conditional", "step", "white_box", (2,))
@@ -48,7 +48,7 @@ def test_steps_that_all_hold_the_record_compose_as_gaussians_and_keep_the_level(
     found = []
     for seed in range(300):
         shown = watch_steps(Sampled(0.5, 1.0, 200), E1, seed=seed)
-        found.append(judge_steps(PAGE, shown, setting, sampling_probability=1.0).audits[0].epsilon)
+        found.append(audit_steps(PAGE, shown, setting, sampling_probability=1.0).audits[0].epsilon)
     assert_valid(np.array(found), truth, level=0.4)
     assert np.mean(np.array(found) > truth) > 0.01  # it is not so loose that nothing could fail
 
@@ -56,7 +56,7 @@ def test_steps_that_all_hold_the_record_compose_as_gaussians_and_keep_the_level(
 def test_it_never_refutes() -> None:
     claim = Claim(epsilon=0.0, delta=1e-5, neighbours="add_or_remove", release="all", source="nothing")
     shown = watch_steps(Sampled(3.0, 1.0), E1, seed=0)
-    page = judge_steps(PAGE.model_copy(update={"claim": claim}), shown, SETTING, sampling_probability=1.0)
+    page = audit_steps(PAGE.model_copy(update={"claim": claim}), shown, SETTING, sampling_probability=1.0)
     assert page.audits[0].epsilon > 1.0
     assert (page.verdict, page.failed) == ("not_comparable", False)
     assert "nothing is certified" in page.says
@@ -74,7 +74,7 @@ def test_worlds_have_seeds_of_their_own_and_steps_directions_of_their_own() -> N
 def test_a_record_seen_too_often_refutes_its_sampling() -> None:
     shown = watch_steps(Sampled(6.0, 0.9), E1, seed=0)
     with pytest.raises(HypothesisError, match="more steps than its sampling rate"):
-        judge_steps(PAGE, shown, SETTING, sampling_probability=0.1)
+        audit_steps(PAGE, shown, SETTING, sampling_probability=0.1)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_what_is_refused(change: dict[str, Any], word: str) -> None:
     setting = SETTING.model_copy(update={name: change[name] for name in ("delta", "threat") if name in change})
     scores = TwoWorldScores(out_scores=given["out_scores"], in_scores=given["in_scores"], seed=given["seed"])
     with pytest.raises(InputError, match=word):
-        judge_steps(PAGE, scores, setting, sampling_probability=given["sampling_probability"])
+        audit_steps(PAGE, scores, setting, sampling_probability=given["sampling_probability"])
 
 
 def test_worlds_that_do_not_fit_are_refused() -> None:

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("joblib")
 
 from lethe.audit import AuditPage, AuditSetting, TwoWorldGame
-from lethe.audit.games import TwoWorldScores, judge_worlds, play, usual_ranks
+from lethe.audit.games import TwoWorldScores, audit_worlds, play, usual_ranks
 from lethe.audit.trainers import SelfTest, SelfTestRow, fault_cases, self_test, self_tests
 from lethe.audit.trainers.fault_cases import LEVEL, cases
 from lethe.audit.trainers.faults import less_noise, no_clipping, noise_once_a_pass
@@ -82,14 +82,14 @@ def blind(page: AuditPage, scores: TwoWorldScores, setting: AuditSetting) -> Aud
     swapped = np.arange(scores.out_scores.size) % 2 == 0
     out, inside = scores.out_scores, scores.in_scores
     mixed = TwoWorldScores(out_scores=np.where(swapped, inside, out), in_scores=np.where(swapped, out, inside), seed=scores.seed)
-    return judge_worlds(page, mixed, setting)
+    return audit_worlds(page, mixed, setting)
 
 
 def deaf(page: AuditPage, scores: TwoWorldScores, setting: AuditSetting) -> AuditPage:
     """A referee who takes scores for those of another seed where they are equal."""
     drawn = np.random.default_rng(0)
     out, inside = drawn.normal(size=(2, scores.out_scores.size)) if scores.repeats else (scores.out_scores, scores.in_scores)
-    return judge_worlds(page, TwoWorldScores(out_scores=out, in_scores=inside, seed=scores.seed), setting)
+    return audit_worlds(page, TwoWorldScores(out_scores=out, in_scores=inside, seed=scores.seed), setting)
 
 
 def eager(page: AuditPage, scores: TwoWorldScores, setting: AuditSetting) -> AuditPage:
@@ -113,7 +113,7 @@ def played_once(trials: Any, game: TwoWorldGame, *, seed: int) -> TwoWorldScores
 @pytest.mark.parametrize(
     ("referee", "wrong"),
     [
-        (judge_worlds, []),
+        (audit_worlds, []),
         (blind, ["fit_linear, noise divided by ten"]),
         (deaf, ["fit_linear, one seed"]),
         (eager, ["fit_linear, as it is"]),
@@ -123,7 +123,7 @@ def test_a_broken_referee_is_found_out(referee: Callable[..., AuditPage], wrong:
     lines = ("fit_linear, as it is", "fit_linear, noise divided by ten", "fit_linear, one seed")
     monkeypatch.setattr(self_tests, "cases", lambda: [LINES[name] for name in lines])
     monkeypatch.setattr(fault_cases, "play", played_once)
-    monkeypatch.setattr(fault_cases, "judge_worlds", referee)
+    monkeypatch.setattr(fault_cases, "audit_worlds", referee)
     result = self_test(runs=150, seed=1)
     assert [row.name for row in result.rows if not row.right] == wrong
     assert result.passed == (not wrong)

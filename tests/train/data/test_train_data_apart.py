@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 import lethe
 from lethe.errors import InputError
 from lethe.train.data import BatchStream, MapStyleSource
-from lethe.train.data.sources.apart import KeptApart
+from lethe.train.data.sources.apart import CollateCheck
 from lethe.train.data.sources.padding import Padding
 
 Records = list[tuple[Tensor, Tensor]]
@@ -259,7 +259,7 @@ def test_what_begins_late_is_found_later(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_which_batches_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lethe.train.core.comparison.chance.randrange", lambda count: count - 1, raising=False)
-    apart, same = KeptApart("collate"), (torch.zeros(8, 3),)
+    apart, same = CollateCheck("collate"), (torch.zeros(8, 3),)
     assert [number for number in range(1, 40) if apart.due(same)] == [1, 2, 3, 4, 8, 16, 32]
     assert apart.due((torch.zeros(8, 4),))  # a new length
     assert not apart.due((torch.zeros(8, 4),))

@@ -1,4 +1,4 @@
-r"""What all theorems of Bok, Su and Altschuler share: noise in every gradient, nonexpansive steps, a bounded gradient difference.
+r"""Common assumptions of Bok, Su and Altschuler: noise in every gradient, nonexpansive steps, a bounded gradient difference.
 
 Their L bounds the difference of two records' gradients and their $\sigma$ is the noise inside the gradient, so that with the
 sensitivity $s = \lambda L/b$ and the noise $\tau = \lambda\sigma$ of a run, in parameter units, $L/(b\sigma) = s/\tau$.

@@ -46,12 +46,18 @@ def first_lipschitz_constant(step_size: ArrayLike, weak_convexity: ArrayLike, sm
 
 
 def log_square(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:
-    r"""$\log L_\lambda^2$ of `lipschitz_constant`, exact to rounding even where $L_\lambda$ is a few roundings from 1."""
+    r"""$\log L_\lambda^2$ of `lipschitz_constant`, exact to rounding even where $L_\lambda$ is a few roundings from 1.
+
+    Args, Raises: as `lipschitz_constant`.
+    """
     return np.log1p(_excess(step_size, weak_convexity, smoothness, 0.5))
 
 
 def first_log_square(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:
-    r"""$\log L_\lambda^2$ of `first_lipschitz_constant`."""
+    r"""$\log L_\lambda^2$ of `first_lipschitz_constant`.
+
+    Args, Raises: as `lipschitz_constant`.
+    """
     return np.log1p(_excess(step_size, weak_convexity, smoothness, 1.0))
 
 
@@ -97,7 +103,14 @@ def step_limit(weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:
 
 
 def touch(step_size: ArrayLike, clip_norm: ArrayLike, batch_size: ArrayLike, noise_std: ArrayLike) -> FloatArray:
-    r"""$s/\sigma = 2\lambda C/(b\sigma)$: what one touch of the record moves, in units of the noise of one step."""
+    r"""$s/\sigma = 2\lambda C/(b\sigma)$: how far one step on the record moves the iterate, in units of the noise of one step.
+
+    Args:
+        step_size: $\lambda > 0$.
+        clip_norm: C > 0, in loss per parameter unit.
+        batch_size: $b \ge 1$.
+        noise_std: $\sigma > 0$, in parameter units.
+    """
     with np.errstate(over="ignore"):
         moved = 2.0 * checked("step_size", step_size, above=0.0)
         moved = moved * (checked("clip_norm", clip_norm, above=0.0) / checked("batch_size", batch_size, low=1.0))
@@ -105,7 +118,13 @@ def touch(step_size: ArrayLike, clip_norm: ArrayLike, batch_size: ArrayLike, noi
 
 
 def one_step_rho(apart: ArrayLike, moved: ArrayLike, noise_std: ArrayLike) -> FloatArray:
-    r"""$\frac12(\text{apart}/\sigma + \text{moved})^2$: two runs `apart` (parameter units), then one touch `moved` (in noises)."""
+    r"""$\rho = \frac12(\text{apart}/\sigma + \text{moved})^2$ of one noisy step of two runs.
+
+    Args:
+        apart: the distance of the two runs before it, >= 0, in parameter units; infinity allowed.
+        moved: what the record moves in it, in units of the noise.
+        noise_std: $\sigma > 0$, in parameter units.
+    """
     distance = np.asarray(apart, dtype=np.float64)
     checked("apart", np.where(np.isposinf(distance), 0.0, distance), low=0.0)
     with np.errstate(over="ignore"):
@@ -114,12 +133,25 @@ def one_step_rho(apart: ArrayLike, moved: ArrayLike, noise_std: ArrayLike) -> Fl
 
 
 def where_allowed(step_size: ArrayLike, limit: ArrayLike, rho: FloatArray) -> FloatArray:
-    r"""$\rho$ where $\lambda$ is at most `limit`, infinity elsewhere: no bound is proved there."""
+    r"""$\rho$ where the step size is allowed, infinity elsewhere: no bound is proved there.
+
+    Args:
+        step_size: $\lambda > 0$.
+        limit: the largest $\lambda$ that is allowed.
+        rho: of the shape to which the others broadcast.
+    """
     return np.where(np.asarray(step_size, dtype=np.float64) <= np.asarray(limit, dtype=np.float64), rho, np.inf)
 
 
 def checked(name: str, given: ArrayLike, *, low: float = -np.inf, above: float = -np.inf) -> FloatArray:
-    """The numbers as an array, every one finite, at least `low` and larger than `above`, or InputError."""
+    """Finite numbers as an array, or InputError.
+
+    Args:
+        name: what the error calls them.
+        given: anything that numpy makes an array of.
+        low: the smallest number that is accepted.
+        above: every number must be larger than it.
+    """
     try:
         raw = np.asarray(given)
         values = raw.astype(np.float64) if raw.dtype.kind in "iuf" and raw.size else None

@@ -47,7 +47,7 @@ SECOND = Citation(
 
 
 class StepNumbers(TypedDict):
-    """What the bounds of one step are functions of."""
+    """The arguments of the bounds of one step."""
 
     step_size: float
     clip_norm: float
@@ -58,7 +58,7 @@ class StepNumbers(TypedDict):
 
 
 class PassNumbers(StepNumbers):
-    """What the bounds of several passes are functions of."""
+    """The arguments of the bounds of several passes."""
 
     steps: int
     steps_per_pass: int
@@ -101,7 +101,14 @@ def zcdp(rho: FloatArray) -> ZCDP:
 def step_constant(
     run: Run, formula: Callable[[ArrayLike, ArrayLike, ArrayLike], FloatArray], name: str, factor: float = 1.0
 ) -> StepConstant:
-    """The step constant of a paper, as certificates show it."""
+    """The step constant of a paper, as certificates show it.
+
+    Args:
+        run: gives the last step size and the curvature.
+        formula: (step size, m, M) -> L.
+        name: of the formula, for the certificate.
+        factor: multiplies it, >= 1.
+    """
     constant = factor * float(formula(float(run.step_sizes[-1]), *curvature(run)))
     return StepConstant(constant=round_up(constant, _ROUNDING), certificate=f"{run.loss.summary}, {name}")
 

@@ -21,7 +21,7 @@ _FEW = 8  # records whose gradients are compared, in a batch of their own
 
 
 class FirstBatch:
-    """Two copies of a model that has seen nothing yet, one shown the first batch, the other one other records in its place.
+    """Two copies of a model that has seen no data: one is shown the first batch, the other one other records in its place.
 
     Then both are given the first batch: its outputs must be the same, and so must the gradients of a few records, which tell of what
     lies before a head of zeros as well. The copies draw the same random numbers, so that a model which keeps what it drew passes, as one

@@ -36,7 +36,7 @@ _COPIES = "where others are copies of itself or of another"
 
 
 class ForwardChecks:
-    """Compares a model's outputs for records alone, and in other company, with those of the batch. Nothing of the model is changed.
+    """Compares a model's outputs for records alone, and among replaced records, with those of the batch; the model is unchanged.
 
     Args:
         model: whose first argument has the records first.
@@ -80,13 +80,13 @@ class ForwardChecks:
                 if usable and batch:
                     reasons += self._smaller(given, None if drew else known, usable, rewind)
                     for replaced in (first, second):
-                        reasons += self._in_company(given, known, usable, rewind, replaced, _NAN)
-                    reasons += self._in_company(given, known, usable, rewind, first, _FAR)
+                        reasons += self._with_others_replaced(given, known, usable, rewind, replaced, _NAN)
+                    reasons += self._with_others_replaced(given, known, usable, rewind, first, _FAR)
                     if known is not None:
-                        reasons += self._in_company(given, known, usable, rewind, second, _COPIES)
+                        reasons += self._with_others_replaced(given, known, usable, rewind, second, _COPIES)
             if silenced and usable:
                 for replaced in (first, second):
-                    reasons += self._in_company(given, None, usable, rewind, replaced, _NAN)
+                    reasons += self._with_others_replaced(given, None, usable, rewind, replaced, _NAN)
         return "; ".join(dict.fromkeys(reasons)) or None
 
     def glance(self, given: Given) -> None:
@@ -108,7 +108,7 @@ class ForwardChecks:
             except FAILURES:
                 return
             if usable := _finite(batch, given.records):
-                self._in_company(given, batch, usable, rewind, replaced, chance.choice(kinds))
+                self._with_others_replaced(given, batch, usable, rewind, replaced, chance.choice(kinds))
 
     def _called(self, given: Given, rewind: Rewind, *, gradients: bool = False) -> list[Tensor]:
         rewind()
@@ -144,9 +144,9 @@ class ForwardChecks:
         everyone = _finite(expected, len(few))
         replaced = halves(len(few), given.rows()[0].device)[0]
         known = None if batch is None else expected
-        return self._in_company(some, known, everyone, rewind, replaced, _NAN, gradients=True, names=few)
+        return self._with_others_replaced(some, known, everyone, rewind, replaced, _NAN, gradients=True, names=few)
 
-    def _in_company(
+    def _with_others_replaced(
         self,
         given: Given,
         batch: list[Tensor] | None,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
 from lethe.train.clipping.hooks import Recording
-from lethe.train.clipping.record_gradients import require_apart, taps_of, usable_records
+from lethe.train.clipping.record_gradients import gradient_sites, require_apart, usable_records
 from lethe.train.clipping.rules.parts import Part
 from lethe.train.core.comparison import ALLOWED, sample
 
@@ -21,7 +21,7 @@ _TRACED = 3  # records whose gradients are compared with those of plain autograd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a comparison of gradients saw.
+    """The result of a comparison of gradients.
 
     Args:
         records: how many records it compared whose gradient is finite and not 0.
@@ -49,22 +49,22 @@ def check_gradients(parts: Mapping[nn.Parameter, Part], losses: Tensor, counted:
         InputError: they disagree, or records mix.
     """
     parameters = list(recording.found.names)
-    taps = list(taps_of(recording))
+    sites = list(gradient_sites(recording))
     with torch.no_grad():
         squares = {parameter: part.squared_norms() for parameter, part in parts.items()}
     chosen = _chosen(usable_records(losses, counted), squares)
     seen, heard, present = 0, set[nn.Parameter](), set[nn.Parameter]()
     for record in chosen:
-        wanted: list[Any] = [*(tap.place for tap in taps), *parameters]
+        wanted: list[Any] = [*(site.place for site in sites), *parameters]
         with unaccumulated(recording.watched()):
             told = torch.autograd.grad(losses[record], wanted, retain_graph=True, allow_unused=True)
-        plain = told[len(taps) :]
+        plain = told[len(sites) :]
         if not all(gradient is None or bool(torch.isfinite(gradient).all()) for gradient in plain):
             continue
         _compare(parts, squares, plain, record, recording)
         alone = torch.zeros(len(losses), dtype=torch.bool, device=losses.device)
         alone[record] = True
-        require_apart(taps, told, alone)
+        require_apart(sites, told, alone)
         known = {parameter: gradient for parameter, gradient in zip(parameters, plain, strict=True) if gradient is not None}
         present |= known.keys()
         audible = {parameter for parameter, gradient in known.items() if bool((gradient != 0).any())}

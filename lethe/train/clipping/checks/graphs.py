@@ -38,7 +38,13 @@ def nodes_of(losses: Tensor, stops: Iterable[Node] = ()) -> Iterator[Node]:
 
 
 def nearest(starts: Iterable[Node], wanted: Callable[[str], bool], *, within: int = 24) -> Node | None:
-    """The first node of a wanted kind behind `starts`, through such that hand numbers on; None if there is none so near."""
+    """The first node of a wanted kind behind some nodes, with only operations between that pass numbers on; None if there is none.
+
+    Args:
+        starts: where the walk begins; None among them is left out.
+        wanted: whether a kind of operation is looked for.
+        within: after how many nodes the walk ends.
+    """
     waiting = [node for node in starts if node is not None]
     for _ in range(within):
         if not waiting:

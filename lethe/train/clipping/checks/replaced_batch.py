@@ -25,7 +25,7 @@ def has_rows(entry: Any, records: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Given:
-    """What a model was called with.
+    """The arguments of a call of a model.
 
     Args:
         args, kwargs: of the call.
@@ -43,12 +43,12 @@ class Given:
         return [entry for entry in tree_flatten((self.args, self.kwargs), is_leaf=_whole)[0] if has_rows(entry, self.records)]
 
     def mapped(self, replace: Callable[[Tensor], Tensor], records: int | None = None) -> Given:
-        """The same with every tensor of `rows` replaced."""
+        """A copy with every tensor of `rows` replaced."""
         args, kwargs = tree_map(lambda entry: replace(entry) if has_rows(entry, self.records) else entry, self._pair(), is_leaf=_whole)
         return Given(args=args, kwargs=kwargs, records=self.records if records is None else records, precision=self.precision)
 
     def taken(self, rows: list[int]) -> Given:
-        """Of some records alone."""
+        """A copy for some of the records alone."""
         return self.mapped(lambda entry: entry[rows], len(rows))
 
     def _pair(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -74,7 +74,13 @@ def with_large_numbers(entry: Tensor, replaced: Tensor) -> Tensor:
 
 
 def with_copies(entry: Tensor, replaced: Tensor, record: int) -> Tensor:
-    """Copies of a record where `replaced` says so."""
+    """A batch in which some rows are copies of one record's.
+
+    Args:
+        entry: shape (B, ...).
+        replaced: which rows, truth values of shape (B,).
+        record: whose row is copied, from 0.
+    """
     copied = entry.clone()
     copied[replaced] = entry[record]
     return copied
@@ -89,7 +95,13 @@ def _filled(entry: Tensor, replaced: Tensor, filler: Tensor) -> Tensor:
 
 @contextmanager
 def embeddings_replaced(layers: Collection[nn.Module], records: int, replace: Callable[[Tensor], Tensor]) -> Generator[None]:
-    """Within: `replace` is applied to what embedding layers give, since there is no NaN among tokens."""
+    """Within this context the outputs of embedding layers are replaced, since there is no NaN among tokens.
+
+    Args:
+        layers: the embedding layers.
+        records: B; outputs without B rows are left alone.
+        replace: (output) -> the output to use instead.
+    """
 
     def replaced(module: nn.Module, args: Any, output: Any) -> Any:
         return replace(output) if has_rows(output, records) else None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lethe.train.clipping.hooks import Recording
-from lethe.train.clipping.record_gradients import Tap, gradients_at, mixes, require_apart, rows_of, taps_of, usable_records
+from lethe.train.clipping.record_gradients import GradientSite, gradient_sites, gradients_at, mixes, require_apart, rows_of, usable_records
 from lethe.train.core.comparison import ALLOWED_IN_SHAPE, halves, sample
 
 _POWERS = range(-6, 7)
@@ -31,20 +31,20 @@ def check_scaled(losses: Tensor, counted: Tensor | None, recording: Recording) -
     Raises:
         InputError: records mix.
     """
-    usable, taps = usable_records(losses, counted), list(taps_of(recording))
-    if len(losses) < 2 or not taps:
+    usable, sites = usable_records(losses, counted), list(gradient_sites(recording))
+    if len(losses) < 2 or not sites:
         return
     drawn = [sign * 2.0**power for power in _POWERS for sign in (-1, 1)] * -(-len(losses) // (2 * len(_POWERS)))
     weights = torch.tensor(sample(drawn, len(losses)), dtype=torch.float64, device=losses.device) * usable
-    plain = gradients_at(taps, losses, usable, recording)
-    scaled = gradients_at(taps, losses, weights, recording)
+    plain = gradients_at(sites, losses, usable, recording)
+    scaled = gradients_at(sites, losses, weights, recording)
     gaps = torch.zeros(len(losses), dtype=torch.float64, device=losses.device)
-    for tap, one, other in zip(taps, plain, scaled, strict=True):
-        if (rows := rows_of(tap, one, len(losses))) is not None and (told := rows_of(tap, other, len(losses))) is not None:
+    for site, one, other in zip(sites, plain, scaled, strict=True):
+        if (rows := rows_of(site, one, len(losses))) is not None and (told := rows_of(site, other, len(losses))) is not None:
             gaps = torch.maximum(gaps, _gaps(rows, told, weights).to(gaps))
     suspects = (gaps > 0).nonzero()[:, 0]
     for record in suspects[gaps[suspects].argsort(descending=True)][:_SUSPECTS].tolist():
-        _look_closely(taps, losses, usable, weights, scaled, record, recording)
+        _look_closely(sites, losses, usable, weights, scaled, record, recording)
 
 
 def _gaps(rows: Tensor, told: Tensor, weights: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def _gaps(rows: Tensor, told: Tensor, weights: Tensor) -> Tensor:
 
 
 def _look_closely(
-    taps: Sequence[Tap],
+    sites: Sequence[GradientSite],
     losses: Tensor,
     usable: Tensor,
     weights: Tensor,
@@ -74,26 +74,30 @@ def _look_closely(
     alone = torch.zeros_like(usable)
     alone[record] = True
     others = usable & ~alone
-    require_apart(taps, gradients_at(taps, losses, others, recording), ~alone)
-    own = gradients_at(taps, losses, weights * alone, recording)
-    for tap, one, other in zip(taps, own, scaled, strict=True):
-        by_itself, in_company = rows_of(tap, one, len(losses)), rows_of(tap, other, len(losses))
-        if by_itself is None or in_company is None:
+    require_apart(sites, gradients_at(sites, losses, others, recording), ~alone)
+    own = gradients_at(sites, losses, weights * alone, recording)
+    for site, one, other in zip(sites, own, scaled, strict=True):
+        by_itself, among_others = rows_of(site, one, len(losses)), rows_of(site, other, len(losses))
+        if by_itself is None or among_others is None:
             continue
-        gap, size = (in_company[record] - by_itself[record]).abs().max(), by_itself[record].abs().max()
+        gap, size = (among_others[record] - by_itself[record]).abs().max(), by_itself[record].abs().max()
         tiny = torch.finfo(size.dtype).smallest_normal
         if bool(torch.isfinite(by_itself[record]).all()) and not bool(gap <= ALLOWED_IN_SHAPE[size.dtype] * size + tiny):
-            raise mixes(tap, record)
+            raise mixes(site, record)
 
 
 def check_half(losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
-    """Refuse losses where one of a random half of the records touches a row of the other half: the cheapest look, without tolerance.
+    """Refuse losses where a random half of the records reaches a row of the other half: the cheapest check, without tolerance.
 
+    Args:
+        losses: shape (B,), before the backward pass.
+        counted: which records count, shape (B,); None: all.
+        recording: of the forward pass.
     Raises:
         InputError: records mix.
     """
-    taps = list(taps_of(recording))
-    if len(losses) < 2 or not taps:
+    sites = list(gradient_sites(recording))
+    if len(losses) < 2 or not sites:
         return
     asked = halves(len(losses), losses.device)[0]
-    require_apart(taps, gradients_at(taps, losses, asked & usable_records(losses, counted), recording), asked)
+    require_apart(sites, gradients_at(sites, losses, asked & usable_records(losses, counted), recording), asked)

@@ -28,7 +28,7 @@ _PARTS = "only parts of the model were called"
 
 
 class SelfCheck:
-    """Looks at some of a clipper's batches.
+    """Checks some of a clipper's batches for records that influence one another.
 
     Args:
         model: of the clipper.
@@ -60,7 +60,7 @@ class SelfCheck:
         return self._verify
 
     def begin(self, found: Survey, records: int | None) -> Depth:
-        """A recording begins: how closely it is looked at, as far as B is known."""
+        """Begin a recording: decide how thoroughly it is checked, as far as B is known."""
         self._unchecked, self._state = _PARTS, None
         if self._verify:
             self._first.begin()
@@ -71,14 +71,18 @@ class SelfCheck:
         return self.depth
 
     def begun(self, found: Survey, records: int) -> Depth:
-        """The model is called, and B is known: how closely its recording is looked at."""
+        """Decide how thoroughly the recording is checked, now that the model is called and B is known."""
         self.depth = self._schedule.due(found, records) if self._verify else Depth.NOT
         self._state = (self._state or UntouchedState(self._model, trained=True)) if self.depth else None
         return self.depth
 
     def call(self, records: int, args: tuple[Any, ...], kwargs: dict[str, Any], precision: torch.dtype) -> None:
-        """The model was called so in a recording that is looked at.
+        """Check a call of the model in a recording that is looked at.
 
+        Args:
+            records: B.
+            args, kwargs: of the call.
+            precision: the coarsest arithmetic that the model computed in.
         Raises:
             InputError: records mix.
             HypothesisError: the model remembers records.
@@ -93,8 +97,12 @@ class SelfCheck:
             self._unchecked = "; ".join(dict.fromkeys(reason for reason in known if reason is not None)) or None
 
     def losses(self, losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
-        """Before the backward pass, whose graph is still there.
+        """Check losses before the backward pass, while their graph is still there.
 
+        Args:
+            losses: shape (B,).
+            counted: which records count, shape (B,); None: all.
+            recording: of the forward pass.
         Raises:
             InputError: records mix.
             HypothesisError: the forward pass wrote what it saw into a buffer or a parameter.
@@ -109,8 +117,13 @@ class SelfCheck:
                 check_half(losses, counted, recording)
 
     def gradients(self, parts: Mapping[nn.Parameter, Part], losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
-        """After the backward pass of a recording that is looked at thoroughly.
+        """Check gradients after the backward pass of a recording that is looked at thoroughly.
 
+        Args:
+            parts: what the rules found of each parameter's gradients.
+            losses: shape (B,).
+            counted: which records count, shape (B,); None: all.
+            recording: of both passes.
         Raises:
             InputError: the parts are not what plain autograd tells, or records mix.
         """

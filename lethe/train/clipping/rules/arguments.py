@@ -10,7 +10,14 @@ from lethe.train.clipping.rules.rule import Use
 
 
 def argument(use: Use, position: int, name: str, default: Any = None) -> Any:
-    """The argument at `position` of the layer's forward, or of the keyword `name`."""
+    """An argument of the layer's forward, given by position or by keyword.
+
+    Args:
+        use: the call.
+        position: from 0.
+        name: the keyword.
+        default: the value if it was not given.
+    """
     return use.inputs[position] if position < len(use.inputs) else use.keywords.get(name, default)
 
 

@@ -30,7 +30,7 @@ _PIECE = 256
 
 
 class Applied(NamedTuple):
-    """What an affine map was applied to in one use of a layer, and the gradient in its result, shapes (B, T, d) and (B, T, p)."""
+    """The inputs of an affine map in one use of a layer, and the gradients of its results, shapes (B, T, d) and (B, T, p)."""
 
     inputs: Tensor
     gradients: Tensor

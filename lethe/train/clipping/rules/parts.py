@@ -69,7 +69,7 @@ class Part(ABC):
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Of the parameter's shape; `weights` has shape (B,). A record of weight 0 adds nothing, even if it is not finite."""
+        """The weighted sum, of the parameter's shape; `weights` has shape (B,). A record of weight 0 adds nothing, even if not finite."""
 
     @abstractmethod
     def per_record(self) -> Tensor:
@@ -153,7 +153,7 @@ class Stacked(Part):
 
 
 class PartedGradients(LayerGradients):
-    """A layer whose parameters are told of one by one; `parts` holds one entry for each parameter in `names`."""
+    """A layer rule that gives the gradients of each parameter separately; `parts` holds one entry for each in `names`."""
 
     def __init__(self, module: nn.Module, uses: Sequence[Use], names: frozenset[str]) -> None:
         super().__init__(module, uses, names)

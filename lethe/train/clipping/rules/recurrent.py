@@ -1,4 +1,4 @@
-"""Gradients of nn.LSTM, nn.GRU and nn.RNN: each weight is applied to many steps, and so is told by its gates."""
+"""Gradients of nn.LSTM, nn.GRU and nn.RNN: each weight is applied at many steps, so they follow from those of the gates."""
 
 from __future__ import annotations
 

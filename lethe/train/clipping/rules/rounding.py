@@ -85,7 +85,7 @@ def _convolutions() -> bool | None:
 
 
 def lost(lengths: Tensor, dtype: torch.dtype) -> Tensor:
-    r"""What rounding may take from a sum $\sum_t a_t$ of terms with $\sum_t \|a_t\|$ = `lengths`, in norm."""
+    r"""The largest rounding error, in norm, of a sum $\sum_t a_t$ of terms with $\sum_t \|a_t\|$ = `lengths`."""
     return _ROUNDINGS * torch.finfo(dtype).eps * lengths
 
 

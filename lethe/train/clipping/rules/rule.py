@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """One call of a layer in a forward pass, and what came back in the backward pass.
+    """One call of a layer in a forward pass, and the gradients of its outputs from the backward pass.
 
     Args:
         inputs: the positional arguments, detached; records along their first dimension.

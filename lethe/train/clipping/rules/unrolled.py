@@ -132,14 +132,14 @@ def unroll(cell: Cell, weights: LayerWeights, given: Tensor, state: Tensor, memo
     )
 
 
-def lstm_step(given: Tensor, own: Tensor, _state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+def _lstm_step(given: Tensor, own: Tensor, _state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
     r"""$c' = \sigma(f) c + \sigma(i) \tanh(g)$, $h = \sigma(o) \tanh(c')$."""
     entry, forget, update, leave = (given + own).chunk(4, dim=-1)
     memory = torch.sigmoid(forget) * memory + torch.sigmoid(entry) * torch.tanh(update)
     return torch.sigmoid(leave) * torch.tanh(memory), memory
 
 
-def gru_step(given: Tensor, own: Tensor, state: Tensor, _memory: Tensor) -> tuple[Tensor, Tensor]:
+def _gru_step(given: Tensor, own: Tensor, state: Tensor, _memory: Tensor) -> tuple[Tensor, Tensor]:
     r"""$n = \tanh(n_x + \sigma(r) n_h)$, $h' = (1 - \sigma(z)) n + \sigma(z) h$."""
     reset, keep, update = given.chunk(3, dim=-1)
     own_reset, own_keep, own_update = own.chunk(3, dim=-1)
@@ -148,22 +148,22 @@ def gru_step(given: Tensor, own: Tensor, state: Tensor, _memory: Tensor) -> tupl
     return state, state
 
 
-def tanh_step(given: Tensor, own: Tensor, _state: Tensor, _memory: Tensor) -> tuple[Tensor, Tensor]:
+def _tanh_step(given: Tensor, own: Tensor, _state: Tensor, _memory: Tensor) -> tuple[Tensor, Tensor]:
     r"""$h' = \tanh(x + h)$, in gates."""
     state = torch.tanh(given + own)
     return state, state
 
 
-def relu_step(given: Tensor, own: Tensor, _state: Tensor, _memory: Tensor) -> tuple[Tensor, Tensor]:
+def _relu_step(given: Tensor, own: Tensor, _state: Tensor, _memory: Tensor) -> tuple[Tensor, Tensor]:
     r"""$h' = \max(x + h, 0)$, in gates."""
     state = torch.relu(given + own)
     return state, state
 
 
 CELLS: dict[str, Cell] = {
-    "LSTM": Cell(4, lstm_step, shared=True),
-    "GRU": Cell(3, gru_step, shared=False),
-    "RNN_TANH": Cell(1, tanh_step, shared=True),
-    "RNN_RELU": Cell(1, relu_step, shared=True),
+    "LSTM": Cell(4, _lstm_step, shared=True),
+    "GRU": Cell(3, _gru_step, shared=False),
+    "RNN_TANH": Cell(1, _tanh_step, shared=True),
+    "RNN_RELU": Cell(1, _relu_step, shared=True),
 }
 """By `mode`, as torch calls it."""

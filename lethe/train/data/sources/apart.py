@@ -20,8 +20,8 @@ _SHAPES = 16  # of so many shapes the first batch is looked at
 _ALONE = 3  # records that are made alone; in the first batches all are
 
 
-class KeptApart:
-    """Compares batches with the same records made again, alone, and in other company.
+class CollateCheck:
+    """Compares batches with the same records collated again, alone and among other records.
 
     A row must be the same, number for number; where the batch is padded to its longest record, the row of the record alone must stand in
     it at one end, and the rest be one number that is the same in all batches.
@@ -49,7 +49,7 @@ class KeptApart:
         return new or power or self._batches <= _FIRST or chance.randrange(_ODDS) == 0
 
     def require(self, made: Made, records: list[Any], batch: Tensors) -> dict[int, Tensors]:
-        """Refuse rows that are not their own record's.
+        """Refuse rows that depend on other records of the batch.
 
         Args:
             made: from records to a batch.

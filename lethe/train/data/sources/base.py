@@ -1,4 +1,4 @@
-"""What a data source is: a public number of records, and the rows of any of them, on request."""
+"""The interface of data sources: a public number of records, and the rows of any of them, on request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What one record looks like: it is public, and must be the same for every record if shapes are to stay the same.
+    """The shapes and types of one record: public, and the same for every record if shapes are to stay the same.
 
     Args:
         shapes: of each tensor's row.
@@ -77,8 +77,12 @@ def fetched(source: Source, batch: Batch) -> Tensors:
 
 
 def require_rows(tensors: object, rows: int, origin: str) -> Tensors:
-    """`tensors`, if they are a tuple of tensors with so many rows each.
+    """Return `tensors` if they are a tuple of tensors with one row for each record.
 
+    Args:
+        tensors: what a source gave.
+        rows: how many records it was asked for.
+        origin: the source, for the error.
     Raises:
         InputError: they are not.
     """
@@ -169,6 +173,10 @@ def require_numbers(name: str, array: np.ndarray[Any, Any]) -> None:
 def require_whole(name: str, value: object, least: int) -> int:
     """`value` as an int.
 
+    Args:
+        name: what the error calls the value.
+        value: anything.
+        least: the smallest number that is accepted.
     Raises:
         InputError: it is no integer, or below `least`.
     """

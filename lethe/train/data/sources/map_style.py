@@ -20,7 +20,7 @@ class MapStyleSource:
 
     Random augmentation inside `dataset[i]` is allowed: it works on one record alone. A data set whose records look at one another is not,
     and nobody but its author can see that: it is `declared`. What sees several records at once, a collate function or the data set's own
-    `__getitems__`, is asked for records again, alone and in other company, at the first batches and at some later ones (`KeptApart`).
+    `__getitems__`, is asked for records again, alone and in other company, at the first batches and at some later ones (`CollateCheck`).
 
     Args:
         dataset: map-style, with a length that stays the same.
@@ -76,7 +76,7 @@ class MapStyleSource:
         return self._records
 
     def fetch(self, batch: Batch) -> Tensors:
-        """The records of a batch, read here and now, and collated.
+        """The records of a batch, read in this process and collated.
 
         Raises:
             InputError: the data set's length has changed, or the batch is not one row a record.
@@ -86,7 +86,7 @@ class MapStyleSource:
         return require_rows(self._reader(wanted), len(wanted), type(self._dataset).__name__)
 
     def fetch_all(self, batches: Iterator[Batch]) -> Iterator[Tensors]:
-        """The same for one batch after another, in order, read ahead by worker processes if there are any."""
+        """`fetch` of one batch after another, in order, read ahead by worker processes if there are any."""
         if self.workers == 0:
             yield from map(self.fetch, batches)
             return

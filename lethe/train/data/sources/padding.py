@@ -18,10 +18,10 @@ class Padding:
         self._filled: dict[int, Tensor] = {}
 
     def agree(self, first: Tensor, second: Tensor, part: int) -> bool:
-        """Whether two rows are one, up to padding at one end of each dimension.
+        """Whether two rows are equal, up to padding at one end of each dimension.
 
         Args:
-            first, second: rows of two batches.
+            first, second: rows of two batches, of any shapes.
             part: of a batch, by its number.
         """
         if first.dtype != second.dtype or first.dim() != second.dim():

@@ -68,6 +68,10 @@ class Columns:
 def chosen_columns(columns: object, schemas: Sequence[Any], files: Sequence[str]) -> Columns:
     """The columns that the user named, looked up in the files' schemas.
 
+    Args:
+        columns: what the user gave.
+        schemas: of the files, as pyarrow gives them.
+        files: their names.
     Raises:
         InputError: no column, an unknown one, one that holds no numbers, lists side by side, or files that differ in types.
     """

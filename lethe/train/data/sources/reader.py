@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from lethe.errors import InputError
-from lethe.train.data.sources.apart import KeptApart
+from lethe.train.data.sources.apart import CollateCheck
 from lethe.train.data.sources.base import Tensors, require_rows
 from lethe.train.data.sources.one_by_one import OneByOne
 
@@ -23,7 +23,7 @@ class Padded(tuple[Tensor, ...]):
 
 
 class Reader:
-    """Reads and collates; what sees several records at once is looked at.
+    """Reads and collates records; functions that see several records at once are checked.
 
     Args:
         dataset: map-style.
@@ -38,8 +38,8 @@ class Reader:
         self._dataset, self._collate = dataset, default_collate if collate is None else collate
         self._one_by_one = OneByOne(dataset)
         several = callable(getattr(dataset, "__getitems__", None))
-        self._collates = KeptApart("collate") if asked and collate is not None else None
-        self._gets = KeptApart("the data set's __getitems__") if asked and several else None
+        self._collates = CollateCheck("collate") if asked and collate is not None else None
+        self._gets = CollateCheck("the data set's __getitems__") if asked and several else None
         self._kind = kind = type(dataset).__name__
         self.declared = f"record i of {kind} is made of record i alone, and of random numbers that nothing else is made of"
         if several or collate is not None:

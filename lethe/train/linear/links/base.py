@@ -1,4 +1,4 @@
-r"""What a linear model's loss says in NumPy, for PyTorch: residuals and losses of scores, and derivatives for probes.
+r"""Losses of linear models on PyTorch tensors: residuals and losses of scores, and derivatives for probes.
 
 Each record's gradient is the outer product of its features $u$ with its residual $r = l'$, so its norm is $\|u\|\,\|r\|$.
 """
@@ -42,7 +42,7 @@ class ScoreCurvature(ABC):
 
 
 class DiagonalCurvature(ScoreCurvature):
-    """Of a loss with quadratic pieces whose second derivatives are diagonal: the derivative almost everywhere."""
+    """The curvature of a loss with quadratic pieces whose second derivatives are diagonal: the derivative almost everywhere."""
 
     def __init__(self, loss: LinearLoss, scores: torch.Tensor, targets: torch.Tensor) -> None:
         curvatures = loss.curvatures(*_arrays(scores, targets))

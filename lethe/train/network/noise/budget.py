@@ -14,7 +14,7 @@ from lethe.train.core.budgeted_noise import BudgetedNoise, Chosen, NoisePolicy, 
 
 
 class NetworkBudget:
-    r"""What `BudgetedNoise` is to a linear model: the filter that each step asks first, and that ends the run when it says no.
+    """The privacy filter of a network's run: each step asks it first, and the run ends when it refuses.
 
     A policy sees the trained parameters as one vector. They are what the step before left, so with every iterate released it sees nothing
     that is not public; the sums of the step it decides about do not exist yet.
@@ -40,7 +40,7 @@ class NetworkBudget:
 
     @property
     def filter(self) -> BudgetFilter:
-        """What pays."""
+        """The privacy filter that pays."""
         return self._budgeted.filter
 
     def pays(self, step: int) -> bool:
@@ -80,7 +80,7 @@ class NetworkBudget:
                 )
 
     def of(self, step: int) -> Chosen:
-        """The noise that was paid for.
+        """The noise that was paid for at a step.
 
         Raises:
             InputError: another step was.
@@ -91,8 +91,12 @@ class NetworkBudget:
 
 
 def network_budget(run: Run, parameters: Sequence[Tensor], policy: NoisePolicy | None) -> NetworkBudget | None:
-    """The budget of a run that has one, None for another.
+    """The noise budget of a run; None if the run has none.
 
+    Args:
+        run: may have a noise_budget.
+        parameters: of the network, all trained ones.
+        policy: chooses each step's noise; None where the run gives it.
     Raises:
         InputError: a policy that is none, a policy without a budget, or neither noise nor a policy.
     """

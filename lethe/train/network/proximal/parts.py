@@ -33,6 +33,10 @@ Stage: TypeAlias = Callable[[Sequence[Tensor], float], None]
 def stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], blocks: Literal["rows", "tensors"]) -> list[Stage]:
     """The stages of the group's proximal step, in order.
 
+    Args:
+        regularisers: those of the group, whose sum is h.
+        tensors: the group's parameters.
+        blocks: what `group_l1` sums over.
     Raises:
         InputError: a sum whose argmin is not known in closed form, a nuclear norm of vectors, a box of another dimension.
     """

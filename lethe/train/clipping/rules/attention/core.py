@@ -43,7 +43,14 @@ class AttentionOptions:
 
 
 def options_of(use: Use, module: nn.MultiheadAttention, batch: int, dtype: torch.dtype) -> AttentionOptions:
-    """Read them off a call; `dtype` is that of the scores."""
+    """The options of a call of an attention layer.
+
+    Args:
+        use: the call.
+        module: the layer.
+        batch: B.
+        dtype: of the scores.
+    """
     padding, mask = argument(use, 3, "key_padding_mask"), argument(use, 5, "attn_mask")
     weights, causal = bool(argument(use, 4, "need_weights", True)), bool(argument(use, 7, "is_causal", False))
     # The hint counts only where nothing else masks; then torch never looks at the mask itself.

@@ -44,7 +44,7 @@ _ADDITION = 16
 
 
 class Correlated(NamedTuple):
-    """What was correlated in one use: input (B, C, *space) and gradient of the output (B, P, *places)."""
+    """The two factors of a correlation in one use: input (B, C, *space) and gradient of the output (B, P, *places)."""
 
     inputs: Tensor
     gradients: Tensor
