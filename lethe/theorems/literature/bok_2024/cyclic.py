@@ -97,7 +97,8 @@ class Bok2024CGDDomain(Theorem):
 
     $$\mu = \min\Big(\frac s\tau\sqrt E,\ \frac1\tau\sqrt{s^2 + \frac{3sD}\ell + \frac{s^2}\ell\lceil D/s\rceil}\Big)$$
 
-    The second term is the smaller one from $E^* = \lceil(\mu^* b\sigma/L)^2\rceil$ passes on, where the paper states it; before, composition is.
+    The second term is the smaller one from $E^* = \lceil(\mu^* b\sigma/L)^2\rceil$ passes on, where the paper states it; before,
+    composition is.
     """
 
     name: ClassVar[str] = "bok-2024-cgd-domain"

@@ -42,7 +42,8 @@ def gd_domain_mu(diameter: float, steps: int, touch: float) -> float:
 
     $$\mu = \min\Big(\frac s\tau\sqrt T,\ \min_{R \le T}\frac{D + sR}{\tau\sqrt R}\Big)$$
 
-    It equals the closed form of the paper, $\frac s\tau\sqrt{3D/s + \lceil D/s\rceil}$, where $D/s$ is a whole number at most T, and is never larger.
+    It equals the closed form of the paper, $\frac s\tau\sqrt{3D/s + \lceil D/s\rceil}$, where $D/s$ is a whole number at most T, and is
+    never larger.
 
     Args:
         diameter: $D/s$, in units of one touch.

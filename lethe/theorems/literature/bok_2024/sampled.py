@@ -93,23 +93,6 @@ def sgd_domain_window(probability: float, diameter: float, window: int, share: f
     return _composed(probability, ((2.0 * touch / math.sqrt(share), window),), diameter / math.sqrt((1.0 - share) * window))
 
 
-def sgd_clt_mu(probability: float, steps: int, touch: float) -> float:
-    r"""APPROXIMATION, not a bound: the $\mu$ that $C_p(G(\mu_0))^{\otimes T}$ tends to by the central limit theorem.
-
-    $$\mu \approx \sqrt2\,p\sqrt T\sqrt{e^{\mu_0^2}\Phi(3\mu_0/2) + 3\Phi(-\mu_0/2) - 2}$$
-
-    The authors plot it. It may be above or below the composition it stands for, so no theorem here uses it.
-
-    Args:
-        probability: $p = b/n$.
-        steps: $T \ge 1$.
-        touch: $\mu_0 = L/(b\sigma)$, at most 26.
-    Reference: Bu, Dong, Long, Su 2019, arXiv:1911.11607; as in the authors' code.
-    """
-    spread = math.exp(touch * touch) * float(special.ndtr(1.5 * touch)) + 3.0 * float(special.ndtr(-0.5 * touch)) - 2.0
-    return math.sqrt(2.0) * probability * math.sqrt(steps) * math.sqrt(spread)
-
-
 def _composed(probability: float, touches: tuple[tuple[float, int], ...], shift: float) -> Guarantee:
     """C_p(G(m)) as often as said, for each m, and one G(shift), rounded outward."""
     used = [(touch, count) for touch, count in touches if count > 0]
