@@ -90,7 +90,7 @@ class LossProfile(Profile):
         return "composed privacy losses"
 
 
-def mirrored_losses(losses: Losses, interval: float) -> Losses:
+def _mirrored_losses(losses: Losses, interval: float) -> Losses:
     """The pair with its two laws exchanged: mass p at l becomes mass $pe^{-l}$ at -l, and what these leave is at infinity.
 
     Of a pair that dominates at every order, those below 1 too, the exchanged one dominates the exchanged mechanism.
@@ -102,7 +102,7 @@ def mirrored_losses(losses: Losses, interval: float) -> Losses:
 
 def symmetric_losses(above: FloatArray, infinite: float, interval: float) -> Losses:
     """The pair that is its own mirror image, from its masses at h, 2 h, ... and at infinity; at 0 is what these leave."""
-    below = mirrored_losses(Losses(1, above, infinite), interval).masses
+    below = _mirrored_losses(Losses(1, above, infinite), interval).masses
     centre = max(1.0 - float(above.sum()) - float(below.sum()) - infinite, 0.0)
     return Losses(-above.size, np.concatenate((below, [centre], above)), infinite)
 

@@ -32,13 +32,10 @@ _MOST_TOUCH = 1e50
 _LEAST_TOUCH = 1e-90
 
 
-def batch_touch(run: Run) -> float:
+def _batch_touch(run: Run) -> float:
     r"""$L/(b\sigma)$: how far apart two batches that differ in one record move the iterate, relative to the noise.
 
     A batch without the record holds another one in its place, so L is twice the gradient bound under zero_out too.
-
-    Args:
-        run: a run with a constant schedule.
     """
     noise = float(run.record_noise[0])
     return max(2.0 / noise, _LEAST_TOUCH) if noise > 0.0 else math.inf
@@ -182,7 +179,7 @@ class Bok2024SGD(Theorem):
         return _hypotheses(run)
 
     def _bound(self, run: Run) -> Bound:
-        probability, touch, steps, c = run.batch_size / run.records, batch_touch(run), run.total_steps, contraction(run)
+        probability, touch, steps, c = run.batch_size / run.records, _batch_touch(run), run.total_steps, contraction(run)
         parts = [sgd_composition(probability, steps, touch)]
         # Without contraction what came before a window costs more than composition of it.
         if c < 1.0 and touch <= _MOST_TOUCH:
@@ -228,7 +225,7 @@ class Bok2024SGDDomain(Theorem):
         return (*_hypotheses(run), bounded_domain(run))
 
     def _bound(self, run: Run) -> Bound:
-        probability, touch, steps = run.batch_size / run.records, batch_touch(run), run.total_steps
+        probability, touch, steps = run.batch_size / run.records, _batch_touch(run), run.total_steps
         diameter = run.diameter / float(run.noise_stds[0])
         parts = [sgd_composition(probability, steps, touch)]
         if touch <= _MOST_TOUCH:
