@@ -19,9 +19,9 @@ from lethe.certificates.certificate import Certificate
 from lethe.run.batches import Cyclic, Full, ShuffledOnce, WithoutReplacement
 from lethe.run.losses import Convex, StronglyConvex
 from lethe.run.run import Run
-from lethe.theorems.literature.bok_2024.sampled import sgd_clt_mu
 from lethe.theorems.literature.ye_shokri_2022 import YeShokri2022FixedOrder
 from lethe_experiments.base import Cell, Progress, Reproduction
+from lethe_experiments.bok_formulas import sgd_clt_mu
 
 DELTA = 1e-5  # the paper's, whatever the number of records, of which it fixes only that of the batches
 COLUMNS = (

@@ -217,3 +217,15 @@ def projected_chain_laws(diameter: float, noise_std: ArrayLike, shifts: ArrayLik
         for world in (shifts, other_shifts)
     )
     return one, other
+
+
+def advanced_composition(epsilons: ArrayLike, slack: float) -> float:
+    r"""$\sum_j\epsilon_j(e^{\epsilon_j} - 1) + \sqrt{2\ln(1/\text{slack})\sum_j\epsilon_j^2}$ of mechanisms that are
+    $(\epsilon_j, \delta_j)$-DP, at $\delta = \text{slack} + \sum_j\delta_j$; Dwork, Rothblum, Vadhan 2010."""
+    values = np.asarray(epsilons, float)
+    return float((values * np.expm1(values)).sum()) + sqrt(-2.0 * np.log(slack) * float((values * values).sum()))
+
+
+def mironov_epsilon(orders: ArrayLike, values: ArrayLike, delta: float) -> float:
+    r"""$\min_\alpha \epsilon(\alpha) + \log(1/\delta)/(\alpha-1)$: Mironov 2017, arXiv:1702.07476, Proposition 3."""
+    return float(np.min(np.asarray(values, float) - np.log(delta) / (np.asarray(orders, float) - 1.0)))

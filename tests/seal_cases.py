@@ -14,7 +14,7 @@ from helpers import make_run
 
 import lethe
 from lethe.certificates.signing import PAYLOAD_TYPE, SigningKey, signed
-from lethe.certificates.training_record import Claim, Released, TrainingRecord
+from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
 from lethe.certificates.weights import tensors_digest
 
 DELTA = 1e-3
@@ -26,8 +26,8 @@ def make_record(**changes: Any) -> TrainingRecord:
     fields: dict[str, Any] = {
         "run": make_run(loss=LOSS),
         "by": "lethe.train",
-        "enforced": (Claim("gradient bound", "features are projected"), Claim("curvature", "features are projected")),
-        "declared": (Claim("start", "at zero"),),
+        "enforced": (HypothesisClaim("gradient bound", "features are projected"), HypothesisClaim("curvature", "features are projected")),
+        "declared": (HypothesisClaim("start", "at zero"),),
         "released": (Released("weights and intercept", tensors_digest(WEIGHTS)),),
     }
     return TrainingRecord(**{**fields, **changes})

@@ -30,7 +30,7 @@ from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.heavy_tailed.composite import require_pair
 from lethe.heavy_tailed.sets import WholeSpace
-from lethe.influence import Curvatures, SyntheticData, adjoint_influence, quadratic_influence, retraining_influence
+from lethe.influence import PublicCurvatures, SyntheticData, adjoint_influence, quadratic_influence, retraining_influence
 from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant, to_dp_event
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped
@@ -486,7 +486,7 @@ def test_a_made_up_regulariser_has_no_proximal_step(doer: str) -> None:
 def test_a_made_up_regulariser_is_no_ridge() -> None:
     made_up = MadeUpRegulariser()
     with pytest.raises(InputError, match="regulariser"):
-        quadratic_influence(make_run(regulariser=made_up), Curvatures(np.ones(1), statement="assumed"))
+        quadratic_influence(make_run(regulariser=made_up), PublicCurvatures(np.ones(1), statement="assumed"))
     with pytest.raises(InputError, match="regulariser"):
         require_pair(made_up, WholeSpace())
     run = make_run(batches={"design": "full"}, regulariser=made_up)

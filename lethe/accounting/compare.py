@@ -10,7 +10,7 @@ import numpy as np
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate, Other
-from lethe.certificates.comparison import Comparison, Over, Row, Sweep, own_value
+from lethe.certificates.comparison import Comparison, ComparisonRow, Over, Sweep, own_value
 from lethe.errors import InputError, require_finite
 from lethe.run.consistency import MOST_STEPS
 from lethe.run.run import Run
@@ -84,7 +84,7 @@ def compare(
     grid = _grid(run, require_over(over), values)
     for value in grid:  # a value the run cannot take is found before the long work, not in its midst
         _moved(run, over, value)
-    points: list[tuple[Row, ...]] = []
+    points: list[tuple[ComparisonRow, ...]] = []
     for value in grid:
         points.append(_answers(_moved(run, over, value), delta, theorems)[1])
         if progress is not None:
@@ -106,18 +106,18 @@ def require_over(over: str) -> Over:
     )
 
 
-def _answers(run: Run, delta: float, theorems: Sequence[Theorem | str]) -> tuple[Certificate, tuple[Row, ...]]:
+def _answers(run: Run, delta: float, theorems: Sequence[Theorem | str]) -> tuple[Certificate, tuple[ComparisonRow, ...]]:
     verdicts = evaluate_theorems(run, theorems)
     certificate = certificate_of(run, delta, verdicts)
     others = {other.theorem: other for other in certificate.others}
     return certificate, tuple(_row(verdict, others.get(verdict.theorem.name), certificate.epsilon) for verdict in verdicts)
 
 
-def _row(verdict: Verdict, other: Other | None, best: float) -> Row:
+def _row(verdict: Verdict, other: Other | None, best: float) -> ComparisonRow:
     """`other` is what the certificate says of this theorem, None of the one it used."""
     theorem = verdict.theorem
     failing = tuple(finding.name for finding in verdict.findings if finding.status == "fails")
-    return Row(
+    return ComparisonRow(
         theorem=theorem.name,
         status="used" if other is None else other.status,
         epsilon=best if other is None else other.epsilon,
@@ -157,7 +157,7 @@ def _against(epsilon: float, best: float) -> str:
     return f"{epsilon / best:.3g} times as large" if best > 0 else "larger than 0"
 
 
-def _rank(row: Row) -> tuple[int, float, str, str]:
+def _rank(row: ComparisonRow) -> tuple[int, float, str, str]:
     group = 0 if row.status == "used" else 1 if row.usable else 2 if row.epsilon is not None else 3
     return group, row.epsilon or 0.0, row.hypothesis or "", row.reason if row.hypothesis else ""
 

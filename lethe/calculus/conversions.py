@@ -7,13 +7,12 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from scipy import special
 
 from lethe.calculus.crossing import crossing, log_gap
-from lethe.calculus.domains import require_delta, require_nonnegative, require_probability
+from lethe.calculus.domains import require_delta, require_nonnegative
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.renyi_conversions import zcdp_rho_simple
-from lethe.calculus.rounding import above, exp_above, round_down, square_above
+from lethe.calculus.rounding import above, exp_above, square_above
 
 _EPS = float(np.finfo(np.float64).eps)
 # Orders of growth tried for a bracket: 2, 4, 16, 256, ... so that every float is within nine tries.
@@ -143,26 +142,3 @@ def _gdp_mu(level: float, target: float) -> float:
     while gap(failing) <= 0.0:
         passing, failing = failing, 2.0 * failing
     return crossing(gap, failing, passing, resolution=1e-13 * passing, gap_failing=gap(failing), gap_passing=gap(passing))
-
-
-def gdp_trade_off(mu: float, alpha: float) -> float:
-    r"""Smallest false-negative rate any test of $\mu$-GDP can have at false-positive rate $\alpha$, rounded down.
-
-    $$G_\mu(\alpha) = \Phi(\Phi^{-1}(1-\alpha) - \mu)$$
-
-    Args:
-        mu: $\mu \in [0, \infty]$.
-        alpha: false-positive rate in [0, 1].
-    Returns:
-        A rate in [0, 1].
-    Raises:
-        InputError: an argument is outside its range.
-    Reference: Dong, Roth, Su 2019, arXiv:1905.02383, equation (6).
-    """
-    distance, rate = require_nonnegative("mu", mu), require_probability("alpha", alpha)
-    if rate in (0.0, 1.0) or math.isinf(distance):
-        return 1.0 if rate == 0.0 else 0.0
-    quantile = -float(special.ndtri(rate))
-    # A relative rounding error of a quantile t moves the tail by t^2 times as much; t is lowered by it before the tail is taken.
-    argument = quantile - distance - 16.0 * _EPS * (1.0 + abs(quantile) + distance)
-    return min(round_down(float(special.ndtr(argument)), 16.0 * _EPS), 1.0)

@@ -37,7 +37,7 @@ def log_mixture(weight: float, exponent: ArrayLike) -> FloatArray:
     return np.where(x <= 1.0, np.log1p(np.maximum(weight * np.expm1(small), -1.0 + _EPS)), np.logaddexp(logs[0], logs[1] + x))
 
 
-def mills_ratio(x: ArrayLike) -> FloatArray:
+def _mills_ratio(x: ArrayLike) -> FloatArray:
     r"""$R(x) = (1 - \Phi(x))/\varphi(x) = \sqrt{\pi/2}\,\mathrm{erfcx}(x/\sqrt 2)$."""
     return _SQRT_HALF_PI * np.asarray(special.erfcx(np.asarray(x, dtype=np.float64) / math.sqrt(2.0)), dtype=np.float64)
 
@@ -49,7 +49,7 @@ def _mills_slope(t: FloatArray) -> FloatArray:
     series = np.zeros_like(t)
     for coefficient in reversed(_SERIES):
         series = (series + coefficient) * inverse_square
-    return np.where(t > _SERIES_FROM, series, 1.0 - near * mills_ratio(near))
+    return np.where(t > _SERIES_FROM, series, 1.0 - near * _mills_ratio(near))
 
 
 def _log_delta(mu: FloatArray, x: FloatArray) -> FloatArray:
@@ -63,9 +63,9 @@ def _log_delta(mu: FloatArray, x: FloatArray) -> FloatArray:
         points = x[narrow, None] + mu[narrow, None] * _NODES
         result[narrow] = log_density[narrow] + np.log(mu[narrow]) + np.log(_mills_slope(points) @ _NODE_WEIGHTS)
     if np.any(right):
-        result[right] = log_density[right] + np.log(mills_ratio(x[right]) - mills_ratio(x[right] + mu[right]))
+        result[right] = log_density[right] + np.log(_mills_ratio(x[right]) - _mills_ratio(x[right] + mu[right]))
     if np.any(left):
-        subtracted = np.exp(log_density[left]) * mills_ratio(x[left] + mu[left])
+        subtracted = np.exp(log_density[left]) * _mills_ratio(x[left] + mu[left])
         result[left] = np.log(np.asarray(special.ndtr(-x[left]), dtype=np.float64) - subtracted)
     return result
 

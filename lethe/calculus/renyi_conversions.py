@@ -72,18 +72,6 @@ def rdp_epsilon(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[flo
     return _smallest(_rdp_candidates(alpha, bound, [np.log(excess), -log_alpha, -math.log(target) / excess, -log_alpha / excess]), alpha)
 
 
-def rdp_epsilon_mironov(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[float, float]:
-    r"""The looser classical conversion $\min_\alpha \epsilon(\alpha) + \log(1/\delta)/(\alpha-1)$, which many papers quote; rounded up.
-
-    Args, Returns, Raises: as `rdp_epsilon`, which is never larger.
-    Reference: Mironov 2017, arXiv:1702.07476, Proposition 3.
-    """
-    (alpha, bound), target = rdp_curve(orders, values), require_delta(delta)
-    if (trivial := _trivial_rdp(alpha, bound, target)) is not None:
-        return trivial
-    return _smallest(_rdp_candidates(alpha, bound, [-math.log(target) / (alpha - 1.0)]), alpha)
-
-
 def rdp_delta(orders: ArrayLike, values: ArrayLike, epsilon: float) -> float:
     r"""$\delta$ of a Rényi curve at $\epsilon$, rounded up: the inverse of `rdp_epsilon`.
 

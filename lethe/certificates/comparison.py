@@ -24,7 +24,7 @@ _USABLE = ("used", "looser", "dominated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ComparisonRow:
     """One theorem's answer on one run.
 
     Args:
@@ -96,7 +96,7 @@ class Comparison:
     run: Run
     delta: float
     certificate: Certificate
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
 
     @property
     def title(self) -> str:
@@ -154,7 +154,7 @@ class Sweep:
     delta: float
     over: Over
     values: tuple[float, ...]
-    lines: tuple[tuple[Row, ...], ...]
+    lines: tuple[tuple[ComparisonRow, ...], ...]
 
     @property
     def title(self) -> str:
@@ -175,7 +175,7 @@ class Sweep:
         return own_value(self.run, self.over)
 
     @property
-    def certified(self) -> tuple[Row, ...]:
+    def certified(self) -> tuple[ComparisonRow, ...]:
         """The row used at each value: the smallest epsilon that is proved there."""
         return tuple(next(row for row in rows if row.status == "used") for rows in zip(*self.lines, strict=True))
 

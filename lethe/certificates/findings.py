@@ -23,12 +23,12 @@ SAID_BY_RUN = "the run says: enforced by the code that trains"
 """What is written of a hypothesis that a run calls enforced: anybody can write that into a run, so it counts as declared."""
 
 
-def said_by_file(by: str) -> str:
+def _said_by_file(by: str) -> str:
     """What is written instead of `SAID_BY_RUN` in a certificate without a trusted seal, with the code that the file names."""
     return f"the file says: enforced by {by or 'the code that trains'}"
 
 
-SAID = frozenset({SAID_BY_RUN, *(said_by_file(by) for by in ("", *ENFORCEABLE))})
+SAID = frozenset({SAID_BY_RUN, *(_said_by_file(by) for by in ("", *ENFORCEABLE))})
 """All that may be written so; a certificate with other words is refused."""
 
 
@@ -153,10 +153,10 @@ def as_said(finding: Finding) -> Finding:
     """An enforced hypothesis of a file without a trusted seal: it counts as declared by the file."""
     if finding.evidence != "enforced":
         return finding
-    return replace(finding, evidence="declared", by="", said=said_by_file(finding.by))
+    return replace(finding, evidence="declared", by="", said=_said_by_file(finding.by))
 
 
 def as_written(finding: Finding) -> Finding:
     """The inverse of `as_said`: the hypothesis as the file states it."""
-    by = next((by for by in ("", *ENFORCEABLE) if finding.said == said_by_file(by)), None)
+    by = next((by for by in ("", *ENFORCEABLE) if finding.said == _said_by_file(by)), None)
     return finding if by is None else replace(finding, evidence="enforced", by=by, said="")

@@ -17,7 +17,7 @@ _FRESH = "noise, and batches that are secret, came from fresh entropy of the ope
 _PREDICATE = {"lethe", "by", "run", "enforced", "declared", "fresh_noise"}
 
 
-class Claim(NamedTuple):
+class HypothesisClaim(NamedTuple):
     """A hypothesis and what is said of it: how it is enforced, or what is declared."""
 
     name: str
@@ -49,8 +49,8 @@ class TrainingRecord:
 
     run: Run
     by: str
-    enforced: tuple[Claim, ...] = ()
-    declared: tuple[Claim, ...] = ()
+    enforced: tuple[HypothesisClaim, ...] = ()
+    declared: tuple[HypothesisClaim, ...] = ()
     released: tuple[Released, ...]
     version: str = __version__
 
@@ -68,7 +68,7 @@ class TrainingRecord:
 
     def with_declared(self, name: str, detail: str) -> TrainingRecord:
         """A copy with one more assumption that no code can check."""
-        return replace(self, declared=(*self.declared, Claim(name, detail)))
+        return replace(self, declared=(*self.declared, HypothesisClaim(name, detail)))
 
     @property
     def fresh(self) -> bool:
@@ -161,10 +161,10 @@ def _listed(content: object) -> list[Any]:
     return content
 
 
-def _claims(content: object) -> tuple[Claim, ...]:
+def _claims(content: object) -> tuple[HypothesisClaim, ...]:
     for one in _listed(content):
         _require(one, {"name", "detail"})
-    return tuple(Claim(_text(one["name"]), _text(one["detail"])) for one in _listed(content))
+    return tuple(HypothesisClaim(_text(one["name"]), _text(one["detail"])) for one in _listed(content))
 
 
 def _released(content: object) -> Released:

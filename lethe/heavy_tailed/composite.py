@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from lethe.errors import InputError
@@ -46,12 +44,6 @@ def require_pair(regulariser: object, domain: ConvexSet) -> None:
         source="the arguments regulariser and problem",
         remedy="take one of these",
     )
-
-
-def composite_value(parameters: Array, regulariser: Regulariser | None) -> float:
-    """h at a point of the domain, loss units."""
-    ridge = 0.0 if regulariser is None else regulariser.strong_convexity
-    return _l1_strength(regulariser) * float(np.abs(parameters).sum()) + 0.5 * ridge * math.fsum((parameters * parameters).tolist())
 
 
 def _l1_strength(regulariser: Regulariser | None) -> float:

@@ -9,12 +9,12 @@ from lethe.influence.auxiliary import PublicData, SyntheticData
 from lethe.influence.estimate import Estimate
 from lethe.influence.fit import fit_exponential
 from lethe.influence.probes import choose_probes
-from lethe.influence.quadratic import Curvatures, quadratic_influence
+from lethe.influence.quadratic import PublicCurvatures, quadratic_influence
 from lethe.influence.retraining import PublicTrainer, Train, retraining_influence
 
 __all__ = [
-    "Curvatures",
     "Estimate",
+    "PublicCurvatures",
     "PublicData",
     "PublicTrainer",
     "SyntheticData",

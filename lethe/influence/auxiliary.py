@@ -24,7 +24,7 @@ from lethe.train.linear.links import linear_loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Records:
+class FittedRecords:
     """Auxiliary data fitted to a run.
 
     Args:
@@ -71,7 +71,7 @@ class SyntheticData(Specification):
         """Where the data come from, in words."""
         return f"Gaussian features ({self.columns} columns, decay {self.decay:g}), random linear teacher, seed {self.seed}"
 
-    def records(self, run: Run) -> Records:
+    def records(self, run: Run) -> FittedRecords:
         """As many records as the run has, for its loss; the same fields and run give the same records.
 
         Raises:
@@ -85,7 +85,7 @@ class SyntheticData(Specification):
         norms = np.linalg.norm(features, axis=1, keepdims=True)
         features *= np.minimum(1.0, loss.feature_norm / np.maximum(norms, np.finfo(np.float64).tiny))
         scores = features @ random.normal(size=(self.columns, loss.outputs)) / loss.feature_norm
-        return Records(features=features, targets=self._targets(loss, scores, random), classes=loss.target_classes)
+        return FittedRecords(features=features, targets=self._targets(loss, scores, random), classes=loss.target_classes)
 
     def _targets(self, loss: Any, scores: npt.NDArray[np.float64], random: np.random.Generator) -> npt.NDArray[Any]:
         if isinstance(loss, LeastSquares):
@@ -137,7 +137,7 @@ class PublicData:
         """Where the data come from, in words."""
         return f"public data ({len(self.features)} records: {self.statement.strip()})"
 
-    def records(self, run: Run) -> Records:
+    def records(self, run: Run) -> FittedRecords:
         """Exactly `run.records` of them, in random order: more are thinned out uniformly, without replacement; fewer are repeated.
 
         Each record is taken floor(n / m) times, and the rest of n is chosen uniformly without replacement. Repeated records make an
@@ -147,7 +147,7 @@ class PublicData:
         copies, rest = divmod(run.records, len(self.features))
         chosen = np.concatenate([np.tile(np.arange(len(self.features)), copies), random.permutation(len(self.features))[:rest]])
         chosen = random.permutation(chosen)
-        return Records(features=self.features[chosen], targets=self.targets[chosen], classes=self.classes)
+        return FittedRecords(features=self.features[chosen], targets=self.targets[chosen], classes=self.classes)
 
 
 AuxiliaryData = SyntheticData | PublicData

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from lethe.influence.linear_problem import LinearProblem, Path
+from lethe.influence.linear_problem import LinearProblem, Trajectory
 from lethe.run.schedules import Array
 
 
-def influence_along(problem: LinearProblem, path: Path, directions: int, generator: torch.Generator) -> Array:
+def influence_along(problem: LinearProblem, path: Trajectory, directions: int, generator: torch.Generator) -> Array:
     r"""An unbiased estimate of $\frac12\mathrm{tr}\,\nabla^2_{\nu_t} f(x_T)$ for every step t of one path, shape (T,).
 
     With $\Phi_t$ the Hessian of the final loss as a function of $y_t$ (step t's parameters after the noise, before the proximal step),
@@ -51,7 +51,7 @@ def influence_along(problem: LinearProblem, path: Path, directions: int, generat
 class _StepBack:
     """The derivatives of one gradient step $x - (\\lambda/b)\\sum_{i\\in B} \\mathrm{Clip}_C(u_i r_i^\\top)$ where the path took it."""
 
-    def __init__(self, problem: LinearProblem, path: Path, step: int) -> None:
+    def __init__(self, problem: LinearProblem, path: Trajectory, step: int) -> None:
         run, batch = problem.run, path.batches[step]
         self._share = float(run.step_sizes[step]) / run.batch_size
         self._rows = problem.rows[batch]

@@ -28,7 +28,7 @@ _CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Path:
+class Trajectory:
     """What one training went through.
 
     Args:
@@ -76,7 +76,7 @@ class LinearProblem:
         """
         return self.mean_loss(self._descend(noise_stds, seed, list(self._batches(seed)), self.prox))
 
-    def path(self, noise_stds: Array, seed: int) -> Path:
+    def path(self, noise_stds: Array, seed: int) -> Trajectory:
         """Train as `train` does and keep every iterate."""
         unproximated: list[torch.Tensor] = []
         before = [torch.zeros(self.rows.shape[1], self.outputs, dtype=self.rows.dtype)]
@@ -88,7 +88,7 @@ class LinearProblem:
 
         batches = list(self._batches(seed))
         self._finite(self._descend(noise_stds, seed, batches, noted))
-        return Path(batches=batches, before=before, unproximated=unproximated)
+        return Trajectory(batches=batches, before=before, unproximated=unproximated)
 
     def mean_loss(self, parameters: torch.Tensor) -> float:
         """The mean loss of all records, without the regulariser.

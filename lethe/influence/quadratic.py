@@ -23,7 +23,7 @@ from lethe.train.linear.links import linear_loss
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curvatures:
+class PublicCurvatures:
     r"""The eigenvalues of a Hessian that anybody may know: assumed, or computed from public data.
 
     Args:
@@ -51,7 +51,7 @@ class Curvatures:
         return f"{len(self.eigenvalues)} eigenvalues ({self.statement.strip()})"
 
 
-def quadratic_influence(run: Run, data: Curvatures | AuxiliaryData) -> Estimate:
+def quadratic_influence(run: Run, data: PublicCurvatures | AuxiliaryData) -> Estimate:
     r"""The influence of each step's noise on the expected final loss of a quadratic with eigenvalues $\lambda_i$.
 
     $$q_t = \frac12\sum_i \lambda_i \prod_{k>t}(1 - \eta_k\lambda_i)^2 \prod_{k\ge t}(1 + \eta_k\kappa)^{-2}$$
@@ -72,7 +72,7 @@ def quadratic_influence(run: Run, data: Curvatures | AuxiliaryData) -> Estimate:
     Raises:
         InputError: plain arrays, a regulariser other than ridge, averaged passes, or data that do not go with the run's loss.
     """
-    require_public(run, data, (Curvatures, SyntheticData, PublicData))
+    require_public(run, data, (PublicCurvatures, SyntheticData, PublicData))
     refuse_pass_averages(run)
     strengths = [part.strength for part in run.regularisers if isinstance(part, Ridge)]
     if len(strengths) != len(run.regularisers):
@@ -81,8 +81,8 @@ def quadratic_influence(run: Run, data: Curvatures | AuxiliaryData) -> Estimate:
             source="regulariser",
             remedy="use retraining_influence, which asks nothing of the regulariser.",
         )
-    eigenvalues = data.eigenvalues if isinstance(data, Curvatures) else _eigenvalues(run, data)
-    is_quadratic = isinstance(data, Curvatures) or linear_loss(run.loss).numeric_targets
+    eigenvalues = data.eigenvalues if isinstance(data, PublicCurvatures) else _eigenvalues(run, data)
+    is_quadratic = isinstance(data, PublicCurvatures) or linear_loss(run.loss).numeric_targets
     how = "exact on" if is_quadratic and run.batches.participation is Participation.EVERY_STEP else "as for full batches and"
     return Estimate(
         steps=run.total_steps,

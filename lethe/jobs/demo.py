@@ -47,7 +47,7 @@ _FILES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class DemoRow:
     """One way to train: where the batches come from, where the noise goes, what is assumed to be released."""
 
     letter: str
@@ -66,7 +66,7 @@ class Result:
         accuracies: one a seed.
     """
 
-    row: Row
+    row: DemoRow
     run: Run
     certificate: Certificate | None
     accuracies: tuple[float, ...]
@@ -89,7 +89,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DemoTable:
     """The whole table."""
 
     demo: Demo
@@ -215,7 +215,7 @@ class Demo:
         """1/(2M)."""
         return 0.5 / Softmax(feature_norm=FEATURE_NORM).curvature[1]
 
-    def execute(self, folder: Path) -> Outcome:
+    def execute(self, folder: Path) -> DemoTable:
         """Plan, train and certify every row, then write everything to `folder`, whole or not at all.
 
         Raises:
@@ -245,11 +245,11 @@ class Demo:
                 )
                 worst = max(certificates, key=lambda certificate: certificate.epsilon, default=None)
                 results.append(Result(row=row, run=recorded[0].replace(seeded=True), certificate=worst, accuracies=tuple(accuracies)))
-        outcome = Outcome(demo=self, results=tuple(results), projected=projected, folder=folder)
+        outcome = DemoTable(demo=self, results=tuple(results), projected=projected, folder=folder)
         write_folder(folder, _files(outcome), replace=True)
         return outcome
 
-    def _rows(self) -> tuple[Row, ...]:
+    def _rows(self) -> tuple[DemoRow, ...]:
         size = self.batch_size
         every_step: NoiseAt = "every_step"
         return (
@@ -261,7 +261,7 @@ class Demo:
             self._row("f", "no privacy", Cyclic(size=size), every_step, "all"),
         )
 
-    def _row(self, letter: str, label: str, batches: Batches, noise_at: NoiseAt, release: Release) -> Row:
+    def _row(self, letter: str, label: str, batches: Batches, noise_at: NoiseAt, release: Release) -> DemoRow:
         private = letter != "f"
         run = Run(
             records=self.train_records,
@@ -275,14 +275,14 @@ class Demo:
             release=release,
             neighbours=self.neighbours,
         )
-        return Row(letter=letter, label=label, run=run)
+        return DemoRow(letter=letter, label=label, run=run)
 
 
 def _train_records(table: Table) -> int:
     return len(split(table, TEST_FRACTION, seed=0)[0].features)
 
 
-def _files(outcome: Outcome) -> dict[str, bytes]:
+def _files(outcome: DemoTable) -> dict[str, bytes]:
     content = outcome.to_dict()
     files = {"table.json": to_json(content).encode(), "accuracy.png": demo_plot(content)}
     for result in outcome.results:

@@ -87,7 +87,7 @@ def _as_privacy(value: Any) -> Privacy:
     return value if isinstance(value, Privacy) else Privacy(**_as_mapping(value))
 
 
-class Rows(NamedTuple):
+class TrainingRows(NamedTuple):
     """All records, those to train on, and those to test on, if any are kept for it."""
 
     every: Table
@@ -130,7 +130,7 @@ class Job(Specification):
         except InputError as error:
             raise InputError(error.what, source=str(path), remedy=error.remedy) from error
 
-    def prepare(self) -> tuple[Rows, Run]:
+    def prepare(self) -> tuple[TrainingRows, Run]:
         """All that comes before training: read the data, and plan the run if a target is given.
 
         Raises:
@@ -149,7 +149,7 @@ class Job(Specification):
         delta_for(run.records, self.privacy.delta, allow_large_delta=self.privacy.allow_large_delta)  # before the long work
         if self.privacy.epsilon is not None:
             run = plan(run, self.privacy.epsilon, self.privacy.delta, allow_large_delta=True)
-        return Rows(table, train, test), run
+        return TrainingRows(table, train, test), run
 
     def execute(self, folder: Path) -> JobOutcome:
         """Plan (if a target is given), train, certify what was recorded, and write the folder, whole or not at all.

@@ -48,7 +48,7 @@ def shaped(run: Run, shape: Shape, influence: Influence, *, mu: float = 1.0, flo
         return run.replace(noise_multiplier=1.0)
     weights = influence.values(run.total_steps)
     if shape == "exponential":
-        weights = exponential_weights(weights)
+        weights = _exponential_weights(weights)
     stds = _joint(run, weights, mu, floor) if shape == "joint" else _composed(run, weights)
     units = run.step_sizes * (run.clip_bound / run.batch_size)
     spread = run.replace(noise_multiplier=(stds / units[run.noisy_steps]).tolist())
@@ -70,7 +70,7 @@ def influence_of_curvature(run: Run) -> Influence:
     return Influence(weights=tuple(weights.tolist()), basis="curvature", detail="what each later step contracts by")
 
 
-def exponential_weights(weights: Array) -> Array:
+def _exponential_weights(weights: Array) -> Array:
     r"""The nearest $r^{T-t}$: a least-squares line through $\log q_t$."""
     if weights.size == 1:
         return weights

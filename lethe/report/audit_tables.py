@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.markup import escape
@@ -11,7 +13,6 @@ from rich.text import Text
 
 from lethe.audit.page import AuditPage
 from lethe.audit.statistics.result import AuditResult
-from lethe.report.epoch_tables import rounded_down
 
 KINDS = {
     "certified": "certified",
@@ -69,3 +70,9 @@ def _found(page: AuditPage) -> Table:
         style = "bold red" if crossed(page, result) else ""
         table.add_row(str(place), *map(escape, audit_cells(result)), style=style)
     return table
+
+
+def rounded_down(value: float) -> str:
+    """A lower bound with three decimals, never more than it is."""
+    thousandths = math.floor(value * 1000.0)
+    return f"{(thousandths if thousandths <= value * 1000.0 else thousandths - 1) / 1000.0:.3f}"

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
-from lethe.certificates.comparison import Comparison, Row, Sweep
+from lethe.certificates.comparison import Comparison, ComparisonRow, Sweep
 from lethe.documents.strict import to_json
 from lethe.report.plots import comparison_plot, sweep_plot
 
@@ -25,7 +25,7 @@ def comparison_files(comparison: Comparison | Sweep) -> dict[str, bytes]:
     return {"comparison.json": to_json(content).encode(), "comparison.csv": table.encode(), "comparison.png": plot}
 
 
-def _csv(over: str, pairs: Iterable[tuple[float | None, Row]]) -> str:
+def _csv(over: str, pairs: Iterable[tuple[float | None, ComparisonRow]]) -> str:
     """An empty epsilon is a theorem that does not apply. A row's `guarantee` is "yes"; "no": its epsilon is only a claim, or there is
     none; "none": it holds and bounds nothing."""
     text = io.StringIO(newline="")
@@ -36,7 +36,7 @@ def _csv(over: str, pairs: Iterable[tuple[float | None, Row]]) -> str:
     return text.getvalue()
 
 
-def _fields(row: Row) -> list[Any]:
+def _fields(row: ComparisonRow) -> list[Any]:
     epsilon = "" if row.epsilon is None else repr(row.epsilon)
     guarantee = "yes" if row.proves else "none" if row.usable else "no"
     return [row.theorem, epsilon, row.status, guarantee, row.reason, row.covers, " ".join(row.citations)]

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.comparison import Comparison, Row, Sweep
+from lethe.certificates.comparison import Comparison, ComparisonRow, Sweep
 
 _CLAIM_STYLES = {"refuted": "red", "one-sided": "red", "proof-gap": "yellow", "lower-bound": "yellow"}
 _CLAIMS = "in parentheses: a claim, not a guarantee"
@@ -108,17 +108,17 @@ def _epsilon(epsilon: float | str | None) -> str:
     return "-" if epsilon is None else shown(float(epsilon))
 
 
-def _claims(row: Row) -> bool:
+def _claims(row: ComparisonRow) -> bool:
     return row.epsilon is not None and not row.usable
 
 
-def _line_rank(line: tuple[Row, ...]) -> tuple[bool, float]:
+def _line_rank(line: tuple[ComparisonRow, ...]) -> tuple[bool, float]:
     """Guarantees before claims, each by the last epsilon that they give."""
     last = [row for row in line if row.epsilon is not None][-1]
     return _claims(last), last.epsilon or 0.0
 
 
-def _cell(row: Row) -> str:
+def _cell(row: ComparisonRow) -> str:
     text = row.shown(3)
     if _claims(row):
         return f"[{_CLAIM_STYLES[row.status]}]{text}[/]"

@@ -22,7 +22,7 @@ from lethe.theorems.requirements import design, each_gradient_bounded, noise_at_
 _MOST_LEVELS = 16
 
 
-class BallsInBins(Theorem):
+class BallsInBinsTheorem(Theorem):
     r"""A record thrown into one of $\ell$ bins, which are visited in turn: the bin is kept for all passes, and nobody learns it.
 
     $$P = \frac1\ell\sum_{j=1}^\ell N(\mu_je_j, I_\ell), \qquad \mu_j^2 = \sum_{t \in A_j} (G/\tau_t)^2,$$

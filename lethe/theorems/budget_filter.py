@@ -20,7 +20,7 @@ from lethe.theorems.requirements import each_gradient_bounded
 _ROUNDING = 1e-9
 
 
-class BudgetFilter(Theorem):
+class BudgetFilterTheorem(Theorem):
     r"""A filter with budget $\rho$ makes everything released $\rho$-zCDP, though each noise was chosen in view of what came before.
 
     The budget is what counts, not what happened to be spent: how much was spent may itself depend on the data's noisy past. A record

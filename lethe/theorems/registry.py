@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lethe.theorems.balls_in_bins import BallsInBins
+from lethe.theorems.balls_in_bins import BallsInBinsTheorem
 from lethe.theorems.base import Theorem
-from lethe.theorems.budget_filter import BudgetFilter
+from lethe.theorems.budget_filter import BudgetFilterTheorem
 from lethe.theorems.composition import Composition
 from lethe.theorems.holder.theorem import HolderShift
 from lethe.theorems.literature.altschuler_talwar_2022 import AltschulerTalwar2022, AltschulerTalwar2022Corrected
@@ -48,9 +48,9 @@ OURS: tuple[Theorem, ...] = (
     HolderShift(),
     Windowed(),
     SampledGaussianMechanism(),
-    BallsInBins(),
+    BallsInBinsTheorem(),
     Composition(),
-    BudgetFilter(),
+    BudgetFilterTheorem(),
 )
 """What `certify` and `plan` try: together never looser than any sound published bound."""
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from lethe.utility.excess_risk import RiskBound, excess_risk_bound
-from lethe.utility.standing import PublishedNumber, Standing
+from lethe.utility.standing import PublishedNumber, PublishedStanding
 
-__all__ = ["PublishedNumber", "RiskBound", "Standing", "excess_risk_bound"]
+__all__ = ["PublishedNumber", "PublishedStanding", "RiskBound", "excess_risk_bound"]

@@ -23,7 +23,7 @@ from lethe.utility.requirements import (
     step_does_not_overshoot,
     unclipped,
 )
-from lethe.utility.standing import PROVED, Standing
+from lethe.utility.standing import PROVED, PublishedStanding
 
 _EPS = 2.0**-52
 _FORMULA = r"E F(x_T) - F^* \le f_1\prod_t c_t + \frac{MD}{2}\sum_t \tau_t^2\prod_{s>t}c_s,\quad c_t = 1 - \mu\lambda_t(2 - M\lambda_t)"
@@ -51,7 +51,7 @@ class RiskBound:
     noise: float
     findings: tuple[Finding, ...]
     formula: str = _FORMULA
-    standing: Standing = PROVED
+    standing: PublishedStanding = PROVED
 
     @property
     def worthwhile(self) -> bool:

@@ -9,7 +9,7 @@ Kind = Literal["proved", "refuted", "order"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PublishedStanding:
     """Whether a number may be relied on.
 
     Args:
@@ -27,8 +27,8 @@ class Standing:
         return self.kind == "proved"
 
 
-PROVED = Standing(kind="proved")
-ORDER = Standing(kind="order", why="order, constant 1, not a guarantee")
+PROVED = PublishedStanding(kind="proved")
+ORDER = PublishedStanding(kind="order", why="order, constant 1, not a guarantee")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class PublishedNumber:
 
     value: float
     formula: str
-    standing: Standing
+    standing: PublishedStanding
 
     def __str__(self) -> str:
         return f"{self.value:.6g} ({self.standing.why})"
@@ -62,4 +62,4 @@ def refuted(value: float, formula: str, why: str) -> PublishedNumber:
         formula: as published.
         why: what is wrong with the statement.
     """
-    return PublishedNumber(value=value, formula=formula, standing=Standing(kind="refuted", why=f"refuted: {why}"))
+    return PublishedNumber(value=value, formula=formula, standing=PublishedStanding(kind="refuted", why=f"refuted: {why}"))

@@ -23,8 +23,8 @@ from lethe.calculus.renyi_conversions import zcdp_rho_simple
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError, MissingExtraError
 from lethe.jobs.datasets import load_table
-from lethe.run.schedules.allocation import exp_schedule, uniform_schedule
 from lethe_experiments.base import Cell, Options, Progress, Reproduction
+from lethe_experiments.risk.noise_schedules import exp_schedule, uniform_schedule
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

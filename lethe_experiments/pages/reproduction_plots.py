@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lethe.report.drawing import Axes, End, Figure, LogLocator, NullFormatter, clear, label_ends, png
-from lethe.report.epoch_plots import epoch_plot
+from lethe_experiments.pages.epoch_plots import epoch_plot
 
 # Colours of Okabe and Ito, which colour-blind readers can tell apart; dashes and markers say the same once more.
 _SETTINGS = ("#0072B2", "#009E73", "#D55E00")

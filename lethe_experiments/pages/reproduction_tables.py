@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lethe.calculus.upward_formatting import shown
-from lethe.report.epoch_tables import epoch_tables
+from lethe_experiments.pages.epoch_tables import epoch_tables
 
 _MOST_POINTS = 5
 _NUMBER, _GAP = 8, 2  # characters of "(2.6e+04" and between columns

@@ -7,7 +7,7 @@ $$U_3 = \sum_{t=1}^T \gamma^{T-t}\Big(\frac{1-\beta}{1-\beta^t}\Big)^2\sum_{i=1}
 
 $\hat T$ is the largest t with $\gamma^{t-1} \ge (1-\beta)/(1-\beta^t)$: up to it momentum still averages more than the descent forgets.
 
-Reference: Hong, Wang, Zhou 2022, FAccT, Theorems 4.6 to 4.8; doi:10.1145/3531146.3533070. Weights: `lethe.run.schedules.momentum`.
+Reference: Hong, Wang, Zhou 2022, FAccT, Theorems 4.6 to 4.8; doi:10.1145/3531146.3533070. Weights: `momentum_weights`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_count, require_vector
 from lethe.errors import InputError
-from lethe.run.schedules.momentum import mom_weights, turning_step
 from lethe_experiments.ranges import require_inside
+from lethe_experiments.risk.momentum_weights import mom_weights, turning_step
 
 
 def u3(*, gamma: float, beta: float, variances: ArrayLike) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from oracles import mironov_epsilon
 
 from lethe.calculus import conversions as c
 from lethe.calculus import renyi_conversions as renyi
@@ -99,22 +100,6 @@ def test_gdp_edges() -> None:
     assert c.gdp_mu(0.0, 1e-12) == pytest.approx(1e-12 * math.sqrt(2 * math.pi), rel=1e-9)  # delta(0) = 2 Phi(mu/2) - 1
 
 
-@given(st.floats(0.0, 10.0), st.floats(1e-12, 1 - 1e-12))
-def test_trade_off_against_forty_digits(mu: float, alpha: float) -> None:
-    with mpmath.workdps(40):
-        quantile = mpmath.sqrt(2) * mpmath.erfinv(1 - 2 * mpmath.mpf(alpha))
-        exact = mpmath.ncdf(quantile - mpmath.mpf(mu))
-        value = c.gdp_trade_off(mu, alpha)
-        assert value <= exact
-        # A tail at t loses t^2 roundings: t < 18 here.
-        assert value >= exact * (1 - mpmath.mpf("1e-11"))
-
-
-def test_trade_off_edges() -> None:
-    assert c.gdp_trade_off(1.0, 0.0) == 1.0
-    assert c.gdp_trade_off(1.0, 1.0) == c.gdp_trade_off(math.inf, 0.5) == 0.0
-
-
 @given(RHOS, st.floats(1e-200, 0.99))
 @example(0.0002917955522954288, 0.0078125)  # log delta + log alpha cancel: their rounding errors do not
 def test_renyi_conversion_brackets(rho: float, delta: float) -> None:
@@ -125,7 +110,7 @@ def test_renyi_conversion_brackets(rho: float, delta: float) -> None:
         exact = mpmath.mpf(float(rho * order)) + mpmath.log((a - 1) / a) - (mpmath.log(d) + mpmath.log(a)) / (a - 1)
         assert tight >= max(exact, 0)  # Canonne, Kamath, Steinke 2020, Proposition 12, at the order it chose
         assert tight <= max(exact, 0) + mpmath.mpf("1e-12") * (1 + abs(exact) + abs(mpmath.log(d) / (a - 1)))  # rounding of its terms
-    assert tight <= renyi.rdp_epsilon_mironov(*curve, delta)[0]
+    assert tight <= mironov_epsilon(*curve, delta) * (1 + 1e-12)
     # A real order is never worse than a listed one, and the simple form is the conversion at one order with terms left out.
     assert renyi.zcdp_epsilon(rho, delta) <= tight * (1 + 1e-9) + 1e-12
     assert renyi.zcdp_epsilon(rho, delta) <= renyi.zcdp_epsilon_simple(rho, delta)
@@ -172,7 +157,6 @@ def test_renyi_values_against_the_formula() -> None:
     # One order, by hand: 1 + log(1/2) - (log(1e-5) + log 2) / 1 at alpha = 2.
     expected = 1 + math.log(0.5) - math.log(2e-5)
     assert renyi.rdp_epsilon([2.0], [1.0], 1e-5) == (pytest.approx(expected, rel=1e-13), 2.0)  # rounding of three terms
-    assert renyi.rdp_epsilon_mironov([2.0], [1.0], 1e-5)[0] == pytest.approx(1 + math.log(1e5), rel=1e-13)
     assert renyi.rdp_delta([2.0], [1.0], expected) == pytest.approx(1e-5, rel=1e-12)
     assert renyi.rdp_delta([2.0], [1.0], expected) >= 1e-5 * (1 - 1e-15)
 
@@ -200,7 +184,6 @@ def test_renyi_and_zcdp_edges() -> None:
         lambda d: c.gdp_epsilon(1.0, d),
         lambda d: c.gdp_mu(1.0, d),
         lambda d: renyi.rdp_epsilon([2.0], [1.0], d),
-        lambda d: renyi.rdp_epsilon_mironov([2.0], [1.0], d),
         lambda d: renyi.zcdp_epsilon(1.0, d),
         lambda d: renyi.zcdp_epsilon_simple(1.0, d),
         lambda d: renyi.zcdp_rho_simple(1.0, d),
@@ -219,8 +202,6 @@ def test_bad_delta_never_yields_a_number(conversion: Callable[[object], object],
         lambda x: c.gdp_delta(1.0, x),
         lambda x: c.gdp_epsilon(x, 0.1),
         lambda x: c.gdp_mu(x, 0.1),
-        lambda x: c.gdp_trade_off(x, 0.1),
-        lambda x: c.gdp_trade_off(1.0, x),
         lambda x: renyi.rdp_delta([2.0], [1.0], x),
         lambda x: renyi.zcdp_epsilon(x, 0.1),
         lambda x: renyi.zcdp_epsilon_simple(x, 0.1),
@@ -248,7 +229,7 @@ def test_bad_numbers_never_yield_a_number(conversion: Callable[[object], object]
     ],
 )
 def test_bad_curves_are_refused(orders: object, values: object) -> None:
-    for convert in (renyi.rdp_epsilon, renyi.rdp_epsilon_mironov, renyi.rdp_delta):
+    for convert in (renyi.rdp_epsilon, renyi.rdp_delta):
         with pytest.raises(InputError):
             convert(orders, values, 0.5)  # pyright: ignore[reportArgumentType]
 

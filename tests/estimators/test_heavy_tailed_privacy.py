@@ -16,7 +16,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean, PrivateStandardScaler, privacy_of
 from lethe.estimators.heavy_tailed.base import beside, statement_of, whole_cost
 from lethe.estimators.heavy_tailed.facts import part_of, released_centre, released_curvature, set_aside
-from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, LinearGradients, gradient_rows, linear_records
+from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, ScoreGradients, gradient_rows, linear_records
 from lethe.estimators.heavy_tailed.moment import released_moment
 from lethe.heavy_tailed import ClippedMean
 from lethe.heavy_tailed.oracles.clipped import clip_rows
@@ -118,11 +118,9 @@ def test_records_set_aside_do_not_train() -> None:
 def test_no_record_of_any_size_moves_a_clipped_linear_mean_by_more_than_its_share(rows: np.ndarray, slopes: np.ndarray) -> None:
     features, _, norms = linear_records(rows, slopes)
     oracle, generator = ClippedLinearMean(clip_norm=2.0, rho=1.0), Still()
-    alone = [
-        oracle.mean(LinearGradients(features=features[[i]], norms=norms[[i]], slopes=slopes[[i]]), generator) for i in range(len(rows))
-    ]
+    alone = [oracle.mean(ScoreGradients(features=features[[i]], norms=norms[[i]], slopes=slopes[[i]]), generator) for i in range(len(rows))]
     assert all(np.isfinite(one).all() and math.hypot(*one) <= 2.0 for one in alone)
-    together = oracle.mean(LinearGradients(features=features, norms=norms, slopes=slopes), generator)
+    together = oracle.mean(ScoreGradients(features=features, norms=norms, slopes=slopes), generator)
     assert together == pytest.approx(np.mean(alone, axis=0), rel=1e-9, abs=1e-12)
 
 
@@ -134,7 +132,7 @@ def test_it_is_the_clipped_mean_of_the_table_of_gradients() -> None:
         return scores - wanted
 
     table = gradient_rows(slope)(weights, (features, targets, norms))
-    rows = LinearGradients(features=features, norms=norms, slopes=slope(features @ weights, targets))
+    rows = ScoreGradients(features=features, norms=norms, slopes=slope(features @ weights, targets))
     for clip in (0.1, 3.0, 1e9):
         ours = ClippedLinearMean(clip_norm=clip, rho=0.5)
         assert ours.mean(rows, Still()) == pytest.approx(clip_rows(table, clip).mean(axis=0), rel=1e-12)

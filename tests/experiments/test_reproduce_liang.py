@@ -15,7 +15,7 @@ from scipy import special
 
 import lethe
 from lethe.audit import Candidates, Guesses, Rates, draw_candidates, one_run_epsilon, printed_epsilon
-from lethe.report.epoch_tables import rounded_down
+from lethe.report.audit_tables import rounded_down
 from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe
 from lethe_experiments.liang.figures import liang_figure_1, liang_figure_2
 from lethe_experiments.liang.pictures import pictures_from

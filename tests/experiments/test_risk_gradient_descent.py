@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from noisy_quadratics import exact_risk
 
 from lethe.errors import InputError
-from lethe.run.schedules.allocation import exp_schedule, optimal_schedule, uniform_schedule
+from lethe.run.schedules.allocation import optimal_schedule
 from lethe_experiments.risk.gradient_descent import decay, erub, erub_dyn, erub_dyn_min, erub_uni, noise_to_gap
+from lethe_experiments.risk.noise_schedules import exp_schedule, uniform_schedule
 
 KAPPAS = st.floats(1.0, 1e4)
 ALPHAS = st.floats(1e-8, 10.0)

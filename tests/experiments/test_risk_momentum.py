@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from noisy_quadratics import exact_momentum
 
 from lethe.errors import HypothesisError, InputError
-from lethe.run.schedules.allocation import optimal_schedule, uniform_schedule
-from lethe.run.schedules.momentum import mom_weights, turning_step
+from lethe.run.schedules.allocation import optimal_schedule
 from lethe_experiments.risk.gradient_descent import noise_to_gap
 from lethe_experiments.risk.momentum_risk import (
     erub_momentum,
@@ -22,6 +21,8 @@ from lethe_experiments.risk.momentum_risk import (
     momentum_rate,
     momentum_slack,
 )
+from lethe_experiments.risk.momentum_weights import mom_weights, turning_step
+from lethe_experiments.risk.noise_schedules import uniform_schedule
 
 KAPPAS = st.floats(1.0, 500.0)
 BETAS = st.floats(0.01, 0.95)

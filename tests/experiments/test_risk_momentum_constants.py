@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from lethe.errors import InputError
 from lethe.run.schedules.allocation import optimal_schedule
-from lethe.run.schedules.momentum import mom_weights, turning_step
 from lethe_experiments.risk.momentum import best_u3, u3, u3_short_bound, u3_uniform, u3_uniform_bound
+from lethe_experiments.risk.momentum_weights import mom_weights, turning_step
 
 GAMMAS = st.floats(0.3, 0.999)
 BETAS = st.floats(0.01, 0.99)

@@ -22,8 +22,9 @@ from lethe.heavy_tailed import (
     accelerated_practical,
     accelerated_theory,
 )
-from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_bound, best_step, explicit_bound, printed_bounds, step_counts
+from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_bound, best_step, step_counts
 from lethe.heavy_tailed.single_pass.settings import gradient_errors
+from lethe_experiments.lowy_razaviyayn import explicit_bound, printed_bounds
 
 
 def stated(beta: float, order: float, bound: float, second: float, dimension: int, radius: float = 1.0) -> Problem:

@@ -20,8 +20,8 @@ from lethe.heavy_tailed import (
     one_pass_optimised,
     strongly_convex_lower_bound,
 )
-from lethe.heavy_tailed.lower_bounds.bounds import printed_fano_factor
 from lethe.heavy_tailed.lower_bounds.packings import coin_divergence, error_probability, packings, private_divergence
+from lethe_experiments.lowy_razaviyayn import printed_fano_factor
 
 
 def problem(dimension: int = 20, order: float = 2.0, **changes: object) -> Problem:

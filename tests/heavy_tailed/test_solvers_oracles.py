@@ -15,8 +15,9 @@ from lethe.calculus.renyi_conversions import zcdp_epsilon_simple
 from lethe.errors import InputError
 from lethe.heavy_tailed import ClippedMean, CoordinateMedian, ExactMean, MeanOracle, Phase
 from lethe.heavy_tailed.oracles.clipped import clip_rows
-from lethe.heavy_tailed.oracles.coordinate import group_means, groups_for, median_error
+from lethe.heavy_tailed.oracles.coordinate import group_means
 from lethe.heavy_tailed.solution import Release, composed, gaussian_release
+from lethe_experiments.lowy_razaviyayn import groups_for, median_error
 
 NOISELESS = math.inf
 ROWS = np.array([[3.0, 4.0], [0.0, 0.5], [-6.0, 8.0]])

@@ -44,12 +44,12 @@ from lethe.heavy_tailed import (
     strongly_convex_lower_bound,
 )
 from lethe.heavy_tailed.localisation.plans import localised_bound
-from lethe.heavy_tailed.oracles.coordinate import groups_for
 from lethe.heavy_tailed.shuffle import ScalarProtocol, analyse, calibrated_protocol, chosen_protocol, local_messages, shuffled
 from lethe.heavy_tailed.shuffle.binomial import all_shifts_delta, binomial_delta
 from lethe.heavy_tailed.shuffle.scalar import simulated_ones
-from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_bound, explicit_bound, step_counts
+from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_bound, step_counts
 from lethe.heavy_tailed.single_pass.plans import one_pass_bound
+from lethe_experiments.lowy_razaviyayn import explicit_bound, groups_for
 
 RECORDS = np.zeros((128, 2))
 PROBLEM = Problem(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import advanced_composition
 from scipy import stats
 from solver_problems import QUADRATIC
 
@@ -15,14 +16,12 @@ from lethe.errors import CalibrationError, InputError
 from lethe.heavy_tailed import ClippedMean, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass
 from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.shuffle.binomial import all_shifts_delta, binomial_delta, least_fair_trials
-from lethe.heavy_tailed.shuffle.oracles import advanced_composition
 from lethe.heavy_tailed.shuffle.scalar import (
     ScalarProtocol,
     analyse,
     calibrated_protocol,
     chosen_protocol,
     local_messages,
-    scalar_guarantee,
     shuffled,
     simulated_ones,
 )
@@ -112,7 +111,6 @@ def test_the_chosen_protocol_is_private_by_exact_calculation(users: int, epsilon
             assert hockey_stick(pair[0], pair[1], epsilon * (2 / protocol.levels + abs(a - b))) <= delta
             worst = max(worst, hockey_stick(pair[0], pair[1], epsilon))
     assert worst <= protocol.exact_delta(epsilon) * (1 + 1e-9)
-    assert scalar_guarantee(protocol, epsilon, delta).epsilon_bound >= epsilon
 
 
 def test_the_printed_lemma_is_refuted_where_levels_are_few() -> None:

@@ -8,7 +8,7 @@ from influence_problems import make_data, make_run, second_moment_influence
 
 import lethe
 from lethe.errors import InputError
-from lethe.influence import Curvatures, PublicData, SyntheticData, fit_exponential, quadratic_influence
+from lethe.influence import PublicCurvatures, PublicData, SyntheticData, fit_exponential, quadratic_influence
 from lethe.run.run import Run
 
 
@@ -26,8 +26,8 @@ def quadratic_run(**changes: object) -> Run:
     return Run(**{**fields, **changes})
 
 
-def assumed(*eigenvalues: float) -> Curvatures:
-    return Curvatures(np.array(eigenvalues), statement="assumed")
+def assumed(*eigenvalues: float) -> PublicCurvatures:
+    return PublicCurvatures(np.array(eigenvalues), statement="assumed")
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def assumed(*eigenvalues: float) -> Curvatures:
 def test_the_closed_form_is_the_second_moment_recursion(eigenvalues: np.ndarray, step_sizes: list[float], ridge: float) -> None:
     regulariser = {"kind": "ridge", "strength": ridge} if ridge else None
     run = quadratic_run(steps=len(step_sizes), step_size=step_sizes, regulariser=regulariser)
-    weights = quadratic_influence(run, Curvatures(eigenvalues, statement="assumed")).weights
+    weights = quadratic_influence(run, PublicCurvatures(eigenvalues, statement="assumed")).weights
     # 1 - eta lambda cancels near 0: relative to the eigenvalues, not to what is left of them
     expected = second_moment_influence(eigenvalues, np.array(step_sizes), ridge)
     assert weights == pytest.approx(expected, rel=1e-10, abs=1e-14)
@@ -130,6 +130,6 @@ def test_what_is_refused() -> None:
         )
     for wrong in ([], [0.0], [-1.0, 2.0], [np.nan], [np.inf], [[1.0]], ["a"], True):
         with pytest.raises(InputError, match="eigenvalues"):
-            Curvatures(wrong, statement="assumed")  # pyright: ignore[reportArgumentType]
+            PublicCurvatures(wrong, statement="assumed")  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="statement"):
-        Curvatures(np.ones(2), statement=" ")
+        PublicCurvatures(np.ones(2), statement=" ")

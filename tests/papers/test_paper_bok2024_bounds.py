@@ -20,11 +20,12 @@ from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.certificates.findings import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.literature.bok_2024 import Bok2024CGD, Bok2024CGDDomain, Bok2024GD, Bok2024GDDomain, Bok2024SGD, Bok2024SGDDomain
-from lethe.theorems.literature.bok_2024.cyclic import cgd_domain_passes, cgd_domain_printed_mu, cgd_mu
-from lethe.theorems.literature.bok_2024.full_batch import gd_domain_mu, gd_domain_printed_mu, gd_mu
-from lethe.theorems.literature.bok_2024.sampled import sgd_clt_mu, sgd_composition, sgd_domain_window, sgd_window
+from lethe.theorems.literature.bok_2024.cyclic import cgd_domain_printed_mu, cgd_mu
+from lethe.theorems.literature.bok_2024.full_batch import gd_domain_mu, gd_mu
+from lethe.theorems.literature.bok_2024.sampled import sgd_composition, sgd_domain_window, sgd_window
 from lethe.theorems.shift.engine import solve
 from lethe.theorems.shuffled.positions import worst_position
+from lethe_experiments.bok_formulas import cgd_domain_passes, gd_domain_printed_mu, sgd_clt_mu
 
 ROWS = list(csv.DictReader((resources.files("lethe_experiments") / "data" / "bok2024_tables.csv").read_text().splitlines()))
 RNG = np.random.default_rng(2403)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from noisy_quadratics import exact_momentum, exact_risk
 
-from lethe.run.schedules.momentum import mom_weights
 from lethe_experiments.rates.hong_orders import uniform_order
 from lethe_experiments.rates.tables import Setting, row
 from lethe_experiments.risk.best_steps import best_steps_dynamic, best_steps_uniform, t_uni_printed
@@ -25,6 +24,7 @@ from lethe_experiments.risk.momentum_risk import (
     printed_momentum_bound,
     printed_momentum_slack,
 )
+from lethe_experiments.risk.momentum_weights import mom_weights
 from lethe_experiments.risk.true_risk import (
     printed_ter_high_probability,
     printed_uniform_stability,

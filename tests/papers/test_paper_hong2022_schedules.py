@@ -17,16 +17,10 @@ from lethe.calculus.conversions import gdp_epsilon, gdp_mu
 from lethe.calculus.renyi_conversions import zcdp_epsilon, zcdp_epsilon_simple, zcdp_rho_simple
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.calculus.sampled.renyi import poisson_renyi
-from lethe.run.schedules import (
-    coherent_weights,
-    exp_schedule,
-    mom_weights,
-    optimal_schedule,
-    theorem_4_8_weights,
-    turning_step,
-    uniform_schedule,
-)
+from lethe.run.schedules import optimal_schedule
 from lethe.theorems.shift import engine as shift
+from lethe_experiments.risk.momentum_weights import coherent_weights, mom_weights, theorem_4_8_weights, turning_step
+from lethe_experiments.risk.noise_schedules import exp_schedule, uniform_schedule
 
 # The setting of the paper: (4, 1e-8).
 EPSILON, DELTA = 4.0, 1e-8

@@ -11,7 +11,8 @@ from scipy import integrate, stats
 import lethe
 from lethe.certificates.findings import first_failure
 from lethe.theorems.composition import Composition
-from lethe.theorems.literature.kaissis_2021 import Kaissis2021, composed_index, roc_auc, sensitivity_index
+from lethe.theorems.literature.kaissis_2021 import Kaissis2021, composed_index, sensitivity_index
+from lethe_experiments.kaissis_attack import roc_auc
 
 
 def _mu(run: lethe.Run) -> float:

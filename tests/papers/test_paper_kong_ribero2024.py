@@ -326,12 +326,15 @@ def test_the_closed_forms_are_vectorised_and_know_their_limits() -> None:
         "weak_convexity": 0.05,
         "smoothness": 0.2,
     }
-    for rho in (bounded_domain_rho(**common, diameter=0.1), first_batch_rho(**common, steps=50, steps_per_pass=10)):
+    for rho in (
+        bounded_domain_rho(first_lipschitz_constant, **common, diameter=0.1),
+        first_batch_rho(**common, steps=50, steps_per_pass=10),
+    ):
         assert np.isfinite(rho).tolist() == [True, True, False]
         assert rho[0] < rho[1]
     with pytest.raises(InputError, match="noise_std"):
-        bounded_domain_rho(**{**common, "noise_std": 0.0}, diameter=0.1)
+        bounded_domain_rho(first_lipschitz_constant, **{**common, "noise_std": 0.0}, diameter=0.1)
     with pytest.raises(InputError, match="diameter"):
-        bounded_domain_rho(**common, diameter=math.inf)
+        bounded_domain_rho(first_lipschitz_constant, **common, diameter=math.inf)
     with pytest.raises(InputError, match="steps"):
         any_loss_rho(step_size=0.5, clip_norm=1.0, noise_std=1.0, steps=0)

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from helpers import DESIGNS, LOSSES, REGULARISERS, SCHEDULES, batches, make_run
+from numpy.typing import ArrayLike
 from oracles import brute_force_shift, exact_shift, linear_gaussian_mu_orthogonal, linear_gaussian_mu_same_direction
 
 import lethe
@@ -13,7 +14,7 @@ from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError, InputError
 from lethe.theorems.base import Theorem
 from lethe.theorems.lipschitz import clipped_step, plain_step
-from lethe.theorems.literature.kong_ribero.constants import lipschitz_constant, log_square, pass_amplification, step_limit, theta
+from lethe.theorems.literature.kong_ribero.constants import lipschitz_constant, log_square, step_limit, theta
 from lethe.theorems.literature.kong_ribero.corollaries import (
     ORDERS,
     KongRibero2025CorollaryCorrected,
@@ -21,18 +22,17 @@ from lethe.theorems.literature.kong_ribero.corollaries import (
     KongRibero2025IndependentOfPasses,
     corollary_step_size,
     corollary_steps_per_pass,
-    corrected_noise_std,
     independent_of_passes_rho,
-    stated_noise_std,
 )
+from lethe.theorems.literature.kong_ribero.first_version import bounded_domain_rho
 from lethe.theorems.literature.kong_ribero.second_version import (
     KongRibero2025BoundedDomain,
     KongRibero2025Clipped,
     KongRibero2025Unclipped,
-    bounded_domain_rho,
     clipped_rho,
     unclipped_rho,
 )
+from lethe_experiments.kong_ribero_noise import corrected_noise_std, stated_noise_std
 
 DELTA = 1e-5
 DOMAIN, CLIPPED, UNCLIPPED = KongRibero2025BoundedDomain(), KongRibero2025Clipped(), KongRibero2025Unclipped()
@@ -47,6 +47,11 @@ def _rho(theorem: Theorem, run: lethe.Run) -> float:
     guarantee = theorem.bound(run).guarantee
     assert isinstance(guarantee, lethe.ZCDP)
     return guarantee.rho
+
+
+def _amplification(lipschitz: ArrayLike, steps: int) -> np.ndarray:
+    constant = np.asarray(lipschitz, dtype=np.float64)
+    return theta(2 * np.log1p(constant - 1) if np.all(np.abs(constant - 1) < 0.5) else 2 * np.log(constant), steps)
 
 
 def _theta(square: float, steps: int) -> float:
@@ -110,22 +115,22 @@ def test_the_step_constants_are_above_the_exact_ones() -> None:
 @pytest.mark.parametrize("lipschitz", [0.3, 0.9, 1.0, 1.0001, 1.1, math.sqrt(2), 3.0])
 def test_pass_amplification_is_the_sum_and_the_cheapest_shift_of_one_touch(lipschitz: float) -> None:
     for steps in (1, 2, 7, 12):
-        assert pass_amplification(lipschitz, steps) == pytest.approx(_theta(lipschitz**2, steps), rel=1e-13)
+        assert _amplification(lipschitz, steps) == pytest.approx(_theta(lipschitz**2, steps), rel=1e-13)
         brute = brute_force_shift([lipschitz] * steps, [1.0] + [0.0] * (steps - 1), [1.0] * steps)
-        assert pass_amplification(lipschitz, steps) == pytest.approx(brute**2, rel=1e-7)  # least squares squares its rounding
+        assert _amplification(lipschitz, steps) == pytest.approx(brute**2, rel=1e-7)  # least squares squares its rounding
 
 
 def test_pass_amplification_at_the_ends() -> None:
-    assert pass_amplification([0.5, 1.0, 2.0], 0).tolist() == [0.0, 0.0, 0.0]
-    assert pass_amplification(2.0, 100_000) == 0.75  # 1 - L^-2, where L^200000 overflows
-    assert pass_amplification(0.5, 100_000) == 0.0
-    around = pass_amplification([1 - 1e-12, 1.0, 1 + 1e-12], 100_000)
+    assert _amplification([0.5, 1.0, 2.0], 0).tolist() == [0.0, 0.0, 0.0]
+    assert _amplification(2.0, 100_000) == 0.75  # 1 - L^-2, where L^200000 overflows
+    assert _amplification(0.5, 100_000) == 0.0
+    around = _amplification([1 - 1e-12, 1.0, 1 + 1e-12], 100_000)
     # theta = (1/s)(1 + (s - 1) log L + ...), so 1e-7 to either side; 1 + 1e-12 itself is off by 1e-16, times s.
     assert around * 1e5 - 1 == pytest.approx([-1e-7, 0.0, 1e-7], abs=2e-11)
-    assert np.all(np.diff(pass_amplification(np.linspace(0.5, 2, 1001), 10)) > 0)
+    assert np.all(np.diff(_amplification(np.linspace(0.5, 2, 1001), 10)) > 0)
     assert np.all(theta(np.logspace(-300, 2, 303), 1000) >= 1e-3 * (1 - 1e-15))
-    with pytest.raises(InputError, match="lipschitz"):
-        pass_amplification(0.0, 3)
+    with pytest.raises(InputError, match="steps"):
+        theta(0.0, -1)
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.5])
@@ -385,7 +390,7 @@ def test_extreme_noise_and_long_runs(noise: float) -> None:
 def test_the_closed_forms_know_their_limits() -> None:
     numbers = {"clip_norm": 1.0, "batch_size": 10, "noise_std": 0.25, "weak_convexity": 0.05, "smoothness": 0.2}
     passes = {**numbers, "steps": 50, "steps_per_pass": 10}
-    assert np.isfinite(bounded_domain_rho(**numbers, diameter=0.1, step_size=[2.0, 2.1])).tolist() == [True, False]
+    assert np.isfinite(bounded_domain_rho(lipschitz_constant, **numbers, diameter=0.1, step_size=[2.0, 2.1])).tolist() == [True, False]
     assert np.isfinite(clipped_rho(**passes, step_size=[2.0, 2.1])).tolist() == [True, False]
     assert np.isfinite(unclipped_rho(**passes, step_size=[4.0, 4.1])).tolist() == [True, False]
     assert np.isfinite(independent_of_passes_rho(**passes, step_size=[0.447, 0.448])).tolist() == [True, False]

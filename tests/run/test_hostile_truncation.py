@@ -9,7 +9,7 @@ import pytest
 import lethe
 from lethe.accounting.recheck import recheck
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
-from lethe.certificates.training_record import Claim, Released, TrainingRecord
+from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
 from lethe.errors import InputError
 from lethe.theorems.lipschitz import clipped_step
 from lethe.theorems.truncation import truncation_slack
@@ -105,7 +105,7 @@ def test_a_certificate_says_which_code_enforces_what_its_run_declares() -> None:
     """And of no other hypothesis than those that this code can make true."""
     run = make_run(batches={"design": "cyclic", "size": 50}, steps=100, loss={"kind": "convex", "smoothness": 1.0})
     certificate = lethe.certify(run, DELTA, allow_large_delta=True)
-    how = (Claim("release", "only the last iterate leaves fit"),)
+    how = (HypothesisClaim("release", "only the last iterate leaves fit"),)
     record = TrainingRecord(run=run, by="lethe.estimators", enforced=how, released=(Released("weights", "0" * 64),))
     promoted = lethe.certify(record, DELTA, allow_large_delta=True)
     assert "only the last iterate leaves fit [by lethe.estimators]" in promoted.explain()
@@ -119,4 +119,4 @@ def test_a_certificate_says_which_code_enforces_what_its_run_declares() -> None:
     with pytest.raises(InputError, match="hypotheses"):
         recheck(replace(certificate, findings=tuple(recast if found is batches else found for found in certificate.findings)))
     with pytest.raises(InputError, match="not known to enforce 'batches'"):
-        replace(record, enforced=(Claim("batches", "by the code"),))
+        replace(record, enforced=(HypothesisClaim("batches", "by the code"),))

@@ -14,7 +14,7 @@ from lethe.calculus.guarantees import WithSlack
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError
-from lethe.theorems.balls_in_bins import BallsInBins
+from lethe.theorems.balls_in_bins import BallsInBinsTheorem
 from lethe.theorems.composition import Composition
 
 
@@ -28,7 +28,7 @@ def bins_run(**changes: Any) -> lethe.Run:
 
 
 def pair(run: lethe.Run) -> BallsInBinsGaussian:
-    guarantee = BallsInBins().bound(run).guarantee
+    guarantee = BallsInBinsTheorem().bound(run).guarantee
     assert isinstance(guarantee, BallsInBinsGaussian)
     return guarantee
 
@@ -86,7 +86,7 @@ def test_one_bin_is_full_batches() -> None:
         run = bins_run(records=10, passes=7, neighbours=neighbours)
         full = lethe.certify(run.replace(batches=lethe.Full()), 1e-5).epsilon
         assert lethe.certify(run, 1e-5).epsilon == pytest.approx(full, rel=1e-12)
-        assert BallsInBins().bound(run).guarantee.epsilon(1e-5) == pytest.approx(full, rel=1e-12)
+        assert BallsInBinsTheorem().bound(run).guarantee.epsilon(1e-5) == pytest.approx(full, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_one_bin_is_full_batches() -> None:
 )
 def test_what_it_does_not_cover_is_refused_and_composed(changes: dict[str, Any], hypothesis: str) -> None:
     run = bins_run(**changes)
-    failure = first_failure(BallsInBins().examine(run))
+    failure = first_failure(BallsInBinsTheorem().examine(run))
     assert failure is not None
     assert failure.name == hypothesis
     with pytest.raises(HypothesisError, match="balls-in-bins"):
-        BallsInBins().bound(run)
+        BallsInBinsTheorem().bound(run)
     if run.batches.design == "balls_in_bins" and run.noise_budget is None:
         assert lethe.certify(run, 1e-5).epsilon == Composition().bound(run).guarantee.epsilon(1e-5)
 
@@ -129,14 +129,14 @@ def test_a_step_without_noise_is_not_private() -> None:
 def test_extreme_noise_is_no_error(noise: float) -> None:
     for neighbours in ("zero_out", "replace_one"):
         run = bins_run(noise_multiplier=noise, neighbours=neighbours)
-        epsilon = BallsInBins().bound(run).guarantee.epsilon(1e-5)
+        epsilon = BallsInBinsTheorem().bound(run).guarantee.epsilon(1e-5)
         assert 0.0 <= epsilon <= Composition().bound(run).guarantee.epsilon(1e-5) * (1 + 1e-9)
         assert (epsilon < 1.0) == (noise > 1.0)
 
 
 def test_batches_that_are_cut_pay_for_it() -> None:
     cut = bins_run(batches={"design": "balls_in_bins", "size": 10, "truncate_at": 40})
-    guarantee = BallsInBins().bound(cut).guarantee
+    guarantee = BallsInBinsTheorem().bound(cut).guarantee
     assert isinstance(guarantee, WithSlack)
     assert 0.0 < guarantee.slack < 1e-8
     assert guarantee.guarantee == pair(bins_run())

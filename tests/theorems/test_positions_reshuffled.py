@@ -7,12 +7,12 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 from oracles import gaussian_delta, mixture_delta, mixture_epsilon, weights
+from reshuffled_bounds import touch_by_touch, worst_path
 from test_positions import homogeneous, random_passes
 
 from lethe.theorems.shift import engine as shift
 from lethe.theorems.shuffled import positions
 from lethe.theorems.shuffled.participation_costs import bucket_starts
-from lethe.theorems.shuffled.reshuffled import touch_by_touch
 from lethe.theorems.shuffled.squared_law import SquaredLaw
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
@@ -56,8 +56,8 @@ def test_never_below_the_mean_over_all_paths(seed: int) -> None:
         assert mixture_delta(*unpooled, epsilon) >= truth * (1 - 1e-12) - 1e-15
         # Rounded up by 1 % of mu^2, which is about 1 % of delta or more where delta is small.
         assert mixture_delta(*unpooled, epsilon) <= truth * 1.05 + 1e-7
-    assert positions.worst_path(factors, touches, noise, size, diameter) >= max(exact) * (1 - 1e-12)
-    assert found[0][-1] <= positions.worst_path(factors, touches, noise, size, diameter) * (1 + 1e-12)
+    assert worst_path(factors, touches, noise, size, diameter) >= max(exact) * (1 - 1e-12)
+    assert found[0][-1] <= worst_path(factors, touches, noise, size, diameter) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("left_out", [0, 1, 7, 9])
@@ -122,7 +122,7 @@ def test_touch_by_touch_against_the_sampled_values(shape: tuple[int, int, float]
     assert sampled - 3 * error <= unpooled <= 1.02 * sampled
     # Pooling is worth much: the bound that is used is smaller, and never above the worst path.
     assert mixture_epsilon(*positions.reshuffled(*run), 1e-5) < unpooled
-    assert mixture_epsilon([positions.worst_path(*run)], [1.0], 1e-5) == pytest.approx(cyclic, abs=5.1e-4)
+    assert mixture_epsilon([worst_path(*run)], [1.0], 1e-5) == pytest.approx(cyclic, abs=5.1e-4)
 
 
 def pooled_paths(size: int, passes: int, ratio: float, count: int, seed: int) -> np.ndarray:
@@ -229,4 +229,4 @@ def test_without_noise_at_the_end_some_positions_are_lost() -> None:
     noise[-1] = 0.0
     mus, probabilities = positions.reshuffled(np.ones(12), np.ones(12), noise, 4)
     assert probabilities[np.isinf(mus)].sum() == pytest.approx(0.25, abs=1e-12)  # touched by the very last step
-    assert positions.worst_path(np.ones(12), np.ones(12), noise, 4) == np.inf
+    assert worst_path(np.ones(12), np.ones(12), noise, 4) == np.inf

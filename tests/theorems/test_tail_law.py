@@ -6,10 +6,10 @@ from itertools import product
 
 import numpy as np
 import pytest
+from reshuffled_bounds import worst_path
 
 from lethe.calculus.guarantees import GDPMixture
 from lethe.theorems.shift.inputs import Path, checked_path
-from lethe.theorems.shuffled import positions
 from lethe.theorems.shuffled.participation_costs import TouchCosts
 from lethe.theorems.shuffled.passes import Passes
 from lethe.theorems.shuffled.reshuffled import reshuffled
@@ -112,6 +112,6 @@ def test_very_long_runs_stay_finite_and_monotone() -> None:
     for passes in (500, 1000, 4000):
         mus, weights = reshuffled(*_homogeneous(50, passes, 0.05, 1.01), 50)
         epsilons.append(GDPMixture(tuple(mus.tolist()), tuple(weights.tolist())).epsilon(1e-5))
-        worst = positions.worst_path(*_homogeneous(50, passes, 0.05, 1.01), 50)
+        worst = worst_path(*_homogeneous(50, passes, 0.05, 1.01), 50)
         assert epsilons[-1] <= GDPMixture((worst,), (1.0,)).epsilon(1e-5)
     assert epsilons == sorted(epsilons)

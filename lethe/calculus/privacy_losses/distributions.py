@@ -90,7 +90,7 @@ class LossProfile(Profile):
         return "composed privacy losses"
 
 
-def mirrored_losses(losses: Losses, interval: float) -> Losses:
+def _mirrored_losses(losses: Losses, interval: float) -> Losses:
     """The losses with the two distributions exchanged: mass p at l becomes mass $pe^{-l}$ at -l, and the rest is at infinity.
 
     Of a pair that dominates at every order, those below 1 too, the exchanged one dominates the exchanged mechanism.
@@ -108,7 +108,7 @@ def symmetric_losses(above: FloatArray, infinite: float, interval: float) -> Los
         infinite: the mass at infinity, in [0, 1].
         interval: h > 0, the distance of two losses.
     """
-    below = mirrored_losses(Losses(1, above, infinite), interval).masses
+    below = _mirrored_losses(Losses(1, above, infinite), interval).masses
     centre = max(1.0 - float(above.sum()) - float(below.sum()) - infinite, 0.0)
     return Losses(-above.size, np.concatenate((below, [centre], above)), infinite)
 

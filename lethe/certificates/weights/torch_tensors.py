@@ -14,7 +14,7 @@ from lethe.errors import InputError
 _EXTRA = "_extra_state"  # what a module may keep in a state dict beside parameters and buffers: anything at all
 
 
-def raw_tensor(name: str, tensor: torch.Tensor) -> RawTensor:
+def _raw_tensor(name: str, tensor: torch.Tensor) -> RawTensor:
     """The tensor's numbers, wherever they are, as bytes.
 
     Args:
@@ -41,4 +41,4 @@ def raw_state(state: Mapping[str, Any]) -> dict[str, RawTensor]:
         raise InputError(
             f"weights: {strange[0]!r} is {type(kept[strange[0]]).__name__}, no tensor.", remedy="give model.state_dict() and nothing else."
         )
-    return {name: raw_tensor(name, entry) for name, entry in kept.items()}
+    return {name: _raw_tensor(name, entry) for name, entry in kept.items()}

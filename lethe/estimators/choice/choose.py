@@ -13,7 +13,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice.mechanism import Draws, Mechanism, Outcome, Penalties, Plan
+from lethe.estimators.choice.mechanism import Draws, Mechanism, MechanismPlan, Outcome, Penalties
 from lethe.estimators.choice.noisy_moments import NoisyMoments
 from lethe.estimators.choice.perturbed import ObjectivePerturbation, OutputPerturbation
 from lethe.estimators.choice.risk import risk_of_zeros
@@ -43,7 +43,7 @@ class Choice:
         why: a sentence.
     """
 
-    plan: Plan
+    plan: MechanismPlan
     others: tuple[tuple[str, float | str], ...]
     why: str
 
@@ -108,8 +108,8 @@ def _choose(mechanism: str, facts: PublicFacts, budget: Budget) -> Choice:
 _remembered = lru_cache(maxsize=256)(_choose)
 
 
-def _plans(allowed: Sequence[Mechanism], facts: PublicFacts, budget: Budget) -> tuple[list[Plan], list[tuple[str, float | str]]]:
-    plans: list[Plan] = []
+def _plans(allowed: Sequence[Mechanism], facts: PublicFacts, budget: Budget) -> tuple[list[MechanismPlan], list[tuple[str, float | str]]]:
+    plans: list[MechanismPlan] = []
     refused: list[tuple[str, float | str]] = []
     for one in allowed:
         reason = one.refusal(facts)
@@ -123,7 +123,7 @@ def _plans(allowed: Sequence[Mechanism], facts: PublicFacts, budget: Budget) -> 
     return plans, refused
 
 
-def zeros(facts: PublicFacts, predicted: float) -> Plan:
+def zeros(facts: PublicFacts, predicted: float) -> MechanismPlan:
     """Zero weights: they look at no data."""
 
     def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
@@ -139,4 +139,4 @@ def zeros(facts: PublicFacts, predicted: float) -> Plan:
             passes=0,
         )
 
-    return Plan(name="zeros", risk=predicted, summary="no data is looked at", train=train)
+    return MechanismPlan(name="zeros", risk=predicted, summary="no data is looked at", train=train)

@@ -61,7 +61,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Plan:
+class MechanismPlan:
     """A mechanism made ready: everything chosen from public facts, nothing read of the data yet.
 
     What `train` guarantees is fixed by the plan: of mechanisms of one cost each, a choice that looks at an earlier release may cost more
@@ -92,7 +92,7 @@ class Mechanism(Protocol):
         """Why it cannot train this problem; None: it can."""
         ...
 
-    def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
+    def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
         """Choose its numbers from public facts.
 
         Raises:

@@ -9,7 +9,7 @@ import numpy as np
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.errors import CalibrationError
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice.mechanism import Draws, Outcome, Penalties, Plan
+from lethe.estimators.choice.mechanism import Draws, MechanismPlan, Outcome, Penalties
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, reference, risk
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records, fits_densely
@@ -38,7 +38,7 @@ class NoisyMoments:
             return f"it needs a dense copy of {facts.records} x {facts.columns} features and their second moments"
         return None
 
-    def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
+    def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
         """The noise, from the sensitivity; its ridge adapts to what is released."""
         bound = facts.target_bound
         assert bound is not None  # see refusal
@@ -67,4 +67,4 @@ class NoisyMoments:
             )
             return Outcome(weights=found.weights, statement=found.statement)
 
-        return Plan(name=self.name, risk=predicted, summary=f"noise {noise_std:.3g} on moments of rows of norm 1", train=train)
+        return MechanismPlan(name=self.name, risk=predicted, summary=f"noise {noise_std:.3g} on moments of rows of norm 1", train=train)

@@ -16,7 +16,7 @@ from lethe.certificates.findings import enforced
 from lethe.errors import CalibrationError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.cuts import cut_losses
-from lethe.estimators.choice.mechanism import Draws, Outcome, Penalties, Plan
+from lethe.estimators.choice.mechanism import Draws, MechanismPlan, Outcome, Penalties
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records, fits_densely
@@ -49,27 +49,9 @@ class ObjectivePerturbation:
             return f"no bound on it is known for the {facts.loss.name} loss"
         return refusal(facts)
 
-    def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
-        """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
-        target = ApproxDP(*_expected(budget))
-        settled = _least_risk(cut_losses(facts), budget, lambda one: _Tilted(one, target))
-        facts, ridge, goal = settled.facts, settled.ridge, settled.goal
-
-        def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
-            found = objective_perturbation(
-                records.dense(),
-                records.targets,
-                loss=facts.loss,
-                regularisation=max(ridge, penalties.ridge),
-                noise_std=_objective_noise(facts, ridge, goal),  # with a larger ridge it costs less
-                neighbours=facts.neighbours,
-                records=facts.records,
-                generator=draws.mechanism,
-            )
-            return _outcome(found, None if penalties.ridge <= ridge else _Tilted(facts, goal).guarantee_at(ridge, goal))
-
-        summary = f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
-        return Plan(name=self.name, risk=settled.risk, summary=summary, train=train)
+    def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
+        """See `_plan`."""
+        return _plan(self.name, facts, budget, _Tilted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,27 +64,9 @@ class OutputPerturbation:
         """See `refusal`."""
         return refusal(facts)
 
-    def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
-        """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
-        target = ApproxDP(*_expected(budget))
-        settled = _least_risk(cut_losses(facts), budget, lambda one: _Noised(one, target))
-        facts, ridge, goal = settled.facts, settled.ridge, settled.goal
-
-        def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
-            found = output_perturbation(
-                records.dense(),
-                records.targets,
-                loss=facts.loss,
-                regularisation=max(ridge, penalties.ridge),
-                target=goal,
-                neighbours=facts.neighbours,
-                records=facts.records,
-                generator=draws.mechanism,
-            )
-            return _outcome(found, None if penalties.ridge <= ridge else _Noised(facts, goal).guarantee_at(ridge, goal))
-
-        summary = f"{facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
-        return Plan(name=self.name, risk=settled.risk, summary=summary, train=train)
+    def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
+        """See `_plan`."""
+        return _plan(self.name, facts, budget, _Noised)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +83,18 @@ class _Tilted:
 
     def predicted(self, ridge: float) -> float:
         return self._with_noise(ridge, _objective_noise(self.facts, ridge, self.target))
+
+    def trained(self, records: Records, ridge: float, asked: float, generator: np.random.Generator | None) -> PrivateWeights:
+        return objective_perturbation(
+            records.dense(),
+            records.targets,
+            loss=self.facts.loss,
+            regularisation=max(ridge, asked),
+            noise_std=_objective_noise(self.facts, ridge, self.target),  # with a larger ridge it costs less
+            neighbours=self.facts.neighbours,
+            records=self.facts.records,
+            generator=generator,
+        )
 
     def _with_noise(self, ridge: float, noise_std: float) -> float:
         facts = self.facts
@@ -151,6 +127,18 @@ class _Noised:
         variance = gaussian_noise_std(self._sensitivity(ridge), self.target) ** 2
         return risk(self.facts, minimiser_missed(self.facts, ridge), variance)
 
+    def trained(self, records: Records, ridge: float, asked: float, generator: np.random.Generator | None) -> PrivateWeights:
+        return output_perturbation(
+            records.dense(),
+            records.targets,
+            loss=self.facts.loss,
+            regularisation=max(ridge, asked),
+            target=self.target,
+            neighbours=self.facts.neighbours,
+            records=self.facts.records,
+            generator=generator,
+        )
+
     def _sensitivity(self, ridge: float) -> float:
         facts, bound = self.facts, self.facts.gradient_bound
         tolerance = solver_tolerance(bound, facts.records)
@@ -161,6 +149,20 @@ class _Noised:
     def guarantee_at(self, ridge: float, goal: ApproxDP) -> Guarantee:
         sensitivity = self._sensitivity(ridge)
         return gaussian_guarantee(sensitivity, gaussian_noise_std(sensitivity, goal))
+
+
+def _plan(name: str, facts: PublicFacts, budget: Budget, minimiser: Callable[[PublicFacts, ApproxDP], _Tilted | _Noised]) -> MechanismPlan:
+    """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
+    target = ApproxDP(*_expected(budget))
+    settled = _least_risk(cut_losses(facts), budget, lambda one: minimiser(one, target))
+    chosen, ridge = minimiser(settled.facts, settled.goal), settled.ridge
+
+    def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
+        found = chosen.trained(records, ridge, penalties.ridge, draws.mechanism)
+        return _outcome(found, None if penalties.ridge <= ridge else chosen.guarantee_at(ridge, settled.goal))
+
+    summary = f"{settled.facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
+    return MechanismPlan(name=name, risk=settled.risk, summary=summary, train=train)
 
 
 def refusal(facts: PublicFacts) -> str | None:

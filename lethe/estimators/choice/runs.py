@@ -12,11 +12,11 @@ from lethe.accounting.plan import plan
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import ESTIMATORS, vouched
-from lethe.certificates.training_record import Claim, Released, TrainingRecord
+from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
 from lethe.certificates.weights import tensors_digest
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.descent import carry_out
-from lethe.estimators.choice.mechanism import Draws, Outcome, Penalties, Plan
+from lethe.estimators.choice.mechanism import Draws, MechanismPlan, Outcome, Penalties
 from lethe.estimators.choice.run_shapes import RunShape, best_shape, unknown_design
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.estimators.inputs.records import Records
@@ -58,7 +58,7 @@ class RunMechanism:
             return f"schedule = {facts.schedule} was asked for"
         return None
 
-    def plan(self, facts: PublicFacts, budget: Budget) -> Plan:
+    def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
         """Passes, batches and steps by the rule; the noise is found when it is trained."""
         shape = best_shape(facts, self.design, self.schedule, budget.mu)
         summary = f"{shape.facts.loss.name} loss, {shape.passes} passes, batches of {shape.size}, step size {shape.step_size:.3g}"
@@ -84,7 +84,7 @@ class RunMechanism:
             )
             return Outcome(weights=weights, statement=statement, run=recorded, passes=shape.passes)
 
-        return Plan(name=self.name, risk=shape.risk, summary=summary, train=train)
+        return MechanismPlan(name=self.name, risk=shape.risk, summary=summary, train=train)
 
     def _run(self, shape: RunShape) -> Run:
         facts = shape.facts
@@ -147,7 +147,7 @@ def training_record(run: Run, coefficients: Array, intercepts: Array | float) ->
         coefficients, intercepts: as `coef_` and `intercept_` have them.
     """
     released = Released("coef_ and intercept_", tensors_digest({"coef_": coefficients, "intercept_": np.asarray(intercepts)}))
-    claims = tuple(Claim(name, how) for name, how in enforced(run).items())
+    claims = tuple(HypothesisClaim(name, how) for name, how in enforced(run).items())
     return TrainingRecord(run=run, by=ESTIMATORS, enforced=claims, released=(released,))
 
 

@@ -21,7 +21,7 @@ Slope = Callable[[Array, Array], Array]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LinearGradients:
+class ScoreGradients:
     """The gradients $l'_ix_i$ of some records.
 
     Args:
@@ -41,7 +41,7 @@ class LinearGradients:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinearProblem(Problem):
+class LinearScoreProblem(Problem):
     """A problem whose loss depends on the parameters through one score; its records are what `linear_records` gives.
 
     Args:
@@ -51,16 +51,16 @@ class LinearProblem(Problem):
     slope: Slope
 
     def gradients(self, parameters: Array, records: Any) -> Any:
-        """As `LinearGradients`, for `ClippedLinearMean`."""
+        """As `ScoreGradients`, for `ClippedLinearMean`."""
         features, targets, norms = records
         with np.errstate(over="ignore", invalid="ignore"):
             slopes = self.slope(features @ parameters, targets)
-        return LinearGradients(features=features, norms=norms, slopes=slopes)
+        return ScoreGradients(features=features, norms=norms, slopes=slopes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedLinearMean(ClippedMean):
-    r"""`ClippedMean` of `LinearGradients`: $|l'_i|\,\|x_i\|$ is the norm of a gradient, so clipping is of the slopes, at $\pm C/\|x_i\|$.
+    r"""`ClippedMean` of `ScoreGradients`: $|l'_i|\,\|x_i\|$ is the norm of a gradient, so clipping is of the slopes, at $\pm C/\|x_i\|$.
 
     The same sensitivity $2C/s$ and the same noise.
     """

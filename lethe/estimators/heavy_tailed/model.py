@@ -12,7 +12,7 @@ from lethe.calculus.domains import require_count, require_positive
 from lethe.errors import InputError
 from lethe.estimators.heavy_tailed.base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
 from lethe.estimators.heavy_tailed.facts import Fact, part_of, released_curvature, released_size, set_aside
-from lethe.estimators.heavy_tailed.linear import LinearProblem, Slope, gradient_rows, linear_records
+from lethe.estimators.heavy_tailed.linear import LinearScoreProblem, Slope, gradient_rows, linear_records
 from lethe.estimators.heavy_tailed.moment import released_moment
 from lethe.estimators.heavy_tailed.solvers import UNIFORM, chosen_solver, solve
 from lethe.estimators.inputs.tables import read_table
@@ -106,7 +106,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
                 else released_moment(sizes, stated.order, each, neighbours=self.neighbours, generator=chance.norm)
             )
             moment = facts[-1].value
-        problem = LinearProblem(
+        problem = LinearScoreProblem(
             gradient=gradient_rows(self._loss_slope),
             slope=self._loss_slope,
             dimension=features.shape[1],

@@ -10,7 +10,7 @@ import numpy as np
 
 from lethe.calculus.domains import outside, require_count
 from lethe.errors import InputError
-from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, LinearProblem
+from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, LinearScoreProblem
 from lethe.heavy_tailed import (
     Plan,
     Problem,
@@ -91,7 +91,7 @@ def chosen_solver(solver: Any, parameters: Any, *, strongly: bool) -> str:
 def solve(
     name: str,
     parameters: str,
-    problem: LinearProblem,
+    problem: LinearScoreProblem,
     records: Records,
     rho: float,
     *,
@@ -154,7 +154,7 @@ def planned(name: str, parameters: str, problem: Problem, count: int, rho: float
     return make(problem, count, rho, gap=problem.known_moments().raw_second(problem.dimension) * radius)
 
 
-def _with_table(problem: LinearProblem) -> Problem:
+def _with_table(problem: LinearScoreProblem) -> Problem:
     return Problem(
         gradient=problem.gradient,
         dimension=problem.dimension,

@@ -33,7 +33,7 @@ _COLUMNS = "its columns were chosen by a function, taken to look at their names 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
+class FittedPart:
     """One part, which learned nothing from records if it has neither of the two.
 
     Args:
@@ -49,7 +49,7 @@ class Part:
     records: int | None = None
 
 
-def parts_of(fitted: Any, path: Path = ()) -> Iterator[Part]:
+def parts_of(fitted: Any, path: Path = ()) -> Iterator[FittedPart]:
     """The parts of a fitted pipeline, of an estimator, or of a list of them, in the order of the steps.
 
     Args:
@@ -73,7 +73,7 @@ def parts_of(fitted: Any, path: Path = ()) -> Iterator[Part]:
         yield from _foreign(fitted, path)
 
 
-def _private(fitted: PrivateEstimator, path: Path) -> Iterator[Part]:
+def _private(fitted: PrivateEstimator, path: Path) -> Iterator[FittedPart]:
     """Its own statement; and of a search whatever was fitted since to the model that it found."""
     own = getattr(fitted, "statement_", None)
     if not isinstance(own, Statement):
@@ -82,24 +82,24 @@ def _private(fitted: PrivateEstimator, path: Path) -> Iterator[Part]:
     if search is not None:
         raise searched(fitted, search, path)
     for name in others_around(fitted):
-        yield Part(where=_step(fitted, path), declared=_WITHIN.format(name=name))
+        yield FittedPart(where=_step(fitted, path), declared=_WITHIN.format(name=name))
     found = getattr(fitted, "best_estimator_", None)
     inner = () if found is None else parts_of(found, (*path, "best_estimator_"))
     yield from _with_own(own, inner, named(fitted, path), getattr(fitted, "n_samples_seen_", None))
 
 
-def _with_own(own: Statement | None, parts: Iterable[Part], where: str, records: int | None) -> Iterator[Part]:
+def _with_own(own: Statement | None, parts: Iterable[FittedPart], where: str, records: int | None) -> Iterator[FittedPart]:
     """The parts, and the statement that is about all of them: a private search sets it on the pipeline that it found and on its steps.
 
     scikit-learn's own classes never take it off again. A step that was fitted since has another statement, and that counts too; that of the
     search does as well, since what it chose is still in there.
     """
     if own is not None:
-        yield Part(where=where, statement=own, records=records)
+        yield FittedPart(where=where, statement=own, records=records)
     yield from (part for part in parts if own is None or part.statement is not own)
 
 
-def _inside(fitted: Any, path: Path) -> Iterator[Part]:
+def _inside(fitted: Any, path: Path) -> Iterator[FittedPart]:
     if isinstance(fitted, ColumnTransformer):
         yield from _branches(fitted, path)
         return
@@ -109,7 +109,7 @@ def _inside(fitted: Any, path: Path) -> Iterator[Part]:
             yield from parts_of(step, (*path, str(name)))
 
 
-def _branches(fitted: ColumnTransformer, path: Path) -> Iterator[Part]:
+def _branches(fitted: ColumnTransformer, path: Path) -> Iterator[FittedPart]:
     """Weights of branches are public numbers, and how many jobs there were changes nothing: private noise is drawn anew in each."""
     if not hasattr(fitted, "transformers_"):
         raise not_fitted(fitted, path)
@@ -120,12 +120,12 @@ def _branches(fitted: ColumnTransformer, path: Path) -> Iterator[Part]:
     require_public_density(fitted, [step for _, step in branches], path)
     for name, _, columns in fitted.transformers:
         if callable(columns) and type(columns) is not make_column_selector:  # scikit-learn's looks at names and types
-            yield Part(where=_step(fitted, (*path, str(name))), declared=_COLUMNS)
+            yield FittedPart(where=_step(fitted, (*path, str(name))), declared=_COLUMNS)
 
 
-def _foreign(fitted: Any, path: Path) -> Iterator[Part]:
+def _foreign(fitted: Any, path: Path) -> Iterator[FittedPart]:
     if learns_nothing(fitted):
-        yield Part(where=named(fitted, path))
+        yield FittedPart(where=named(fitted, path))
         return
     method = fitted.func if isinstance(fitted, FunctionTransformer) else None
     owner = getattr(method, "__self__", None)
@@ -136,15 +136,15 @@ def _foreign(fitted: Any, path: Path) -> Iterator[Part]:
         return
     if not isinstance(fitted, BaseEstimator) or get_tags(fitted).requires_fit:
         raise refused(fitted, path)
-    yield Part(where=_step(fitted, path), declared=_ONE_RECORD)
+    yield FittedPart(where=_step(fitted, path), declared=_ONE_RECORD)
 
 
-def _fitted_before(inner: Any, outer: Any, path: Path) -> Iterator[Part]:
+def _fitted_before(inner: Any, outer: Any, path: Path) -> Iterator[FittedPart]:
     """What an estimator inside is made of, counted as if these had been the records; what it would be refused for is taken on trust."""
     try:
         yield from list(parts_of(inner, path))
     except InputError:
-        yield Part(where=_step(outer, path), declared=_FROZEN)
+        yield FittedPart(where=_step(outer, path), declared=_FROZEN)
 
 
 def _step(part: object, path: Path) -> str:

@@ -11,7 +11,7 @@ from lethe.calculus.large_delta import delta_for
 from lethe.certificates.findings import holds
 from lethe.errors import InputError
 from lethe.estimators.joining import joint_statement
-from lethe.estimators.pipelines.fitted_parts import Part, parts_of
+from lethe.estimators.pipelines.fitted_parts import FittedPart, parts_of
 from lethe.estimators.report import privacy_report
 from lethe.mechanisms.base import Statement
 
@@ -76,7 +76,7 @@ def privacy_report_of(fitted: Any, delta: float, *, allow_large_delta: bool = Fa
     )
 
 
-def _total(parts: Sequence[Part], fitted: Any) -> Statement:
+def _total(parts: Sequence[FittedPart], fitted: Any) -> Statement:
     statements = [part.statement for part in parts if part.statement is not None]
     if not statements:
         raise InputError(

@@ -16,7 +16,7 @@ _OWN = ("epsilon", "delta", "allow_large_delta", "neighbours", "classes", "rando
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Candidate:
+class ParameterCandidate:
     """One choice of parameters.
 
     Args:
@@ -30,7 +30,7 @@ class Candidate:
     gaussian: Mapping[str, bool]
 
 
-def candidates_of(estimator: Any, grid: Any) -> list[Candidate]:
+def candidates_of(estimator: Any, grid: Any) -> list[ParameterCandidate]:
     """One for each point of a grid.
 
     Args:
@@ -62,7 +62,7 @@ def _points(grid: Any) -> list[dict[str, Any]]:
     return points
 
 
-def _candidate(estimator: Any, parameters: dict[str, Any]) -> Candidate:
+def _candidate(estimator: Any, parameters: dict[str, Any]) -> ParameterCandidate:
     changed: Any = clone(estimator)
     model: Any = clone(changed.set_params(**parameters))
     steps = private_steps(model)
@@ -79,4 +79,4 @@ def _candidate(estimator: Any, parameters: dict[str, Any]) -> Candidate:
             source="the argument candidates",
             remedy="search classifiers and regressions apart",
         )
-    return Candidate(parameters=parameters, model=model, gaussian=gaussian_steps(steps))
+    return ParameterCandidate(parameters=parameters, model=model, gaussian=gaussian_steps(steps))

@@ -32,7 +32,7 @@ from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.range_ends import RangeEndWarning, withheld
 from lethe.estimators.inputs.validation import FEWEST_RECORDS, table_and_targets, table_for_prediction
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.estimators.search.candidates import Candidate, candidates_of
+from lethe.estimators.search.candidates import ParameterCandidate, candidates_of
 from lethe.estimators.search.searched_steps import model_prefix, private_steps
 from lethe.estimators.search.statement import search_statement
 from lethe.estimators.search.step_tries import declared_shares, step_tries
@@ -173,7 +173,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             warnings.warn(text, RangeEndWarning, stacklevel=2)
         return self
 
-    def _shares(self, chosen: list[Candidate]) -> list[dict[str, float]]:
+    def _shares(self, chosen: list[ParameterCandidate]) -> list[dict[str, float]]:
         """Of the private steps of every candidate; a name that is in none is refused."""
         shares = [declared_shares(self.shares, candidate.gaussian) for candidate in chosen]
         known = {prefix.removesuffix("__") for candidate in chosen for prefix in candidate.gaussian}
@@ -244,7 +244,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         return model.predict_proba(table)
 
 
-def _refuse_more(model: Any, parts: Mapping[str, Try], candidate: Candidate) -> None:
+def _refuse_more(model: Any, parts: Mapping[str, Try], candidate: ParameterCandidate) -> None:
     """A step that cost more than its part, by its own statement."""
     for prefix, step in private_steps(model).items():
         guarantee, part = step.statement_.planned, parts[prefix]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lethe.certificates.findings import Finding, holds
-from lethe.estimators.search.candidates import Candidate
+from lethe.estimators.search.candidates import ParameterCandidate
 from lethe.estimators.search.tries import Try
 from lethe.mechanisms.base import Statement
 
 
-def search_statement(stated: Statement, one: Try, chosen: Sequence[Candidate], *, scored: int, tries: float) -> Statement:
+def search_statement(stated: Statement, one: Try, chosen: Sequence[ParameterCandidate], *, scored: int, tries: float) -> Statement:
     """The same guarantee, with findings of its own.
 
     Args:

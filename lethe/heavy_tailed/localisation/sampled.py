@@ -17,8 +17,8 @@ from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.localisation.plans import LocalPhase
 from lethe.heavy_tailed.localisation.secret_batches import sampled_noise
-from lethe.heavy_tailed.localisation.solver import MOST_GRADIENTS, local_projection, regularised_descent, require_work
-from lethe.heavy_tailed.oracles.clipped import ClippedMean, clip_rows
+from lethe.heavy_tailed.localisation.solver import MOST_GRADIENTS, full_batch_phase, local_projection, require_work
+from lethe.heavy_tailed.oracles.clipped import clip_rows
 from lethe.heavy_tailed.problem import Problem, Records, picked_records, some_records
 from lethe.heavy_tailed.single_pass.blocks import started
 from lethe.heavy_tailed.solution import Phase, Release, Solution, composed
@@ -74,19 +74,7 @@ def sampled_localised(
     for local in schedule:
         part = some_records(records, slice(first, first + local.records))
         if local.records < FEWEST_RECORDS:
-            oracle = ClippedMean(clip_norm=local.clip_norm, rho=oracle_rho)
-            done = regularised_descent(
-                problem,
-                part,
-                oracle=oracle,
-                steps=local.steps,
-                step_size=local.step_size,
-                strength=local.strength,
-                centre=point,
-                radius=local.radius,
-                generator=generator,
-            )
-            point, phase = done.parameters, done.phases[0]
+            point, phase = full_batch_phase(problem, part, local, point, oracle_rho, generator)
         else:
             point, phase = _sampled_phase(problem, part, local, point, target, slack, source)
         phases.append(phase.moved(first))

@@ -111,21 +111,10 @@ def localised(
     work = require_work(schedule, count, most_gradients, lambda phase: phase.records)
     first, phases = 0, list[Phase]()
     for local in schedule:
-        block = slice(first, first + local.records)
-        done = regularised_descent(
-            problem,
-            some_records(records, block),
-            oracle=ClippedMean(clip_norm=local.clip_norm, rho=rho),
-            steps=local.steps,
-            step_size=local.step_size,
-            strength=local.strength,
-            centre=point,
-            radius=local.radius,
-            generator=generator,
-        )
-        point = done.parameters
-        phases.append(done.phases[0].moved(first))
-        first = block.stop
+        part = some_records(records, slice(first, first + local.records))
+        point, phase = full_batch_phase(problem, part, local, point, rho, generator)
+        phases.append(phase.moved(first))
+        first += local.records
     return Solution(
         parameters=point,
         seeded=generator is not None,
@@ -134,6 +123,24 @@ def localised(
         method="localised clipped subgradient descent",
         diagnostics={"phases": len(phases), "records_used": first, "gradients": work},
     )
+
+
+def full_batch_phase(
+    problem: Problem, records: Records, local: LocalPhase, start: Array, rho: float, generator: np.random.Generator | None
+) -> tuple[Array, Phase]:
+    """One phase of a schedule by `regularised_descent`, all of its records at every step: where it ends, and what it says."""
+    done = regularised_descent(
+        problem,
+        records,
+        oracle=ClippedMean(clip_norm=local.clip_norm, rho=rho),
+        steps=local.steps,
+        step_size=local.step_size,
+        strength=local.strength,
+        centre=start,
+        radius=local.radius,
+        generator=generator,
+    )
+    return done.parameters, done.phases[0]
 
 
 def require_work(schedule: object, count: int, most_gradients: int, batch_size: Callable[[LocalPhase], int]) -> int:

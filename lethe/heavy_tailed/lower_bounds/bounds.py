@@ -49,7 +49,7 @@ def convex_lower_bound(problem: Problem, records: int, rho: float) -> LowerBound
     $\pm\min_jr_j/\sqrt d$ of bias $\delta$; or x is $y\nu/\sqrt d$ with probability p and else 0.
 
     It is about some distribution in the class and not the one at hand. The printed proof of the first term applies Fano's inequality to the
-    divergence of one record in place of n, and proves nothing with its own numbers (`printed_fano_factor`).
+    divergence of one record in place of n, and proves nothing with its own numbers.
 
     Args:
         problem: with moments, on a ball; linear losses are in the class whatever its smoothness.
@@ -129,11 +129,6 @@ def strongly_convex_lower_bound(problem: Problem, records: int, rho: float) -> L
         coin=lambda bias: min(radius, bias * room),
         rare=rare,
     )
-
-
-def printed_fano_factor(records: int, dimension: int) -> float:
-    r"""$1 - 60/\sqrt n - 20\ln2/d$: Theorem 26's own factor, sign mended: negative at its smallest n = 7202, d = 40."""
-    return 1.0 - 60.0 / math.sqrt(require_count("records", records)) - 20.0 * math.log(2.0) / require_count("dimension", dimension)
 
 
 def _length(chance: float, order: float, bound: float, radius: float) -> float:

@@ -12,7 +12,6 @@ from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up
 from lethe.errors import InputError
 from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.moments import clipping_bias
 from lethe.heavy_tailed.oracles.base import MeanOracle, finite_rows, require_rows
 from lethe.heavy_tailed.oracles.clipped import noise_for, require_rho
 from lethe.heavy_tailed.solution import Release, gaussian_release
@@ -29,8 +28,6 @@ class CoordinateMedian(MeanOracle):
     Proof: one record sits in one group, whose mean moves by at most $2\tau/q$ in each coordinate; the median is 1-Lipschitz in the maximum
     norm, so the vector of medians moves by at most $2\tau\sqrt d/q$ in the Euclidean norm. The paper's Lemma 52 has 72 for that 4; its
     algorithm has $m/s$ for $1/q$, which is too little noise where m does not divide s, and draws the noise inside the loop.
-
-    Noiseless error with central moments and $\tau \ge 2L$: see `median_error`.
 
     Args:
         threshold: $\tau > 0$, at most 1e150.
@@ -115,50 +112,3 @@ def group_means(rows: Array, threshold: float, groups: int) -> Array:
     size = group_size(len(rows), groups)
     clipped = np.clip(finite_rows(rows)[: groups * size], -threshold, threshold)
     return clipped.reshape(groups, size, -1).mean(axis=1)
-
-
-def groups_for(dimension: int, failure: float) -> int:
-    r"""The smallest odd $m \ge \ln(d/\zeta)/1.6144$, with which `median_error` fails with probability at most $\zeta$.
-
-    A group mean strays by more than ten times its standard deviation with probability at most 0.01 (Chebyshev), a median only if half of
-    the groups do: at most $e^{-m\,\mathrm{KL}(1/2\,\|\,0.01)}$ (Chernoff), and $\mathrm{KL} = 1.6144$. The paper's
-    $\lceil20\ln(4d/\zeta)\rceil$
-    is about 30 times as many.
-
-    Args:
-        dimension: d.
-        failure: $\zeta \in (0, 1)$.
-    Raises:
-        InputError: an argument is outside its range.
-    """
-    chance = require_positive("failure", failure)
-    if chance >= 1.0:
-        raise outside("failure", failure, "a number above 0 and below 1")
-    divergence = -math.log(2.0 * math.sqrt(0.01 * 0.99))
-    needed = math.ceil((math.log(require_count("dimension", dimension)) - math.log(chance)) / divergence)
-    return needed + 1 - needed % 2
-
-
-def median_error(order: float, gamma: float, threshold: float, size: int, dimension: int, groups: int) -> float:
-    r"""How far the noiseless medians are from the mean, with probability $1 - \zeta$ for $m$ = `groups_for`$(d, \zeta)$.
-
-    $$\sqrt d\,\Big(\frac{10\,\gamma^{1/k}}{\sqrt q} + c_k\,\gamma\Big(\frac2\tau\Big)^{k-1}\Big)$$
-
-    for coordinates with $E|z_j - \nu_j|^k \le \gamma$ and $\tau \ge 2\|\nu\|$: clipping moves the mean of $z_j$ by at most
-    $E(|z_j - \nu_j| - \tau/2)_+$, and does not raise its variance above $\gamma^{2/k}$. The paper has 10 in place of $c_k$.
-
-    Args:
-        order: $k \ge 2$.
-        gamma: $\gamma$, in units to the power k.
-        threshold: $\tau$.
-        size: s.
-        dimension: d.
-        groups: m.
-    Raises:
-        InputError: an argument is outside its range.
-    Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Lemmas 57 to 59.
-    """
-    root = require_positive("gamma", gamma) ** (1.0 / require_positive("order", order))
-    bias = clipping_bias(order, root, require_threshold(threshold) / 2.0)
-    deviation = 10.0 * root / math.sqrt(group_size(size, require_groups(groups)))
-    return math.sqrt(require_count("dimension", dimension)) * (deviation + bias)

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import outside, require_count, require_positive, require_vector
+from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.large_delta import delta_for, open_delta
-from lethe.calculus.rounding import round_up
 from lethe.errors import InputError
 from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.oracles.base import MeanOracle, finite_rows, require_rows
@@ -161,24 +159,6 @@ class ShuffledCoordinateMedian(MeanOracle):
         """Itself, for one touch."""
         _one_touch(touches)
         return self
-
-
-def advanced_composition(epsilons: ArrayLike, slack: float) -> float:
-    r"""$\epsilon$ of mechanisms that are $(\epsilon_j, \delta_j)$-DP, at $\delta = \text{slack} + \sum_j\delta_j$; rounded up.
-
-    $$\sum_j\epsilon_j(e^{\epsilon_j} - 1) + \sqrt{2\ln(1/\text{slack})\sum_j\epsilon_j^2}$$
-
-    Args:
-        epsilons: $\epsilon_j \ge 0$, shape (J,).
-        slack: in (0, 1).
-    Raises:
-        InputError: an argument is outside its range.
-    Reference: Dwork, Rothblum, Vadhan 2010, "Boosting and differential privacy", Theorem III.3, for unequal parts.
-    """
-    values = require_vector("epsilons", epsilons, low=0.0)
-    with np.errstate(over="ignore"):
-        means = float((values * np.expm1(values)).sum())
-    return round_up(means + math.sqrt(-2.0 * math.log(open_delta(slack)) * float(np.square(values).sum())), 1e-13)
 
 
 def _small_enough(epsilon: object, logarithm: float, coordinates: int) -> float:

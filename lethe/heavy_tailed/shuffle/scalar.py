@@ -15,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.calculus.domains import outside, require_count, require_positive
-from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.large_delta import open_delta
 from lethe.calculus.noise_generators import noise_generator
-from lethe.calculus.rounding import round_up
 from lethe.errors import CalibrationError, InputError
 from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.shuffle.binomial import all_shifts_delta, binomial_delta, least_fair_trials
@@ -203,16 +201,6 @@ def calibrated_protocol(users: int, range: float, epsilon: float, delta: float, 
     while protocol.exact_delta(epsilon) > delta:  # rounding b up adds coins; delta falls with them, but this is what makes it certain
         protocol = ScalarProtocol(users=users, range=range, levels=steps, bits=protocol.bits + 1, probability=0.5)
     return protocol
-
-
-def scalar_guarantee(protocol: ScalarProtocol, epsilon: float, delta: float) -> ApproxDP:
-    r"""$(\epsilon(1 + 2/g), \delta)$-DP of the shuffled bits of a `chosen_protocol`, replacing one user's value.
-
-    Args:
-        protocol: gives g, its levels.
-        epsilon, delta: what it was chosen for, > 0 and in (0, 1).
-    """
-    return ApproxDP(round_up(epsilon * (1.0 + 2.0 / protocol.levels), 1e-15), delta)
 
 
 def _require_protocol(protocol: object) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
 from lethe.heavy_tailed.problem import Problem, require_distance, require_problem
@@ -37,7 +35,14 @@ def accelerated_bound(
     Raises:
         InputError: an argument is outside its range, or $\eta < 2\beta$.
     """
-    count, eta, reach, off, squared = _checked(steps, step, smoothness, distance, bias, variance)
+    count, eta = require_count("steps", steps), require_positive("step", step)
+    beta, reach = require_nonnegative("smoothness", smoothness), require_distance(distance)
+    if eta < 2.0 * beta * (1.0 - 1e-12):
+        raise InputError(
+            f"step = {eta:g}; the bound needs at least 2 smoothness = {2.0 * beta:g}.", source="step", remedy="give a larger one"
+        )
+    off = require_nonnegative("bias", bias)
+    squared = require_nonnegative("variance", variance) + off * off
     wide = reach if diameter is None else require_positive("diameter", diameter)
     return 2.0 * eta * reach**2 / (count * (count + 1)) + (2 * count + 1) * squared / (6.0 * eta) + off * wide
 
@@ -54,48 +59,6 @@ def best_step(steps: int, smoothness: float, distance: float, squared_errors: fl
     count, reach = require_count("steps", steps), require_distance(distance)
     free = math.sqrt(require_nonnegative("squared_errors", squared_errors) * count * (count + 1) * (2 * count + 1) / 12.0) / reach
     return max(2.0 * require_nonnegative("smoothness", smoothness), free)
-
-
-def printed_bounds(steps: int, step: float, smoothness: float, distance: float, bias: float, variance: float) -> tuple[float, float]:
-    r"""As printed, true and larger: Proposition 30 as a sum over steps, and its closed form for these steps.
-
-    $$\gamma_T\frac{\eta_1D^2}2 + \gamma_T\sum_t\frac{2a_t^2(\Sigma^2 + B^2)}{\gamma_t(\eta_t - \beta a_t^2)} + BD,\qquad
-      \frac{4\eta D^2}{T(T+1)} + \frac{4(\Sigma^2 + B^2)(T+2)}{3\eta} + BD$$
-
-    with $a_t = \frac2{t+1}$, $\gamma_t = \frac2{t(t+1)}$, $\eta_t = \frac{4\eta}{t(t+1)}$.
-
-    Args: as `accelerated_bound`.
-    """
-    count, eta, reach, off, squared = _checked(steps, step, smoothness, distance, bias, variance)
-    t = np.arange(1, count + 1, dtype=np.float64)
-    a, gamma, lengths = 2.0 / (t + 1.0), 2.0 / (t * (t + 1.0)), 4.0 * eta / (t * (t + 1.0))
-    last = float(gamma[-1])
-    with np.errstate(over="ignore"):
-        total = last * float((2.0 * a**2 * squared / (gamma * (lengths - smoothness * a**2))).sum())
-    closed = 4.0 * eta * reach**2 / (count * (count + 1)) + 4.0 * squared * (count + 2) / (3.0 * eta)
-    return last * 2.0 * eta * reach**2 / 2.0 + total + off * reach, closed + off * reach
-
-
-def explicit_bound(problem: Problem, records: int, rho: float, steps: int) -> float:
-    r"""A closed form for the theorem's clip norm and step, with $\epsilon = \sqrt{2\rho}$ and any $T \le n$:
-
-    $$\frac{8\beta D^2}{T(T+1)} + \frac{8\sqrt2\,r_2D}{\sqrt n} + \Big(32 + \frac9{k-1}\Big)r_kD\Big(\frac{\sqrt{dT}}{\epsilon
-    n}\Big)^{(k-1)/k}$$
-
-    Args:
-        problem: with smoothness, moments and a bounded domain, whose diameter is D.
-        records: n.
-        rho: $\rho$.
-        steps: T.
-    """
-    require_problem(problem)
-    moments, d, reach = problem.known_moments(), problem.dimension, problem.distance()
-    count, n = require_count("steps", steps), require_count("records", records)
-    k = moments.order
-    privacy = (math.sqrt(d * count) / (noise_scale(rho) * n)) ** ((k - 1.0) / k)
-    first = 8.0 * problem.known("smoothness") * reach**2 / (count * (count + 1))
-    sampling = 8.0 * math.sqrt(2.0) * moments.raw_second(d) * reach / math.sqrt(n)
-    return first + sampling + (32.0 + 9.0 / (k - 1.0)) * moments.raw(d) * reach * privacy
 
 
 def step_counts(problem: Problem, records: int, rho: float) -> tuple[float, float]:
@@ -182,16 +145,3 @@ def _plan(
 ) -> Plan:
     bound = accelerated_bound(count, eta, problem.known("smoothness"), reach, errors.bias, errors.variance)
     return Plan(basis=basis, steps=count, clip_norm=clip, rho=rho, step=eta, errors=errors, bound=bound, notes=notes)
-
-
-def _checked(
-    steps: int, step: float, smoothness: float, distance: float, bias: float, variance: float
-) -> tuple[int, float, float, float, float]:
-    count, eta = require_count("steps", steps), require_positive("step", step)
-    beta, reach = require_nonnegative("smoothness", smoothness), require_distance(distance)
-    if eta < 2.0 * beta * (1.0 - 1e-12):
-        raise InputError(
-            f"step = {eta:g}; the bound needs at least 2 smoothness = {2.0 * beta:g}.", source="step", remedy="give a larger one"
-        )
-    off = require_nonnegative("bias", bias)
-    return count, eta, reach, off, require_nonnegative("variance", variance) + off * off

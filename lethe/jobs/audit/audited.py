@@ -25,7 +25,7 @@ _SAID: dict[str, Any] = {"source": "the configuration"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Prepared:
+class PreparedAudit:
     """All that an audit needs of its subject.
 
     Args:
@@ -51,7 +51,7 @@ class Subject(Specification):
     kind: ClassVar[str]
 
     @abstractmethod
-    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> Prepared:
+    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
         """Read its files, and certify what has a run.
 
         Args:
@@ -73,7 +73,7 @@ class TrainSubject(Subject):
     kind: ClassVar[str] = "train"
     config: str
 
-    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> Prepared:
+    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
         """See `Subject`."""
         job = Job.load(self.config)
         allowed = allow_large_delta or job.privacy.allow_large_delta
@@ -92,7 +92,7 @@ class RunSubject(Subject):
     run: str
     data: dict[str, Any] = Field(default_factory=dict)
 
-    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> Prepared:
+    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
         """See `Subject`."""
         if delta is None:
             raise _no_delta("a run has none")
@@ -144,7 +144,7 @@ class CallableSubject(Subject):
         InstanceOf[Claim] | None, BeforeValidator(lambda value: Claim(**{**_SAID, **value}) if isinstance(value, dict) else value)
     ] = None
 
-    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> Prepared:
+    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
         """See `Subject`."""
         del allow_large_delta  # nothing is certified
         if delta is None:
@@ -154,7 +154,7 @@ class CallableSubject(Subject):
         table = load_table(self.data.path, self.data.target, classes=self.data.classes)
         train, score = NamedTrain.find(self.train, key="subject.train"), NamedScore.find(self.score, key="subject.score")
         training = FunctionTraining(train=train, score=score, classes=table.classes)
-        return Prepared(name=self.train, training=training, data=(table.features, table.targets), delta=delta, claim=self.claim)
+        return PreparedAudit(name=self.train, training=training, data=(table.features, table.targets), delta=delta, claim=self.claim)
 
 
 SUBJECTS: dict[str, type[Subject]] = {subject.kind: subject for subject in (TrainSubject, RunSubject, CallableSubject)}
@@ -172,12 +172,12 @@ def parse_subject(value: object) -> Subject:
 _UNSEEDED = ", but with noise that is drawn fresh: under the seed that stands there, training has no guarantee"
 
 
-def _of_job(job: Job, delta: float, file: str, *, allow_large_delta: bool) -> Prepared:
+def _of_job(job: Job, delta: float, file: str, *, allow_large_delta: bool) -> PreparedAudit:
     rows, run = job.prepare()
     seeded = run.seeded or job.seed is not None
     run = run.replace(seeded=False)  # an audit trains it again and again, and claims what holds of noise that is drawn anew
     certificate = certify(run, delta, allow_large_delta=allow_large_delta)
-    return Prepared(
+    return PreparedAudit(
         name=f"run {run.run_id}, as {file} says{_UNSEEDED if seeded else ''}",
         training=LinearTraining(run=run, classes=rows.train.classes),
         data=(rows.train.features, rows.train.targets),

@@ -51,7 +51,7 @@ class RankedValues:
         return float(np.exp(point)) if self.spacing == "logarithmic" else point
 
 
-def rank_sensitivity(quantile: float, neighbours: object) -> float:
+def _rank_sensitivity(quantile: float, neighbours: object) -> float:
     """1 where a neighbour replaces one record, max(p, 1 - p) where it zeroes one out."""
     return 1.0 if require_swap(neighbours) == 2.0 else max(quantile, 1.0 - quantile)
 
@@ -94,7 +94,7 @@ def ranked(values: ArrayLike, *, quantile: float, low: float, high: float, neigh
         low=float(ends[0]),
         high=float(ends[1]),
         rank=level * points.size,
-        sensitivity=rank_sensitivity(level, neighbours),
+        sensitivity=_rank_sensitivity(level, neighbours),
         spacing=spacing,
     )
 

@@ -32,7 +32,7 @@ _CITATIONS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice(Generic[Candidate, Result]):
+class PrivateChoice(Generic[Candidate, Result]):
     """The release of a private selection, which does not tell how often it tried.
 
     Args:
@@ -59,7 +59,7 @@ def choose(
     neighbours: Neighbours = "replace_one",
     delta: float | None = None,
     generator: np.random.Generator | None = None,
-) -> Choice[Candidate, Result]:
+) -> PrivateChoice[Candidate, Result]:
     """Draw K; K times draw a candidate uniformly, train it and score it; keep the best.
 
     Formal guarantee: see `selection_privacy`. It covers the candidate, the result and the score that are returned. It does not cover
@@ -92,8 +92,8 @@ def choose(
         if best is None or reached > best[2]:
             best = candidate, result, reached
     if best is None:
-        return Choice(candidate=None, result=None, score=None, statement=statement)
-    return Choice(candidate=best[0], result=best[1], score=best[2], statement=statement)
+        return PrivateChoice(candidate=None, result=None, score=None, statement=statement)
+    return PrivateChoice(candidate=best[0], result=best[1], score=best[2], statement=statement)
 
 
 def _statement(

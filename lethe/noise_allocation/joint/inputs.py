@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex
 
@@ -14,6 +13,7 @@ from lethe.calculus.domains import require_positive, require_vector
 from lethe.errors import InputError
 from lethe.noise_allocation.joint.gaps import Booleans
 from lethe.run.schedules.base import Array
+from lethe.theorems.shift.inputs import checked_batches
 
 _SMALLEST_UNIT = 1e-200
 _LEAST_TOLERANCE, _LARGEST_TOLERANCE = 1e-9, 1e-2
@@ -116,27 +116,13 @@ def joint_problem(
         lipschitz=columns["lipschitz"],
         sensitivity=columns["sensitivity"],
         # With more batches than steps each position is touched once at most, as with as many.
-        batches=min(_batches(batches_per_pass), q.size),
+        batches=min(checked_batches(batches_per_pass), q.size),
         mu=require_positive("mu", mu),
         noisy=allowed,
         floor=_each("floor", floor, q.size, infinite=False) * allowed,
         diameter=bound,
         tolerance=target,
     )
-
-
-def _batches(given: SupportsIndex) -> int:
-    try:
-        number = operator.index(given)
-    except TypeError:
-        number = 0
-    if number < 1 or isinstance(given, bool):
-        raise InputError(
-            f"batches_per_pass = {given!r}; it needs an integer >= 1.",
-            source="the number of disjoint batches that make one pass over the records",
-            remedy="pass floor(records / batch size).",
-        )
-    return number
 
 
 def _mask(given: ArrayLike | None, steps: int) -> Booleans:

@@ -29,7 +29,7 @@ _NO_STEP = 1e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Solution:
+class InteriorPoint:
     """Near the optimum, and feasible up to rounding only."""
 
     variances: Array
@@ -49,7 +49,7 @@ class Interior:
         self._cost = program.variances.T @ weights
         self._matrix = QuasiDefinite(gaps, program)
 
-    def solve(self, tolerance: float, give_up: float, progress: Callable[[int, float], None] | None = None) -> Solution | None:
+    def solve(self, tolerance: float, give_up: float, progress: Callable[[int, float], None] | None = None) -> InteriorPoint | None:
         """Iterate until the gap between the primal and the dual value is below `tolerance`, relatively, or rounding stops all progress.
 
         Args:
@@ -76,7 +76,7 @@ class Interior:
                 point, iteration, idle = moved, iteration + 1, idle + 1 if length < _NO_STEP else 0
         dual = point.dual
         prices = np.maximum(-dual.cones[2], 0.0) / dual.cones[0]
-        return Solution(
+        return InteriorPoint(
             variances=point.primal.above + self._floor,
             duals=DualVariables(positions=dual.spare, prices=prices),
             iterations=iteration,

@@ -12,16 +12,8 @@ from lethe.run.losses.curvatures import Curvatures
 from lethe.run.losses.linear import ManyClassLoss
 
 
-class Softmax(ManyClassLoss):
-    r"""$f(X) = -\log\mathrm{softmax}(X^\top u)_y$: $\|\nabla f\| = \|u\|\,\|p - e_y\| \le \sqrt2 R$, $M \le R^2/2$.
-
-    In the scores: $l' = p - e_y$; $l'' = \mathrm{diag}\,p - pp^\top$ of rank $K - 1$ and trace $1 - \sum p_j^2 \le 1 - 1/K$, with no
-    eigenvalue above 1/2.
-    """
-
-    summary: ClassVar[str] = "softmax regression"
-    kind: ClassVar[str] = "softmax_regression"
-    name: ClassVar[str] = "softmax"
+class SoftmaxLoss(ManyClassLoss):
+    """Softmax regression, whole or with its slope cut."""
 
     @property
     def slope_entries(self) -> int:
@@ -42,6 +34,18 @@ class Softmax(ManyClassLoss):
     def curvature_rank(self) -> int:
         """K - 1: a common shift of the scores changes nothing."""
         return self.target_classes - 1
+
+
+class Softmax(SoftmaxLoss):
+    r"""$f(X) = -\log\mathrm{softmax}(X^\top u)_y$: $\|\nabla f\| = \|u\|\,\|p - e_y\| \le \sqrt2 R$, $M \le R^2/2$.
+
+    In the scores: $l' = p - e_y$; $l'' = \mathrm{diag}\,p - pp^\top$ of rank $K - 1$ and trace $1 - \sum p_j^2 \le 1 - 1/K$, with no
+    eigenvalue above 1/2.
+    """
+
+    summary: ClassVar[str] = "softmax regression"
+    kind: ClassVar[str] = "softmax_regression"
+    name: ClassVar[str] = "softmax"
 
     def values(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         """Cross-entropy."""

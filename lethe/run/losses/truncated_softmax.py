@@ -9,11 +9,11 @@ from scipy import special
 
 from lethe.calculus.domains import FloatArray
 from lethe.run.losses.curvatures import Curvatures
-from lethe.run.losses.linear import ManyClassLoss
+from lethe.run.losses.softmax import SoftmaxLoss
 from lethe.run.losses.truncated_logistic import CutLoss
 
 
-class TruncatedSoftmax(ManyClassLoss, CutLoss):
+class TruncatedSoftmax(SoftmaxLoss, CutLoss):
     r"""$\varphi_c$ of the margin $s_y - \log\sum_{j\ne y}e^{s_j}$, $s = X^\top u$: $\|\nabla f\| \le \sqrt2\,cR$, $M \le R^2/2$, convex.
 
     Args:
@@ -24,26 +24,6 @@ class TruncatedSoftmax(ManyClassLoss, CutLoss):
     summary: ClassVar[str] = "softmax regression, slope cut"
     kind: ClassVar[str] = "truncated_softmax_regression"
     name: ClassVar[str] = "truncated softmax"
-
-    @property
-    def slope_entries(self) -> int:
-        """2, as of softmax regression."""
-        return 2
-
-    @property
-    def curvature_bound(self) -> float:
-        """1/2."""
-        return 0.5
-
-    @property
-    def curvature_trace(self) -> float:
-        """1 - 1/K."""
-        return 1.0 - 1.0 / self.target_classes
-
-    @property
-    def curvature_rank(self) -> int:
-        """K - 1: a common shift of the scores changes nothing."""
-        return self.target_classes - 1
 
     def values(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         """The loss of the margin."""

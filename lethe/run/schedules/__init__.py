@@ -12,13 +12,12 @@ import numpy as np
 
 from lethe.documents.specification import from_tagged
 from lethe.errors import InputError
-from lethe.run.schedules.allocation import Allocation, exp_schedule, optimal_schedule, uniform_schedule
+from lethe.run.schedules.allocation import OptimalNoise, optimal_schedule
 from lethe.run.schedules.base import Array, Schedule
 from lethe.run.schedules.constant import Constant
 from lethe.run.schedules.explicit import Explicit
 from lethe.run.schedules.exponential import Exponential
 from lethe.run.schedules.influence import Influence
-from lethe.run.schedules.momentum import coherent_weights, debiased_weights, mom_weights, theorem_4_8_weights, turning_step
 from lethe.run.schedules.polynomial import Polynomial
 from lethe.run.schedules.repeated import Repeated
 from lethe.run.schedules.step import Step
@@ -26,28 +25,21 @@ from lethe.run.schedules.time_decay import TimeDecay
 
 __all__ = [
     "SCHEDULES",
-    "Allocation",
     "Array",
     "Constant",
     "Explicit",
     "Exponential",
     "Influence",
+    "OptimalNoise",
     "Polynomial",
     "Repeated",
     "Schedule",
     "Step",
     "TimeDecay",
     "as_schedule",
-    "coherent_weights",
-    "debiased_weights",
-    "exp_schedule",
-    "mom_weights",
     "optimal_schedule",
     "parse_schedule",
     "schedule_document",
-    "theorem_4_8_weights",
-    "turning_step",
-    "uniform_schedule",
 ]
 
 SCHEDULES: dict[str, type[Schedule]] = {

@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import as_number, outside, require_positive, require_vector
+from lethe.calculus.domains import outside, require_positive, require_vector
 from lethe.calculus.privacy_losses.distributions import MOST_STEPS
-from lethe.calculus.rounding import round_up
 from lethe.errors import InputError
 from lethe.run.schedules.base import Array
 
@@ -27,7 +25,7 @@ SMALLEST = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Allocation:
+class OptimalNoise:
     """A budget shared among steps."""
 
     variances: Array
@@ -36,7 +34,7 @@ class Allocation:
     r"""$R \sum_t q_t \sigma_t^2 = (\sum_t a_t \sqrt{q_t})^2$, the least there is; it does not depend on R."""
 
 
-def optimal_schedule(weights: ArrayLike, budget: float, costs: ArrayLike | None = None) -> Allocation:
+def optimal_schedule(weights: ArrayLike, budget: float, costs: ArrayLike | None = None) -> OptimalNoise:
     r"""The noise that does least harm within a budget.
 
     $$\min_\sigma \sum_t q_t \sigma_t^2 \ \text{ s.t. } \sum_t \frac{a_t^2}{\sigma_t^2} \le R
@@ -50,7 +48,7 @@ def optimal_schedule(weights: ArrayLike, budget: float, costs: ArrayLike | None 
         budget: $R > 0$, R-units ($R = 2\rho$).
         costs: $a_t \ge 0$, shape (T,), in the units of $\sigma_t$; None: 1 at every step. A step of cost 0 needs no noise.
     Returns:
-        The Allocation; `variances` in squared units of $\sigma_t$.
+        The OptimalNoise; `variances` in squared units of $\sigma_t$.
     Raises:
         InputError: an argument is outside its range, the lengths differ, or a result is beyond what doubles hold.
     Reference: Hong, Wang, Zhou 2022 (FAccT), Lemma 4.4, with costs added; their (26) prints Var of $q_t$ where $\sqrt{q_t}$ is meant.
@@ -64,67 +62,14 @@ def optimal_schedule(weights: ArrayLike, budget: float, costs: ArrayLike | None 
             remedy="give both for the same steps.",
         )
     if not bool(paid.any()):
-        return Allocation(variances=np.zeros(influence.size), value=0.0)
+        return OptimalNoise(variances=np.zeros(influence.size), value=0.0)
     roots = np.sqrt(influence)
     with np.errstate(over="ignore", under="ignore"):
         total = math.fsum((paid * roots).tolist()) if bool(np.isfinite(paid * roots).all()) else math.inf
         value, unit = total * total, paid / roots * total
     if not SMALLEST <= value < math.inf:
-        raise _unrepresentable("the squared sum of costs times roots of weights", value)
-    return Allocation(variances=_spent(unit, paid, limit), value=value)
-
-
-def exp_schedule(gamma: float, steps: SupportsIndex, budget: float) -> Array:
-    r"""The optimal noise when the influence of step t is $\gamma^{T-t}$: variances that decay like $\gamma^{t/2}$.
-
-    $$\sigma_t^2 = \frac1R\,\gamma^{-(T-t)/2}\,\frac{1-\gamma^{T/2}}{1-\sqrt\gamma}$$
-
-    So $\sigma_t = \sigma_1 e^{-k(t-1)}$ with $k = \ln(1/\gamma)/4$: the exponential decay of Yu et al. 2019, its start calibrated.
-
-    Args:
-        gamma: $\gamma \in [0, 1]$; 1 gives equal noise; 0 only for one step, because all earlier noise would be infinite.
-        steps: $T \ge 1$.
-        budget: $R > 0$, R-units ($R = 2\rho$).
-    Returns:
-        $\sigma_t^2$, shape (T,), relative to the sensitivity of a step; rounded up, so that $\sum 1/\sigma_t^2 \le R$.
-    Raises:
-        InputError: an argument is outside its range, or the first noise is beyond what doubles hold.
-    Reference: Hong, Wang, Zhou 2022 (FAccT), Theorem 4.5.
-    """
-    rate, count, limit = as_number("gamma", gamma, "a number in [0, 1]"), checked_steps(steps), require_positive("budget", budget)
-    if not 0.0 <= rate <= 1.0:
-        raise outside("gamma", gamma, "a number in [0, 1]")
-    if rate == 1.0 or (rate == 0.0 and count == 1):
-        return uniform_schedule(count, limit)
-    if rate == 0.0:
-        raise InputError(
-            f"gamma = 0 with {count} steps: only the last step matters, so all earlier noise would be infinite.",
-            source="the arguments gamma and steps",
-            remedy="take one step, or gamma > 0.",
-        )
-    half = 0.5 * math.log(rate)
-    with np.errstate(over="ignore"):
-        unit = np.exp(-half * np.arange(count - 1, -1, -1)) * (math.expm1(count * half) / math.expm1(half))
-    return _spent(unit, np.ones(count), limit)
-
-
-def uniform_schedule(steps: SupportsIndex, budget: float) -> Array:
-    r"""Equal noise at every step, $\sigma_t^2 = T/R$.
-
-    Args:
-        steps: $T \ge 1$.
-        budget: $R > 0$, R-units ($R = 2\rho$).
-    Returns:
-        $\sigma_t^2$, shape (T,), relative to the sensitivity of a step; the smallest double with $\sum 1/\sigma_t^2 \le R$.
-    Raises:
-        InputError: an argument is outside its range, or the noise is beyond what doubles hold.
-    """
-    count, limit = checked_steps(steps), require_positive("budget", budget)
-    variance = count / limit if limit >= SMALLEST else math.inf
-    if not SMALLEST <= variance < math.inf:
-        raise _unrepresentable("the variance of every step", variance)
-    short = Fraction(variance) * Fraction(limit) < count
-    return np.full(count, round_up(variance) if short else variance)
+        raise unrepresentable("the squared sum of costs times roots of weights", value)
+    return OptimalNoise(variances=spend_budget(unit, paid, limit), value=value)
 
 
 def checked_steps(steps: SupportsIndex, name: str = "steps") -> int:
@@ -139,7 +84,7 @@ def checked_steps(steps: SupportsIndex, name: str = "steps") -> int:
     return count
 
 
-def _spent(unit: Array, costs: Array, budget: float) -> Array:
+def spend_budget(unit: Array, costs: Array, budget: float) -> Array:
     """Variances that spend a budget of 1, scaled to spend `budget` and never more."""
     noisy = costs > 0.0
     _refuse_beyond_doubles(unit[noisy])
@@ -154,10 +99,11 @@ def _spent(unit: Array, costs: Array, budget: float) -> Array:
 def _refuse_beyond_doubles(variances: Array) -> None:
     smallest, largest = float(variances.min()), float(variances.max())
     if not (smallest >= SMALLEST and largest < math.inf):
-        raise _unrepresentable("the variance of a step", smallest if smallest < SMALLEST else largest)
+        raise unrepresentable("the variance of a step", smallest if smallest < SMALLEST else largest)
 
 
-def _unrepresentable(what: str, value: float) -> InputError:
+def unrepresentable(what: str, value: float) -> InputError:
+    """What to raise where `what` is beyond what doubles hold."""
     return InputError(
         f"{what} would be {value:g}; it needs to stay between {SMALLEST:.3g} and {float(np.finfo(np.float64).max):.3g}.",
         source="the weights, the costs, the budget and the number of steps together",

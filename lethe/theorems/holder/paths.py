@@ -29,7 +29,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _AT_ONCE = 1e-6
 
 
-class Stretch(NamedTuple):
+class PassStretch(NamedTuple):
     """Positions `first` to `last` of a pass, from 0, both included."""
 
     first: int
@@ -40,8 +40,8 @@ class Stretch(NamedTuple):
 class Touched:
     """Where in its passes the record is touched: somewhere in `own` in the last pass, somewhere in `earlier` in those before."""
 
-    own: Stretch
-    earlier: Stretch
+    own: PassStretch
+    earlier: PassStretch
 
 
 class HolderPath:

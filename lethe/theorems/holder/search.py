@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from lethe.run.schedules import Array
-from lethe.theorems.holder.paths import HolderPath, Stretch, Touched
+from lethe.theorems.holder.paths import HolderPath, PassStretch, Touched
 from lethe.theorems.shift import engine as shift
 
 # Distances at which tangents are laid first, and how often they are laid anew along the best path found.
@@ -70,7 +70,7 @@ def position_mus(path: HolderPath, *, afresh: bool) -> tuple[Array, Array]:
     search = _Search(path)
     everywhere, at_every_step = search.best(None)
     stretches = _stretches(path)
-    whole = Stretch(0, path.batches - 1)
+    whole = PassStretch(0, path.batches - 1)
     places = [Touched(own=own, earlier=whole if afresh else own) for own in stretches]
     # The last place is the dearest where steps are alike; its tangents are tried for the others.
     dearest, good = search.best(places[-1])
@@ -80,7 +80,7 @@ def position_mus(path: HolderPath, *, afresh: bool) -> tuple[Array, Array]:
     return np.minimum(np.array(mus), everywhere), np.array([own.last - own.first + 1 for own in stretches], dtype=np.float64)
 
 
-def _stretches(path: HolderPath) -> list[Stretch]:
+def _stretches(path: HolderPath) -> list[PassStretch]:
     count = min(path.batches, _MOST_STRETCHES, max(4, _STEPS_IN_ALL // path.steps))
     edges = [path.batches * part // count for part in range(count + 1)]
-    return [Stretch(low, high - 1) for low, high in pairwise(edges)]
+    return [PassStretch(low, high - 1) for low, high in pairwise(edges)]

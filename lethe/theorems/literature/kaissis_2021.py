@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar, Literal
-
-from scipy import special
 
 from lethe.calculus.composition.composition import compose_gdp
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.rounding import round_up
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
@@ -54,22 +50,6 @@ def composed_index(run: Run) -> float:
         case Participation.FRESH_SECRET_SLOT:
             return worst_of_each_pass(steps, slots)
     raise unknown_participation(run.batches.design, run.batches.participation)
-
-
-def roc_auc(index: float) -> float:
-    r"""Area under the curve of the best membership test at sensitivity index $\psi$, rounded up.
-
-    $$\mathrm{AUC} = \Phi(\psi/\sqrt2)$$
-
-    It is the chance that a draw from $N(\psi, 1)$ exceeds one from $N(0, 1)$.
-
-    Args:
-        index: $\psi \in [0, \infty]$.
-    Returns:
-        A number in [1/2, 1].
-    Reference: Kaissis et al. 2021, arXiv:2109.10528, statement reconstructed.
-    """
-    return min(round_up(float(special.ndtr(index / math.sqrt(2.0))), 1e-14), 1.0)
 
 
 class Kaissis2021(Theorem):

@@ -54,16 +54,12 @@ def relative_noise(run: Run) -> float:
     return 0.5 * float(run.record_noise[0])
 
 
-def shift_cost(run: Run, records: int | None = None) -> float:
+def _shift_cost(run: Run, records: int | None = None) -> float:
     r"""$\rho$ of hiding, in the noise of one step, that the two runs were a diameter apart before it.
 
     $$\rho = \frac{(1 + \lambda L K/b)^2 D^2}{2\tau^2}$$
 
-    Args:
-        run: a run with a bounded domain, smooth losses, one step size and one noise level.
-        records: K, how many records the batch may hold; by default b, as in the paper.
-    Returns:
-        $\rho$, rounded up.
+    K is how many records the batch may hold, by default b, as in the paper. Rounded up.
     """
     return 0.5 * _square(_expansion(run, records) * run.diameter / float(run.noise_stds[0]))
 
@@ -183,7 +179,7 @@ class Liang2025Bounded(_Liang):
         return (*self._common(run), smooth(run), bounded_domain(run))
 
     def _bound(self, run: Run) -> Bound:
-        return Bound(guarantee=ZCDP(round_up(float(split_rho(_unsampled_rate(run), shift_cost(run))), _ROUNDING)))
+        return Bound(guarantee=ZCDP(round_up(float(split_rho(_unsampled_rate(run), _shift_cost(run))), _ROUNDING)))
 
 
 class Liang2025BoundedRestricted(_Liang):
@@ -221,7 +217,7 @@ class Liang2025BoundedRestricted(_Liang):
 
     def _bound(self, run: Run) -> Bound:
         least = np.square(smallest_noise(run.batch_size / run.records, _GRID) / relative_noise(run))
-        values = _GRID * split_rho(_sampled_rate(run), shift_cost(run), least) * (1.0 + _ROUNDING)
+        values = _GRID * split_rho(_sampled_rate(run), _shift_cost(run), least) * (1.0 + _ROUNDING)
         return Bound(guarantee=RDPCurve(tuple(_GRID.tolist()), tuple(values.tolist())))
 
 
@@ -272,7 +268,7 @@ class Liang2025Corrected(Theorem):
         noise = float(run.record_noise[0])
         steps = renyi_values(run.batch_size / run.records, noise * np.sqrt(_SHARES), run.neighbours, drawn_by(run))
         with np.errstate(over="ignore"):
-            shifts = shift_cost(run, largest) / (1.0 - _SHARES)
+            shifts = _shift_cost(run, largest) / (1.0 - _SHARES)
             values = (steps + shifts[:, None] * np.array(ORDERS)).min(axis=0)
         curve: Guarantee = RDPCurve(ORDERS, tuple(raised(values, _ROUNDING).tolist()))
         return Bound(guarantee=WithSlack(curve, slack) if slack > 0 else curve)

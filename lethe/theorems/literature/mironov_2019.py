@@ -21,16 +21,12 @@ _ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 901)
 _MOST_NOISE = 1e100
 
 
-def closed_form_rho(probability: float, relative_noise: float) -> float:
+def _closed_form_rho(probability: float, relative_noise: float) -> float:
     r"""$\rho$ of $\epsilon(\alpha) = \rho\alpha$ for one step, at the orders up to `largest_order` alone.
 
-    $$\rho = \frac{2q^2}{z^2}$$
+    $\rho = 2q^2/z^2$ for $q \le 1/5$ and noise $z \ge 4$ on the sum, in units of one record's gradient bound; about 4 times what it
+    bounds, and not rounded outward.
 
-    Args:
-        probability: $q \in (0, 1/5]$.
-        relative_noise: $z \ge 4$, noise on the sum in units of one record's gradient bound.
-    Returns:
-        $\rho$; about 4 times what it bounds. Not rounded outward.
     Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Theorem 11.
     """
     return 2.0 * (probability / relative_noise) ** 2
@@ -72,7 +68,7 @@ class Mironov2019(Theorem):
     def _bound(self, run: Run) -> Bound:
         probability = run.batch_size / run.records
         noise = run.relative_noise
-        rho = float(np.sum(closed_form_rho(probability, 1.0) * square_above(1.0 / noise)))
+        rho = float(np.sum(_closed_form_rho(probability, 1.0) * square_above(1.0 / noise)))
         largest = largest_order(probability, min(float(noise.min()), _MOST_NOISE))
         orders = np.unique(np.append(_ORDERS, largest))
         # Pairwise sums of T terms.

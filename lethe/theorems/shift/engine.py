@@ -22,7 +22,7 @@ from lethe.theorems.shift.inputs import Path, checked_diameter, checked_path
 from lethe.theorems.shift.pooling import Piece, join_pieces, outward, pieces, pool, squared_mus
 from lethe.theorems.shift.scaled import ZERO_EXPONENT, Floats, Scaled
 from lethe.theorems.shift.segments import Segments, single_steps
-from lethe.theorems.shift.windows import Start, best_start
+from lethe.theorems.shift.windows import WindowStart, best_start
 
 _NO_STEPS: Piece = (0.5, 1, 0.0, ZERO_EXPONENT, 0.0, ZERO_EXPONENT)
 
@@ -116,7 +116,9 @@ def solve(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, di
     window: int | None = None
     if bound is not None:
         tracked = tracked_distances(path, bound)
-        starts = [Start(before=t, piece=carried(tracked[t]), moment=t) for t in range(1, path.steps) if tracked[t] == bound[t - 1] < np.inf]
+        starts = [
+            WindowStart(before=t, piece=carried(tracked[t]), moment=t) for t in range(1, path.steps) if tracked[t] == bound[t - 1] < np.inf
+        ]
         if starts:
             squared, window = best_start(pieces(_steps(path)), starts, squared)
     return Shift(

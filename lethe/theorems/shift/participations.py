@@ -12,7 +12,7 @@ from lethe.theorems.shift.inputs import Path
 from lethe.theorems.shift.pooling import Piece, outward, pieces, pool, squared_mus
 from lethe.theorems.shift.scaled import Floats, Integers, Scaled
 from lethe.theorems.shift.segments import Segments, Stretch, exclusive_prefix, single_steps
-from lethe.theorems.shift.windows import Start, best_start
+from lethe.theorems.shift.windows import WindowStart, best_start
 
 # Common starts to try when a step expands, spread geometrically: fewer when many paths would each have to try them all.
 _COMMON_STARTS = 40
@@ -76,27 +76,27 @@ def _improve_by_starts(squared: Floats, run: Path, touches: Touches, segments: S
                 squared[j], _ = best_start(own_segments[own], starts, float(squared[j]))
 
 
-def _starts_after_touches(rows: list[tuple[float, float, float, float, Piece]]) -> list[Start]:
+def _starts_after_touches(rows: list[tuple[float, float, float, float, Piece]]) -> list[WindowStart]:
     """Starts right after each touch at which the bound binds; the touch's own noise is behind the start.
 
     These dominate all other starts unless the bound can bind first at an untouched step t + 1, which needs L_{t+1} D_t > D_{t+1}.
     """
-    starts: list[Start] = []
+    starts: list[WindowStart] = []
     distance, through = 0.0, 1.0
     for k, (factor, size, cap, gap_factor, gap) in enumerate(rows):
         # Bounds that bind between two touches are left out: a larger distance is sound.
         kept = through * factor
         distance = min(cap, (kept * distance if kept > 0.0 and distance > 0.0 else 0.0) + size)
         if distance == cap < float("inf"):
-            starts.append(Start(before=k + 1, piece=shift.carried(distance, gap), moment=k + 1))
+            starts.append(WindowStart(before=k + 1, piece=shift.carried(distance, gap), moment=k + 1))
         through = gap_factor
     return starts
 
 
-def _common_starts(run: Path, touches: Touches, ends: list[int], bound: Floats) -> list[list[Start]]:
+def _common_starts(run: Path, touches: Touches, ends: list[int], bound: Floats) -> list[list[WindowStart]]:
     """For each path the starts, ascending, at T - R with R on a geometric grid from 1; none where touches alone are complete."""
     paths = len(ends) - 1
-    starts: list[list[Start]] = [[] for _ in range(paths)]
+    starts: list[list[WindowStart]] = [[] for _ in range(paths)]
     with np.errstate(over="ignore", invalid="ignore"):  # 0 times infinity: that step forgets, and does not expand
         expands = run.lipschitz[1:] * bound[:-1] > bound[1:] * (1.0 + 1e-12)
     if not bool(expands.any()):
@@ -120,7 +120,7 @@ def _common_starts(run: Path, touches: Touches, ends: list[int], bound: Floats) 
         stretches = pieces(_without_rise(exclusive_prefix(steps)).map(lambda a: a[:, 0]))
         for j, (k, gap) in enumerate(zip(following, gaps, strict=True)):
             before = k - ends[j]
-            starts[j].append(Start(before=before, piece=shift.carried(distance, stretches[gap]), moment=before))
+            starts[j].append(WindowStart(before=before, piece=shift.carried(distance, stretches[gap]), moment=before))
     return starts
 
 

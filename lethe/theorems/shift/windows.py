@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lethe.theorems.shift.pooling import Piece, join_pieces, piece_energy, pieces_pool
 
 
-class Start(NamedTuple):
+class WindowStart(NamedTuple):
     """A moment to start from: the piece that carries the shift up to the next segment of the path."""
 
     before: int
@@ -24,7 +24,7 @@ class Start(NamedTuple):
     """What the caller wants back if this start wins."""
 
 
-def best_start(path: Sequence[Piece], starts: Sequence[Start], squared_mu: float) -> tuple[float, int | None]:
+def best_start(path: Sequence[Piece], starts: Sequence[WindowStart], squared_mu: float) -> tuple[float, int | None]:
     """The smallest squared mu over the starts, and its moment; the given value and None if no start beats it.
 
     From right to left, the minorant of what follows is kept on a stack; a start is joined to the part of it that pools. Two lower bounds

@@ -51,13 +51,6 @@ class LastTouch:
             in_partial = _mus(run, passes, full, passes.after.map(lambda a: a[:partial, full]), bound)
         return cls(in_full_pass=in_full, in_partial_pass=in_partial)
 
-    @classmethod
-    def unknown(cls, passes: Passes) -> LastTouch:
-        """Infinite mus, where no bound is known."""
-        positions = len(passes.sensitivity)
-        everywhere = np.full(positions, np.inf)
-        return cls(in_full_pass=everywhere, in_partial_pass=everywhere[: passes.last_size % positions])
-
     def mixture(self) -> tuple[Floats, Floats]:
         """The mus and their probabilities."""
         size, touched = self.in_full_pass.size, self.in_partial_pass.size

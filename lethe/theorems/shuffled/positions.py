@@ -110,35 +110,6 @@ def shuffled_once(
     return np.append(mus, 0.0), np.append(weights, (size - mus.size) / size)
 
 
-def worst_path(
-    lipschitz: ArrayLike,
-    sensitivity: ArrayLike,
-    noise_std: ArrayLike,
-    batches_per_pass: SupportsIndex,
-    diameter: ArrayLike | None = None,
-) -> float:
-    r"""$\mu$ of a record that may sit anywhere in each pass, another place each time: a bound for every order of every pass.
-
-    The optimal shift of one virtual touch a pass, at its last step e, of size $\max_j s_j \prod_{j<k\le e} L_k$. Proof in
-    docs/theory.md: with the virtual run's payments, cut where the shift is 0, the true shift never exceeds the virtual one at the end
-    of a pass, so it is paid too, for no more.
-
-    Args, Raises, Reference: those of `position_mus`.
-
-    Returns:
-        $\mu$, rounded up.
-    """
-    path = checked_path(lipschitz, sensitivity, noise_std)
-    size = min(checked_batches(batches_per_pass), path.steps)
-    bound = checked_diameter(diameter, path.steps)
-    arriving = Passes.of(path, size).largest_arrivals()
-    if not np.isfinite(arriving).all():
-        return float("inf")
-    virtual = np.zeros(path.steps)
-    virtual[np.minimum(np.arange(1, arriving.size + 1) * size, path.steps) - 1] = arriving
-    return shift.solve(path.lipschitz, virtual, path.noise_std, bound).mu
-
-
 def _reached_mus(
     lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, batches_per_pass: SupportsIndex, diameter: ArrayLike | None
 ) -> Floats:

@@ -45,7 +45,7 @@ def reshuffled(
     \mu^2 = \min\Big(\sum_e c_e(j_e, j_{e+1}),\ \mu_{\text{last}}^2(j_E)\Big)$$
 
     over independent uniform positions $j_e$; by joint convexity of the hockey-stick divergence, if the orders are secret. The sum is
-    `touch_by_touch`; $\mu_{\text{last}}$ is `last_touch.LastTouch`, the exact optimum of the worst earlier passes followed by a last
+    `touch_law`; $\mu_{\text{last}}$ is `last_touch.LastTouch`, the exact optimum of the worst earlier passes followed by a last
     touch at $j_E$. It decides alone, in O(T), in long runs where no step expands; the sum decides where steps expand. A last pass
     of r < l steps touches the record with probability r / l.
 
@@ -83,27 +83,10 @@ def reshuffled(
     if grid_share(costs.full + 1, costs.weights.size) > _TOO_COARSE and costs.payable:
         values, weights = tail_law(costs, float(square_above(mus).max()))
         return _sorted(outward(values, path.steps), weights)
-    return _law(path.steps, costs, last)
+    return touch_law(path.steps, costs, last)
 
 
-def touch_by_touch(
-    lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, batches_per_pass: SupportsIndex
-) -> tuple[Floats, Floats]:
-    r"""The law of $\sum_e c_e(j_e, j_{e+1})$ alone, by dynamic programming: each touch paid from the noise up to the next.
-
-    Sums are rounded up by about 1 % or less. Positions are exact up to 96 batches a pass; beyond, they lie in 96 buckets that are
-    fine at both ends of the pass, where the costly pairs are.
-
-    Args, Returns, Raises: those of `reshuffled`, which joins it with a second bound; mass of at most $10^{-18}$ is moved up to inf.
-
-    Reference: Kong & Ribero 2024, arXiv:2407.05237, for the cost of one touch; the law is proved in docs/theory.md.
-    """
-    path = checked_path(lipschitz, sensitivity, noise_std)
-    passes = Passes.of(path, checked_batches(batches_per_pass))
-    return _law(path.steps, TouchCosts.of(passes), LastTouch.unknown(passes))
-
-
-def _law(steps: int, costs: TouchCosts, last: LastTouch) -> tuple[Floats, Floats]:
+def touch_law(steps: int, costs: TouchCosts, last: LastTouch) -> tuple[Floats, Floats]:
     """The mixture of the sums of costs, each at most what the last touch allows."""
     moves = costs.full + 1
     # A position beyond the last step of a partial pass has probability 0 there.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lethe.certificates.training_record import Claim
+from lethe.certificates.training_record import HypothesisClaim
 
 START = (
     "the model's weights, and the optimiser's state, before training do not depend on these records, unless by a training that is "
@@ -39,7 +39,7 @@ def of_loss(*, optimiser: bool, loop: bool = False, bare: bool = False) -> tuple
     return (BARE_LOSS if bare else LOSS, *((LOOP,) if loop else ()), *((OPTIMISER,) if optimiser else ()))
 
 
-def claims(*, data: Any, verify: bool, loss: tuple[str, ...]) -> tuple[Claim, ...]:
+def claims(*, data: Any, verify: bool, loss: tuple[str, ...]) -> tuple[HypothesisClaim, ...]:
     """The declared assumptions as a certificate states them, by name. It is published, so nothing in it may depend on the records.
 
     What a check could not see, and what a model was found to keep, may depend on them; in its place stands that there may be such a thing.
@@ -50,7 +50,7 @@ def claims(*, data: Any, verify: bool, loss: tuple[str, ...]) -> tuple[Claim, ..
     named = {START: "start", MODEL: "model", LOSS: "loss", BARE_LOSS: "loss", LOOP: "loop", OPTIMISER: "optimiser"}
     named |= {UNCHECKED: "checks", UNSEEN: "unseen"}
     said = (START, MODEL, *loss, *_of_data(data), UNSEEN if verify else UNCHECKED)
-    return tuple(Claim(named.get(statement, "data"), statement) for statement in said)
+    return tuple(HypothesisClaim(named.get(statement, "data"), statement) for statement in said)
 
 
 def declared_of(

@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from lethe.certificates.findings import TRAIN
-from lethe.certificates.training_record import Claim, Released, TrainingRecord
+from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
 from lethe.certificates.weights import tensors_digest
 from lethe.certificates.weights.torch_tensors import raw_state
 from lethe.errors import InputError
@@ -18,7 +18,7 @@ from lethe.run.run import Run
 _FILTER = "the budget filter of lethe.train decides it, step by step"
 
 
-def network_record(run: Run, model: nn.Module, declared: tuple[Claim, ...]) -> TrainingRecord:
+def network_record(run: Run, model: nn.Module, declared: tuple[HypothesisClaim, ...]) -> TrainingRecord:
     """The training record of a network: the parameters and buffers that its state dict has now.
 
     Args:
@@ -26,7 +26,7 @@ def network_record(run: Run, model: nn.Module, declared: tuple[Claim, ...]) -> T
         model: trained; nothing else of it is sealed, such as its code.
         declared: what no code saw, and nothing that depends on the records.
     """
-    enforced = (Claim("budget filter", _FILTER),) if run.noise_budget is not None else ()
+    enforced = (HypothesisClaim("budget filter", _FILTER),) if run.noise_budget is not None else ()
     return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released_states({"model": model}))
 
 
@@ -39,11 +39,11 @@ def linear_record(run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray
         intercept: shape (k,).
     """
     projected = f"every record's features are projected to norm {run.loss.feature_norm:g}"  # pyright: ignore[reportAttributeAccessIssue]
-    enforced = [Claim("gradient bound", projected), Claim("curvature", projected)]
+    enforced = [HypothesisClaim("gradient bound", projected), HypothesisClaim("curvature", projected)]
     if not run.seeded:
-        enforced.append(Claim("secrecy", "drawn from fresh entropy inside fit_linear, neither kept nor shown"))
+        enforced.append(HypothesisClaim("secrecy", "drawn from fresh entropy inside fit_linear, neither kept nor shown"))
     if run.noise_budget is not None:
-        enforced.append(Claim("budget filter", _FILTER))
+        enforced.append(HypothesisClaim("budget filter", _FILTER))
     released = Released("weights and intercept", tensors_digest({"weights": weights, "intercept": intercept}))
     return TrainingRecord(run=run, by=TRAIN, enforced=tuple(enforced), released=(released,))
 

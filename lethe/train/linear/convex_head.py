@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from lethe.certificates.training_record import Claim
+from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss
@@ -112,10 +112,10 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
         if head.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
             head.bias.copy_(torch.from_numpy(trained.model.intercept))
     besides = (
-        Claim("public backbone", PUBLIC_BACKBONE),
-        Claim("records apart", APART if compared else f"{APART} {NOT_COPIED}"),
-        Claim("start", START),
-        *(Claim("data", said) for said in getattr(source, "declared", ())),
+        HypothesisClaim("public backbone", PUBLIC_BACKBONE),
+        HypothesisClaim("records apart", APART if compared else f"{APART} {NOT_COPIED}"),
+        HypothesisClaim("start", START),
+        *(HypothesisClaim("data", said) for said in getattr(source, "declared", ())),
     )
     model = nn.Sequential(backbone, FeatureProjection(loss.feature_norm, head.weight.dtype), head).eval()
     released = (*released_states({"model": model, "head": head}), *trained.record.released)

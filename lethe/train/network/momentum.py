@@ -27,7 +27,7 @@ class DebiasedMomentum(torch.optim.Optimizer):
         beta: $\beta \in [0, 1)$.
     Raises:
         InputError: an argument is outside its range.
-    Reference: Hong, Wang, Zhou 2022 (FAccT), Algorithm 1; the weights are `lethe.run.schedules.momentum.debiased_weights`.
+    Reference: Hong, Wang, Zhou 2022 (FAccT), Algorithm 1.
     """
 
     def __init__(self, params: Iterable[Any], lr: float, beta: float = 0.9) -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch.optim.lr_scheduler import StepLR
 
 from lethe.errors import HypothesisError, InputError
-from lethe.run.schedules.momentum import debiased_weights
 from lethe.theorems.lipschitz import clipped_step, plain_step
 from lethe.train.network import (
     DebiasedMomentum,
@@ -22,6 +21,7 @@ from lethe.train.network import (
     projected_iterate,
     refuse_other_step_size,
 )
+from lethe_experiments.risk.momentum_weights import debiased_weights
 
 Make = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 

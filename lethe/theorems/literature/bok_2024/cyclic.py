@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lethe.calculus.rounding import MOST_COUNT, count_above
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
 from lethe.run.run import Run
@@ -49,7 +48,7 @@ def cgd_domain_printed_mu(diameter: float, batches_per_pass: int, touch: float) 
     $$\mu^* = \frac1\tau\sqrt{s^2 + \frac{3sD}\ell + \frac{s^2}\ell\lceil D/s\rceil}
       = \frac1\sigma\sqrt{\frac{L^2}{b^2} + \frac{3LD}{b\eta\ell} + \frac{L^2}{b^2\ell}\Big\lceil\frac{bD}{\eta L}\Big\rceil}$$
 
-    The paper applies it from `cgd_domain_passes` passes on; with fewer it holds as well, and composition is smaller.
+    The paper applies it from $\lceil(\mu^* b\sigma/L)^2\rceil$ passes on; with fewer it holds as well, and composition is smaller.
 
     Args:
         diameter: $D/s$, in units of one touch; finite.
@@ -60,17 +59,6 @@ def cgd_domain_printed_mu(diameter: float, batches_per_pass: int, touch: float) 
     Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, closed form as in the authors' code.
     """
     return touch * math.sqrt(1.0 + (3.0 * diameter + float(np.ceil(diameter))) / batches_per_pass)
-
-
-def cgd_domain_passes(diameter: float, batches_per_pass: int) -> int:
-    r"""$E^* = \lceil(\mu^* b\sigma/L)^2\rceil$, the passes from which on `cgd_domain_printed_mu` is below composition.
-
-    The authors' script for their table of it multiplies two terms where it should add them, and prints smaller numbers.
-
-    Args, Reference: those of `cgd_domain_printed_mu`.
-    """
-    # The square itself, not that of a rounded root: a whole number must stay one.
-    return int(count_above(1.0 + (3.0 * diameter + float(np.ceil(diameter))) / batches_per_pass, MOST_COUNT))
 
 
 class Bok2024CGD(Theorem):
@@ -109,7 +97,8 @@ class Bok2024CGDDomain(Theorem):
 
     $$\mu = \min\Big(\frac s\tau\sqrt E,\ \frac1\tau\sqrt{s^2 + \frac{3sD}\ell + \frac{s^2}\ell\lceil D/s\rceil}\Big)$$
 
-    The second term is the smaller one from $E^*$ passes on (`cgd_domain_passes`), where the paper states it; before, composition is.
+    The second term is the smaller one from $E^* = \lceil(\mu^* b\sigma/L)^2\rceil$ passes on, where the paper states it; before,
+    composition is.
     """
 
     name: ClassVar[str] = "bok-2024-cgd-domain"

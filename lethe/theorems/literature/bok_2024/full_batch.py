@@ -42,7 +42,8 @@ def gd_domain_mu(diameter: float, steps: int, touch: float) -> float:
 
     $$\mu = \min\Big(\frac s\tau\sqrt T,\ \min_{R \le T}\frac{D + sR}{\tau\sqrt R}\Big)$$
 
-    It equals the closed form of the paper, `gd_domain_printed_mu`, where $D/s$ is a whole number at most T, and is never larger.
+    It equals the closed form of the paper, $\frac s\tau\sqrt{3D/s + \lceil D/s\rceil}$, where $D/s$ is a whole number at most T, and is
+    never larger.
 
     Args:
         diameter: $D/s$, in units of one touch.
@@ -56,22 +57,6 @@ def gd_domain_mu(diameter: float, steps: int, touch: float) -> float:
     middle = int(np.floor(min(diameter, float(steps))))
     windows = {max(1, middle), min(steps, middle + 1)}
     return touch * min(math.sqrt(steps), *((diameter + window) / math.sqrt(window) for window in windows))
-
-
-def gd_domain_printed_mu(diameter: float, touch: float) -> float:
-    r"""The closed form of the paper, stated for $T \ge D/s$ steps.
-
-    $$\mu = \frac1\tau\sqrt{3sD + s^2\lceil D/s\rceil}
-      = \frac1\sigma\sqrt{\frac{3LD}{\eta n} + \frac{L^2}{n^2}\Big\lceil\frac{Dn}{\eta L}\Big\rceil}$$
-
-    Args:
-        diameter: $D/s$, in units of one touch; finite.
-        touch: $s/\tau > 0$; $L/(n\sigma)$ in the paper.
-    Returns:
-        $\mu$, not rounded outward.
-    Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, closed form as in the authors' code.
-    """
-    return touch * math.sqrt(3.0 * diameter + float(np.ceil(diameter)))
 
 
 def _half_rate(contraction: float) -> float:
@@ -109,7 +94,7 @@ class Bok2024GDDomain(Theorem):
 
     $$\mu = \min\Big(\frac s\tau\sqrt T,\ \min_{R \le T}\frac{D + sR}{\tau\sqrt R}\Big)$$
 
-    The paper prints the value at $R = \lceil D/s\rceil$, rounded up, for $T \ge D/s$ (`gd_domain_printed_mu`); its lemma gives every R, and
+    The paper prints the value at $R = \lceil D/s\rceil$, rounded up, for $T \ge D/s$; its lemma gives every R, and
     the best of them is taken here, which is never more than what is printed.
     """
 

@@ -32,13 +32,10 @@ _MOST_TOUCH = 1e50
 _LEAST_TOUCH = 1e-90
 
 
-def batch_touch(run: Run) -> float:
+def _batch_touch(run: Run) -> float:
     r"""$L/(b\sigma)$: how far apart two batches that differ in one record move the iterate, relative to the noise.
 
     A batch without the record holds another one in its place, so L is twice the gradient bound under zero_out too.
-
-    Args:
-        run: a run with a constant schedule.
     """
     noise = float(run.record_noise[0])
     return max(2.0 / noise, _LEAST_TOUCH) if noise > 0.0 else math.inf
@@ -91,23 +88,6 @@ def sgd_domain_window(probability: float, diameter: float, window: int, share: f
     Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, closed form of the authors' code, and any split; Lemma C.12.
     """
     return _composed(probability, ((2.0 * touch / math.sqrt(share), window),), diameter / math.sqrt((1.0 - share) * window))
-
-
-def sgd_clt_mu(probability: float, steps: int, touch: float) -> float:
-    r"""APPROXIMATION, not a bound: the $\mu$ that $C_p(G(\mu_0))^{\otimes T}$ tends to by the central limit theorem.
-
-    $$\mu \approx \sqrt2\,p\sqrt T\sqrt{e^{\mu_0^2}\Phi(3\mu_0/2) + 3\Phi(-\mu_0/2) - 2}$$
-
-    The authors plot it. It may be above or below the composition it stands for, so no theorem here uses it.
-
-    Args:
-        probability: $p = b/n$.
-        steps: $T \ge 1$.
-        touch: $\mu_0 = L/(b\sigma)$, at most 26.
-    Reference: Bu, Dong, Long, Su 2019, arXiv:1911.11607; as in the authors' code.
-    """
-    spread = math.exp(touch * touch) * float(special.ndtr(1.5 * touch)) + 3.0 * float(special.ndtr(-0.5 * touch)) - 2.0
-    return math.sqrt(2.0) * probability * math.sqrt(steps) * math.sqrt(spread)
 
 
 def _composed(probability: float, touches: tuple[tuple[float, int], ...], shift: float) -> Guarantee:
@@ -199,7 +179,7 @@ class Bok2024SGD(Theorem):
         return _hypotheses(run)
 
     def _bound(self, run: Run) -> Bound:
-        probability, touch, steps, c = run.batch_size / run.records, batch_touch(run), run.total_steps, contraction(run)
+        probability, touch, steps, c = run.batch_size / run.records, _batch_touch(run), run.total_steps, contraction(run)
         parts = [sgd_composition(probability, steps, touch)]
         # Without contraction what came before a window costs more than composition of it.
         if c < 1.0 and touch <= _MOST_TOUCH:
@@ -245,7 +225,7 @@ class Bok2024SGDDomain(Theorem):
         return (*_hypotheses(run), bounded_domain(run))
 
     def _bound(self, run: Run) -> Bound:
-        probability, touch, steps = run.batch_size / run.records, batch_touch(run), run.total_steps
+        probability, touch, steps = run.batch_size / run.records, _batch_touch(run), run.total_steps
         diameter = run.diameter / float(run.noise_stds[0])
         parts = [sgd_composition(probability, steps, touch)]
         if touch <= _MOST_TOUCH:

@@ -2,12 +2,43 @@ r"""The papers' constants: $L_\lambda$ of one step in both versions, $\theta_L$ 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypedDict
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lethe.errors import InputError
 
 FloatArray = NDArray[np.float64]
+StepFormula = Callable[[ArrayLike, ArrayLike, ArrayLike], FloatArray]
+r"""$L_\lambda$ of a step size, m and M."""
+
+
+class StepNumbers(TypedDict):
+    r"""What the bounds of one step are functions of: finite numbers, or arrays that broadcast."""
+
+    step_size: ArrayLike
+    r"""$\lambda > 0$."""
+    clip_norm: ArrayLike
+    """$C > 0$; without clipping the bound on every gradient."""
+    batch_size: ArrayLike
+    r"""$b \ge 1$."""
+    noise_std: ArrayLike
+    r"""$\sigma > 0$, parameter units."""
+    weak_convexity: ArrayLike
+    """m."""
+    smoothness: ArrayLike
+    r"""$M \ge 0$."""
+
+
+class PassNumbers(StepNumbers):
+    """What the bounds of several passes are functions of."""
+
+    steps: ArrayLike
+    r"""$T \ge 1$."""
+    steps_per_pass: ArrayLike
+    r"""$\ell \ge 1$."""
 
 
 def lipschitz_constant(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:
@@ -61,7 +92,7 @@ def first_log_square(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness
     return np.log1p(_excess(step_size, weak_convexity, smoothness, 1.0))
 
 
-def pass_amplification(lipschitz: ArrayLike, steps: ArrayLike) -> FloatArray:
+def theta(squared: ArrayLike, steps: ArrayLike) -> FloatArray:
     r"""Fraction of one touch's squared privacy loss that is left after `steps` noisy steps.
 
     $$\theta_L(s) = \frac{L^{2(s-1)}}{\sum_{j<s} L^{2j}} = \frac{1-L^{-2}}{1-L^{-2s}}, \qquad \theta_L(0) = 0$$
@@ -69,24 +100,17 @@ def pass_amplification(lipschitz: ArrayLike, steps: ArrayLike) -> FloatArray:
     $1/s$ at $L = 1$; tends to $1-L^{-2}$ for $L > 1$ and to 0 for $L < 1$ as s grows.
 
     Args:
-        lipschitz: $L > 0$, Lipschitz constant of one step without noise.
+        squared: $\log L^2$, L the Lipschitz constant of one step without noise: here an error of a rounding costs no more than a rounding.
         steps: $s \ge 0$, steps from the touch to the release, the touching step included.
 
     Returns:
         $\theta_L(s)$ in [0, 1], of the shape to which the arguments broadcast.
 
     Raises:
-        InputError: an argument is not finite or outside its range.
+        InputError: `steps` is not finite or negative.
 
     Reference: Kong & Ribero, arXiv:2407.05237, equation (6) of the first version, (15) of the revised one; smooth through L = 1.
     """
-    constant = checked("lipschitz", lipschitz, above=0.0)
-    # Near 1 the subtraction is exact and log1p keeps every digit of it.
-    return theta(2.0 * np.where(np.abs(constant - 1.0) < 0.5, np.log1p(constant - 1.0), np.log(constant)), steps)
-
-
-def theta(squared: ArrayLike, steps: ArrayLike) -> FloatArray:
-    r"""`pass_amplification` as a function of $\log L^2$: there a relative error of a rounding costs no more than a rounding."""
     q, s = np.broadcast_arrays(np.asarray(squared, dtype=np.float64), checked("steps", steps, low=0.0))
     count = np.maximum(s, 1.0)
     size = np.where(q == 0.0, 1.0, np.abs(q))
@@ -117,6 +141,11 @@ def touch(step_size: ArrayLike, clip_norm: ArrayLike, batch_size: ArrayLike, noi
         return np.asarray(moved / checked("noise_std", noise_std, above=0.0), dtype=np.float64)
 
 
+def one_touch(numbers: StepNumbers) -> FloatArray:
+    """`touch` at the numbers of a run."""
+    return touch(numbers["step_size"], numbers["clip_norm"], numbers["batch_size"], numbers["noise_std"])
+
+
 def one_step_rho(apart: ArrayLike, moved: ArrayLike, noise_std: ArrayLike) -> FloatArray:
     r"""$\rho = \frac12(\text{apart}/\sigma + \text{moved})^2$ of one noisy step of two runs.
 
@@ -132,15 +161,16 @@ def one_step_rho(apart: ArrayLike, moved: ArrayLike, noise_std: ArrayLike) -> Fl
         return 0.5 * np.square(far + np.asarray(moved, dtype=np.float64))
 
 
-def where_allowed(step_size: ArrayLike, limit: ArrayLike, rho: FloatArray) -> FloatArray:
+def where_allowed(numbers: StepNumbers, rho: FloatArray, times: float = 1.0) -> FloatArray:
     r"""$\rho$ where the step size is allowed, infinity elsewhere: no bound is proved there.
 
     Args:
-        step_size: $\lambda > 0$.
-        limit: the largest $\lambda$ that is allowed.
-        rho: of the shape to which the others broadcast.
+        numbers: of the run; give $\lambda$, m and M.
+        rho: of the shape to which these broadcast.
+        times: > 0: so many times the `step_limit` is allowed.
     """
-    return np.where(np.asarray(step_size, dtype=np.float64) <= np.asarray(limit, dtype=np.float64), rho, np.inf)
+    limit = times * step_limit(numbers["weak_convexity"], numbers["smoothness"])
+    return np.where(np.asarray(numbers["step_size"], dtype=np.float64) <= limit, rho, np.inf)
 
 
 def checked(name: str, given: ArrayLike, *, low: float = -np.inf, above: float = -np.inf) -> FloatArray:

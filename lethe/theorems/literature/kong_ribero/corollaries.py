@@ -8,7 +8,7 @@ $\epsilon$ a noise gives.
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,25 +20,24 @@ from lethe.run.run import Run
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.literature.kong_ribero.constants import (
     FloatArray,
+    PassNumbers,
     checked,
-    lipschitz_constant,
     log_square,
+    one_touch,
     step_limit,
     theta,
-    touch,
     where_allowed,
 )
 from lethe.theorems.literature.kong_ribero.reading import (
     SECOND,
-    PassNumbers,
     cited,
     curvature,
     one_full_pass,
     pass_numbers,
     passes,
+    revised_constant,
     several_passes,
     small_steps,
-    step_constant,
     zcdp,
 )
 from lethe.theorems.requirements import step_at_most, unclipped
@@ -61,101 +60,11 @@ def corollary_steps_per_pass(weak_convexity: ArrayLike, smoothness: ArrayLike) -
         return np.asarray(math.log(2.0) / np.log1p(0.5 * weak / total), dtype=np.float64)
 
 
-def stated_noise_std(
-    *,
-    clip_norm: ArrayLike,
-    batch_size: ArrayLike,
-    steps: ArrayLike,
-    steps_per_pass: ArrayLike,
-    weak_convexity: ArrayLike,
-    smoothness: ArrayLike,
-    order: ArrayLike,
-    epsilon: ArrayLike,
-) -> FloatArray:
-    r"""$\bar\sigma_\epsilon$ as Corollary C.2 states it; too small by a factor $4\alpha$.
-
-    $$\bar\sigma_\epsilon = \frac{C\bar\lambda}{2b}\sqrt{\frac{1}{\alpha\epsilon}\Big(1 + \frac{4m}{M+m}E\Big)}$$
-
-    Args:
-        clip_norm: $C > 0$, the bound on every gradient.
-        batch_size: $b \ge 1$.
-        steps: $T \ge 1$.
-        steps_per_pass: $\ell \ge \bar\ell$.
-        weak_convexity: $m > 0$.
-        smoothness: $M \ge 0$.
-        order: $\alpha > 1$.
-        epsilon: $\epsilon > 0$, wanted at that order.
-
-    Returns:
-        $\bar\sigma_\epsilon$, parameter units; infinity where $\ell < \bar\ell$.
-
-    Raises:
-        InputError: an argument is not finite or outside its range.
-
-    Reference: Kong & Ribero, arXiv:2407.05237, revised version, Corollary C.2.
-    """
-    alpha = checked("order", order, above=1.0)
-    corrected = corrected_noise_std(
-        clip_norm=clip_norm,
-        batch_size=batch_size,
-        steps=steps,
-        steps_per_pass=steps_per_pass,
-        weak_convexity=weak_convexity,
-        smoothness=smoothness,
-        order=alpha,
-        epsilon=epsilon,
-    )
-    return corrected / (4.0 * alpha)
-
-
-def corrected_noise_std(
-    *,
-    clip_norm: ArrayLike,
-    batch_size: ArrayLike,
-    steps: ArrayLike,
-    steps_per_pass: ArrayLike,
-    weak_convexity: ArrayLike,
-    smoothness: ArrayLike,
-    order: ArrayLike,
-    epsilon: ArrayLike,
-) -> FloatArray:
-    r"""The noise for which Theorem 2.3 (19) gives what Corollary C.2 claims.
-
-    $$\sigma = \frac{2C\bar\lambda}{b}\sqrt{\frac{\alpha}{\epsilon}\Big(1 + \frac{4m}{M+m}E\Big)}$$
-
-    Args, Returns, Raises: those of `stated_noise_std`.
-
-    Reference: derived from equation (19) of Kong & Ribero, arXiv:2407.05237, revised version; see `KongRibero2025CorollaryCorrected`.
-    """
-    slots = checked("steps_per_pass", steps_per_pass, low=1.0)
-    grown = _growth(checked("steps", steps, low=1.0), slots, weak_convexity, smoothness)
-    wanted = checked("order", order, above=1.0) / checked("epsilon", epsilon, above=0.0)
-    moved = touch(corollary_step_size(weak_convexity, smoothness), clip_norm, batch_size, 1.0)
-    return np.where(slots >= corollary_steps_per_pass(weak_convexity, smoothness), moved * np.sqrt(wanted * grown), np.inf)
-
-
-def independent_of_passes_rho(
-    *,
-    step_size: ArrayLike,
-    clip_norm: ArrayLike,
-    batch_size: ArrayLike,
-    noise_std: ArrayLike,
-    steps: ArrayLike,
-    steps_per_pass: ArrayLike,
-    weak_convexity: ArrayLike,
-    smoothness: ArrayLike,
-) -> FloatArray:
+def independent_of_passes_rho(**numbers: Unpack[PassNumbers]) -> FloatArray:
     r"""Corollary C.3: $\rho = 4(C/(b\sigma))^2[1 + \theta_{L_\lambda}(\ell)]$ for $\lambda \le \min\{1/\sqrt E,\ 1/(2(m+M))\}$.
 
     Args:
-        step_size: $\lambda > 0$.
-        clip_norm: $C > 0$, the bound on every gradient.
-        batch_size: $b \ge 1$.
-        noise_std: $\sigma > 0$, parameter units.
-        steps: $T \ge \ell$.
-        steps_per_pass: $\ell \ge 1$.
-        weak_convexity: m.
-        smoothness: $M \ge 0$.
+        numbers: of a run whose steps are alike.
 
     Returns:
         $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda$ is larger, or $T < \ell$.
@@ -165,13 +74,13 @@ def independent_of_passes_rho(
 
     Reference: Kong & Ribero, arXiv:2407.05237, revised version, Corollary C.3.
     """
-    slots = checked("steps_per_pass", steps_per_pass, low=1.0)
-    full = passes(checked("steps", steps, low=1.0), slots)
-    amplified = theta(log_square(step_size, weak_convexity, smoothness), slots)
+    step_size, slots = checked("step_size", numbers["step_size"], above=0.0), checked("steps_per_pass", numbers["steps_per_pass"], low=1.0)
+    full = passes(checked("steps", numbers["steps"], low=1.0), slots)
+    amplified = theta(log_square(step_size, numbers["weak_convexity"], numbers["smoothness"]), slots)
     with np.errstate(over="ignore"):
-        rho = np.square(touch(step_size, clip_norm, batch_size, noise_std) / np.asarray(step_size, dtype=np.float64)) * (1.0 + amplified)
-    limit = np.minimum(1.0 / np.sqrt(np.maximum(full, 1.0)), step_limit(weak_convexity, smoothness))
-    return where_allowed(step_size, limit, np.where(full >= 1.0, rho, np.inf))
+        rho = np.square(one_touch(numbers) / step_size) * (1.0 + amplified)
+    small = step_size <= 1.0 / np.sqrt(np.maximum(full, 1.0))
+    return where_allowed(numbers, np.where(small & (full >= 1.0), rho, np.inf))
 
 
 class KongRibero2025CorollaryStated(Theorem):
@@ -201,10 +110,7 @@ class KongRibero2025CorollaryStated(Theorem):
     def _bound(self, run: Run) -> Bound:
         rho = _corrected_rho(pass_numbers(run))
         values = tuple(zcdp(rho / (16.0 * order)).rho for order in ORDERS)
-        return Bound(
-            guarantee=RDPCurve(orders=ORDERS, values=values),
-            lipschitz=step_constant(run, lipschitz_constant, "L_lambda of equation (13)"),
-        )
+        return Bound(guarantee=RDPCurve(orders=ORDERS, values=values), lipschitz=revised_constant(run))
 
 
 class KongRibero2025CorollaryCorrected(Theorem):
@@ -233,8 +139,7 @@ class KongRibero2025CorollaryCorrected(Theorem):
         return _corollary(run)
 
     def _bound(self, run: Run) -> Bound:
-        constant = step_constant(run, lipschitz_constant, "L_lambda of equation (13)")
-        return Bound(guarantee=zcdp(_corrected_rho(pass_numbers(run))), lipschitz=constant)
+        return Bound(guarantee=zcdp(_corrected_rho(pass_numbers(run))), lipschitz=revised_constant(run))
 
 
 class KongRibero2025IndependentOfPasses(Theorem):
@@ -262,20 +167,19 @@ class KongRibero2025IndependentOfPasses(Theorem):
         )
 
     def _bound(self, run: Run) -> Bound:
-        constant = step_constant(run, lipschitz_constant, "L_lambda of equation (13)")
-        return Bound(guarantee=zcdp(independent_of_passes_rho(**pass_numbers(run))), lipschitz=constant)
+        return Bound(guarantee=zcdp(independent_of_passes_rho(**pass_numbers(run))), lipschitz=revised_constant(run))
 
 
-def _growth(steps: ArrayLike, steps_per_pass: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:
+def pass_growth(steps: ArrayLike, steps_per_pass: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:
     r"""$1 + \frac{4m}{M+m}E$, for $m > 0$."""
     weak = checked("weak_convexity", weak_convexity, above=0.0)
     return 1.0 + passes(steps, steps_per_pass) * (4.0 * weak / (weak + checked("smoothness", smoothness, low=0.0)))
 
 
 def _corrected_rho(numbers: PassNumbers) -> FloatArray:
-    moved = touch(numbers["step_size"], numbers["clip_norm"], numbers["batch_size"], numbers["noise_std"])
     with np.errstate(over="ignore"):
-        return np.square(moved) * _growth(numbers["steps"], numbers["steps_per_pass"], numbers["weak_convexity"], numbers["smoothness"])
+        grown = pass_growth(numbers["steps"], numbers["steps_per_pass"], numbers["weak_convexity"], numbers["smoothness"])
+        return np.square(one_touch(numbers)) * grown
 
 
 def _corollary(run: Run) -> tuple[Finding, ...]:

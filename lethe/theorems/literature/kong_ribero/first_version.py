@@ -6,7 +6,7 @@ proves $\sqrt2 L_\lambda$; the exact constant is `lethe.theorems.lipschitz.clipp
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,11 +18,14 @@ from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
 from lethe.theorems.literature.kong_ribero.constants import (
     FloatArray,
+    PassNumbers,
+    StepFormula,
+    StepNumbers,
     checked,
     first_lipschitz_constant,
     first_log_square,
     one_step_rho,
-    step_limit,
+    one_touch,
     theta,
     touch,
     where_allowed,
@@ -32,6 +35,7 @@ from lethe.theorems.literature.kong_ribero.reading import (
     FIRST,
     GAP,
     cited,
+    first_constant,
     last_step_numbers,
     one_full_pass,
     one_step,
@@ -40,7 +44,6 @@ from lethe.theorems.literature.kong_ribero.reading import (
     several_passes,
     small_last_step,
     small_steps,
-    step_constant,
     unless_clipped,
     zcdp,
 )
@@ -68,26 +71,13 @@ def any_loss_rho(*, step_size: ArrayLike, clip_norm: ArrayLike, noise_std: Array
         return 2.0 * checked("steps", steps, low=1.0) * np.square(touch(step_size, clip_norm, 1, noise_std))
 
 
-def bounded_domain_rho(
-    *,
-    step_size: ArrayLike,
-    clip_norm: ArrayLike,
-    batch_size: ArrayLike,
-    noise_std: ArrayLike,
-    diameter: ArrayLike,
-    weak_convexity: ArrayLike,
-    smoothness: ArrayLike,
-) -> FloatArray:
-    r"""Theorem 4.4: $\rho = \frac{1}{2\sigma^2}(L_\lambda d_h + 2\lambda C/b)^2$ with the first version's $L_\lambda$.
+def bounded_domain_rho(formula: StepFormula, *, diameter: ArrayLike, **numbers: Unpack[StepNumbers]) -> FloatArray:
+    r"""Theorem 4.4, Theorem 2.2 of the revised version: $\rho = \frac{1}{2\sigma^2}(L_\lambda d_h + 2\lambda C/b)^2$.
 
     Args:
-        step_size: $\lambda > 0$.
-        clip_norm: $C > 0$.
-        batch_size: $b \ge 1$.
-        noise_std: $\sigma > 0$, parameter units.
+        formula: the $L_\lambda$ of the one version or the other.
         diameter: $d_h \ge 0$, of the domain, parameter units.
-        weak_convexity: m.
-        smoothness: $M \ge 0$.
+        numbers: of the last step.
 
     Returns:
         $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda > 1/(2(m+M))$.
@@ -95,55 +85,30 @@ def bounded_domain_rho(
     Raises:
         InputError: an argument is not finite or outside its range.
 
-    Reference: Kong & Ribero 2024, arXiv:2407.05237, first version, equation (20).
+    Reference: Kong & Ribero, arXiv:2407.05237, equation (20) of the first version, (16) of the revised one.
     """
     with np.errstate(over="ignore"):
-        apart = first_lipschitz_constant(step_size, weak_convexity, smoothness) * checked("diameter", diameter, low=0.0)
-    rho = one_step_rho(apart, touch(step_size, clip_norm, batch_size, noise_std), noise_std)
-    return where_allowed(step_size, step_limit(weak_convexity, smoothness), rho)
+        constant = formula(numbers["step_size"], numbers["weak_convexity"], numbers["smoothness"])
+        apart = constant * checked("diameter", diameter, low=0.0)
+    return where_allowed(numbers, one_step_rho(apart, one_touch(numbers), numbers["noise_std"]))
 
 
-def first_batch_rho(
-    *,
-    step_size: ArrayLike,
-    clip_norm: ArrayLike,
-    batch_size: ArrayLike,
-    noise_std: ArrayLike,
-    steps: ArrayLike,
-    steps_per_pass: ArrayLike,
-    weak_convexity: ArrayLike,
-    smoothness: ArrayLike,
-) -> FloatArray:
+def first_batch_rho(**numbers: Unpack[PassNumbers]) -> FloatArray:
     r"""Theorem 4.5: $\rho = 4(\lambda C/(b\sigma))^2[\theta_{L_\lambda}(T-E\ell) + E\,\theta_{L_\lambda}(\ell)]$.
 
     $E = \lfloor T/\ell\rfloor$. At $m = 0$ it is the convex form (22), $4(\lambda C/(b\sigma))^2[1/(T-E\ell) + E/\ell]$, its first term
     0 for whole passes. False for a record that is not in the first batch.
 
-    Args:
-        step_size: $\lambda > 0$.
-        clip_norm: $C > 0$.
-        batch_size: $b \ge 1$.
-        noise_std: $\sigma > 0$, parameter units.
-        steps: $T \ge 1$.
-        steps_per_pass: $\ell \ge 1$.
-        weak_convexity: m.
-        smoothness: $M \ge 0$.
-
-    Returns:
-        $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda > 1/(2(m+M))$.
-
-    Raises:
-        InputError: an argument is not finite or outside its range.
+    Args, Returns, Raises: those of `bounded_domain_rho`.
 
     Reference: Kong & Ribero 2024, arXiv:2407.05237, first version, equations (21) and (22).
     """
-    squared = first_log_square(step_size, weak_convexity, smoothness)
-    total, slots = checked("steps", steps, low=1.0), checked("steps_per_pass", steps_per_pass, low=1.0)
+    squared = first_log_square(numbers["step_size"], numbers["weak_convexity"], numbers["smoothness"])
+    total, slots = checked("steps", numbers["steps"], low=1.0), checked("steps_per_pass", numbers["steps_per_pass"], low=1.0)
     full = passes(total, slots)
     left = theta(squared, total - full * slots) + full * theta(squared, slots)
     with np.errstate(over="ignore"):
-        rho = np.square(touch(step_size, clip_norm, batch_size, noise_std)) * left
-    return where_allowed(step_size, step_limit(weak_convexity, smoothness), rho)
+        return where_allowed(numbers, np.square(one_touch(numbers)) * left)
 
 
 class KongRibero2024AnyLoss(Theorem):
@@ -206,8 +171,8 @@ class KongRibero2024BoundedDomain(Theorem):
         return unless_clipped(run)
 
     def _bound(self, run: Run) -> Bound:
-        rho = bounded_domain_rho(**last_step_numbers(run), diameter=run.diameter)
-        return Bound(guarantee=zcdp(rho), lipschitz=step_constant(run, first_lipschitz_constant, "L_lambda of equation (12)"))
+        rho = bounded_domain_rho(first_lipschitz_constant, **last_step_numbers(run), diameter=run.diameter)
+        return Bound(guarantee=zcdp(rho), lipschitz=first_constant(run))
 
 
 class KongRibero2024Corrected(Theorem):
@@ -234,8 +199,7 @@ class KongRibero2024Corrected(Theorem):
     def _bound(self, run: Run) -> Bound:
         constant = _exact_constant(run)
         numbers = last_step_numbers(run)
-        moved = touch(numbers["step_size"], numbers["clip_norm"], numbers["batch_size"], numbers["noise_std"])
-        rho = one_step_rho(constant.constant * run.diameter, moved, numbers["noise_std"])
+        rho = one_step_rho(constant.constant * run.diameter, one_touch(numbers), numbers["noise_std"])
         return Bound(guarantee=zcdp(rho), lipschitz=constant)
 
 
@@ -265,8 +229,7 @@ class KongRibero2024FirstBatch(Theorem):
         return (*several_passes(run), one_full_pass(run), small_steps(run))
 
     def _bound(self, run: Run) -> Bound:
-        rho = first_batch_rho(**pass_numbers(run))
-        return Bound(guarantee=zcdp(rho), lipschitz=step_constant(run, first_lipschitz_constant, "L_lambda of equation (12)"))
+        return Bound(guarantee=zcdp(first_batch_rho(**pass_numbers(run))), lipschitz=first_constant(run))
 
 
 def _exact_constant(run: Run) -> StepConstant:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypedDict
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -14,7 +11,15 @@ from lethe.certificates.certificate import Citation, StepConstant
 from lethe.certificates.findings import Finding, fails, holds
 from lethe.run.run import Run
 from lethe.theorems.base import SOUND, Standing
-from lethe.theorems.literature.kong_ribero.constants import FloatArray, step_limit
+from lethe.theorems.literature.kong_ribero.constants import (
+    FloatArray,
+    PassNumbers,
+    StepFormula,
+    StepNumbers,
+    first_lipschitz_constant,
+    lipschitz_constant,
+    step_limit,
+)
 from lethe.theorems.requirements import (
     constant_noise_and_step,
     design,
@@ -44,24 +49,6 @@ SECOND = Citation(
     text="Kong, Ribero 2025, Privacy of the last iterate in cyclically-traversed DP-SGD on nonconvex composite losses, "
     "arXiv:2407.05237, revised version",
 )
-
-
-class StepNumbers(TypedDict):
-    """The arguments of the bounds of one step."""
-
-    step_size: float
-    clip_norm: float
-    batch_size: int
-    noise_std: float
-    weak_convexity: float
-    smoothness: float
-
-
-class PassNumbers(StepNumbers):
-    """The arguments of the bounds of several passes."""
-
-    steps: int
-    steps_per_pass: int
 
 
 def cited(paper: Citation, where: str) -> Citation:
@@ -98,9 +85,7 @@ def zcdp(rho: FloatArray) -> ZCDP:
     return ZCDP(round_up(max(float(rho), _SMALLEST), _ROUNDING))
 
 
-def step_constant(
-    run: Run, formula: Callable[[ArrayLike, ArrayLike, ArrayLike], FloatArray], name: str, factor: float = 1.0
-) -> StepConstant:
+def step_constant(run: Run, formula: StepFormula, name: str, factor: float = 1.0) -> StepConstant:
     """The step constant of a paper, as certificates show it.
 
     Args:
@@ -111,6 +96,16 @@ def step_constant(
     """
     constant = factor * float(formula(float(run.step_sizes[-1]), *curvature(run)))
     return StepConstant(constant=round_up(constant, _ROUNDING), certificate=f"{run.loss.summary}, {name}")
+
+
+def first_constant(run: Run) -> StepConstant:
+    """That of the first version."""
+    return step_constant(run, first_lipschitz_constant, "L_lambda of equation (12)")
+
+
+def revised_constant(run: Run) -> StepConstant:
+    """That of the revised version, without clipping."""
+    return step_constant(run, lipschitz_constant, "L_lambda of equation (13)")
 
 
 def unless_clipped(run: Run) -> Standing:

@@ -6,10 +6,9 @@ Theorem 2.3 counts one touch in full and E with a whole pass behind them, at twi
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
@@ -17,90 +16,35 @@ from lethe.run.run import Run
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.literature.kong_ribero.constants import (
     FloatArray,
+    PassNumbers,
     checked,
     lipschitz_constant,
     log_square,
-    one_step_rho,
-    step_limit,
+    one_touch,
     theta,
-    touch,
     where_allowed,
 )
+from lethe.theorems.literature.kong_ribero.first_version import KongRibero2024BoundedDomain, bounded_domain_rho
 from lethe.theorems.literature.kong_ribero.reading import (
-    GAP,
     SECOND,
     cited,
     last_step_numbers,
-    one_step,
     pass_numbers,
     passes,
+    revised_constant,
     several_passes,
-    small_last_step,
     small_steps,
     step_constant,
-    unless_clipped,
     zcdp,
 )
-from lethe.theorems.requirements import bounded_domain, unclipped
+from lethe.theorems.requirements import unclipped
 
 
-def bounded_domain_rho(
-    *,
-    step_size: ArrayLike,
-    clip_norm: ArrayLike,
-    batch_size: ArrayLike,
-    noise_std: ArrayLike,
-    diameter: ArrayLike,
-    weak_convexity: ArrayLike,
-    smoothness: ArrayLike,
-) -> FloatArray:
-    r"""Theorem 2.2: $\rho = \frac{1}{2\sigma^2}(L_\lambda d_h + 2\lambda C/b)^2$.
-
-    Args:
-        step_size: $\lambda > 0$.
-        clip_norm: $C > 0$.
-        batch_size: $b \ge 1$.
-        noise_std: $\sigma > 0$, parameter units.
-        diameter: $d_h \ge 0$, of the domain, parameter units.
-        weak_convexity: m.
-        smoothness: $M \ge 0$.
-
-    Returns:
-        $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda > 1/(2(m+M))$.
-
-    Raises:
-        InputError: an argument is not finite or outside its range.
-
-    Reference: Kong & Ribero, arXiv:2407.05237, revised version, equation (16).
-    """
-    with np.errstate(over="ignore"):
-        apart = lipschitz_constant(step_size, weak_convexity, smoothness) * checked("diameter", diameter, low=0.0)
-    rho = one_step_rho(apart, touch(step_size, clip_norm, batch_size, noise_std), noise_std)
-    return where_allowed(step_size, step_limit(weak_convexity, smoothness), rho)
-
-
-def clipped_rho(
-    *,
-    step_size: ArrayLike,
-    clip_norm: ArrayLike,
-    batch_size: ArrayLike,
-    noise_std: ArrayLike,
-    steps: ArrayLike,
-    steps_per_pass: ArrayLike,
-    weak_convexity: ArrayLike,
-    smoothness: ArrayLike,
-) -> FloatArray:
+def clipped_rho(**numbers: Unpack[PassNumbers]) -> FloatArray:
     r"""Theorem 2.3 with clipping: $\rho = 4(\lambda C/(b\sigma))^2[1 + E\,\theta_{\sqrt2 L_\lambda}(\ell)]$, $E = \lfloor T/\ell\rfloor$.
 
     Args:
-        step_size: $\lambda > 0$.
-        clip_norm: $C > 0$.
-        batch_size: $b \ge 1$.
-        noise_std: $\sigma > 0$, parameter units.
-        steps: $T \ge 1$.
-        steps_per_pass: $\ell \ge 1$.
-        weak_convexity: m.
-        smoothness: $M \ge 0$.
+        numbers: of a run whose steps are alike.
 
     Returns:
         $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda > 1/(2(m+M))$.
@@ -110,37 +54,23 @@ def clipped_rho(
 
     Reference: Kong & Ribero, arXiv:2407.05237, revised version, equation (17).
     """
-    squared = math.log(2.0) + log_square(step_size, weak_convexity, smoothness)
-    rho = _passes_rho(touch(step_size, clip_norm, batch_size, noise_std), squared, steps, steps_per_pass)
-    return where_allowed(step_size, step_limit(weak_convexity, smoothness), rho)
+    return where_allowed(numbers, _passes_rho(numbers, log_factor=math.log(2.0)))
 
 
-def unclipped_rho(
-    *,
-    step_size: ArrayLike,
-    clip_norm: ArrayLike,
-    batch_size: ArrayLike,
-    noise_std: ArrayLike,
-    steps: ArrayLike,
-    steps_per_pass: ArrayLike,
-    weak_convexity: ArrayLike,
-    smoothness: ArrayLike,
-) -> FloatArray:
+def unclipped_rho(**numbers: Unpack[PassNumbers]) -> FloatArray:
     r"""Theorem 2.3 without clipping: $\rho = 4(\lambda C/(b\sigma))^2[1 + E\,\theta_{L_\lambda}(\ell)]$, $E = \lfloor T/\ell\rfloor$.
 
-    Args, Raises: those of `clipped_rho`; `clip_norm` is then the bound on every gradient.
+    Args, Raises: those of `clipped_rho`.
 
     Returns:
         $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda > 1/(m+M)$.
 
     Reference: Kong & Ribero, arXiv:2407.05237, revised version, equation (19).
     """
-    squared = log_square(step_size, weak_convexity, smoothness)
-    rho = _passes_rho(touch(step_size, clip_norm, batch_size, noise_std), squared, steps, steps_per_pass)
-    return where_allowed(step_size, 2.0 * step_limit(weak_convexity, smoothness), rho)
+    return where_allowed(numbers, _passes_rho(numbers), times=2.0)
 
 
-class KongRibero2025BoundedDomain(Theorem):
+class KongRibero2025BoundedDomain(KongRibero2024BoundedDomain):
     r"""Theorem 2.2: $\epsilon(\alpha) = \frac{\alpha}{2\sigma^2}(L_\lambda d_h + s)^2$ on a domain of diameter $d_h$, one step alone.
 
     $s = 2\lambda C/b$, $L_\lambda$ of `lipschitz_constant`. Only the last step enters, so that the earlier ones may have any step size,
@@ -149,24 +79,11 @@ class KongRibero2025BoundedDomain(Theorem):
     """
 
     name: ClassVar[str] = "kong-ribero-2025-2.2"
-    statement: ClassVar[str] = "One noisy step hides all that a bounded domain lets two runs differ by."
-    formula: ClassVar[str] = r"\epsilon(\alpha) = \frac{\alpha}{2\sigma^2}\left(L_\lambda d_h + \frac{2\lambda C}{b}\right)^2"
-    needs: ClassVar[str] = "a bounded domain, smooth losses, a last step size at most 1/(2(m + M)), batches of exact size"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (cited(SECOND, "Theorem 2.2"),)
-    standing: ClassVar[Standing] = GAP
-
-    def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """A bounded domain, and a small last step with noise."""
-        return (*one_step(run), small_last_step(run), bounded_domain(run))
-
-    def standing_on(self, run: Run) -> Standing:
-        """Sound unless clipping acts."""
-        return unless_clipped(run)
 
     def _bound(self, run: Run) -> Bound:
-        rho = bounded_domain_rho(**last_step_numbers(run), diameter=run.diameter)
-        return Bound(guarantee=zcdp(rho), lipschitz=step_constant(run, lipschitz_constant, "L_lambda of equation (13)"))
+        rho = bounded_domain_rho(lipschitz_constant, **last_step_numbers(run), diameter=run.diameter)
+        return Bound(guarantee=zcdp(rho), lipschitz=revised_constant(run))
 
 
 class KongRibero2025Clipped(Theorem):
@@ -217,11 +134,12 @@ class KongRibero2025Unclipped(Theorem):
         return (*several_passes(run), unclipped(run), small_steps(run, 2.0))
 
     def _bound(self, run: Run) -> Bound:
-        constant = step_constant(run, lipschitz_constant, "L_lambda of equation (13)")
-        return Bound(guarantee=zcdp(unclipped_rho(**pass_numbers(run))), lipschitz=constant)
+        return Bound(guarantee=zcdp(unclipped_rho(**pass_numbers(run))), lipschitz=revised_constant(run))
 
 
-def _passes_rho(moved: FloatArray, squared: FloatArray, steps: ArrayLike, steps_per_pass: ArrayLike) -> FloatArray:
-    slots = checked("steps_per_pass", steps_per_pass, low=1.0)
+def _passes_rho(numbers: PassNumbers, *, log_factor: float = 0.0) -> FloatArray:
+    """One touch in full and E with a whole pass behind them; `log_factor` is that of the squared step constant."""
+    squared = log_factor + log_square(numbers["step_size"], numbers["weak_convexity"], numbers["smoothness"])
+    moved, slots = one_touch(numbers), checked("steps_per_pass", numbers["steps_per_pass"], low=1.0)
     with np.errstate(over="ignore"):
-        return np.square(moved) * (1.0 + passes(checked("steps", steps, low=1.0), slots) * theta(squared, slots))
+        return np.square(moved) * (1.0 + passes(checked("steps", numbers["steps"], low=1.0), slots) * theta(squared, slots))

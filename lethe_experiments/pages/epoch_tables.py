@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -10,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lethe.calculus.upward_formatting import shown
+from lethe.report.audit_tables import rounded_down
 
 _CAPTION = (
     "estimate: a point estimate, which proves nothing\n"
@@ -36,12 +36,6 @@ def epoch_tables(content: dict[str, Any]) -> list[Table]:
             table.add_row(*words, end_section=last)
         tables.append(table)
     return tables
-
-
-def rounded_down(value: float) -> str:
-    """A lower bound with three decimals, never more than it is."""
-    thousandths = math.floor(value * 1000.0)
-    return f"{(thousandths if thousandths <= value * 1000.0 else thousandths - 1) / 1000.0:.3f}"
 
 
 def _setting(row: dict[str, Any]) -> tuple[Any, ...]:
