@@ -61,6 +61,25 @@ def test_the_noise_is_isotropic_in_the_frobenius_norm():
     assert covariance == pytest.approx(4.0 * np.eye(6), abs=5.0 * 4.0 * math.sqrt(2.0 / 20_000))  # five standard errors
 
 
+class OneEntry(np.random.Generator):
+    """Draws that are 0 but for one, which is 1."""
+
+    def __init__(self, place):
+        super().__init__(np.random.PCG64(0))
+        self._place = place
+
+    def standard_normal(self, *args, **kwargs):
+        drawn = np.zeros(*args)
+        drawn.flat[self._place] = 1.0
+        return drawn
+
+
+def test_the_covariance_of_the_noise_is_exact():
+    """The noise is linear in the draws, so what each makes of it gives the covariance without any sampling."""
+    moved = np.array([coordinates(symmetric_noise(3, 2.0, OneEntry(place))) for place in range(9)])
+    assert moved.T @ moved == pytest.approx(4.0 * np.eye(6))
+
+
 @pytest.mark.parametrize(("neighbours", "sensitivity"), [("replace_one", math.sqrt(2.0) * 9.0), ("zero_out", 9.0)])
 def test_the_noise_is_the_sensitivity_over_mu(neighbours, sensitivity):
     made = second_moment(np.zeros((4, 2)), norm=3.0, target=GDP(0.5), neighbours=neighbours, records=4)

@@ -134,6 +134,14 @@ def test_poisson_inclusion_is_bernoulli_and_independent() -> None:
     assert sizes[0] > 0  # empty batches occur and are legal
 
 
+def test_poisson_takes_its_share_of_very_many_records() -> None:
+    """So many that a chance wrong by half a hundredth is seen."""
+    (batch,) = drawn("poisson", records=4_000_000, batches={"design": "poisson", "size": 3_000_000}, steps=1)
+    low, high = stats.binom.interval(1 - ALARM, 4_000_000, 0.75)
+    assert high < 1.002 * 3_000_000
+    assert low <= len(batch) <= high
+
+
 def test_poisson_with_all_records_takes_all() -> None:
     for batch in drawn("poisson", batches={"design": "poisson", "size": RECORDS}):
         assert len(batch) == RECORDS
