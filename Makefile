@@ -39,7 +39,7 @@ docs: theorems
 
 # The page of theorems, from the registry.
 theorems: $(STAMP)
-	$(BIN)/python -m lethe.report.theorems_page > docs/theorems.md
+	$(BIN)/python tools/theorems_page.py > docs/theorems.md
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/certificate_speed.py

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from theorems_page import theorems_page
 
 import lethe
-from lethe.report.theorems_page import theorems_page
 from lethe.run.batches import DESIGNS
 from lethe.run.losses import LOSSES
 from lethe.run.regularisers import REGULARISERS

@@ -6,7 +6,6 @@ from lethe.heavy_tailed.localisation.plans import localised_practical, localised
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
 from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
-from lethe.heavy_tailed.lower_bounds.bounds import LowerBound, convex_lower_bound, strongly_convex_lower_bound
 from lethe.heavy_tailed.moments import Moments
 from lethe.heavy_tailed.multi_pass import multi_pass, practical_oracle
 from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean, MeanOracle
@@ -28,7 +27,6 @@ __all__ = [
     "ClippedMean",
     "CoordinateMedian",
     "ExactMean",
-    "LowerBound",
     "MeanOracle",
     "MomentEstimate",
     "Moments",
@@ -43,7 +41,6 @@ __all__ = [
     "accelerated_optimised",
     "accelerated_practical",
     "accelerated_theory",
-    "convex_lower_bound",
     "estimated_moments",
     "localised",
     "localised_practical",
@@ -62,5 +59,4 @@ __all__ = [
     "regularised_descent",
     "sampled_localised",
     "strongly_convex",
-    "strongly_convex_lower_bound",
 ]

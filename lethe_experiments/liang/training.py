@@ -13,7 +13,7 @@ from lethe.audit.games.shadow_models import Candidates, Integers, ShadowTrainer
 from lethe.calculus.domains import FloatArray
 from lethe.run.run import Run
 from lethe.train import fit
-from lethe.train.network import projected_iterate
+from lethe_experiments.liang.double_clipping import projected_iterate
 from lethe_experiments.liang.image_networks import image_network
 from lethe_experiments.liang.plans import Plan, Setting
 

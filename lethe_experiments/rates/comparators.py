@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from lethe.calculus.domains import as_number, outside, require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
-from lethe.utility.standing import PublishedNumber, order
 from lethe_experiments.ranges import require_between, require_inside
+from lethe_experiments.standing import PublishedNumber, order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from lethe.calculus.domains import require_count, require_positive
-from lethe.utility.standing import PublishedNumber, order
 from lethe_experiments.ranges import require_condition_number, require_inside
+from lethe_experiments.standing import PublishedNumber, order
 
 
 def uniform_order(kappa: float, alpha: float) -> PublishedNumber:

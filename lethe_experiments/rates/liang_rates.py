@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import HypothesisError
-from lethe.utility.standing import PublishedNumber, order
 from lethe_experiments.ranges import require_between
+from lethe_experiments.standing import PublishedNumber, order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
-from lethe.utility.standing import PublishedNumber, refuted
+from lethe_experiments.standing import PublishedNumber, refuted
 
 
 def batch_term(*, gradient_variance: float, pl_constant: float, batch_size: int, initial_gap: float) -> float:

@@ -30,10 +30,10 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive, require_vector
 from lethe.errors import HypothesisError
-from lethe.utility.standing import PublishedNumber, refuted
 from lethe_experiments.ranges import require_condition_number, require_inside
 from lethe_experiments.risk.momentum import best_u3, u3, u3_short_bound, u3_uniform
 from lethe_experiments.risk.momentum_weights import theorem_4_8_weights
+from lethe_experiments.standing import PublishedNumber, refuted
 
 
 def momentum_rate(*, kappa: float, relative_step: float) -> float:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import HypothesisError, InputError
-from lethe.utility.standing import PublishedNumber, refuted
 from lethe_experiments.ranges import require_inside
+from lethe_experiments.standing import PublishedNumber, refuted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

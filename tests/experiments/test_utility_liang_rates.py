@@ -5,7 +5,6 @@ import math
 import pytest
 
 from lethe.errors import HypothesisError, InputError
-from lethe.utility.standing import ORDER
 from lethe_experiments.rates.liang_rates import (
     ClippedDescent,
     gradient_norm_rate,
@@ -13,6 +12,7 @@ from lethe_experiments.rates.liang_rates import (
     private_root_gap_rate,
     root_gap_rate,
 )
+from lethe_experiments.standing import ORDER
 
 FIELDS = {
     "dimension": 4,

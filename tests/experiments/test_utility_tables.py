@@ -5,9 +5,9 @@ import math
 import pytest
 
 from lethe.errors import InputError
-from lethe.utility.standing import ORDER, PublishedNumber
 from lethe_experiments.rates.hong_orders import dynamic_order, momentum_dynamic_order, momentum_uniform_order, uniform_order
 from lethe_experiments.rates.tables import TABLE_1, TABLE_2, Row, Setting, row
+from lethe_experiments.standing import ORDER, PublishedNumber
 
 # D = 16, N = 100, R = .16: D / (N^2 R) = .01, T = ln 100. eps^2 / ln(1/delta) = .25 / 10 = .025. ln N = ln 100 = L.
 SETTING = Setting(dimension=16, records=100, budget=0.16, epsilon=0.5, delta=math.exp(-10.0), failure=0.1)

@@ -22,7 +22,6 @@ from lethe.heavy_tailed import (
     accelerated_optimised,
     accelerated_practical,
     accelerated_theory,
-    convex_lower_bound,
     estimated_moments,
     localised,
     localised_practical,
@@ -41,7 +40,6 @@ from lethe.heavy_tailed import (
     regularised_descent,
     sampled_localised,
     strongly_convex,
-    strongly_convex_lower_bound,
 )
 from lethe.heavy_tailed.localisation.plans import localised_bound
 from lethe.heavy_tailed.shuffle import ScalarProtocol, analyse, calibrated_protocol, chosen_protocol, local_messages, shuffled
@@ -49,6 +47,7 @@ from lethe.heavy_tailed.shuffle.binomial import all_shifts_delta, binomial_delta
 from lethe.heavy_tailed.shuffle.scalar import simulated_ones
 from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_bound, step_counts
 from lethe.heavy_tailed.single_pass.plans import one_pass_bound
+from lethe_experiments.lower_bounds.bounds import convex_lower_bound, strongly_convex_lower_bound
 from lethe_experiments.lowy_razaviyayn import explicit_bound, groups_for
 
 RECORDS = np.zeros((128, 2))

@@ -114,7 +114,6 @@ def test_all_findings_hold_and_are_named() -> None:
     bound = excess_risk_bound(_run(), **PUBLIC)
     assert tuple(finding.name for finding in bound.findings) == HYPOTHESES
     assert all(finding.status == "holds" for finding in bound.findings)
-    assert bound.standing.usable
 
 
 BROKEN: list[tuple[dict[str, Any], str]] = [

@@ -128,7 +128,15 @@ def localised(
 def full_batch_phase(
     problem: Problem, records: Records, local: LocalPhase, start: Array, rho: float, generator: np.random.Generator | None
 ) -> tuple[Array, Phase]:
-    """One phase of a schedule by `regularised_descent`, all of its records at every step: where it ends, and what it says."""
+    """One phase of a schedule by `regularised_descent`, all of its records at every step: its last point, and its privacy.
+
+    Args:
+        problem, generator: as `localised`.
+        records: of this phase.
+        local: its clip norm, steps, step size, strength and radius.
+        start: shape (d,), where it begins and what it is drawn to.
+        rho: its zCDP budget.
+    """
     done = regularised_descent(
         problem,
         records,

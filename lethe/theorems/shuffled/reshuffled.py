@@ -87,7 +87,13 @@ def reshuffled(
 
 
 def touch_law(steps: int, costs: TouchCosts, last: LastTouch) -> tuple[Floats, Floats]:
-    """The mixture of the sums of costs, each at most what the last touch allows."""
+    """The mixture of the sums of costs, each at most what the last touch allows.
+
+    Args:
+        steps: of the run.
+        costs: squared mus of the touches of every pass.
+        last: what caps each sum.
+    """
     moves = costs.full + 1
     # A position beyond the last step of a partial pass has probability 0 there.
     partial = np.append(last.in_partial_pass, np.zeros(last.in_full_pass.size - last.in_partial_pass.size))

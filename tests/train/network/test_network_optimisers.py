@@ -13,14 +13,12 @@ from torch.optim.lr_scheduler import StepLR
 from lethe.errors import HypothesisError, InputError
 from lethe.theorems.lipschitz import clipped_step, plain_step
 from lethe.train.network import (
-    DebiasedMomentum,
     StepSizes,
-    certified_double_clipping,
     certified_release,
-    clip_mean,
-    projected_iterate,
     refuse_other_step_size,
 )
+from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
+from lethe_experiments.liang.double_clipping import certified_double_clipping, clip_mean, projected_iterate
 from lethe_experiments.risk.momentum_weights import debiased_weights
 
 Make = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]

@@ -171,7 +171,10 @@ class KongRibero2025IndependentOfPasses(Theorem):
 
 
 def pass_growth(steps: ArrayLike, steps_per_pass: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:
-    r"""$1 + \frac{4m}{M+m}E$, for $m > 0$."""
+    r"""$1 + \frac{4m}{M+m}E$.
+
+    Args: as `clipped_rho`, with $m > 0$; elementwise.
+    """
     weak = checked("weak_convexity", weak_convexity, above=0.0)
     return 1.0 + passes(steps, steps_per_pass) * (4.0 * weak / (weak + checked("smoothness", smoothness, low=0.0)))
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from lethe.calculus.domains import require_count
 from lethe.certificates.findings import Finding, fails, first_failure, holds
-from lethe.heavy_tailed.lower_bounds.packings import coin_divergence, error_probability, packings, private_divergence
 from lethe.heavy_tailed.oracles.clipped import require_rho
 from lethe.heavy_tailed.problem import Problem, require_problem
 from lethe.heavy_tailed.sets import Ball
+from lethe_experiments.lower_bounds.packings import coin_divergence, error_probability, packings, private_divergence
 
 _GRID = np.geomspace(1e-12, 1.0, 361).tolist()
 

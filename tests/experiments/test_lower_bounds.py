@@ -16,11 +16,10 @@ from lethe.heavy_tailed import (
     Moments,
     Problem,
     accelerated_optimised,
-    convex_lower_bound,
     one_pass_optimised,
-    strongly_convex_lower_bound,
 )
-from lethe.heavy_tailed.lower_bounds.packings import coin_divergence, error_probability, packings, private_divergence
+from lethe_experiments.lower_bounds.bounds import convex_lower_bound, strongly_convex_lower_bound
+from lethe_experiments.lower_bounds.packings import coin_divergence, error_probability, packings, private_divergence
 from lethe_experiments.lowy_razaviyayn import printed_fano_factor
 
 

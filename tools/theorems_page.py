@@ -1,4 +1,4 @@
-"""The page docs/theorems.md, written from the registry: `python -m lethe.report.theorems_page > docs/theorems.md`."""
+"""The page docs/theorems.md, written from the registry: `make theorems`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lethe.theorems.registry import LITERATURE, OURS
 _RELEASES = {"last": "the last iterate", "all": "every iterate"}
 _HEAD = r"""# Theorems
 
-<!-- Written by `python -m lethe.report.theorems_page`; a test compares it with the registry. -->
+<!-- Written by `make theorems`; a test compares it with the registry. -->
 
 `certify` and `plan` try the first group and keep the smallest epsilon. `certify --all` and `compare` try both. The epsilon of a Gaussian
 guarantee is exact (Balle & Wang 2018, Theorem 8), not a detour through Rényi divergence.
