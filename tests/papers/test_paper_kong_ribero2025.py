@@ -210,6 +210,14 @@ def test_19_is_never_below_an_exact_run_at_any_position() -> None:
                 assert _rho(UNCLIPPED, run) >= mu**2 / 2 * (1 - 1e-9)
 
 
+@pytest.mark.parametrize(("theorem", "clip_norm", "factor"), [(UNCLIPPED, None, 1.0), (CLIPPED, 0.5, 2.0)])
+def test_theorem_23_states_the_constant_of_the_paper(theorem: Theorem, clip_norm: float | None, factor: float) -> None:
+    """L_lambda of equation (13) without clipping, sqrt(2) times as much with it."""
+    stated = theorem.bound(make_run(loss=WEAK, clip_norm=clip_norm)).lipschitz
+    assert stated is not None
+    assert stated.constant == pytest.approx(math.sqrt(factor * (1 + 2 * 0.5 * 0.05 * (1 + 0.05 / (2 * 0.25)))), rel=1e-13)
+
+
 def test_17_is_never_better_than_composition() -> None:
     """theta_L >= 1/2 for L >= sqrt(2), so 1 + E theta >= (E + 1)/2 + 1/2."""
     for run in _random_runs(60, clip_norm=0.5):
