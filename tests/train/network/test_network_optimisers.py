@@ -17,7 +17,7 @@ from lethe.train.network import (
     certified_release,
     refuse_other_step_size,
 )
-from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
+from lethe.train.network.momentum import DebiasedMomentum
 from lethe_experiments.liang.double_clipping import certified_double_clipping, clip_mean, projected_iterate
 from lethe_experiments.risk.momentum_weights import debiased_weights
 
