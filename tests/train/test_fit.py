@@ -20,8 +20,8 @@ from lethe.run.run import Run
 from lethe.train import Group, fit, fit_linear
 from lethe.train.core.samplers import draw_batches
 from lethe.train.network import NetworkNoise, SecureNoise
-from lethe.train.network.momentum import DebiasedMomentum
 from lethe.train.network.steps import NoisySums
+from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
 
 
 @pytest.fixture(autouse=True, scope="module")

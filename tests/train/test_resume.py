@@ -19,7 +19,7 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Checkpoints
 from lethe.train.checkpoints.checkpointing import Checkpointing
-from lethe.train.network.momentum import DebiasedMomentum
+from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -5,7 +5,6 @@ Everywhere the point is the concatenation of all parameters, unless a group says
 
 from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.train.network.curvature import CurvatureEstimate, estimate_curvature
-from lethe.train.network.momentum import DebiasedMomentum
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise, grid_noise_std, grid_sensitivity
 from lethe.train.network.optimisers import CertifiedRelease, certified_release
@@ -15,7 +14,6 @@ from lethe.train.network.step_sizes import StepSizes, refuse_other_step_size
 __all__ = [
     "CertifiedRelease",
     "CurvatureEstimate",
-    "DebiasedMomentum",
     "NetworkNoise",
     "NetworkProximal",
     "ProximalGroup",

@@ -25,7 +25,6 @@ import torch
 
 from lethe.errors import InputError
 from lethe.run.run import Release
-from lethe.train.network.momentum import DebiasedMomentum
 from lethe.train.network.step_sizes import step_size_of
 
 
@@ -47,7 +46,6 @@ _ANY = "an optimiser with state or rescaling is not the certified recursion; the
 
 OPTIMISERS: tuple[_Row, ...] = (
     _Row(torch.optim.SGD, "last", _SGD),
-    _Row(DebiasedMomentum, "all", "the debiased average is state besides the iterate; the noisy gradients are certified, by composition."),
     _Row(torch.optim.Adam, "all", "Adam keeps two averages of the noisy gradients and rescales each coordinate: composition only."),
     _Row(torch.optim.AdamW, "all", "AdamW keeps two averages of the noisy gradients, rescales, and decays the weights: composition only."),
     _Row(torch.optim.Optimizer, "all", _ANY),

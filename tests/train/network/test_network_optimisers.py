@@ -17,7 +17,7 @@ from lethe.train.network import (
     certified_release,
     refuse_other_step_size,
 )
-from lethe.train.network.momentum import DebiasedMomentum
+from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
 from lethe_experiments.liang.double_clipping import certified_double_clipping, clip_mean, projected_iterate
 from lethe_experiments.risk.momentum_weights import debiased_weights
 
@@ -47,7 +47,7 @@ LOST: tuple[tuple[Make, str], ...] = (
     (lambda given: torch.optim.SGD([{"params": given[:1], "lr": 0.2}, {"params": given[1:]}], lr=0.1), "different learning rates"),
     (lambda given: torch.optim.SGD([{"params": given[:1], "momentum": 0.2}, {"params": given[1:]}], lr=0.1), "momentum = 0.2"),
     (lambda given: Mine(given, lr=0.1), "state or rescaling"),
-    (lambda given: DebiasedMomentum(given, lr=0.1), "debiased average"),
+    (lambda given: DebiasedMomentum(given, lr=0.1), "state or rescaling"),
     (torch.optim.Adam, "Adam keeps"),
     (torch.optim.AdamW, "AdamW keeps"),
     (torch.optim.RMSprop, "state or rescaling"),
