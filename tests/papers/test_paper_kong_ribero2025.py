@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from lethe.theorems.literature.kong_ribero.corollaries import (
     corollary_steps_per_pass,
     independent_of_passes_rho,
 )
-from lethe.theorems.literature.kong_ribero.first_version import bounded_domain_rho
+from lethe.theorems.literature.kong_ribero.first_version import bounded_domain_rho, first_batch_rho
 from lethe.theorems.literature.kong_ribero.second_version import (
     KongRibero2025BoundedDomain,
     KongRibero2025Clipped,
@@ -407,3 +408,21 @@ def test_the_closed_forms_know_their_limits() -> None:
     assert np.isfinite(corrected_noise_std(**short, steps_per_pass=[7, 8])).tolist() == [False, True]
     assert corollary_steps_per_pass([0.0, -1.0], 0.2).tolist() == [math.inf, math.inf]
     assert step_limit(0.0, 0.0) == math.inf
+
+
+NUMBERS = {"step_size": 0.1, "clip_norm": 1.0, "batch_size": 5, "noise_std": 1.0, "weak_convexity": 0.1, "smoothness": 1.0}
+
+
+@pytest.mark.parametrize("bound", [clipped_rho, unclipped_rho, independent_of_passes_rho, first_batch_rho])
+def test_numbers_left_out_or_misspelt_are_refused_by_name(bound: Callable[..., object]) -> None:
+    with pytest.raises(InputError, match="missing: steps, steps_per_pass; unknown: nothing"):
+        bound(**NUMBERS)
+    with pytest.raises(InputError, match="missing: nothing; unknown: clip_nrom"):
+        bound(**NUMBERS, steps=10, steps_per_pass=2, clip_nrom=0.1)
+
+
+def test_a_domain_without_its_numbers_is_refused() -> None:
+    with pytest.raises(InputError, match="missing: clip_norm; unknown: clip"):
+        bounded_domain_rho(
+            lipschitz_constant, diameter=1.0, **{name: value for name, value in NUMBERS.items() if name != "clip_norm"}, clip=1.0
+        )

@@ -2,7 +2,7 @@ r"""The papers' constants: $L_\lambda$ of one step in both versions, $\theta_L$ 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypedDict
 
 import numpy as np
@@ -39,6 +39,18 @@ class PassNumbers(StepNumbers):
     r"""$T \ge 1$."""
     steps_per_pass: ArrayLike
     r"""$\ell \ge 1$."""
+
+
+def require_numbers(numbers: Mapping[str, object], kind: type[StepNumbers]) -> None:
+    """Raise InputError unless `numbers` are those that `kind` lists: `Unpack` is looked at by type checkers alone."""
+    needed = kind.__required_keys__
+    if needed != set(numbers):
+        missing, unknown = sorted(needed - numbers.keys()), sorted(numbers.keys() - needed)
+        raise InputError(
+            f"missing: {', '.join(missing) or 'nothing'}; unknown: {', '.join(unknown) or 'nothing'}.",
+            source="the keywords of a bound of Kong & Ribero",
+            remedy=f"give {', '.join(sorted(needed))}.",
+        )
 
 
 def lipschitz_constant(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> FloatArray:

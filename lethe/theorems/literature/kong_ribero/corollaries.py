@@ -24,6 +24,7 @@ from lethe.theorems.literature.kong_ribero.constants import (
     checked,
     log_square,
     one_touch,
+    require_numbers,
     step_limit,
     theta,
     where_allowed,
@@ -74,6 +75,7 @@ def independent_of_passes_rho(**numbers: Unpack[PassNumbers]) -> FloatArray:
 
     Reference: Kong & Ribero, arXiv:2407.05237, revised version, Corollary C.3.
     """
+    require_numbers(numbers, PassNumbers)
     step_size, slots = checked("step_size", numbers["step_size"], above=0.0), checked("steps_per_pass", numbers["steps_per_pass"], low=1.0)
     full = passes(checked("steps", numbers["steps"], low=1.0), slots)
     amplified = theta(log_square(step_size, numbers["weak_convexity"], numbers["smoothness"]), slots)

@@ -26,6 +26,7 @@ from lethe.theorems.literature.kong_ribero.constants import (
     first_log_square,
     one_step_rho,
     one_touch,
+    require_numbers,
     theta,
     touch,
     where_allowed,
@@ -87,6 +88,7 @@ def bounded_domain_rho(formula: StepFormula, *, diameter: ArrayLike, **numbers: 
 
     Reference: Kong & Ribero, arXiv:2407.05237, equation (20) of the first version, (16) of the revised one.
     """
+    require_numbers(numbers, StepNumbers)
     with np.errstate(over="ignore"):
         constant = formula(numbers["step_size"], numbers["weak_convexity"], numbers["smoothness"])
         apart = constant * checked("diameter", diameter, low=0.0)
@@ -103,6 +105,7 @@ def first_batch_rho(**numbers: Unpack[PassNumbers]) -> FloatArray:
 
     Reference: Kong & Ribero 2024, arXiv:2407.05237, first version, equations (21) and (22).
     """
+    require_numbers(numbers, PassNumbers)
     squared = first_log_square(numbers["step_size"], numbers["weak_convexity"], numbers["smoothness"])
     total, slots = checked("steps", numbers["steps"], low=1.0), checked("steps_per_pass", numbers["steps_per_pass"], low=1.0)
     full = passes(total, slots)

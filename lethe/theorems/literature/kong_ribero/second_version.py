@@ -21,6 +21,7 @@ from lethe.theorems.literature.kong_ribero.constants import (
     lipschitz_constant,
     log_square,
     one_touch,
+    require_numbers,
     theta,
     where_allowed,
 )
@@ -54,6 +55,7 @@ def clipped_rho(**numbers: Unpack[PassNumbers]) -> FloatArray:
 
     Reference: Kong & Ribero, arXiv:2407.05237, revised version, equation (17).
     """
+    require_numbers(numbers, PassNumbers)
     return where_allowed(numbers, _passes_rho(numbers, log_factor=math.log(2.0)))
 
 
@@ -67,6 +69,7 @@ def unclipped_rho(**numbers: Unpack[PassNumbers]) -> FloatArray:
 
     Reference: Kong & Ribero, arXiv:2407.05237, revised version, equation (19).
     """
+    require_numbers(numbers, PassNumbers)
     return where_allowed(numbers, _passes_rho(numbers), times=2.0)
 
 
