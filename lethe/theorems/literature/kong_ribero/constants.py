@@ -43,7 +43,7 @@ class PassNumbers(StepNumbers):
 
 def require_numbers(numbers: Mapping[str, object], kind: type[StepNumbers]) -> None:
     """Raise InputError unless `numbers` are those that `kind` lists: `Unpack` is looked at by type checkers alone."""
-    needed = kind.__required_keys__
+    needed = set(kind.__required_keys__)
     if needed != set(numbers):
         missing, unknown = sorted(needed - numbers.keys()), sorted(numbers.keys() - needed)
         raise InputError(
