@@ -6,5 +6,6 @@ window.MathJax = {
     processEscapes: true,
     processEnvironments: true,
   },
-  options: { ignoreHtmlClass: ".*|", processHtmlClass: "arithmatex" },
+  // The menu would fetch what explains formulas aloud; hidden MathML is there for screen readers without it.
+  options: { ignoreHtmlClass: ".*|", processHtmlClass: "arithmatex", enableMenu: false },
 };

@@ -1,0 +1,50 @@
+"""The pages of the reference, one for each public module: every name in its `__all__`, from its docstring."""
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+
+# What people import from, in the order of the menu. `lethe.losses` and `lethe.schedules` are names for these packages.
+PUBLIC = {
+    "lethe": "lethe",
+    "lethe.losses": "lethe.run.losses",
+    "lethe.schedules": "lethe.run.schedules",
+    "lethe.train": "lethe.train",
+    "lethe.train.clipping": "lethe.train.clipping",
+    "lethe.estimators": "lethe.estimators",
+    "lethe.heavy_tailed": "lethe.heavy_tailed",
+    "lethe.audit": "lethe.audit",
+    "lethe.audit.trainers": "lethe.audit.trainers",
+    "lethe.influence": "lethe.influence",
+    "lethe.utility": "lethe.utility",
+    "lethe.integrations.dp_accounting": "lethe.integrations.dp_accounting",
+}
+
+
+def public_names(module: ModuleType) -> Iterator[str]:
+    """The names that a page shows: those of `__all__` that are no modules (which have pages of their own) and no plain numbers or strings."""
+    for name in module.__all__:
+        if inspect.isclass(getattr(module, name)) or inspect.isroutine(getattr(module, name)):
+            yield name
+
+
+def api_pages() -> dict[str, str]:
+    """The text of each page by its path below docs/, and of the page that lists them."""
+    pages, rows = {}, []
+    for shown, path in PUBLIC.items():
+        module = importlib.import_module(path)
+        summary = (inspect.getdoc(module) or "").partition("\n")[0]
+        names = list(public_names(module))
+        entries = "\n\n".join(f"::: {path}.{name}" for name in names)
+        pages[f"reference/{shown}.md"] = f"# {shown}\n\n{summary}\n\n{entries}\n"
+        rows.append(f"| [`{shown}`]({shown}.md) | {summary} | {len(names)} |")
+    pages["reference/errors.md"] = "# Errors\n\n::: lethe.errors\n    options:\n      show_root_heading: false\n"
+    rows.append("| [errors](errors.md) | The errors Lethe raises on purpose, and what each holds. | |")
+    table = "\n".join(["| module | what it is for | names |", "|---|---|---|", *rows])
+    pages["reference/index.md"] = (
+        "# Reference\n\nEvery public class and function, from its docstring. A name that is on none of these pages is not public and may "
+        f"change in any version. The [command](../cli.md) and the [theorems](../theorems.md) have pages of their own.\n\n{table}\n\n"
+        "Next: the [fields of a run](../certify.md#the-fields), or back to [the start](../start.md).\n"
+    )
+    return pages
