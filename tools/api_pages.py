@@ -23,7 +23,7 @@ PUBLIC = {
 
 
 def public_names(module: ModuleType) -> Iterator[str]:
-    """The names that a page shows: those of `__all__` that are no modules (which have pages of their own) and no plain numbers or strings."""
+    """The classes and functions of `__all__`; modules have pages of their own."""
     for name in module.__all__:
         if inspect.isclass(getattr(module, name)) or inspect.isroutine(getattr(module, name)):
             yield name

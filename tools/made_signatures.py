@@ -1,4 +1,4 @@
-"""For the reference: constructors and docstrings that are made when a class is, which the static reader of sources does not see.
+"""Signatures and docstrings that are made when a class is, for the reference, whose reader sees only sources.
 
 Dataclasses, pydantic models and estimators take their parameters from fields, also inherited ones; estimators merge the Args of their bases.
 """
@@ -37,7 +37,9 @@ class MadeSignatures(griffe.Extension):
         made = getattr(importlib.import_module(cls.parent.path), cls.name)
         docstring = inspect.getdoc(made)
         if docstring and cls.docstring is not None:
-            cls.docstring = griffe.Docstring(docstring, parent=cls, parser=cls.docstring.parser, parser_options=cls.docstring.parser_options)
+            cls.docstring = griffe.Docstring(
+                docstring, parent=cls, parser=cls.docstring.parser, parser_options=cls.docstring.parser_options
+            )
         if "__init__" in cls.members or not ("__init__" in vars(made) or issubclass(made, BaseModel)):
             return
         constructor = griffe.Function("__init__", parameters=griffe.Parameters(*_constructor(made)))
