@@ -1,6 +1,6 @@
 """Signatures and docstrings that are made when a class is, for the reference, whose reader sees only sources.
 
-Dataclasses, pydantic models and estimators take their parameters from fields, also inherited ones; estimators merge the Args of their bases.
+Dataclasses, pydantic models and estimators take parameters from fields, also inherited ones; estimators merge the Args of their bases.
 """
 
 import importlib
