@@ -1,6 +1,5 @@
 """Hong et al. 2022, Figure 1: the whole figure in small, its tables and files, and the command that makes it."""
 
-import io
 import json
 import math
 import subprocess
@@ -12,7 +11,7 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 from digit_samples import PIXELS, TEST, TRAINING
-from rich.console import Console
+from printed_tables import printed
 from scipy import stats
 
 import lethe
@@ -135,9 +134,7 @@ def test_the_table_stands_whole(small: Reproduction, width: int) -> None:
 
 
 def _page(result: Reproduction, width: int) -> str:
-    console = Console(width=width, record=True, file=io.StringIO())
-    console.print(*reproduction_tables(result.to_dict(), width))
-    return console.export_text()
+    return printed(*reproduction_tables(result.to_dict(), width), width=width)
 
 
 @pytest.mark.slow

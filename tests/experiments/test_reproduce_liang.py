@@ -1,6 +1,5 @@
 """Liang et al. 2025, Figures 1 and 2: the whole of them in small, their parts, and what a page says of them."""
 
-import io
 import json
 import math
 import subprocess
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
+from printed_tables import printed
 from scipy import special
 
 import lethe
@@ -290,9 +289,7 @@ def test_what_must_be_known_is_said(small: Reproduction, bounded: Reproduction) 
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_tables_stand_whole(small: Reproduction, bounded: Reproduction, width: int) -> None:
     for result in (small, bounded):
-        console = Console(width=width, record=True, file=io.StringIO())
-        console.print(*reproduction_tables(result.to_dict(), width))
-        page = console.export_text()
+        page = printed(*reproduction_tables(result.to_dict(), width), width=width)
         assert max(map(len, page.splitlines())) <= width
         assert "…" not in page
         for row in result.records():
@@ -322,9 +319,7 @@ def test_what_is_infinite_or_unknown_is_drawn(small: Reproduction) -> None:
     content["rows"][0].update(estimate="inf", estimate_margin=None, training_loss="inf", published="inf", certificate="inf")
     content["rows"][1].update(estimate=None, estimate_margin=None)
     assert plots.reproduction_plot(content).startswith(b"\x89PNG")
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(*reproduction_tables(content, 100))
-    assert "infinity" in console.export_text()
+    assert "infinity" in printed(*reproduction_tables(content, 100))
 
 
 @pytest.mark.slow
