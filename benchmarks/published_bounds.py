@@ -61,7 +61,7 @@ def random_run(seed: int) -> lethe.Run:
         relations = ["replace_one"]  # on a large domain only the difference of two such records' gradients is bounded
     step_size = float(generator.uniform(0.05, 1.0)) / smoothness
     noise_multiplier = float(np.sqrt(touches) * 10 ** generator.uniform(-0.2, 1.0)) + 0.3
-    return lethe.Run(
+    fields: dict[str, Any] = dict(
         records=records,
         batches={"design": design} if design == "full" else {"design": design, "size": size},
         passes=passes,
@@ -74,6 +74,7 @@ def random_run(seed: int) -> lethe.Run:
         release="all" if generator.random() < 0.1 else "last",
         neighbours=relations[generator.integers(len(relations))],
     )
+    return lethe.Run(**fields)
 
 
 def _loss(generator: np.random.Generator) -> dict[str, Any]:

@@ -127,8 +127,8 @@ def test_where_a_step_is_not_gaussian_epsilons_and_deltas_add_up(neighbours: str
 def test_the_winner_is_the_whole_pipeline_and_claims_no_less_than_the_search_cost() -> None:
     X, y = two_blobs()
     found = search(LONG, {"logisticregression__C": [1.0], "privatepca__n_components": [1, 2]}).fit(X, y)
-    best = found.best_estimator_
-    assert isinstance(best, Pipeline)
+    assert isinstance(found.best_estimator_, Pipeline)
+    best: Any = found.best_estimator_
     assert best[3].n_components_ == found.best_params_["privatepca__n_components"]
     assert (found.predict(X) == best.predict(X)).all()
     assert found.predict_proba(X).shape == (400, 2)
@@ -167,7 +167,7 @@ def test_every_try_fits_new_clones_with_noise_of_their_own_on_other_records_than
         return measure(model, table, *rest)
 
     monkeypatch.setattr(selection, "_mean_score", scored)
-    estimator = clone(SCALED)
+    estimator: Any = clone(SCALED)
     while len(trained) < 3:
         search(estimator, {"logisticregression__C": [1.0]}, random_state=1).fit(X, y)
     assert len(set(means)) == len(means) == len(trained) == len(aside)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from private_cases import two_blobs
+from private_cases import cloned, two_blobs
 from searched_pipelines import MODEL, SCALED, SEEDED, search
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
@@ -81,7 +81,7 @@ def first(step: Any) -> Pipeline:
         (make_pipeline(PrivateStandardScaler(), MODEL, verbose=True), "is secret"),
         (Pipeline(SCALED.steps, transform_input=["sample_weight"]), "transform_input"),
         (first(PrivateStandardScaler(**SEEDED)), "step first: its noise is seeded"),
-        (make_pipeline(PrivateStandardScaler(), clone(MODEL).set_params(**SEEDED)), "step logisticregression: its noise is seeded"),
+        (make_pipeline(PrivateStandardScaler(), cloned(MODEL).set_params(**SEEDED)), "step logisticregression: its noise is seeded"),
     ],
 )
 def test_estimators_that_may_leak_are_refused_before_any_data_are_used(estimator: Any, message: str) -> None:
@@ -128,7 +128,7 @@ def test_unknown_parameters_and_shares_too_small_for_anything_are_refused() -> N
 
 
 def test_models_among_the_candidates_are_cloned() -> None:
-    models = [clone(MODEL), SoftmaxRegression(feature_norm=2.0, mechanism="pass_ends")]
+    models = [cloned(MODEL), SoftmaxRegression(feature_norm=2.0, mechanism="pass_ends")]
     found = search(candidates={"logisticregression": models}).fit(*two_blobs())
     assert not any(hasattr(model, "coef_") for model in models)
     assert found.best_estimator_[-1] not in models

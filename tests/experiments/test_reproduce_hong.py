@@ -15,6 +15,7 @@ from printed_tables import printed
 from scipy import stats
 
 import lethe
+from lethe.calculus.upward_formatting import shown
 from lethe.cli.app import main
 from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe, reproduce
 from lethe_experiments.hong.figure_1 import (
@@ -155,7 +156,7 @@ def test_what_is_not_known_is_said(small: Reproduction) -> None:
     text = small.fine_print()
     for words in ("Not accounted for", "Could not be read", "zeroed out", "four times R", "not a release", "left panel", "doi:10.1145"):
         assert words in text
-    assert f"epsilon at that delta is {lethe.calculus.upward_formatting.shown(lethe.GDP(math.sqrt(BUDGET)).epsilon(1e-8))}" in text
+    assert f"epsilon at that delta is {shown(lethe.GDP(math.sqrt(BUDGET)).epsilon(1e-8))}" in text
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from scipy import special
 
 import lethe
 from lethe.audit import Candidates, Guesses, Rates, draw_candidates, one_run_epsilon, printed_epsilon
+from lethe.calculus.upward_formatting import shown
 from lethe.report.audit_tables import rounded_down
 from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe
 from lethe_experiments.liang.figures import liang_figure_1, liang_figure_2
@@ -294,7 +295,7 @@ def test_the_tables_stand_whole(small: Reproduction, bounded: Reproduction, widt
         assert "…" not in page
         for row in result.records():
             assert f"{row['estimate']:.3f} ± {row['estimate_margin']:.3f}" in page
-            assert lethe.calculus.upward_formatting.shown(row["certificate"]) in page
+            assert shown(row["certificate"]) in page
 
 
 def test_lower_bounds_are_rounded_down() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gaussian_guarantees import mu_of
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
 from lethe.errors import InputError
@@ -103,9 +104,9 @@ def test_what_is_released_is_the_minimiser_and_the_stated_noise(loss: LinearLoss
     bound = math.sqrt(5.0) * loss.slope_bound
     mu = touch * bound / (40 * 0.1 * released.noise_std)
     assert isinstance(released.statement.planned, GDP)
-    assert mu < released.statement.planned.mu < 1.005 * mu  # the solver's error is the difference
-    met = {ApproxDP: lambda: released.statement.planned.epsilon(1e-5), GDP: lambda: released.statement.planned.mu / 0.3}
-    assert met.get(type(target), lambda: released.statement.planned.mu**2 / 2 / 0.05)() == pytest.approx(1.0, rel=1e-9)
+    assert mu < mu_of(released.statement.planned) < 1.005 * mu  # the solver's error is the difference
+    met = {ApproxDP: lambda: released.statement.planned.epsilon(1e-5), GDP: lambda: mu_of(released.statement.planned) / 0.3}
+    assert met.get(type(target), lambda: mu_of(released.statement.planned) ** 2 / 2 / 0.05)() == pytest.approx(1.0, rel=1e-9)
     assert released.statement.neighbours == neighbours
     assert {finding.name for finding in released.statement.findings} >= {"bounded features", "strongly convex", "solver's error"}
     with pytest.raises(ValueError, match="read-only"):

@@ -129,7 +129,7 @@ def test_expansion_beyond_all_numbers_is_no_privacy() -> None:
     ],
 )
 def test_averaging_that_makes_no_sense_is_refused(changes, words) -> None:
-    with pytest.raises(lethe.errors.InputError, match=words):
+    with pytest.raises(lethe.InputError, match=words):
         averaged_run(**{"weights": 1.0, **changes}) if "pass_weights" not in changes else averaged_run(changes["pass_weights"])
 
 

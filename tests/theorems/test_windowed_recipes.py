@@ -10,6 +10,7 @@ from windowed_runs import guarantee_of, windowed_of, windowed_run
 
 import lethe
 from lethe.calculus.any_guarantee.scaling import noise_scaled
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 from lethe.certificates.findings import first_failure
 from lethe.theorems.windowed import Windowed
@@ -89,7 +90,7 @@ def test_it_refuses_by_name(changes: dict[str, Any], hypothesis: str) -> None:
 
 def test_a_round_trip_through_json_changes_no_bit() -> None:
     guarantee = guarantee_of(windowed_run())
-    again = lethe.calculus.any_guarantee.stored.guarantee_from_dict(guarantee.to_dict())
+    again = guarantee_from_dict(guarantee.to_dict())
     assert again == guarantee
     assert again.epsilon(1e-6) == guarantee.epsilon(1e-6)
 

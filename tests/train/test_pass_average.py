@@ -55,12 +55,12 @@ def written_out(run: Run) -> np.ndarray:
     for first in range(0, run.total_steps, run.steps_per_pass):
         u, ys = x, []
         for step in range(first, first + run.steps_per_pass):
-            size = float(run.step_sizes[step])
-            ys.append(u - size * (model.clipped_gradient_sum(u, batches[step]) / run.batch_size))
-            u = prox(ys[-1], size)
+            ys.append(u - float(run.step_sizes[step]) * (model.clipped_gradient_sum(u, batches[step]) / run.batch_size))
+            u = prox(ys[-1], float(run.step_sizes[step]))
         mean = sum(weight * y for weight, y in zip(weights.tolist(), ys, strict=True) if weight > 0)
-        noise = float(run.noise_stds[step]) * torch.randn(x.shape, generator=noise_generator, dtype=torch.float64)
-        x = prox(mean + noise, size)
+        last = first + run.steps_per_pass - 1
+        noise = float(run.noise_stds[last]) * torch.randn(x.shape, generator=noise_generator, dtype=torch.float64)
+        x = prox(mean + noise, float(run.step_sizes[last]))
     return x.numpy()
 
 
