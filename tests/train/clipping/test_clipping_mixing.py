@@ -161,5 +161,11 @@ def test_mixing_in_what_is_kept_for_the_backward_pass_is_found() -> None:
 
 
 def test_a_pair_of_many_records_that_mixes_with_a_gradient_is_found() -> None:
-    with pytest.raises(LetheError):
-        step(Clipper(Between(lambda model, hidden: torch.cat([hidden[:1] + hidden[1:2], hidden[1:]]))), rows(0, 64))
+    """Which records are looked at is random: one training in some seventy is only warned of, three of three one in 300 000 times."""
+    told = []
+    for _ in range(3):
+        clipper = Clipper(Between(lambda model, hidden: torch.cat([hidden[:1] + hidden[1:2], hidden[1:]])))
+        with pytest.raises((LetheError, UserWarning), match=r"records|could not check everything") as caught:
+            step(clipper, rows(0, 64))
+        told.append(caught.type)
+    assert any(issubclass(kind, LetheError) for kind in told)
