@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from certified_theorems import epsilon_by, others_of
-from helpers import DESIGNS, batches, make_run
+from helpers import DESIGNS, EXACT_SLOT_DESIGNS, batches, make_run
 from scipy import special
 
 import lethe
@@ -84,7 +84,7 @@ def test_no_noise_after_the_last_touch_is_infinite() -> None:
 
 def test_noise_at_pass_ends_costs_what_one_touch_a_pass_costs() -> None:
     # theory.md section 6: for L = 1 the pass is one map, mu^2 = sum over passes of (s/tau)^2, whatever the order inside.
-    for design in ("cyclic", "shuffled_once", "shuffled"):
+    for design in EXACT_SLOT_DESIGNS:
         certificate = lethe.certify(make_run(batches=batches(design, 10), noise_at="pass_ends"), 1e-5)
         assert certificate.theorem == "optimal-shift"
         assert certificate.epsilon == pytest.approx(lethe.GDP(math.sqrt(5) * 2 / 5.0).epsilon(1e-5), rel=1e-9)
