@@ -14,14 +14,18 @@ demo: $(STAMP)
 # And each keeps the compiled tests: pytest's rewriting of 300 files takes 20 seconds of every worker otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 WORKERS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check .
+TYPES := $(BIN)/basedpyright
 
-# Everything CI runs: lint, types, import contract, every test.
-test: $(STAMP) lint
-	$(WORKERS) $(BIN)/python -m pytest -n auto --dist worksteal
+# Everything CI runs: lint, the types of all files, import contract, every test. Lint runs beside the tests, which start with one core and
+# end with one; what it says stands after what they say.
+test: $(STAMP)
+	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES)' $(BIN)/python -m pytest -n auto --dist worksteal
 
-# Fast: what to run all the time.
-check: $(STAMP) lint
-	$(WORKERS) $(BIN)/python -m pytest -m "not slow" -q -n auto --dist worksteal
+# Fast: what to run all the time; the types of the package only.
+check: $(STAMP)
+	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES) lethe lethe_experiments' \
+		$(BIN)/python -m pytest -m "not slow" -q -n auto --dist worksteal
 
 # Which lines of lethe/ no test runs; fails below 95 %.
 coverage: $(STAMP)
@@ -29,9 +33,7 @@ coverage: $(STAMP)
 
 .PHONY: lint
 lint: $(STAMP)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/basedpyright
+	$(LINT) && $(TYPES)
 
 # The site, in site/; fails on a broken link, and on an example that does not run.
 MKDOCS := NO_MKDOCS_2_WARNING=1 PYTHONPATH=tools $(BIN)/mkdocs

@@ -103,7 +103,8 @@ def _linear(
 
 
 def _digits(noise: float, kind: CanaryKind, threat: Any) -> Game:
-    pictures, labels = load_digits(return_X_y=True)
+    digits: Any = load_digits(return_X_y=True)
+    pictures, labels = digits
     run = {
         "records": 300,
         "batches": {"design": "cyclic", "size": 60},

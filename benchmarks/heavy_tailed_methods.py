@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from heavy_tailed_data import Array, Problem
 from sklearn.linear_model import LogisticRegression
@@ -49,6 +51,7 @@ def train(method: str, problem: Problem, records: int, epsilon: float, seed: int
     moment = {LIPSCHITZ: "lipschitz", ALL_PRIVATE: ""}.get(
         method, "fourth" if method in SLOW else "start" if kind == "practical" else "uniform"
     )
+    own: dict[str, Any] = {"classes": [0.0, 1.0]} if problem.kind == "logistic" else {}
     make = HeavyTailedLinearRegression if problem.kind == "linear" else HeavyTailedLogisticRegression
     model = make(
         epsilon=epsilon,
@@ -63,7 +66,7 @@ def train(method: str, problem: Problem, records: int, epsilon: float, seed: int
         fit_intercept=problem.intercept,
         random_state=seed,
         seed_noise=True,
-        **({"classes": [0.0, 1.0]} if problem.kind == "logistic" else {}),
+        **own,
     )
     try:
         model.fit(features, targets)
@@ -77,6 +80,6 @@ def _plain(problem: Problem, features: Array, targets: Array) -> Array:
     """Least squares, or logistic regression with next to no penalty."""
     rows = np.hstack([features, np.ones((len(features), 1))]) if problem.intercept else features
     if problem.kind == "linear":
-        return np.linalg.lstsq(rows, targets, rcond=None)[0]
+        return np.asarray(np.linalg.lstsq(rows, targets, rcond=None)[0], dtype=np.float64)
     # A penalty of 1 on the sum of the losses keeps it finite where classes can be told apart.
     return LogisticRegression(C=1.0, fit_intercept=False, max_iter=300).fit(rows, targets).coef_[0]

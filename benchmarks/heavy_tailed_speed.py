@@ -34,7 +34,7 @@ RHO = 0.5
 
 
 def least_squares(parameters: Array, records: Records) -> Array:
-    features, targets = records
+    features, targets = (np.asarray(column, dtype=np.float64) for column in records)
     return (features @ parameters - targets)[:, None] * features
 
 

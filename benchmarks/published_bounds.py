@@ -17,6 +17,7 @@ from rich.progress import track
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
+from lethe.run.batches import DESIGNS
 from lethe.theorems.composition import Composition
 from lethe.theorems.registry import LITERATURE
 from lethe.theorems.sampling import SampledGaussianMechanism
@@ -24,7 +25,6 @@ from lethe.theorems.sampling import SampledGaussianMechanism
 DELTA = 1e-5
 # Composition of every iterate and the numerical sampled Gaussian are everybody's: they are no gain of ours.
 PUBLISHED = (*LITERATURE, SampledGaussianMechanism(), Composition())
-DESIGNS = ("full", "cyclic", "shuffled_once", "shuffled", "poisson", "without_replacement", "balls_in_bins")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Match:
 def random_run(seed: int) -> lethe.Run:
     """A run of the kind papers write about: constant steps and noise more often than not, noise that makes epsilon of order 1."""
     generator = np.random.default_rng(seed)
-    design = DESIGNS[seed % len(DESIGNS)]
+    design = list(DESIGNS)[seed % len(DESIGNS)]
     records = int(generator.integers(60, 2000) if generator.random() < 0.9 else generator.integers(2, 60))
     size = max(1, int(records / generator.uniform(1, 60)))
     per_pass = 1 if design == "full" else records // size
@@ -56,24 +56,25 @@ def random_run(seed: int) -> lethe.Run:
     loss = _loss(generator)
     smoothness = float(loss.get("smoothness", 0.5))
     regulariser = _regulariser(generator)
-    relations = ["replace_one", "zero_out"] + (["add_or_remove"] if design in ("full", "poisson", "balls_in_bins") else [])
+    relations = ["replace_one", "zero_out"] + (["add_or_remove"] if "add_or_remove" in DESIGNS[design].neighbours else [])
     if loss["kind"] == "strongly_convex":
         relations = ["replace_one"]  # on a large domain only the difference of two such records' gradients is bounded
     step_size = float(generator.uniform(0.05, 1.0)) / smoothness
     noise_multiplier = float(np.sqrt(touches) * 10 ** generator.uniform(-0.2, 1.0)) + 0.3
-    return lethe.Run(
-        records=records,
-        batches={"design": design} if design == "full" else {"design": design, "size": size},
-        passes=passes,
-        step_size={"schedule": "exponential", "first": step_size, "ratio": 0.99} if generator.random() < 0.1 else step_size,
-        clip_norm=float(generator.uniform(0.2, 2.0)) if generator.random() < 0.4 else None,
-        noise_multiplier=noise_multiplier,
-        noise_at="pass_ends" if generator.random() < 0.07 else "every_step",
-        loss=loss,
-        regulariser=regulariser,
-        release="all" if generator.random() < 0.1 else "last",
-        neighbours=relations[generator.integers(len(relations))],
-    )
+    fields: dict[str, Any] = {
+        "records": records,
+        "batches": {"design": design} if design == "full" else {"design": design, "size": size},
+        "passes": passes,
+        "step_size": {"schedule": "exponential", "first": step_size, "ratio": 0.99} if generator.random() < 0.1 else step_size,
+        "clip_norm": float(generator.uniform(0.2, 2.0)) if generator.random() < 0.4 else None,
+        "noise_multiplier": noise_multiplier,
+        "noise_at": "pass_ends" if generator.random() < 0.07 else "every_step",
+        "loss": loss,
+        "regulariser": regulariser,
+        "release": "all" if generator.random() < 0.1 else "last",
+        "neighbours": relations[generator.integers(len(relations))],
+    }
+    return lethe.Run(**fields)
 
 
 def _loss(generator: np.random.Generator) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def _by_hand(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
 
 def _opacus(mode: str) -> Callable[[nn.Module, Tensor, Tensor], Step]:
     def build(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
-        from opacus import PrivacyEngine  # an optional rival
+        from opacus import PrivacyEngine  # an optional rival  # pyright: ignore[reportMissingImports]
 
         data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, targets), batch_size=len(targets))
         made = PrivacyEngine().make_private(

@@ -1,13 +1,37 @@
-"""The only lists the tests share: one valid run of each kind, and a way to change it."""
+"""The only lists the tests share: every design, loss, regulariser and schedule, and one valid run of them that can be changed.
+
+A list that means fewer designs is made from their facts, so that a new one joins it by itself.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import lethe
+from lethe.run.batches import DESIGNS as DESIGN_CLASSES
+from lethe.run.losses import (
+    Huber,
+    LeastSquares,
+    LinearLoss,
+    Logistic,
+    OneVersusRest,
+    SmoothedHinge,
+    Softmax,
+    TruncatedLogistic,
+    TruncatedSoftmax,
+)
+from lethe.run.participation import BatchSizes, Participation
 
-SIZED_DESIGNS = ("cyclic", "shuffled_once", "shuffled", "poisson", "without_replacement", "balls_in_bins")
-DESIGNS = ("full", *SIZED_DESIGNS)
+ONE_A_PASS = (Participation.PUBLIC_SLOT, Participation.SECRET_SLOT, Participation.FRESH_SECRET_SLOT)
+
+DESIGNS = tuple(DESIGN_CLASSES)
+SIZED_DESIGNS = tuple(name for name, design in DESIGN_CLASSES.items() if "size" in design.model_fields)
+EXACT_DESIGNS = tuple(name for name, design in DESIGN_CLASSES.items() if design.sizes is BatchSizes.EXACT)
+SECRET_DESIGNS = tuple(name for name, design in DESIGN_CLASSES.items() if design.secret)
+# A record takes part in one step of each pass, or may take part in every step.
+SLOT_DESIGNS = tuple(name for name, design in DESIGN_CLASSES.items() if design.participation in ONE_A_PASS)
+EXACT_SLOT_DESIGNS = tuple(name for name in SLOT_DESIGNS if name in EXACT_DESIGNS)
+EVERY_STEP_DESIGNS = tuple(name for name in DESIGNS if name not in SLOT_DESIGNS)
 NEIGHBOURS = ("replace_one", "zero_out", "add_or_remove")
 
 LOSSES: tuple[dict[str, Any], ...] = (
@@ -26,6 +50,20 @@ LOSSES: tuple[dict[str, Any], ...] = (
     {"kind": "truncated_softmax_regression", "feature_norm": 1.0, "cut": 0.25, "intercept": True},
     {"kind": "smoothed_hinge", "feature_norm": 1.0, "width": 0.5},
     {"kind": "one_versus_rest_hinge", "feature_norm": 1.0, "classes": 3, "width": 0.5},
+)
+
+LINEAR_LOSSES: tuple[LinearLoss, ...] = (
+    Logistic(feature_norm=1.0),
+    Softmax(feature_norm=1.0, classes=2),
+    Softmax(feature_norm=1.0, classes=4),
+    TruncatedLogistic(feature_norm=1.0, cut=0.4),
+    TruncatedLogistic(feature_norm=1.0, cut=0.9),
+    TruncatedSoftmax(feature_norm=1.0, classes=3, cut=0.4),
+    TruncatedSoftmax(feature_norm=1.0, classes=2, cut=0.8),
+    SmoothedHinge(feature_norm=1.0, width=0.2),
+    OneVersusRest(feature_norm=1.0, classes=3, width=0.7),
+    LeastSquares(feature_norm=1.0, residual_bound=0.6),
+    Huber(feature_norm=1.0, residual_bound=0.6),
 )
 
 REGULARISERS: tuple[Any, ...] = (
@@ -72,6 +110,11 @@ def make_run(**changes: Any) -> lethe.Run:
     if "steps" in changes:
         fields.pop("passes")
     return lethe.Run(**{**fields, **changes})
+
+
+def admits(design: str, relation: str) -> bool:
+    """Whether a run of this design may have these neighbours."""
+    return relation in DESIGN_CLASSES[design].neighbours
 
 
 def with_fresh_noise(run: lethe.Run) -> lethe.Run:

@@ -1,19 +1,17 @@
+"""Certificates: the theorem that is used and its number, what noise and steps change, and the labels that say no more than was seen."""
+
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import DESIGNS, batches, make_run
+from certified_theorems import epsilon_by, others_of
+from helpers import DESIGNS, EXACT_SLOT_DESIGNS, batches, make_run
 from scipy import special
 
 import lethe
 from lethe.theorems.registry import ALL, OURS
-from lethe.theorems.shift import engine as shift
-from lethe.theorems.steps import OVERFILL_SLACK, largest_batch, step_constants
-
-
-def _others(certificate: lethe.Certificate) -> dict[str, tuple[str, float | None, str]]:
-    return {other.theorem: (other.status, other.epsilon, other.why) for other in certificate.others}
+from lethe.theorems.steps import step_constants
 
 
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled", "poisson"])
@@ -33,12 +31,12 @@ def test_the_schema_s_example(design: str) -> None:
     )
     certificate = lethe.certify(run, delta=1e-6)
     assert 0 < certificate.epsilon < 1.5
-    assert {certificate.theorem, *_others(certificate)} == {theorem.name for theorem in OURS}
-    assert all(why for _, _, why in _others(certificate).values())
+    assert {certificate.theorem, *others_of(certificate)} == {theorem.name for theorem in OURS}
+    assert all(why for _, _, why in others_of(certificate).values())
     if design == "poisson":
         assert certificate.theorem == "sampled-gaussian"
     else:
-        status, epsilon, why = _others(certificate)["sampled-gaussian"]
+        status, epsilon, why = others_of(certificate)["sampled-gaussian"]
         assert (status, epsilon) == ("refused", None)
         assert design in why
         assert certificate.theorem == "optimal-shift"
@@ -47,7 +45,7 @@ def test_the_schema_s_example(design: str) -> None:
 def test_releasing_every_iterate_refuses_the_optimal_shift() -> None:
     certificate = lethe.certify(make_run(release="all"), 1e-5)
     assert certificate.theorem == "composition"
-    assert "release is all" in _others(certificate)["optimal-shift"][2]
+    assert "release is all" in others_of(certificate)["optimal-shift"][2]
 
 
 def test_an_unknown_loss_is_composition_unless_the_domain_is_bounded() -> None:
@@ -56,17 +54,13 @@ def test_an_unknown_loss_is_composition_unless_the_domain_is_bounded() -> None:
     tiny = unknown.replace(regulariser=lethe.Ball(radius=1e-3), step_size=0.5)
     certificate = lethe.certify(tiny, 1e-5)
     # One step: mu = (D + 2 lambda C) / tau with tau = .5 * 5 * 1 / 10.
-    assert lethe.GDP((2e-3 + 2 * 0.5) / 0.25).epsilon(1e-5) == pytest.approx(_epsilon(certificate, "optimal-shift"), rel=1e-12)
-
-
-def _epsilon(certificate: lethe.Certificate, theorem: str) -> float | None:
-    return certificate.epsilon if certificate.theorem == theorem else _others(certificate)[theorem][1]
+    assert lethe.GDP((2e-3 + 2 * 0.5) / 0.25).epsilon(1e-5) == pytest.approx(epsilon_by(certificate, "optimal-shift"), rel=1e-12)
 
 
 @pytest.mark.parametrize("design", ["poisson", "balls_in_bins"])
 def test_one_step_on_a_bounded_domain_needs_batches_of_exact_size(design: str) -> None:
     run = make_run(batches=batches(design, 10), loss={"kind": "unknown"}, clip_norm=1.0, regulariser={"kind": "ball", "radius": 1e-3})
-    status, epsilon, why = _others(lethe.certify(run, 1e-5))["optimal-shift"]
+    status, epsilon, why = others_of(lethe.certify(run, 1e-5))["optimal-shift"]
     assert (status, epsilon) == ("refused", None)
     assert "exact size" in why
 
@@ -90,7 +84,7 @@ def test_no_noise_after_the_last_touch_is_infinite() -> None:
 
 def test_noise_at_pass_ends_costs_what_one_touch_a_pass_costs() -> None:
     # theory.md section 6: for L = 1 the pass is one map, mu^2 = sum over passes of (s/tau)^2, whatever the order inside.
-    for design in ("cyclic", "shuffled_once", "shuffled"):
+    for design in EXACT_SLOT_DESIGNS:
         certificate = lethe.certify(make_run(batches=batches(design, 10), noise_at="pass_ends"), 1e-5)
         assert certificate.theorem == "optimal-shift"
         assert certificate.epsilon == pytest.approx(lethe.GDP(math.sqrt(5) * 2 / 5.0).epsilon(1e-5), rel=1e-9)
@@ -149,45 +143,6 @@ def test_an_empty_batch_contracts_nothing() -> None:
     assert random is not None
     assert fixed.lipschitz.max() == pytest.approx(0.975)
     assert random.lipschitz.min() == random.lipschitz.max() == 1.0
-
-
-def test_the_slack_of_overfull_batches_is_part_of_the_guarantee() -> None:
-    ridge = {"kind": "ridge", "strength": 5.0}
-    certificate = lethe.certify(
-        make_run(records=2000, batches=batches("balls_in_bins", 100), regulariser=ridge, noise_multiplier=50.0), 1e-5, ["optimal-shift"]
-    )
-    assert certificate.delta_at(1000.0) >= OVERFILL_SLACK
-
-
-def test_composition_of_fresh_orders_takes_the_worst_slot_of_each_pass() -> None:
-    noises = [4.0, 8.0, 2.0, 16.0] * 3
-    run = make_run(records=40, batches=batches("shuffled", 10), passes=3, noise_multiplier=noises, release="all")
-    assert lethe.certify(run, 1e-5).epsilon == pytest.approx(lethe.GDP(math.sqrt(3) * 2 / 2.0).epsilon(1e-5), rel=1e-12)
-
-
-@pytest.mark.slow
-def test_poisson_sampling_end_to_end() -> None:
-    # peers_accounting: q = .01, z = 1, T = 1e4, delta = 1e-5 by privacy loss distributions: 6.1877 for zero out, 10.8808 for replace one.
-    run = make_run(records=1000, batches=batches("poisson", 10), steps=10_000, noise_multiplier=1.0, release="all")
-    for relation, epsilon in (("zero_out", 6.1877), ("add_or_remove", 6.1877), ("replace_one", 10.8808)):
-        assert lethe.certify(run.replace(neighbours=relation), 1e-5).epsilon == pytest.approx(epsilon, rel=2e-4)
-
-
-@pytest.mark.slow
-def test_fresh_orders_are_not_taken_for_one() -> None:
-    """Clipped steps, 100 batches, 20 passes, h = .05, s/tau = .1: averaged over 1500 random paths the optimum of each gives .2595
-    (standard error .0005); one shuffle, another mechanism, gives .2457."""
-    run = make_run(
-        records=1000,
-        batches=batches("shuffled", 10),
-        passes=20,
-        step_size=0.05,
-        clip_norm=1.0,
-        noise_multiplier=20.0,
-        loss={"kind": "convex", "smoothness": 1.0},
-    )
-    assert 0.258 <= lethe.certify(run, 1e-5).epsilon <= 1.03 * 0.2595
-    assert lethe.certify(run.replace(batches=lethe.ShuffledOnce(size=10)), 1e-5).epsilon == pytest.approx(0.24575, rel=1e-3)
 
 
 def test_a_contracting_prox_does_not_shrink_a_bounded_domain() -> None:
@@ -264,62 +219,6 @@ def test_a_run_without_noise_yet_is_not_certified() -> None:
         lethe.certify(make_run(noise_multiplier=None), 1e-5)
 
 
-def test_the_step_constant_allows_for_overfull_random_batches() -> None:
-    """A random batch is divided by the nominal size: K records act as a step size times K/b, so L = 1 needs room above b."""
-    run = make_run(records=2000, batches=batches("poisson", 100), step_size=3.0, passes=5)
-    steps = step_constants(run)
-    assert steps is not None
-    assert steps.slack == OVERFILL_SLACK
-    fixed = step_constants(run.replace(batches=lethe.WithoutReplacement(size=100)))
-    assert fixed is not None
-    assert fixed.slack == 0
-    assert fixed.constant.constant == 1.0
-    # h = 3 * .5 = 1.5 at the nominal size; the largest batch allowed for is K with P(Bin(2000, .05) > K) * 100 steps <= 1e-18.
-    counts = np.arange(100, 400)
-    largest = counts[np.flatnonzero(special.bdtrc(counts, 2000, 0.05) * 100 <= OVERFILL_SLACK)[0]] + 1
-    assert steps.constant.constant == pytest.approx(abs(1 - 1.5 * largest / 100), rel=1e-12)
-    assert steps.constant.constant > 1
-
-
-def test_balls_in_bins_is_the_average_over_bins() -> None:
-    run = make_run(records=2000, batches=batches("balls_in_bins", 100), step_size=0.5)
-    bins = lethe.certify(run, 1e-5, ["optimal-shift"])
-    once = lethe.certify(make_run(records=2000, batches=batches("shuffled_once", 100), step_size=0.5), 1e-5)
-    # Same positions; only the slack for overfull bins separates them.
-    assert once.epsilon <= bins.epsilon <= once.epsilon * (1 + 1e-9)
-
-
-def test_composition_of_one_secret_order_is_the_average_over_slots() -> None:
-    noises = [4.0, 8.0, 2.0, 16.0] * 3
-    for design in ("shuffled_once", "balls_in_bins"):
-        run = make_run(records=40, batches=batches(design, 10), passes=3, noise_multiplier=noises, release="all")
-        certificate = lethe.certify(run, 1e-5, ["composition"])
-        for epsilon in (0.1, 1.0, 3.0):
-            average = np.mean([lethe.GDP(math.sqrt(3) * 2 / noise).delta(epsilon) for noise in noises[:4]])
-            assert certificate.delta_at(epsilon) == pytest.approx(average, rel=1e-9)
-
-
-@pytest.mark.parametrize("design", ["full", "poisson", "without_replacement"])
-def test_random_batches_are_touched_at_every_step_without_credit(design: str) -> None:
-    run = make_run(batches=batches(design, 10), regulariser={"kind": "ridge", "strength": 0.4}, steps=50)
-    contraction = 1 / (1 + 0.5 * 0.4)
-    engine = shift.solve([contraction] * 50, run.sensitivities, run.noise_stds).mu
-    epsilon = _epsilon(lethe.certify(run, 1e-5), "optimal-shift")
-    assert epsilon == pytest.approx(lethe.GDP(engine).epsilon(1e-5), rel=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
-def test_sampling_without_replacement_end_to_end(relation: str) -> None:
-    """No better than Poisson batches of the noise that a batch's contents are apart (2/z when a record is replaced, 1/z when it is zeroed
-    out), and not as bad as the Rényi bound, which dp_accounting's conversion gives as 118.7."""
-    run = make_run(records=1000, batches=batches("without_replacement", 10), steps=10_000, noise_multiplier=1.0, release="all")
-    noise = 0.5 if relation == "replace_one" else 1.0
-    poisson = run.replace(batches=batches("poisson", 10), noise_multiplier=noise, neighbours="zero_out")
-    epsilon = lethe.certify(run.replace(neighbours=relation), 1e-5).epsilon
-    assert lethe.certify(poisson, 1e-5).epsilon <= epsilon < 118.7 / 2
-
-
 def test_theorems_may_be_given_by_name() -> None:
     run = make_run()
     assert lethe.certify(run, 1e-5, theorems=["composition", "feldman-2018"]).theorem == "feldman-2018"
@@ -334,21 +233,6 @@ def test_theorems_may_be_given_by_name() -> None:
 def test_a_name_stands_for_one_theorem_only() -> None:
     with pytest.raises(lethe.InputError, match="is there twice"):
         lethe.certify(make_run(), 1e-5, theorems=["composition", "composition"])
-
-
-@pytest.mark.parametrize(("relation", "most"), [("zero_out", 5), ("replace_one", 5), ("add_or_remove", 6)])
-def test_the_largest_batch_counts_a_record_that_may_be_added(relation: Any, most: int) -> None:
-    for size in (3, 5):  # 1e-18 is not to be had with so few records
-        run = make_run(records=5, batches=batches("poisson", size), neighbours=relation)
-        assert largest_batch(run) == (most, 0.0)
-
-
-def test_the_largest_batch_is_the_smallest_that_is_safe() -> None:
-    run = make_run(records=2000, batches=batches("poisson", 20), steps=100)
-    largest, slack = largest_batch(run)
-    # The other 1999 records fill it, with the record in question besides.
-    assert 100 * float(special.bdtrc(largest - 1, 1999, 0.01)) <= slack == OVERFILL_SLACK
-    assert 100 * float(special.bdtrc(largest - 2, 1999, 0.01)) > slack
 
 
 def test_what_is_no_guarantee_is_never_chosen_even_alone() -> None:

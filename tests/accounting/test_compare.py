@@ -1,74 +1,18 @@
 """compare: every theorem once, each with its reason, and nothing that is no guarantee ever chosen."""
 
-import csv
-import io
 import json
 import math
-import re
-from typing import Any, ClassVar, Literal
 
 import pytest
 from helpers import DESIGNS, batches, make_run
-from rich.console import Console
-from rich.table import Table
+from made_up_theorems import CLAIMS, FAKES, Fake
 
 import lethe
-from lethe.certificates.certificate import Citation
 from lethe.certificates.comparison import RowStatus
-from lethe.certificates.findings import Finding, fails, holds
 from lethe.documents.strict import to_json
-from lethe.report.comparison_files import comparison_files
-from lethe.report.tables import comparison_tables, sweep_tables
 from lethe.run.consistency import MOST_STEPS
-from lethe.theorems.base import SOUND, Bound, Soundness, Standing, Theorem
 from lethe.theorems.composition import Composition
 from lethe.theorems.registry import ALL, OURS
-
-PNG = b"\x89PNG"
-
-
-class Fake(Theorem):
-    """Says `mu` of every run with at least `least` steps, whatever that is worth."""
-
-    statement: ClassVar[str] = "A made-up bound."
-    formula: ClassVar[str] = "0"
-    needs: ClassVar[str] = "nothing"
-    covers: ClassVar[Literal["last", "all"]] = "last"
-    citations: ClassVar[tuple[Citation, ...]] = (Citation(key="fake", text="Nobody."),)
-
-    def __init__(self, name: str, mu: float, soundness: Soundness = "sound", least: int = 0) -> None:
-        self.name = name  # pyright: ignore[reportAttributeAccessIssue]
-        self.mu, self.soundness, self.least = mu, soundness, least
-
-    def _examine(self, run: lethe.Run) -> tuple[Finding, ...]:
-        short, far = (fails(name, f"{name} [b] fails", source="steps", remedy="") for name in ("length", "size"))
-        return (holds("sky", "blue"),) if run.total_steps >= self.least else (short, far)
-
-    def _bound(self, run: lethe.Run) -> Bound:
-        return Bound(guarantee=lethe.GDP(self.mu))
-
-    def standing_on(self, run: lethe.Run) -> Standing:
-        return SOUND if self.soundness == "sound" else Standing(soundness=self.soundness, why=f"it is {self.soundness}")
-
-
-class Growing(Fake):
-    """Bounds nothing where the noise is small."""
-
-    def __init__(self) -> None:
-        super().__init__("growing", 1.0)
-
-    def _bound(self, run: lethe.Run) -> Bound:
-        return Bound(guarantee=lethe.GDP(1.0 if run.noise_multipliers.min() > 1 else math.inf))
-
-
-CLAIMS: tuple[Soundness, ...] = ("refuted", "one-sided", "proof-gap", "lower-bound")
-FAKES = (
-    *(Fake(f"tiny-{soundness}", 1e-3, soundness) for soundness in CLAIMS),
-    Fake("huge", 50.0),
-    Fake("shadow", 60.0, "dominated"),
-    Fake("long", 0.5, "refuted", least=1000),
-    Fake("longer", 0.5, "refuted", least=1000),
-)
 
 
 def _rows(comparison: lethe.Comparison) -> dict[str, tuple[RowStatus, float | None]]:
@@ -145,30 +89,6 @@ def test_a_certificate_of_many_theorems_stays_readable() -> None:
     fewer = [theorem for theorem in OURS if theorem.name not in ("balls-in-bins", "budget-filter")]
     one_left = lethe.certify(make_run(), 1e-5, (*fewer, *FAKES[:-1])).explain().splitlines()
     assert one_left[-1].startswith("not long ")  # its own line, not one that counts it
-
-
-@pytest.mark.slow
-def test_no_noise_is_an_infinite_epsilon_that_json_can_hold() -> None:
-    comparison = lethe.compare(make_run(noise_multiplier=0.0), 1e-5)
-    assert comparison.certificate.epsilon == math.inf
-    content = json.loads(to_json(comparison.to_dict()))
-    assert content == comparison.to_dict()
-    assert content["epsilon"] == content["rows"][0]["epsilon"] == "inf"
-    assert comparison_files(comparison)["comparison.png"].startswith(PNG)
-    text = str(comparison)
-    assert "infinity" in text
-    assert "\nNOT PRIVATE: " in text
-    assert re.search(r"^optimal-shift +infinity +no bound ", text, flags=re.M)
-    page = _printed(*comparison_tables(comparison), width=80)
-    assert "NOT PRIVATE: " in page
-    assert " used " not in page
-    lines = csv.DictReader(io.StringIO(comparison_files(comparison)["comparison.csv"].decode()))
-    assert {(line["status"] == "refused", line["guarantee"]) for line in lines} == {(True, "no"), (False, "none")}
-    sweep = lethe.compare(make_run(noise_multiplier=0.0), 1e-5, over="passes", values=[1, 2])
-    assert "proved by" in (by := str(sweep).splitlines()[3])
-    assert by.split()[2:] == ["nothing", "nothing"]
-    assert "NOT PRIVATE" in str(sweep)
-    assert "NOT PRIVATE" in _printed(*sweep_tables(sweep, 80), width=80)
 
 
 def test_a_sweep_over_noise_is_monotone_and_holds_the_run() -> None:
@@ -259,149 +179,3 @@ def test_a_delta_out_of_range_and_no_theorem_at_all() -> None:
     assert lethe.compare(make_run(noise_multiplier=None), 1e-5, over="noise", values=[5], theorems=OURS).certified[0].epsilon == (
         lethe.certify(make_run(), 1e-5).epsilon
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("over", [None, "noise", "steps"])
-def test_the_files_of_a_comparison(over: Literal["noise", "steps"] | None) -> None:
-    theorems = (*OURS, *FAKES)
-    if over is None:
-        result, values = lethe.compare(make_run(), 1e-5, theorems=theorems), 1
-    else:
-        result = lethe.compare(make_run(), 1e-5, over=over, values=[500, 1000], theorems=theorems)
-        values = 2
-    files = comparison_files(result)
-    assert [*files] == ["comparison.json", "comparison.csv", "comparison.png"]
-    assert json.loads(files["comparison.json"]) == result.to_dict()
-    assert files["comparison.png"].startswith(PNG)
-    lines = list(csv.DictReader(io.StringIO(files["comparison.csv"].decode())))
-    assert len(lines) == values * len(theorems)
-    for line in lines:
-        assert (line["epsilon"] == "") == (line["status"] == "refused")
-        assert line["guarantee"] == ("yes" if line["status"] in ("used", "looser", "dominated") else "no")
-
-
-@pytest.mark.slow
-def test_plots_of_one_value_and_of_nothing_finite() -> None:
-    for noise, values in ((5.0, [5]), (5.0, [4.0, 5.0])):
-        sweep = lethe.compare(make_run(noise_multiplier=noise), 1e-5, over="noise", values=values)
-        assert comparison_files(sweep)["comparison.png"].startswith(PNG)
-    silent = lethe.compare(make_run(noise_multiplier=0.0), 1e-5, over="passes", values=[1, 2])
-    assert comparison_files(silent)["comparison.png"].startswith(PNG)
-
-
-def test_what_is_off_the_scale_is_an_arrow_at_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = _figures(monkeypatch)
-    comparison_files(lethe.compare(make_run(), 1e-5, theorems=(*OURS, Fake("far", 1e6), Fake("near", 1e-6, "refuted"))))
-    (axes,) = figures[0].axes
-    arrows = {round(text.xy[0], 3) for text in axes.texts if text.arrow_patch is not None}
-    assert arrows == {0.0, 1.0}
-    left, right = axes.get_xlim()
-    drawn = [float(line.get_xdata()[0]) for line in axes.lines if line.get_marker() in ("o", "X") and len(line.get_xdata())]
-    assert all(left < where < right for where in drawn)
-    assert len(drawn) == 1  # composition; the one used is a diamond
-    assert len([tick for tick in (*axes.get_xticks(), *axes.get_xticks(minor=True)) if left <= tick <= right]) >= 4
-    labels = {text.get_text() for legend in figures[0].legends for text in legend.get_texts()}
-    assert "holds, no smaller" in labels
-    assert not any("looser" in label for label in labels)
-
-
-@pytest.mark.slow
-def test_plots_say_when_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = _figures(monkeypatch)
-    silent = make_run(noise_multiplier=0.0)
-    comparison_files(lethe.compare(silent, 1e-5))
-    comparison_files(lethe.compare(silent, 1e-5, over="passes", values=[1, 2]))
-    comparison_files(lethe.compare(make_run(), 1e-5))
-    assert [figure.axes[0].get_title()[:11] for figure in figures] == ["NOT PRIVATE", "NOT PRIVATE", ""]
-
-
-@pytest.mark.slow
-def test_a_line_off_the_scale_leaves_through_the_top(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = _figures(monkeypatch)
-    sweep = lethe.compare(make_run(), 1e-5, over="noise", values=[0.001, 5], theorems=(*OURS, Growing()))
-    assert sweep.epsilons("growing")[0] == math.inf
-    comparison_files(sweep)
-    (axes,) = figures[0].axes
-    bottom, top = axes.get_ylim()
-    lines = [[float(height) for height in line.get_ydata()] for line in axes.lines]
-    assert [heights for heights in lines if heights[0] > top and bottom < heights[1] < top]
-    assert any("growing, off the scale elsewhere" in text.get_text() for text in axes.texts)
-
-
-def _figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures drawn from now on."""
-    plots = pytest.importorskip("lethe.report.plots")
-    drawn: list[Any] = []
-    draw = plots.png
-    monkeypatch.setattr(plots, "png", lambda figure: (drawn.append(figure), draw(figure))[1])
-    return drawn
-
-
-def _printed(*tables: object, width: int = 100) -> str:
-    console = Console(width=width, record=True, file=io.StringIO())
-    for table in tables:
-        console.print(table)
-    return console.export_text()
-
-
-def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
-    comparison = lethe.compare(make_run(), 1e-5, theorems=(*OURS, *FAKES))
-    page = _printed(*comparison_tables(comparison))
-    lines = page.splitlines()
-    place = {name: next(number for number, line in enumerate(lines) if f"{name} " in line) for name in ("optimal-shift", "huge", "long")}
-    assert place["optimal-shift"] < place["huge"] < place["long"]
-    claim = next(line for line in lines if "tiny-refuted" in line)
-    assert "(0.0" in claim
-    assert "refuted" in claim
-    assert "a claim, not a guarantee" in page
-    assert page.count("[b] fails") == 1  # two theorems are refused for one reason; brackets are no markup
-    assert max(map(len, lines)) <= 100
-    short = _printed(*comparison_tables(comparison, applicable=True))
-    assert "long" not in short
-    assert all(words in short for words in ("more do not apply", "huge"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("design", DESIGNS)
-def test_names_stand_whole_in_eighty_columns(design: str) -> None:
-    run = make_run(batches=batches(design, 10))
-    page = _printed(*comparison_tables(lethe.compare(run, 1e-5)), width=80)
-    assert max(map(len, page.splitlines())) <= 80
-    assert "…" not in page
-    names = {line.split()[0] for line in page.splitlines() if line.strip()}
-    assert {theorem.name for theorem in ALL} <= names
-    sweep = lethe.compare(run, 1e-5, over="passes", values=[1, 5, 20, 100])
-    page = _printed(*sweep_tables(sweep, 80), width=80)
-    assert max(map(len, page.splitlines())) <= 80
-    assert {line[0].theorem for line in sweep.lines if any(row.epsilon is not None for row in line)} <= {
-        line.split()[0] for line in page.splitlines() if line.strip()
-    }
-
-
-def test_a_sweep_says_by_which_theorem() -> None:
-    sweep = lethe.compare(make_run(), 1e-5, over="steps", values=[500, 1000], theorems=(Fake("good", 0.1, least=1000), *OURS))
-    assert sweep.title.startswith(f"run {make_run().run_id}, steps varied: cyclic batches")
-    assert "50 steps" not in sweep.title
-    assert "50 steps" in lethe.compare(make_run(), 1e-5, over="noise", values=[5], theorems=OURS).title
-    lines = str(sweep).splitlines()
-    assert lines[0] == sweep.title
-    assert lines[3].split() == ["proved", "by", "optimal-shift", "good"]
-    assert next(line for line in lines if line.startswith("good")).split()[1] == "-"
-    page = _printed(*sweep_tables(sweep, 80), width=80)
-    assert next(line for line in page.splitlines() if "proved by " in line).split() == ["proved", "by", "a", "b"]
-    assert "a = optimal-shift, b = good" in page
-    for text in (page, str(sweep)):
-        assert "-: refused there" in text
-        assert "the data (CSV, JSON) say why" in text
-
-
-def test_the_tables_of_a_sweep_fit() -> None:
-    sweep = lethe.compare(make_run(), 1e-5, over="noise", theorems=(*OURS, *FAKES))
-    pages = [_printed(table, width=80) for table in sweep_tables(sweep, 80) if isinstance(table, Table)]
-    for page in pages:
-        assert "…" not in page
-        assert max(map(len, page.splitlines())) <= 80
-        assert "smallest proved" in page
-    assert sum(page.count(f"{value:g}") > 0 for value in sweep.values for page in pages) >= len(sweep.values)
-    assert f"{len(OURS)} more do not apply" in _printed(*sweep_tables(sweep, 80), width=80)  # ours but two, and two fakes

@@ -1,5 +1,7 @@
 """Shadow models: who is drawn, that the attack sees shadow models only, and what is refused."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -29,9 +31,9 @@ def test_coins_are_fair_and_say_nothing_of_each_other() -> None:
     assert np.ptp(flags.sum(axis=1)) > 0
 
 
-def _attack(**changes: object) -> tuple[np.ndarray, np.ndarray, list[tuple[object, ...]]]:
+def _attack(**changes: object) -> tuple[np.ndarray, np.ndarray, list[tuple[Any, ...]]]:
     target, shadows = draw_candidates(60, 20, 2, seed=4)
-    asked: list[tuple[object, ...]] = []
+    asked: list[tuple[Any, ...]] = []
 
     def train(candidates: Candidates, seed: int) -> np.ndarray:
         asked.append(("train", candidates, seed))

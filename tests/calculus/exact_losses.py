@@ -4,6 +4,7 @@ from typing import Literal
 
 import mpmath
 import numpy as np
+from exact_numbers import Exact
 
 from lethe.calculus.privacy_losses.distributions import Losses
 
@@ -11,7 +12,7 @@ DIGITS = 45
 Way = Literal["removed", "added", "replaced"]
 
 
-def profile_on_grid(losses: Losses, interval: float) -> dict[int, mpmath.mpf]:
+def profile_on_grid(losses: Losses, interval: float) -> dict[int, Exact]:
     """The hockey-stick divergence of stored masses at each of their places and one beyond, without any rounding."""
     ratio = mpmath.exp(-mpmath.mpf(interval))
     place = losses.lowest + losses.masses.size
@@ -28,7 +29,7 @@ def profile_on_grid(losses: Losses, interval: float) -> dict[int, mpmath.mpf]:
     return values
 
 
-def exact_delta(way: Way, q: float, z: float, epsilon: mpmath.mpf) -> mpmath.mpf:
+def exact_delta(way: Way, q: float, z: float, epsilon: Exact) -> Exact:
     """The divergence of one step by its two laws' tails beyond the point where their ratio is $e^epsilon$, at any real epsilon."""
     if way != "replaced" and epsilon < 0:
         return 1 - mpmath.exp(epsilon) * (1 - exact_delta("added" if way == "removed" else "removed", q, z, -epsilon))

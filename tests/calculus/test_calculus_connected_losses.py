@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from dp_accounting.pld import pld_pmf
 from exact_losses import DIGITS, profile_on_grid
+from exact_numbers import Exact
 
 from lethe.calculus.privacy_losses.connected import connected_losses
 
 
-def random_pair(seed: int, size: int) -> tuple[list[mpmath.mpf], list[mpmath.mpf]]:
+def random_pair(seed: int, size: int) -> tuple[list[Exact], list[Exact]]:
     """Two laws on a few points, of mass exactly 1 each; one point is impossible under the second, one under the first."""
     generator = np.random.default_rng(seed)
     laws = []
@@ -22,12 +23,12 @@ def random_pair(seed: int, size: int) -> tuple[list[mpmath.mpf], list[mpmath.mpf
     return laws[0], laws[1]
 
 
-def hockey(one: list[mpmath.mpf], other: list[mpmath.mpf], epsilon: mpmath.mpf) -> mpmath.mpf:
+def hockey(one: list[Exact], other: list[Exact], epsilon: Exact) -> Exact:
     order = mpmath.exp(epsilon)
     return mpmath.fsum(max(a - order * b, mpmath.mpf(0)) for a, b in zip(one, other, strict=True))
 
 
-def rounded_up(value: mpmath.mpf) -> float:
+def rounded_up(value: Exact) -> float:
     nearest = float(value)
     return nearest if mpmath.mpf(nearest) >= value else math.nextafter(nearest, math.inf)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import mpmath
 import numpy as np
 import pytest
+from exact_numbers import Exact
 from hypothesis import example, given
 from hypothesis import strategies as st
 from oracles import mironov_epsilon
@@ -50,7 +51,7 @@ def test_zcdp_printed_values() -> None:
 def test_gdp_epsilon_and_mu_against_sixty_digits(mu: float, delta: float) -> None:
     with mpmath.workdps(60):
 
-        def exact(m: float, e: float) -> mpmath.mpf:
+        def exact(m: float, e: float) -> Exact:
             m, e = mpmath.mpf(m), mpmath.mpf(e)
             return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
 
@@ -141,7 +142,7 @@ def test_rho_simple_is_the_largest_whose_epsilon_fits(epsilon: float, delta: flo
     rho, log_inverse = renyi.zcdp_rho_simple(epsilon, delta), -math.log(delta)
     with mpmath.workdps(40):
 
-        def exact(r: float) -> mpmath.mpf:
+        def exact(r: float) -> Exact:
             return mpmath.mpf(r) + 2 * mpmath.sqrt(mpmath.mpf(r) * mpmath.log(1 / mpmath.mpf(delta)))
 
         assert exact(rho) <= epsilon

@@ -5,19 +5,20 @@ import math
 
 import numpy as np
 import pytest
+from exact_numbers import Exact
 from mpmath import mp, mpf
 
 from lethe.calculus.balls_in_bins.lognormal_grid import Term, grid_for
 from lethe.calculus.balls_in_bins.lognormal_sums import log_mean_excess, mean_excess
 
 
-def _exact_mean_excess(term: Term, level: float) -> mpf:
+def _exact_mean_excess(term: Term, level: float) -> Exact:
     """To many digits, because the root of the quadratic loses some."""
     mu, up, down, k = (mpf(value) for value in (term.mu, term.up, term.down, level))
     root = (k + mp.sqrt(k * k + 4 * up * down * mp.exp(-mu * mu))) / (2 * up) if up > 0 else -down * mp.exp(-mu * mu) / k
     g = (mp.log(root) + mu * mu / 2) / mu
 
-    def normal(x: mpf) -> mpf:
+    def normal(x: Exact) -> Exact:
         return mp.erfc(-x / mp.sqrt(2)) / 2
 
     return up * normal(mu - g) - down * normal(-mu - g) - k * normal(-g)

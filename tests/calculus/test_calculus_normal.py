@@ -5,11 +5,12 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from exact_numbers import Exact
 
 from lethe.calculus import normal
 
 
-def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
+def exact_delta(mu: float, epsilon: float) -> Exact:
     """Balle & Wang 2018, Theorem 8, as printed."""
     m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
     return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)

@@ -7,6 +7,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from exact_numbers import Exact
 from sampled_cases import steps
 
 from lethe.calculus.sampled.dominated_renyi import replaced_excess, zeroed_excess
@@ -23,15 +24,15 @@ CASES = [
 ]  # fmt: skip
 
 
-def moment(q: float, z: float, order: float, first: tuple[float, float], second: tuple[float, float]) -> mpmath.mpf:
+def moment(q: float, z: float, order: float, first: tuple[float, float], second: tuple[float, float]) -> Exact:
     """log E_Q (P/Q)^alpha of (1-q) N(a) + q N(b) for (a, b) = `first` against `second`, on a line, by adaptive quadrature."""
     with mpmath.workdps(22):
         probability, noise, alpha = mpmath.mpf(q), mpmath.mpf(z), mpmath.mpf(order)
 
-        def law(u: mpmath.mpf, means: tuple[float, float]) -> mpmath.mpf:
+        def law(u: Exact, means: tuple[float, float]) -> Exact:
             return (1 - probability) * mpmath.npdf(u - means[0] / noise) + probability * mpmath.npdf(u - means[1] / noise)
 
-        def integrand(u: mpmath.mpf) -> mpmath.mpf:
+        def integrand(u: Exact) -> Exact:
             one, other = law(u, first), law(u, second)
             excess = (one - other) / other
             return other * (mpmath.expm1(alpha * mpmath.log1p(excess)) - alpha * excess)

@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from dp_accounting.rdp import rdp_privacy_accountant
+from exact_numbers import Exact
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -20,12 +21,12 @@ from lethe.errors import InputError
 NOISE = np.array([0.3, 0.5, 1.0, 3.0, 10.0, 100.0])
 
 
-def exact_log_moment(q: float, z: float, order: float) -> mpmath.mpf:
+def exact_log_moment(q: float, z: float, order: float) -> Exact:
     """log A by adaptive quadrature of 30 digits, its integrand written without cancellation."""
     with mpmath.workdps(30):
         probability, noise, alpha = mpmath.mpf(q), mpmath.mpf(z), mpmath.mpf(order)
 
-        def integrand(u: mpmath.mpf) -> mpmath.mpf:
+        def integrand(u: Exact) -> Exact:
             excess = probability * mpmath.expm1(u / noise - 1 / (2 * noise**2))
             return mpmath.npdf(u) * ((1 + excess) ** alpha - 1 - alpha * excess)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import lethe
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, NotPrivate, RDPCurve, Tightest, WithSlack
-from lethe.calculus.sampled.gaussian import sampled_gaussian
+from lethe.calculus.sampled.gaussian import SampledGaussian, sampled_gaussian
 from lethe.calculus.targets import concentrated_rho, gaussian_mu, overshoot
 
 SAMPLED = sampled_gaussian(0.05, np.array([2.0, 3.0]), "zero_out", "poisson")
@@ -50,6 +50,7 @@ def test_by_hand() -> None:
 
 def test_a_sampled_gaussian_meets_a_renyi_curve_and_no_zcdp() -> None:
     """Its divergence at order a grows like a/(2 z^2) in the end: amplification holds at bounded orders only."""
+    assert isinstance(SAMPLED, SampledGaussian)
     curve = SAMPLED.renyi_curve()
     assert overshoot(SAMPLED, RDPCurve(curve.orders, curve.values)) == pytest.approx(1.0, rel=1e-9)
     assert overshoot(SAMPLED, ZCDP(0.5)) == math.inf
@@ -60,5 +61,5 @@ def test_a_sampled_gaussian_meets_a_renyi_curve_and_no_zcdp() -> None:
     [GDP(0.0), GDP(math.inf), ZCDP(0.0), ApproxDP(0.0, 1e-5), RDPCurve((2.0,), (0.0,)), RDPCurve((2.0,), (math.inf,)), SAMPLED, 1.0],
 )
 def test_targets_that_mean_nothing_are_refused(target) -> None:
-    with pytest.raises(lethe.errors.InputError, match="target"):
+    with pytest.raises(lethe.InputError, match="target"):
         overshoot(GDP(1.0), target)

@@ -70,6 +70,7 @@ def test_a_consistent_forgery_is_found_by_certifying_again() -> None:
 def test_a_forgery_at_other_deltas_is_found() -> None:
     certificate = lethe.certify(make_run(), 1e-5)
     low, high = 0.0, 1.0
+    mixture = lethe.GDPMixture((1e-9, 6.0), (1.0, 0.0))
     for _ in range(200):  # a mixture of nothing and something large with the same epsilon at 1e-5
         weight = (low + high) / 2
         mixture = lethe.GDPMixture((1e-9, 6.0), (1 - weight, weight))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import LINEAR_LOSSES
 from private_cases import three_blobs, two_blobs
 
 from lethe.accounting.certify import certify
@@ -26,14 +27,8 @@ from lethe.estimators import (
 )
 from lethe.estimators.choice.runs import RUNS
 from lethe.run.losses import (
-    LeastSquares,
     LinearLoss,
     Logistic,
-    OneVersusRest,
-    SmoothedHinge,
-    Softmax,
-    TruncatedLogistic,
-    TruncatedSoftmax,
     parse_loss,
 )
 
@@ -56,18 +51,6 @@ REGRESSORS: dict[str, tuple[type[Any], Any]] = {
     "elastic net": (ElasticNet, VALUES),
     "Huber": (HuberRegressor, VALUES),
 }
-LOSSES: list[LinearLoss] = [
-    Logistic(feature_norm=1.0),
-    Softmax(feature_norm=1.0, classes=2),
-    Softmax(feature_norm=1.0, classes=4),
-    TruncatedLogistic(feature_norm=1.0, cut=0.3),
-    TruncatedLogistic(feature_norm=1.0, cut=0.9),
-    TruncatedSoftmax(feature_norm=1.0, classes=3, cut=0.4),
-    TruncatedSoftmax(feature_norm=1.0, classes=2, cut=0.8),
-    SmoothedHinge(feature_norm=1.0, width=0.2),
-    OneVersusRest(feature_norm=1.0, classes=3, width=0.7),
-    LeastSquares(feature_norm=1.0, residual_bound=0.6),
-]
 
 
 @pytest.mark.slow
@@ -86,7 +69,7 @@ def test_the_run_alone_proves_what_the_model_claims(kind: str, name: str) -> Non
     recheck(fitted.certificate_)
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", LINEAR_LOSSES, ids=repr)
 def test_the_facts_of_the_recorded_loss_are_those_of_the_loss_and_no_smaller_ones_would_do(loss: LinearLoss) -> None:
     """Gradients and curvatures in the weights, by differences of values: below the bounds everywhere, and near them somewhere."""
     rng, norm, step = np.random.default_rng(0), 1.7, 1e-4
@@ -134,7 +117,7 @@ def test_the_facts_of_the_recorded_loss_are_those_of_the_loss_and_no_smaller_one
     assert 0.9 * bound <= lengths.max() <= bound * (1.0 + 1e-6)
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", LINEAR_LOSSES, ids=repr)
 def test_a_run_names_the_loss_and_only_classes_that_a_bound_depends_on(loss: LinearLoss) -> None:
     recorded = loss.on_rows(1.7).as_recorded()
     document = recorded.to_document()

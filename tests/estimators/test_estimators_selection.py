@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from private_cases import stated, three_blobs, two_blobs
+from gaussian_guarantees import mu_of
+from private_cases import cloned, stated, three_blobs, two_blobs
 from scipy import sparse, stats
-from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.base import is_classifier, is_regressor
 from sklearn.linear_model import LogisticRegression as PlainLogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
@@ -62,7 +63,7 @@ def test_the_stated_guarantee_holds_for_the_exact_law_of_the_best_score(epsilon:
         honest.score_noise_std_ if gaussian else 1.0 / m / Budget(epsilon=one.target.epsilon_bound, delta=one.target.delta_bound).total_mu
     )
     if gaussian:
-        assert stated == pytest.approx(1.0 / m / one.guarantee.mu, rel=1e-6)
+        assert stated == pytest.approx(1.0 / m / mu_of(one.guarantee), rel=1e-6)
     assert exact_delta(stated) <= delta
     assert exact_delta(stated / 3.0) > delta
 
@@ -81,7 +82,7 @@ def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
     model = _Constant(feature_norm=4.0, mechanism="output_perturbation")
     search = PrivateSearch(model, {"C": [0.1, 1.0]}, delta=1e-6, tries=3.0, random_state=5)
     aside = np.random.RandomState(5).permutation(40)[:8]
-    scores = np.array([clone(search).fit(X, y).best_score_ for _ in range(100)])
+    scores = np.array([cloned(search).fit(X, y).best_score_ for _ in range(100)])
     heights = stats.norm.cdf((scores - np.mean(y[aside] == 0)) / search.fit(X, y).score_noise_std_)
     places = generating(law_of_tries(3.0, 1.0), heights)
     assert stats.kstest(places, "uniform").pvalue > 1e-4
@@ -145,7 +146,7 @@ def test_every_try_fits_within_its_share_on_other_records_than_those_that_score(
     model = LogisticRegression(feature_norm=400.0, mechanism="output_perturbation")
     search = PrivateSearch(model, {"C": [1.0]}, epsilon=1.0, delta=1e-5, tries=8.0).fit(X, y)
     while len(seen) < 2:  # the number of tries is random
-        search = clone(search).fit(X, y)
+        search = cloned(search).fit(X, y)
     one = one_try(Budget(epsilon=1.0, delta=1e-5), law_of_tries(8.0, 1.0), gaussian=True)
     assert all(one.covers(fitted.statement_.guarantee) for fitted, _ in seen)
     assert len(scored) == len(seen)
@@ -224,8 +225,8 @@ def test_seeds_repeat_a_search_and_are_no_release() -> None:
 
 def test_clones_and_pickles_without_the_data() -> None:
     search = searched()
-    assert clone(search).get_params()["tries"] == 10.0
-    assert clone(search).set_params(estimator__C=3.0).estimator.C == 3.0
+    assert cloned(search).get_params()["tries"] == 10.0
+    assert cloned(search).set_params(estimator__C=3.0).estimator.C == 3.0
     again = pickle.loads(pickle.dumps(search))
     assert again.statement_ == search.statement_
     assert len(pickle.dumps(search)) < 30_000

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gaussian_guarantees import mu_of
 from sklearn.linear_model import LinearRegression
 
 import lethe.estimators
@@ -78,13 +79,14 @@ def test_a_mean_is_found_from_a_released_centre(solver: str, parameters: str) ->
 @pytest.mark.slow
 def test_the_error_of_a_mean_is_within_its_bound_and_not_far_below_with_noise() -> None:
     rng = np.random.default_rng(5)
-    errors = []
+    errors, bounds = [], []
     for seed in range(200):
         rows = rng.standard_normal((100, 2))
         model = PrivateMean(delta=1e-6, moment=math.sqrt(2.0), centre=[0.0, 0.0], random_state=seed, seed_noise=True).fit(rows)
         errors.append(float(model.mean_ @ model.mean_))
+        bounds.append(model.error_bound_)
     rms = math.sqrt(np.mean(errors))
-    assert 0.3 * model.error_bound_ < rms <= model.error_bound_
+    assert 0.3 * max(bounds) < rms <= min(bounds)
 
 
 @pytest.mark.slow
@@ -102,7 +104,7 @@ def test_noise_and_a_record_s_pull_are_what_the_phase_says() -> None:
     spread = np.std(np.concatenate([first - first.mean(), second - second.mean()]))
     assert spread == pytest.approx(phase.release.noise_std, rel=0.15)  # four standard errors of 400 draws
     assert first.mean() - second.mean() == pytest.approx(2.0 / 50.0, abs=5.0 * spread * math.sqrt(2.0 / 200.0))
-    assert 2.0 / 50.0 / phase.release.noise_std == pytest.approx(fits[0][0].statement_.planned.mu, rel=1e-9)
+    assert 2.0 / 50.0 / phase.release.noise_std == pytest.approx(mu_of(fits[0][0].statement_.planned), rel=1e-9)
 
 
 def test_optimised_clipping_has_the_least_bound() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from excused_checks import SEEDED
-from sklearn.base import clone
+from private_cases import cloned
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
@@ -50,7 +50,7 @@ def test_it_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> Non
 )
 def test_a_wrong_parameter_is_refused_in_fit(kind: Any, wrong: dict[str, Any]) -> None:
     model = kind(**{"moment": 2.0, **wrong})
-    assert clone(model).get_params()["epsilon"] is model.epsilon
+    assert cloned(model).get_params()["epsilon"] is model.epsilon
     with pytest.raises(InputError):
         model.fit(np.ones((20, 2)), np.arange(20) % 2)
 

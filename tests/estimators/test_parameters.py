@@ -57,7 +57,7 @@ class Third(First):
 
 
 def test_parameters_are_inherited_and_cloned() -> None:
-    made = clone(Second(7, low=-1.0))
+    made: Any = clone(Second(7, low=-1.0))
     assert made.get_params() == {"low": -1.0, "high": 1.0, "times": 7}
     assert not hasattr(made, "found_")
     assert "times" not in First().get_params()

@@ -85,7 +85,7 @@ def test_a_release_sees_values_clipped_at_the_ends_and_no_more(count: int, share
         one, two = ranges(column, share, seed), ranges(clipped, share, seed)
         assert (one.low, one.high) == (two.low, two.high)
         assert norm(np.abs(column), share, seed) == norm(np.clip(np.abs(column), near, far), share, seed)
-    assert "fixed in the code" in next(finding for finding in one.statement.findings if finding.name == "public range").detail
+        assert "fixed in the code" in next(finding for finding in one.statement.findings if finding.name == "public range").detail
     assert norm(np.where(np.abs(column) > 1e200, math.inf, np.abs(column)), share) == norm(np.abs(column), share)
 
 

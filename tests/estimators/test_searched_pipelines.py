@@ -1,4 +1,4 @@
-"""Private selection over pipelines: every step is paid for out of one try, nothing else may learn, and the winner claims it all."""
+"""Private selection over pipelines: every step is paid for out of one try, and the winner claims it all."""
 
 from __future__ import annotations
 
@@ -10,69 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 from private_cases import stated, two_blobs
-from sklearn.base import BaseEstimator, TransformerMixin, clone, is_regressor
-from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
-from sklearn.preprocessing import Binarizer, FunctionTransformer, MinMaxScaler, Normalizer, PolynomialFeatures, StandardScaler
+from searched_pipelines import DELTA, LONG, MODEL, SCALED, SEEDED, a_try, overspent, search, watched
+from sklearn.base import clone, is_regressor
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, PolynomialFeatures
 
 import lethe.estimators.search.private_search as selection
 from lethe.calculus.guarantees import GDP, ApproxDP
-from lethe.errors import CalibrationError, InputError
+from lethe.errors import InputError
 from lethe.estimators import (
     LogisticRegression,
-    PrivatePCA,
-    PrivateQuantileClipper,
-    PrivateSearch,
     PrivateStandardScaler,
     Ridge,
-    SoftmaxRegression,
     privacy_of,
     split_budget,
 )
-from lethe.estimators.budget import Budget
 from lethe.estimators.search.step_tries import step_tries
-from lethe.estimators.search.tries import Try, law_of_tries, one_try
+from lethe.estimators.search.tries import Try, law_of_tries
 from lethe.mechanisms.base import Statement
 from lethe.mechanisms.selection.privacy import selection_guarantee
-
-DELTA = 1e-5
-MODEL = LogisticRegression(feature_norm=2.0, mechanism="output_perturbation")
-SCALED = make_pipeline(PrivateStandardScaler(), MODEL)
-LONG = make_pipeline(PrivateQuantileClipper(), PrivateStandardScaler(bounds=(-9.0, 9.0)), Normalizer(), PrivatePCA(2), MODEL)
-GRID = {"logisticregression__C": [0.1, 1.0]}
-SEEDED = {"seed_noise": True, "random_state": 0}
-
-
-def search(estimator: Any = SCALED, candidates: Any = GRID, **parameters: Any) -> PrivateSearch:
-    return PrivateSearch(estimator, candidates, **{"tries": 3.0, "delta": DELTA, **parameters})
-
-
-def watched(monkeypatch: pytest.MonkeyPatch, **parameters: Any) -> tuple[PrivateSearch, list[Any]]:
-    """A fitted search, and the pipelines it fitted as they were before their statements were put in place; at least two."""
-    seen: list[Any] = []
-    measure = selection._mean_score  # pyright: ignore[reportPrivateUsage]
-
-    def scored(model: Any, *rest: Any) -> float:
-        seen.append(pickle.loads(pickle.dumps(model)))
-        return measure(model, *rest)
-
-    monkeypatch.setattr(selection, "_mean_score", scored)
-    for seed in range(100):  # the number of tries is random
-        seen.clear()
-        found = search(**parameters, seed_noise=True, random_state=seed).fit(*two_blobs())
-        if 2 <= len(seen) <= 6:
-            return found, seen
-    raise AssertionError("no search of two to six tries")
-
-
-def a_try(gaussian: bool, *, tries: float = 3.0) -> Try:
-    return one_try(Budget(epsilon=1.0, delta=DELTA), law_of_tries(tries, 1.0), gaussian=gaussian)
-
-
-def overspent(one: Try, fitted: list[Any]) -> bool:
-    """Whether some pipeline cost more than a try may, by the sum over its steps that `privacy_of` makes."""
-    return not all(one.covers(privacy_of(pipeline).planned) for pipeline in fitted)
 
 
 @pytest.mark.slow
@@ -171,8 +127,8 @@ def test_where_a_step_is_not_gaussian_epsilons_and_deltas_add_up(neighbours: str
 def test_the_winner_is_the_whole_pipeline_and_claims_no_less_than_the_search_cost() -> None:
     X, y = two_blobs()
     found = search(LONG, {"logisticregression__C": [1.0], "privatepca__n_components": [1, 2]}).fit(X, y)
-    best = found.best_estimator_
-    assert isinstance(best, Pipeline)
+    assert isinstance(found.best_estimator_, Pipeline)
+    best: Any = found.best_estimator_
     assert best[3].n_components_ == found.best_params_["privatepca__n_components"]
     assert (found.predict(X) == best.predict(X)).all()
     assert found.predict_proba(X).shape == (400, 2)
@@ -211,7 +167,7 @@ def test_every_try_fits_new_clones_with_noise_of_their_own_on_other_records_than
         return measure(model, table, *rest)
 
     monkeypatch.setattr(selection, "_mean_score", scored)
-    estimator = clone(SCALED)
+    estimator: Any = clone(SCALED)
     while len(trained) < 3:
         search(estimator, {"logisticregression__C": [1.0]}, random_state=1).fit(X, y)
     assert len(set(means)) == len(means) == len(trained) == len(aside)
@@ -259,117 +215,6 @@ def test_pipelines_in_pipelines_steps_that_learn_nothing_and_regressions() -> No
     assert found.best_estimator_[0][2].statement_ is found.statement_
     binary = make_pipeline(Binarizer(), FunctionTransformer(), MODEL)
     assert search(binary, {"binarizer__threshold": [0.0, 1.0]}).fit(*two_blobs()).epsilon_ <= 1.0
-
-
-class _Centred(TransformerMixin, BaseEstimator):
-    def fit(self, X: Any, y: Any = None) -> Any:
-        self.mean_ = X.mean(axis=0)
-        return self
-
-    def transform(self, X: Any) -> Any:
-        return X - self.mean_
-
-
-class _Shifted(Normalizer):
-    """A subclass may learn."""
-
-
-class _Scaler(PrivateStandardScaler):
-    """So may one of a private step."""
-
-
-class _Pipeline(Pipeline):
-    """And so may one of a pipeline."""
-
-
-def first(step: Any) -> Pipeline:
-    return Pipeline([("first", step), ("model", MODEL)])
-
-
-@pytest.mark.parametrize(
-    ("estimator", "message"),
-    [
-        (first(StandardScaler()), "'first', StandardScaler, may learn"),
-        (first(MinMaxScaler()), "may learn"),
-        (first(_Centred()), "may learn"),
-        (first(_Shifted()), "may learn"),
-        (first(_Scaler()), "may learn"),
-        (first("scale"), "may learn"),
-        (first(make_pipeline(Normalizer(), StandardScaler())), "'standardscaler', StandardScaler, may learn"),
-        (first(FunctionTransformer(lambda rows: rows - rows.mean(axis=0))), "treats every record by itself"),
-        (first(FunctionTransformer(np.matmul)), "treats every record by itself"),
-        (first(FunctionTransformer(np.add)), "treats every record by itself"),
-        (first(FunctionTransformer(np.cumsum)), "treats every record by itself"),
-        (first(FunctionTransformer(np.frompyfunc(abs, 1, 1))), "treats every record by itself"),
-        (first(FunctionTransformer(np.log, inverse_func=np.exp)), "treats every record by itself"),
-        (first(FunctionTransformer(np.log, kw_args={"out": None})), "treats every record by itself"),
-        (first(ColumnTransformer([("some", PrivateStandardScaler(), [0])])), "side by side"),
-        (first(FeatureUnion([("some", PrivateStandardScaler())])), "side by side"),
-        (first(LogisticRegression()), "one is allowed, at the end"),
-        (first(make_pipeline(Normalizer(), LogisticRegression())), "one is allowed, at the end"),
-        (make_pipeline(PrivateStandardScaler(), RandomForestClassifier()), "RandomForestClassifier, may learn"),
-        (make_pipeline(PrivateStandardScaler()), "ends in PrivateStandardScaler"),
-        (make_pipeline(PrivateStandardScaler(), "passthrough"), "ends in 'passthrough'"),
-        (make_pipeline(PrivateStandardScaler(), Normalizer()), "ends in Normalizer"),
-        (_Pipeline([("model", MODEL)]), "got _Pipeline"),
-        (Pipeline([]), "pairs"),
-        (make_pipeline(PrivateStandardScaler(), MODEL, memory="cache"), "cache"),
-        (first(make_pipeline(PrivateStandardScaler(), memory="cache")), "cache"),
-        (make_pipeline(PrivateStandardScaler(), MODEL, verbose=True), "is secret"),
-        (Pipeline(SCALED.steps, transform_input=["sample_weight"]), "transform_input"),
-        (first(PrivateStandardScaler(**SEEDED)), "step first: its noise is seeded"),
-        (make_pipeline(PrivateStandardScaler(), clone(MODEL).set_params(**SEEDED)), "step logisticregression: its noise is seeded"),
-    ],
-)
-def test_estimators_that_may_leak_are_refused_before_any_data_are_used(estimator: Any, message: str) -> None:
-    grid = {f"{estimator.steps[-1][0]}__C": [1.0]} if isinstance(estimator, Pipeline) and estimator.steps else {}
-    with pytest.raises(InputError, match=message):
-        search(estimator, grid).fit("no data", None)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"candidates": {"logisticregression__epsilon": [9.0]}}, "logisticregression__epsilon is among"),
-        ({"candidates": {"privatestandardscaler__delta": [0.1]}}, "delta is among"),
-        ({"candidates": {"privatestandardscaler__neighbours": ["zero_out"]}}, "neighbours is among"),
-        ({"candidates": {"privatestandardscaler__seed_noise": [True]}}, "seed_noise is among"),
-        ({"candidates": {"privatestandardscaler__random_state": [0]}}, "random_state is among"),
-        ({"candidates": {"logisticregression__classes": [[0, 1]]}}, "classes is among"),
-        ({"candidates": {"privatestandardscaler": [PrivateStandardScaler(), StandardScaler()]}}, "may learn"),
-        ({"candidates": {"privatestandardscaler": [PrivateStandardScaler(**SEEDED)]}}, "noise is seeded"),
-        ({"candidates": {"logisticregression": [Ridge(target_bound=1.0)]}}, "classifiers"),
-        ({"candidates": {"logisticregression": [RandomForestClassifier()]}}, "may learn"),
-        ({"candidates": {"memory": [None, "cache"]}}, "cache"),
-        ({"candidates": {"steps": [[("a", StandardScaler()), ("logisticregression", MODEL)]]}}, "may learn"),
-        ({"shares": 0.5}, "shares"),
-        ({"shares": {}}, "none for privatestandardscaler, logisticregression"),
-        ({"shares": {"logisticregression": 1.0}}, "none for privatestandardscaler"),
-        ({"shares": {"privatestandardscaler": 0.0, "logisticregression": 1.0}}, "shares"),
-        ({"shares": {"privatestandardscaler": math.nan, "logisticregression": 1.0}}, "shares"),
-        ({"shares": {"privatestandardscaler": True, "logisticregression": 1.0}}, "shares"),
-        ({"shares": {"privatestandardscaler": 1.0, "logisticregression": 1.0, "pca": 1.0}}, "pca"),
-        ({"estimator": MODEL, "candidates": {"C": [1.0]}, "shares": {"model": 1.0}}, "has the whole budget"),
-    ],
-)
-def test_candidates_that_may_leak_and_bad_shares_are_refused_before_any_data_are_used(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        search(**parameters).fit("no data", None)
-
-
-def test_unknown_parameters_and_shares_too_small_for_anything_are_refused() -> None:
-    with pytest.raises(ValueError, match="Invalid parameter 'depth'"):
-        search(candidates={"logisticregression__depth": [1]}).fit(*two_blobs())
-    with pytest.raises(CalibrationError, match="nothing is left for step privatestandardscaler"):
-        search(shares={"privatestandardscaler": 1e-14, "logisticregression": 1.0}).fit(*two_blobs())
-
-
-def test_models_among_the_candidates_are_cloned() -> None:
-    models = [clone(MODEL), SoftmaxRegression(feature_norm=2.0, mechanism="pass_ends")]
-    found = search(candidates={"logisticregression": models}).fit(*two_blobs())
-    assert not any(hasattr(model, "coef_") for model in models)
-    assert found.best_estimator_[-1] not in models
-    assert {model.epsilon for model in models} == {1.0}
 
 
 @pytest.mark.slow

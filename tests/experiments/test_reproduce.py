@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracles import linear_gaussian_mu_same_direction
-from rich.console import Console
+from printed_tables import printed
 from typer.testing import CliRunner
 
 import lethe
@@ -257,9 +257,7 @@ def test_the_legend_says_where_ours_is_not_drawn(monkeypatch: pytest.MonkeyPatch
 
 
 def _page(result: Reproduction, width: int) -> str:
-    console = Console(width=width, record=True, file=io.StringIO())
-    console.print(*reproduction_tables(result.to_dict(), width))
-    return console.export_text()
+    return printed(*reproduction_tables(result.to_dict(), width), width=width)
 
 
 def test_the_list_of_one() -> None:

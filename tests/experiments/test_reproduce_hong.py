@@ -1,6 +1,5 @@
 """Hong et al. 2022, Figure 1: the whole figure in small, its tables and files, and the command that makes it."""
 
-import io
 import json
 import math
 import subprocess
@@ -12,10 +11,11 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 from digit_samples import PIXELS, TEST, TRAINING
-from rich.console import Console
+from printed_tables import printed
 from scipy import stats
 
 import lethe
+from lethe.calculus.upward_formatting import shown
 from lethe.cli.app import main
 from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe, reproduce
 from lethe_experiments.hong.figure_1 import (
@@ -135,9 +135,7 @@ def test_the_table_stands_whole(small: Reproduction, width: int) -> None:
 
 
 def _page(result: Reproduction, width: int) -> str:
-    console = Console(width=width, record=True, file=io.StringIO())
-    console.print(*reproduction_tables(result.to_dict(), width))
-    return console.export_text()
+    return printed(*reproduction_tables(result.to_dict(), width), width=width)
 
 
 @pytest.mark.slow
@@ -158,7 +156,7 @@ def test_what_is_not_known_is_said(small: Reproduction) -> None:
     text = small.fine_print()
     for words in ("Not accounted for", "Could not be read", "zeroed out", "four times R", "not a release", "left panel", "doi:10.1145"):
         assert words in text
-    assert f"epsilon at that delta is {lethe.calculus.upward_formatting.shown(lethe.GDP(math.sqrt(BUDGET)).epsilon(1e-8))}" in text
+    assert f"epsilon at that delta is {shown(lethe.GDP(math.sqrt(BUDGET)).epsilon(1e-8))}" in text
 
 
 @pytest.mark.slow

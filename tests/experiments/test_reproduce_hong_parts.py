@@ -1,7 +1,10 @@
 """Hong et al. 2022, Figure 1, by its parts: gradients against per-record ones, the budget, and the data's preparation."""
 
+from __future__ import annotations
+
 import math
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -27,11 +30,14 @@ from lethe_experiments.hong.figure_1 import (
     normalised,
 )
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 torch = pytest.importorskip("torch")
 from lethe_experiments.hong.two_layer_network import Records, TwoLayerNetwork, descend  # noqa: E402  # after the optional torch is seen to be there
 
 
-def _network(outputs: int, seed: int) -> tuple[TwoLayerNetwork, "torch.Tensor", Records]:
+def _network(outputs: int, seed: int) -> tuple[TwoLayerNetwork, Tensor, Records]:
     random = np.random.default_rng(seed)
     network = TwoLayerNetwork(inputs=6, hidden=11, outputs=outputs)
     features, labels = random.normal(size=(9, 6)) * 3.0, random.integers(outputs, size=9)
@@ -39,11 +45,11 @@ def _network(outputs: int, seed: int) -> tuple[TwoLayerNetwork, "torch.Tensor", 
     return network, torch.from_numpy(random.normal(size=network.size)), Records.of(features, labels, outputs, torch.float64)
 
 
-def _each_gradient(network: TwoLayerNetwork, parameters: "torch.Tensor", records: Records) -> "torch.Tensor":
+def _each_gradient(network: TwoLayerNetwork, parameters: Tensor, records: Records) -> Tensor:
     """PyTorch's own, by differentiating one record's loss at a time: shape (n, D)."""
     sizes = (6 * 11, 11, 11 * network.outputs, network.outputs)
 
-    def loss(flat: "torch.Tensor", row: "torch.Tensor", target: "torch.Tensor") -> "torch.Tensor":
+    def loss(flat: Tensor, row: Tensor, target: Tensor) -> Tensor:
         first, bias, second, offset = flat.split(sizes)
         hidden = torch.nn.functional.linear(row, first.view(6, 11).T, bias).relu()
         scores = torch.nn.functional.linear(hidden, second.view(11, network.outputs).T, offset)

@@ -1,6 +1,5 @@
 """Liang et al. 2025, Figures 1 and 2: the whole of them in small, their parts, and what a page says of them."""
 
-import io
 import json
 import math
 import subprocess
@@ -10,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
+from printed_tables import printed
 from scipy import special
 
 import lethe
 from lethe.audit import Candidates, Guesses, Rates, draw_candidates, one_run_epsilon, printed_epsilon
+from lethe.calculus.upward_formatting import shown
 from lethe.report.audit_tables import rounded_down
 from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe
 from lethe_experiments.liang.figures import liang_figure_1, liang_figure_2
@@ -290,14 +290,12 @@ def test_what_must_be_known_is_said(small: Reproduction, bounded: Reproduction) 
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_tables_stand_whole(small: Reproduction, bounded: Reproduction, width: int) -> None:
     for result in (small, bounded):
-        console = Console(width=width, record=True, file=io.StringIO())
-        console.print(*reproduction_tables(result.to_dict(), width))
-        page = console.export_text()
+        page = printed(*reproduction_tables(result.to_dict(), width), width=width)
         assert max(map(len, page.splitlines())) <= width
         assert "…" not in page
         for row in result.records():
             assert f"{row['estimate']:.3f} ± {row['estimate_margin']:.3f}" in page
-            assert lethe.calculus.upward_formatting.shown(row["certificate"]) in page
+            assert shown(row["certificate"]) in page
 
 
 def test_lower_bounds_are_rounded_down() -> None:
@@ -322,9 +320,7 @@ def test_what_is_infinite_or_unknown_is_drawn(small: Reproduction) -> None:
     content["rows"][0].update(estimate="inf", estimate_margin=None, training_loss="inf", published="inf", certificate="inf")
     content["rows"][1].update(estimate=None, estimate_margin=None)
     assert plots.reproduction_plot(content).startswith(b"\x89PNG")
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(*reproduction_tables(content, 100))
-    assert "infinity" in console.export_text()
+    assert "infinity" in printed(*reproduction_tables(content, 100))
 
 
 @pytest.mark.slow

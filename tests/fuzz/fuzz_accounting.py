@@ -163,7 +163,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     arguments = parser.parse_args()
     warnings.simplefilter("error")
-    warnings.simplefilter("ignore", lethe.errors.LargeDeltaWarning)
+    warnings.simplefilter("ignore", lethe.LargeDeltaWarning)
     total: Counter[str] = Counter()
     failures = 0
     for begun in range(arguments.first, arguments.first + arguments.runs, CHUNK):

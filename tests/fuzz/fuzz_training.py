@@ -19,6 +19,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from random_models import Case, random_case
@@ -154,7 +155,7 @@ def _plain(model: nn.Module, case: Case, record: int) -> list[Tensor]:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     inputs = inputs.to(parameters[0].dtype) if inputs.is_floating_point() else inputs
     loss = case.loss(model(inputs), case.targets[record : record + 1])
-    found = torch.autograd.grad(loss.sum(), parameters, allow_unused=True)
+    found: Any = torch.autograd.grad(loss.sum(), parameters, allow_unused=True)
     return [torch.zeros_like(parameter) if told is None else told for parameter, told in zip(parameters, found, strict=True)]
 
 

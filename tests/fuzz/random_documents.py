@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-SIZED = ("cyclic", "shuffled_once", "shuffled", "poisson", "without_replacement", "balls_in_bins")
+from lethe.run.batches import DESIGNS
+
+SIZED = tuple(name for name, design in DESIGNS.items() if "size" in design.model_fields)
 ORDINARY_NOISE = (0.3, 0.5, 0.8, 1.0, 1.5, 3.0, 5.0, 10.0, 30.0)
 EXTREMES = (0.0, 5e-324, 1e-308, 1e-250, 1e-30, 1e-9, 1.0, 1e9, 1e17, 1e30, 1e150, 1e250)
 
@@ -54,7 +56,7 @@ def extreme_document(seed: int) -> dict[str, Any]:
 def _shape(generator: np.random.Generator, records: int, size: int, passes: int) -> dict[str, Any]:
     design = "full" if generator.random() < 0.1 else str(generator.choice(SIZED))
     batches: dict[str, Any] = {"design": design} if design == "full" else {"design": design, "size": size}
-    removable = design in ("full", "poisson", "balls_in_bins")
+    removable = "add_or_remove" in DESIGNS[design].neighbours
     per_pass = 1 if design == "full" else records // size
     length = {"passes": passes} if generator.random() < 0.8 else {"steps": int(generator.integers(1, passes * per_pass + 1))}
     return {

@@ -60,7 +60,7 @@ def test_the_bound_is_wrong_no_more_often_than_promised(order: float, freedom: i
     for _ in range(runs):
         estimate = private_moment(np.abs(rng.standard_t(freedom, size=20000)), order=order, rho=RHO, failure=0.02, generator=rng)
         wrong += not moment <= estimate.bound <= 3 ** (1 / order) * cell * moment
-    assert estimate.failure <= 0.02
+        assert estimate.failure <= 0.02
     assert wrong <= binom.isf(1e-6, runs, 0.02)
 
 

@@ -10,6 +10,7 @@ import pytest
 from dp_accounting import UnsupportedEventError, dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
+from helpers import DESIGNS
 from interop_cases import ADD, DELTAS, RELATIONS, REPLACE, ZERO, gaussian, run_of, spent
 
 import lethe
@@ -19,7 +20,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "interop.md"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("design", ["full", "cyclic", "shuffled_once", "shuffled", "balls_in_bins", "poisson", "without_replacement"])
+@pytest.mark.parametrize("design", DESIGNS)
 def test_one_run_costs_its_certificate(design: str) -> None:
     run = run_of(design)
     accountant = LetheAccountant(REPLACE).compose(LastIterateDpEvent(run, "monday"))

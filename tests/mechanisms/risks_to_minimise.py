@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from helpers import LINEAR_LOSSES
 
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
-from lethe.run.losses import LeastSquares, LinearLoss, Logistic, OneVersusRest, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import LeastSquares, LinearLoss
 
-LOSSES: list[LinearLoss] = [
-    Logistic(feature_norm=1.0),
-    TruncatedLogistic(feature_norm=1.0, cut=0.4),
-    Softmax(feature_norm=1.0, classes=3),
-    TruncatedSoftmax(feature_norm=1.0, classes=4, cut=0.5),
-    SmoothedHinge(feature_norm=1.0, width=0.2),
-    OneVersusRest(feature_norm=1.0, classes=3, width=0.5),
-    LeastSquares(feature_norm=1.0, residual_bound=0.5),
-]
+LOSSES = LINEAR_LOSSES
 
 
 def risk(

@@ -18,6 +18,7 @@ from lethe.mechanisms.minimisers.objective_perturbation import (
     release_std,
     solver_tolerance,
 )
+from lethe.mechanisms.minimisers.perturbed_minimiser import PerturbedMinimiser
 from lethe.run.losses import Huber, LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax
 
 TARGET = ApproxDP(1.0, 1e-5)
@@ -82,6 +83,7 @@ def test_what_is_released_is_the_tilted_minimiser_and_a_little_noise() -> None:
     assert released.statement.planned.epsilon(1e-5) == pytest.approx(1.0, rel=1e-5)
     assert released.statement.planned == objective_guarantee(Logistic(feature_norm=1.0), weights=1, **public)
     # Two points, each within the accuracy of its own minimiser, are at most twice that apart when the minimisers are equal.
+    assert isinstance(released.statement.planned, PerturbedMinimiser)
     assert released.statement.planned.cases[0][1][-1] == (pytest.approx(2.0 * accuracy / std), 1)
     names = {finding.name: finding.evidence for finding in released.statement.findings}
     assert names["generalised linear"] == names["solver's error"] == "enforced"

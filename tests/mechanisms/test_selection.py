@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 
 import numpy as np
 import pytest
+from exact_selection import best_of, hockey_stick, renyi
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import logsumexp
 from scipy.stats import norm
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, NotPrivate, RDPCurve, Tightest, WithSlack
@@ -18,7 +17,6 @@ from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.errors import InputError
 from lethe.mechanisms.selection.privacy import log_gain, selection_curve, selection_guarantee
 from lethe.mechanisms.selection.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
-from lethe.mechanisms.selection.selection import choose
 
 GEOMETRIC = TruncatedNegativeBinomial(eta=1.0, gamma=0.1)
 LAWS = (
@@ -29,39 +27,6 @@ LAWS = (
     PoissonRepetitions(rate=5.0),
     PoissonRepetitions(rate=0.2),
 )
-
-
-@functools.cache
-def law_of_tries(repetitions):
-    """(k, P(K = k)), k >= 1, as far as it matters, and P(K = 0)."""
-    counts = np.arange(1, 3000)
-    weights = np.array([repetitions.probability(int(count)) for count in counts])
-    return counts[weights > 1e-30].astype(float), weights[weights > 1e-30], repetitions.probability(0)
-
-
-def best_of(base, repetitions):
-    """Exact law of the best output (the last is the best), no output added at the end: sums over k, nothing in closed form.
-
-    P(best of k is y) = t^k (1 - (b/t)^k) with b the probability of a worse output, and t of one that is no better.
-    """
-    counts, weights, none = law_of_tries(repetitions)
-    below = np.concatenate([[0.0], np.cumsum(base)])
-    law = []
-    for worse, upto in itertools.pairwise(np.minimum(below, 1.0).tolist()):
-        share = -np.expm1(counts * math.log(worse / upto)) if worse > 0.0 else 1.0
-        law.append(float((weights * upto**counts * share).sum()))
-    return np.array([*law, none])
-
-
-def renyi(p, q, order):
-    where = p > 0.0
-    if (q[where] == 0.0).any():
-        return math.inf
-    return float(logsumexp(order * np.log(p[where]) + (1.0 - order) * np.log(q[where]))) / (order - 1.0)
-
-
-def hockey_stick(p, q, epsilon):
-    return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
 
 
 def random_pure_pair(generator, epsilon, outputs):
@@ -279,91 +244,3 @@ def test_a_sampled_run_can_be_the_base():
     base = SampledGaussian(sampling_probability=0.01, noise=(1.0,), counts=(100,), relation="add_or_remove", design="poisson")
     assert log_gain(base, GEOMETRIC) > 0.0
     assert selection_guarantee(base, GEOMETRIC, delta=1e-5).epsilon(1e-5) < math.inf
-
-
-# --- the choice itself ---
-
-
-def pick(**changes):
-    options = {
-        "repetitions": TruncatedNegativeBinomial(eta=1.0, gamma=0.05),
-        "train_guarantee": GDP(0.3),
-        "score_guarantee": "public",
-        "generator": np.random.default_rng(0),
-    }
-    positional = {
-        "candidates": ("a", "b", "c"),
-        "train": lambda name: name * 2,
-        "score": lambda result: {"aa": 1, "bb": 3, "cc": 2}[result],
-    }
-    arguments = {**positional, **options, **changes}
-    return choose(arguments.pop("candidates"), arguments.pop("train"), arguments.pop("score"), **arguments)
-
-
-def test_the_best_candidate_is_kept():
-    chosen = pick()
-    assert (chosen.candidate, chosen.result, chosen.score) == ("b", "bb", 3.0)
-    assert chosen.statement.planned == selection_guarantee(GDP(0.3), TruncatedNegativeBinomial(eta=1.0, gamma=0.05))
-
-
-def test_a_private_score_is_part_of_every_try():
-    chosen = pick(score_guarantee=GDP(0.4), delta=1e-5)
-    stated = chosen.statement.planned.epsilon(1e-5)
-    assert stated == pytest.approx(pick(train_guarantee=GDP(0.5), delta=1e-5).statement.planned.epsilon(1e-5), rel=1e-9)
-    assert stated > pick(delta=1e-5).statement.planned.epsilon(1e-5)
-
-
-@pytest.mark.slow
-def test_the_choice_follows_its_exact_law():
-    """Candidates drawn uniformly, ties among equal scores and the number of tries included."""
-    repetitions = TruncatedNegativeBinomial(eta=0.0, gamma=0.2)
-    generator = np.random.default_rng(11)
-    rank = {"a": 0.0, "b": 1.0, "c": 2.0}
-    drawn = [pick(repetitions=repetitions, generator=generator, score=lambda result: rank[result[0]]).candidate for _ in range(600)]
-    shares = np.array([drawn.count(name) for name in "abc"]) / 600
-    assert shares == pytest.approx(best_of(np.full(3, 1 / 3), repetitions)[:3], abs=5.0 * 0.5 / math.sqrt(600))
-    tied = [pick(repetitions=repetitions, generator=generator, score=lambda _: 1.0).candidate for _ in range(600)]
-    assert [tied.count(name) / 600 for name in "abc"] == pytest.approx([1 / 3] * 3, abs=5.0 * 0.5 / math.sqrt(600))
-
-
-def test_a_score_that_is_no_number_counts_as_the_worst():
-    chosen = pick(score=lambda result: {"aa": math.nan, "bb": -1e300, "cc": math.nan}[result])
-    assert chosen.candidate == "b"
-    assert pick(score=lambda _: math.nan).score == -math.inf
-
-
-def test_no_try_gives_no_result():
-    empty = pick(repetitions=PoissonRepetitions(rate=1e-12))
-    assert (empty.candidate, empty.result, empty.score) == (None, None, None)
-    assert empty.statement.planned.epsilon(1e-5) < math.inf
-
-
-def test_how_often_it_tried_is_not_in_the_release():
-    chosen = pick()
-    assert set(chosen.__dataclass_fields__) == {"candidate", "result", "score", "statement"}
-
-
-def test_fresh_entropy_unless_a_generator_is_given():
-    draws = {tuple(pick(generator=None, score=lambda _: 0.0).candidate for _ in range(12)) for _ in range(3)}
-    assert len(draws) == 3
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"candidates": ()},
-        {"repetitions": 5},
-        {"train_guarantee": 0.3},
-        {"train_guarantee": "public"},
-        {"score_guarantee": "private"},
-        {"score_guarantee": None},
-        {"neighbours": "other"},
-        {"delta": 1.0},
-        {"delta": math.nan},
-        {"generator": 1},
-        {"score": lambda _: "high"},
-    ],
-)
-def test_bad_arguments_are_refused(changes):
-    with pytest.raises(InputError):
-        pick(**changes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cyclic_instances import instance, mu_of, rising
 from joint_conic import joint_conic
-from test_schedules_joint_cyclic import instance, mu_of, rising
 
 from lethe.noise_allocation.joint.cyclic import joint_cyclic
 

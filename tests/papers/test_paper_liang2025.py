@@ -1,70 +1,22 @@
-"""Liang et al. 2025 (arXiv:2502.17772): four bounds, two of them false, and what their argument does prove."""
+"""Liang et al. 2025 (arXiv:2502.17772): four bounds as the paper states them, their orders and shares, and what they refuse."""
 
 import math
-import random
 
 import numpy as np
 import pytest
-from helpers import make_run
-from scipy import special, stats
+from liang_2025_runs import LINEAR, THEOREMS, curve_of, liang_run
 
 import lethe
-from lethe.calculus.guarantees import WithSlack
 from lethe.calculus.sampled.order import largest_order, order_allowed, smallest_noise
 from lethe.certificates.findings import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.lipschitz import clipped_step
 from lethe.theorems.literature.liang_2025 import (
-    Liang2025Bounded,
     Liang2025BoundedRestricted,
     Liang2025Corrected,
-    Liang2025Unbounded,
     Liang2025UnboundedRestricted,
     split_rho,
 )
-
-THEOREMS = (Liang2025Unbounded(), Liang2025UnboundedRestricted(), Liang2025Bounded(), Liang2025BoundedRestricted(), Liang2025Corrected())
-LINEAR = {"kind": "convex", "smoothness": 0.0, "gradient_bound": 1.0}
-SMOOTH = {"kind": "smooth", "smoothness": 0.4, "gradient_bound": 1.0}
-# b sigma / C is the noise multiplier, so b sigma / (2C) = 6; step 0.5: tau = 0.5 * 12 / 10.
-BASE: dict[str, object] = {
-    "batches": {"design": "poisson", "size": 10},
-    "neighbours": "add_or_remove",
-    "noise_multiplier": 12.0,
-    "loss": SMOOTH,
-    "regulariser": {"kind": "ball", "radius": 0.03},
-}
-
-
-def _run(**changes: object) -> lethe.Run:
-    return make_run(**(BASE | changes))
-
-
-def _curve(theorem: Theorem, run: lethe.Run) -> tuple[np.ndarray, np.ndarray]:
-    """Orders and values."""
-    guarantee = theorem.bound(run).guarantee
-    if isinstance(guarantee, WithSlack):
-        guarantee = guarantee.guarantee
-    if isinstance(guarantee, lethe.ZCDP):
-        orders = np.arange(2.0, 200.0)
-        return orders, guarantee.rho * orders
-    assert isinstance(guarantee, lethe.RDPCurve)
-    return np.array(guarantee.orders), np.array(guarantee.values)
-
-
-def _sampled(probability: float, noise: float, order: int) -> float:
-    """Exact for whole orders: D of (1-q) N(0, z^2) + q N(1, z^2) from N(0, z^2), a binomial sum (Mironov et al. 2019)."""
-    k = np.arange(order + 1)
-    logs = stats.binom.logpmf(k, order, probability) + (k * k - k) / (2 * noise**2)
-    return float(special.logsumexp(logs)) / (order - 1)
-
-
-def _other_direction(probability: float, noise: float, order: int) -> float:
-    """D of N(0, z^2) from the mixture, by quadrature on a grid."""
-    x = np.linspace(-40 * noise, 40 * noise, 20_001)
-    log_ratio = np.logaddexp(math.log1p(-probability), math.log(probability) + (2 * x - 1) / (2 * noise**2))
-    logs = stats.norm.logpdf(x, scale=noise) + (1 - order) * log_ratio
-    return float(special.logsumexp(logs) + math.log(x[1] - x[0])) / (order - 1)
 
 
 @pytest.mark.slow
@@ -74,16 +26,16 @@ def test_the_formulas_of_the_paper() -> None:
     shift = (1 + eta * smoothness) ** 2 * diameter**2 / (2 * eta**2 * sigma**2)
     shares = np.linspace(1e-6, 1 - 1e-6, 1_000_001)
     first, second = 2 / (n * b * sigma**2), 8 / (n**2 * sigma**2)
-    guarantees = [theorem.bound(_run()).guarantee for theorem in (THEOREMS[0], THEOREMS[2])]
+    guarantees = [theorem.bound(liang_run()).guarantee for theorem in (THEOREMS[0], THEOREMS[2])]
     expected = [first * steps, float(np.min(first / shares + shift / (1 - shares)))]  # beta -> 1, and over a grid
     assert [getattr(guarantee, "rho", None) for guarantee in guarantees] == pytest.approx(expected, rel=1e-8)
 
-    orders, values = _curve(THEOREMS[1], _run())
+    orders, values = curve_of(THEOREMS[1], liang_run())
     assert values == pytest.approx(second * steps * orders, rel=1e-12)
     assert orders.max() == pytest.approx(largest_order(0.1, b * sigma / 2), rel=1e-12)
 
     for order in (1.5, 4.0, 6.0, 9.0):
-        orders, values = _curve(THEOREMS[3], _run())
+        orders, values = curve_of(THEOREMS[3], liang_run())
         place = int(np.abs(orders - order).argmin())
         allowed = (np.sqrt(shares) * b * sigma / 2 > 4) & order_allowed(b / n, np.sqrt(shares) * b * sigma / 2, orders[place])
         on_the_grid = float(np.min((second / shares + shift / (1 - shares))[allowed])) * orders[place]
@@ -126,194 +78,6 @@ def test_the_share_is_the_best() -> None:
     assert math.isinf(float(split_rho(0.1, 1.0, 1.0)))
 
 
-@pytest.mark.parametrize("theorem", [Liang2025Unbounded(), Liang2025Bounded()], ids=lambda theorem: theorem.name)
-def test_equations_12_and_14_are_marked_false(theorem: Theorem) -> None:
-    assert theorem.standing_on(_run()).soundness == "refuted"
-    assert not theorem.standing.usable
-
-
-def test_equation_12_is_false() -> None:
-    """One step, n = 50000, b = 100, sigma b / C = 1, order 16: it claims 0.064. The record pushes, no other does: the output is exactly the
-    sampled Gaussian. The last term of the exact sum alone, q^16 e^120, makes 1.371."""
-    run = _run(records=50_000, batches={"design": "poisson", "size": 100}, steps=1, noise_multiplier=1.0, loss=LINEAR, regulariser=None)
-    guarantee = Liang2025Unbounded().bound(run).guarantee
-    assert isinstance(guarantee, lethe.ZCDP)
-    assert 16 * guarantee.rho == pytest.approx(0.064, rel=1e-12)
-    assert (16 * math.log(0.002) + 120) / 15 == pytest.approx(1.371, abs=1e-3)
-    assert _sampled(0.002, 1.0, 16) >= 1.371 > 20 * 16 * guarantee.rho
-
-
-def test_equation_14_is_false() -> None:
-    """One step, order 16, on an interval [0, D] so small that the last iterate is at one of its ends. All other records push down by
-    1.6e-5 each, about 16 noises in all; the record pushes up by 1. The divergence of the two laws of "at the upper end" bounds the true
-    one from below: a sum over how many others were drawn, exact but for 1e-30 of their law."""
-    records, size = 500_000_000, 1_000_000
-    ball = {"kind": "ball", "radius": 0.5e-4 / size}  # D is 1e-4 of the noise: step 1, tau = 1 / b
-    run = _run(
-        records=records,
-        batches={"design": "poisson", "size": size},
-        steps=1,
-        step_size=1.0,
-        noise_multiplier=1.0,
-        loss=LINEAR,
-        regulariser=ball,
-    )
-    guarantee = Liang2025Bounded().bound(run).guarantee
-    assert isinstance(guarantee, lethe.ZCDP)
-    q, order, end = size / records, 16, 1e-4
-    drawn = np.arange(size - 12_000, size + 12_000)
-    law = stats.binom.logpmf(drawn, records - 1, q)
-    without = special.logsumexp(law + special.log_ndtr(-1.6e-5 * drawn - end))
-    touched = special.logsumexp(law + special.log_ndtr(1 - 1.6e-5 * drawn - end))
-    with_record = np.logaddexp(math.log1p(-q) + without, math.log(q) + touched)
-    at_least = (order * with_record - (order - 1) * without) / (order - 1)
-    assert at_least > 1.0
-    assert order * guarantee.rho < 0.07
-
-
-def test_equation_15_has_a_gap_where_losses_are_curved() -> None:
-    """Lemma 3.2 is false for Poisson batches divided by b. All losses -x^2 L/2, the same data twice, laws of a point at 0 and at z: it says
-    that a shift of (1 + eta L) z leaves a divergence of 8 alpha C^2/(beta n^2 sigma^2). A batch of K takes z to (1 + eta L K/b) z, and
-    half of all batches hold more than b. With L z = 2C (gradients from -C to C) that is far: any law within the shift of N(0, noise^2)
-    stays below (1 + eta L) z + 8 noises but for 1e-15, where the other law is only half of the time."""
-    run = _run(records=1_000_000, batches={"design": "poisson", "size": 10_000}, noise_multiplier=12.0, step_size=1.0)
-    theorem = Liang2025BoundedRestricted()
-    assert theorem.standing_on(run).soundness == "proof-gap"
-    n, b, order, share = 1_000_000, 10_000, 2, 0.9
-    sigma, smoothness = 12.0 / b, 0.4
-    assert math.sqrt(share) * b * sigma / 2 > 4
-    assert largest_order(b / n, math.sqrt(share) * b * sigma / 2) > order
-    claimed = 8 * order / (share * n**2 * sigma**2)
-    noise, apart = math.sqrt(share) * sigma, 2.0 / smoothness
-    below = 8 * noise + (1 + smoothness) * apart
-    drawn = np.arange(b - 1_500, b + 1_500)
-    law = stats.binom.pmf(drawn, n, b / n)
-    other = float(law @ special.ndtr((below - (1 + smoothness * drawn / b) * apart) / noise)) + (1 - law.sum())
-    at_least = -math.log(other) + order / (order - 1) * math.log1p(-1e-15)
-    assert at_least > 0.35
-    assert claimed < 1e-4
-
-
-def test_equations_13_and_15_are_sound_for_linear_losses_in_standing() -> None:
-    assert Liang2025UnboundedRestricted().standing_on(_run()).usable
-    assert Liang2025BoundedRestricted().standing_on(_run(loss=LINEAR)).soundness == "sound"
-    assert Liang2025Corrected().standing_on(_run()).soundness == "sound"
-
-
-def test_equation_13_is_never_below_composed_steps() -> None:
-    """Both directions of every step, by the binomial sum and by quadrature, with the paper's own noise relative to 2C and its factor 2:
-    it may be loose by no more than 4 / (1 - error), which a wrong power of q, of T or of the noise would not leave."""
-    draw = random.Random(5)
-    for _ in range(25):
-        size = draw.choice([1, 5, 10, 20])
-        run = _run(
-            batches={"design": "poisson", "size": size}, steps=draw.randint(1, 300), noise_multiplier=draw.uniform(8.1, 80.0), loss=LINEAR
-        )
-        orders, values = _curve(Liang2025UnboundedRestricted(), run)
-        q, z = size / 100, run.noise_multipliers[0] / 2
-        for order in (2, 3, 4, 6, 10):
-            if order > orders.max():
-                continue
-            exact = run.total_steps * max(_sampled(q, z, order), _other_direction(q, z, order))
-            value = float(np.interp(order, orders, values))
-            assert exact <= value <= 5 * exact
-
-
-def _projected_laws(run: lethe.Run, factor: float, touched: float, other: float) -> tuple[np.ndarray, np.ndarray]:
-    """Laws of the last iterate of x -> clip(factor x + (with chance q: shift) + noise) for the two shifts, on cells of the interval."""
-    cells, half, noise = 801, run.diameter / 2, float(run.noise_stds[0])
-    q = run.batch_size / run.records
-    width = run.diameter / cells
-    points = np.concatenate(([-half], -half + width * (np.arange(cells) + 0.5), [half]))
-    edges = np.concatenate(([-np.inf], -half + width * np.arange(cells + 1), [np.inf]))
-    laws = []
-    for shift in (touched, other):
-        moves = [np.diff(special.ndtr((edges[None, :] - factor * points[:, None] - by) / noise), axis=1) for by in (0.0, shift)]
-        step = (1 - q) * moves[0] + q * moves[1]
-        mass = np.zeros(points.size)
-        mass[points.size // 2] = 1.0
-        for _ in range(run.total_steps):
-            mass = step.T @ mass
-        laws.append(mass)
-    return laws[0], laws[1]
-
-
-def _never_below(theorem: Theorem, run: lethe.Run, laws: tuple[np.ndarray, np.ndarray]) -> None:
-    guarantee = theorem.bound(run).guarantee
-    orders, values = _curve(theorem, run)
-    for one, two in (laws, laws[::-1]):
-        for epsilon in (0.0, 0.1, 0.5, 1.0):
-            # Both worlds are cut into the same cells: what is left of that error is below 1e-4 (five times as many cells change less).
-            assert guarantee.delta(epsilon) >= float(np.maximum(one - math.exp(epsilon) * two, 0.0).sum()) - 1e-4
-        for order in (2.0, 4.0, 8.0):
-            exact = math.log(float(np.sum(one**order * two ** (1 - order)))) / (order - 1)
-            assert float(np.interp(order, orders, values)) >= exact - 1e-4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
-def test_equation_15_and_the_corrected_form_are_never_below_a_projected_chain_of_linear_losses(seed: int) -> None:
-    """The record pushes by C when drawn, all others rest; the law of the last iterate by exact transitions between cells."""
-    draw = random.Random(seed)
-    for noise in (draw.uniform(0.4, 2.0), draw.uniform(8.5, 15.0)):
-        run = _run(
-            records=50,
-            steps=draw.randint(1, 30),
-            noise_multiplier=noise,
-            loss=LINEAR,
-            neighbours="zero_out",
-            regulariser={"kind": "ball", "radius": draw.uniform(0.05, 1.0) * 0.5 * noise / 10},
-        )
-        laws = _projected_laws(run, 1.0, float(run.sensitivities[0]), 0.0)
-        _never_below(Liang2025Corrected(), run, laws)
-        if noise > 8.0:
-            _never_below(Liang2025BoundedRestricted(), run, laws)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_the_corrected_form_is_never_below_a_projected_chain_that_expands(seed: int) -> None:
-    """Losses -x^2 M/2 for all, the record's with a slope of +g or -g; batches of exactly b records, so a step expands by 1 + lambda M."""
-    draw = random.Random(seed)
-    smoothness, radius = 0.8, draw.uniform(0.02, 0.3)
-    slope = 1.0 - smoothness * radius  # gradients up to 1
-    run = _run(
-        records=50,
-        batches={"design": "without_replacement", "size": 10},
-        neighbours="replace_one",
-        steps=draw.randint(1, 20),
-        noise_multiplier=draw.uniform(0.5, 3.0),
-        loss={"kind": "smooth", "smoothness": smoothness, "gradient_bound": 1.0},
-        regulariser={"kind": "ball", "radius": radius},
-    )
-    push = 0.5 * slope / 10
-    _never_below(Liang2025Corrected(), run, _projected_laws(run, 1 + 0.5 * smoothness, push, -push))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("design", ["poisson", "without_replacement"])
-def test_the_corrected_form_by_hand(design: str) -> None:
-    """At whole orders with Poisson batches, S is the binomial sum; over a grid of shares of its own. With curved losses the Poisson step
-    counts on the largest batch that the slack allows."""
-    run = _run(batches={"design": design, "size": 10}, neighbours="zero_out", noise_multiplier=3.0)
-    orders, values = _curve(Liang2025Corrected(), run)
-    guarantee = Liang2025Corrected().bound(run).guarantee
-    if design == "without_replacement":
-        assert isinstance(guarantee, lethe.RDPCurve)
-        least = (1 + 0.5 * 0.4) ** 2 * 0.06**2 / (2 * 0.15**2)
-        assert np.all(values >= least * orders)
-        return
-    assert isinstance(guarantee, WithSlack)
-    assert 0 < guarantee.slack <= 1e-18
-    largest = next(k for k in range(101) if stats.binom.sf(k, 99, 0.1) * 50 <= 1e-18) + 1  # 99 others, and the record
-    shift = (1 + 0.5 * 0.4 * largest / 10) ** 2 * 0.06**2 / (2 * 0.15**2)
-    shares = np.linspace(0.002, 0.998, 500)
-    for order in (2, 5, 20):
-        by_hand = min(_sampled(0.1, 3.0 * math.sqrt(share), order) + order * shift / (1 - share) for share in shares)
-        value = float(values[int(np.abs(orders - order).argmin())])
-        assert by_hand * 0.999 <= value <= by_hand * 1.005  # two grids of shares, and one or two records in `largest`
-
-
 def test_clipping_does_not_exceed_1_plus_eta_l() -> None:
     """The paper clips: the constant of a clipped step with m = M = L is never above 1 + eta L."""
     h = np.geomspace(1e-6, 100.0, 400)
@@ -323,7 +87,7 @@ def test_clipping_does_not_exceed_1_plus_eta_l() -> None:
 @pytest.mark.parametrize(("noise", "size", "steps"), [(9.0, 20, 10), (30.0, 5, 200), (20.0, 20, 1), (60.0, 10, 500), (20.0, 2, 20_000)])
 def test_certify_is_never_worse_than_the_sound_ones(noise: float, size: int, steps: int) -> None:
     """Linear losses, few or rarely drawn steps, and many: there our windows win."""
-    run = _run(batches={"design": "poisson", "size": size}, noise_multiplier=noise, steps=steps, loss=LINEAR)
+    run = liang_run(batches={"design": "poisson", "size": size}, noise_multiplier=noise, steps=steps, loss=LINEAR)
     certified = lethe.certify(run, 1e-5).epsilon
     for theorem in (Liang2025UnboundedRestricted(), Liang2025BoundedRestricted(), Liang2025Corrected()):
         assert theorem.standing_on(run).usable
@@ -333,7 +97,7 @@ def test_certify_is_never_worse_than_the_sound_ones(noise: float, size: int, ste
 @pytest.mark.parametrize("noise", [1e-149, 1e-6, 1.0, 1e6, 1e149])
 def test_no_warning_and_no_nan_far_out(noise: float) -> None:
     for radius in (1e-12, 1e6):
-        run = _run(noise_multiplier=noise, regulariser={"kind": "ball", "radius": radius})
+        run = liang_run(noise_multiplier=noise, regulariser={"kind": "ball", "radius": radius})
         for theorem in THEOREMS:
             if first_failure(theorem.examine(run)) is None:
                 assert theorem.bound(run).guarantee.epsilon(1e-5) >= 0.0
@@ -341,7 +105,7 @@ def test_no_warning_and_no_nan_far_out(noise: float) -> None:
 
 def test_steps_above_and_more_noise_never_raise_it() -> None:
     for theorem in THEOREMS:
-        epsilons = [theorem.bound(_run(noise_multiplier=noise)).guarantee.epsilon(1e-5) for noise in (12.0, 12.1, 15.0, 40.0)]
+        epsilons = [theorem.bound(liang_run(noise_multiplier=noise)).guarantee.epsilon(1e-5) for noise in (12.0, 12.1, 15.0, 40.0)]
         assert epsilons == sorted(epsilons, reverse=True)
 
 
@@ -371,8 +135,8 @@ OWN: dict[str, list[tuple[dict[str, object], str]]] = {
 
 @pytest.mark.parametrize("theorem", THEOREMS, ids=lambda theorem: theorem.name)
 def test_it_refuses_by_name(theorem: Theorem) -> None:
-    assert first_failure(theorem.examine(_run())) is None
+    assert first_failure(theorem.examine(liang_run())) is None
     for changes, hypothesis in (*COMMON, *OWN[theorem.name]):
-        failure = first_failure(theorem.examine(_run(**changes)))
+        failure = first_failure(theorem.examine(liang_run(**changes)))
         assert failure is not None
         assert failure.name == hypothesis

@@ -77,6 +77,7 @@ def a_mechanism_composes() -> None:
     assert acme.noisy_count(targets > 0, lethe.GDP(0.5), np.random.default_rng(0))[1].epsilon(1e-5) == np.inf
 
 
+acme.register()
 a_theorem_is_tried_beside_the_others()
 a_loss_and_a_schedule_are_certified_trained_and_read_back()
 a_layer_rule_clips()

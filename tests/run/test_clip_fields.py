@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import make_run
+from helpers import DESIGNS, make_run
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
@@ -79,7 +79,7 @@ def test_a_lengthened_gradient_has_the_clip_norm_whatever_the_loss_says() -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["normalise", "automatic"])
-@pytest.mark.parametrize("design", ["full", "cyclic", "shuffled", "poisson", "without_replacement", "balls_in_bins"])
+@pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_only_theorems_that_need_no_projection_take_other_methods(method: str, design: str, release: str) -> None:
     batches = {"design": design} if design == "full" else {"design": design, "size": 10}

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import DESIGNS, batches, make_run
+from helpers import DESIGNS, EXACT_DESIGNS, batches, make_run
 
 import lethe
 from lethe.theorems.steps import step_constants
@@ -73,7 +73,7 @@ def test_the_root_of_two_is_no_clipping() -> None:
     assert steps.constant.constant == 1.0
 
 
-@pytest.mark.parametrize("design", ["full", "cyclic", "shuffled_once", "shuffled", "without_replacement"])
+@pytest.mark.parametrize("design", EXACT_DESIGNS)
 @pytest.mark.parametrize("regulariser", [None, {"kind": "ridge", "strength": 0.5}])
 def test_where_the_bound_is_one_on_differences_clipping_does_not_make_them_larger(design: str, regulariser: Any) -> None:
     """A strongly convex loss exceeds any bound somewhere, but clipping, a projection, brings two records' gradients no further apart."""

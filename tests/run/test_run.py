@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import DESIGNS, LOSSES, REGULARISERS, SCHEDULES, batches, make_run
+from helpers import DESIGNS, LOSSES, REGULARISERS, SCHEDULES, admits, batches, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -198,7 +198,7 @@ def test_bad_input_is_named(changes: dict[str, object], message: str) -> None:
         make_run(**changes)
 
 
-@pytest.mark.parametrize("design", ["full", "poisson", "balls_in_bins"])
+@pytest.mark.parametrize("design", [name for name in DESIGNS if admits(name, "add_or_remove")])
 def test_add_or_remove_goes_with_designs_that_no_removal_reorders(design: str) -> None:
     assert make_run(batches=batches(design, 10), neighbours="add_or_remove").touch_factor == 1.0
 

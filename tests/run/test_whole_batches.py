@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from helpers import make_run
+from helpers import EXACT_DESIGNS, SIZED_DESIGNS, make_run
 
 import lethe
 from lethe.accounting.cumulative import cumulative_privacy
@@ -13,7 +13,7 @@ WEAK = {"kind": "weakly_convex", "weak_convexity": 0.05, "smoothness": 0.2, "gra
 STRONG = {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 0.5, "gradient_bound": 1.0}
 HOLDER = {"kind": "holder", "constant": 0.1, "exponent": 0.5, "gradient_bound": 1.0}
 BALL, RIDGE = {"kind": "ball", "radius": 0.05}, {"kind": "ridge", "strength": 0.5}
-FIXED = ("cyclic", "shuffled_once", "shuffled", "without_replacement")
+FIXED = tuple(name for name in EXACT_DESIGNS if name in SIZED_DESIGNS)
 CASES: tuple[dict[str, Any], ...] = (
     {},
     {"loss": STRONG, "regulariser": BALL},

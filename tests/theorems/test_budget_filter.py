@@ -30,10 +30,10 @@ def test_no_other_theorem_speaks_of_it() -> None:
 
 
 def test_a_record_that_overspent_is_refused() -> None:
-    with pytest.raises(lethe.errors.HypothesisError):
+    with pytest.raises(lethe.HypothesisError):
         lethe.certify(filtered_run(noise_budget=0.39), 1e-5)
     assert lethe.certify(filtered_run(noise_budget=0.4), 1e-5).theorem == "budget-filter"  # spent exactly
-    with pytest.raises(lethe.errors.HypothesisError):
+    with pytest.raises(lethe.HypothesisError):
         lethe.certify(filtered_run(noise_multiplier=0.0), 1e-5)
 
 

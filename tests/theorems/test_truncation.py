@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from cut_mechanisms import EPSILONS, GRID, NOISE, RELATIONS, bins_law, cut_run, hockey_sticks, last_of, neighbours, poisson_law
+from helpers import EXACT_DESIGNS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,7 +87,7 @@ def test_caps_that_are_none_are_refused(cap: Any) -> None:
         cut_run(cap=cap)
 
 
-@pytest.mark.parametrize("design", ["full", "cyclic", "shuffled_once", "shuffled", "without_replacement"])
+@pytest.mark.parametrize("design", EXACT_DESIGNS)
 def test_designs_of_one_size_have_no_cap(design: str) -> None:
     size = {} if design == "full" else {"size": 2}
     with pytest.raises(InputError, match=r"batches\.truncate_at: unknown key"):

@@ -10,38 +10,15 @@ import numpy as np
 import pytest
 from oracles import Floats, ProjectedChain, law_delta, law_epsilon
 from scipy import stats
+from windowed_runs import guarantee_of, windowed_of, windowed_run
 
 import lethe
-from lethe.calculus.any_guarantee.scaling import noise_scaled
 from lethe.calculus.guarantees import WithSlack
 from lethe.calculus.sampled.fixed_profile import fixed_size_delta
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.calculus.sampled.renyi import ORDERS, renyi_values
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
-from lethe.certificates.findings import first_failure
-from lethe.theorems.windowed import Windowed, shift_mus
-
-LINEAR = {"kind": "convex", "smoothness": 0.0, "gradient_bound": 1.0}
-
-
-def _run(**changes: Any) -> lethe.Run:
-    """200 records, batches of 20, a ball of radius .1, steps of .1: one touch moves by s = .005, and a pass by .05."""
-    fields: dict[str, Any] = {
-        "records": 200,
-        "batches": {"design": "poisson", "size": 20},
-        "steps": 300,
-        "step_size": 0.1,
-        "noise_multiplier": 4.0,
-        "loss": LINEAR,
-        "regulariser": {"kind": "ball", "radius": 0.1},
-        "neighbours": "zero_out",
-        "release": "last",
-    }
-    return lethe.Run(**{**fields, **changes})
-
-
-def _guarantee(run: lethe.Run) -> lethe.Guarantee:
-    return Windowed().bound(run).guarantee
+from lethe.theorems.windowed import shift_mus
 
 
 def _chain(run: lethe.Run, drawn: float, missed: float, start: float = 0.0) -> Floats:
@@ -57,9 +34,9 @@ def _chain(run: lethe.Run, drawn: float, missed: float, start: float = 0.0) -> F
 @pytest.mark.parametrize("start", [0.0, 0.1])
 def test_never_below_the_exact_chain_with_poisson_batches(steps: int, multiplier: float, start: float) -> None:
     """Linear losses, all other gradients 0, zero out: the record pushes by s when it is drawn, towards the far end or back."""
-    run = _run(steps=steps, noise_multiplier=multiplier)
+    run = windowed_run(steps=steps, noise_multiplier=multiplier)
     touch = float(run.sensitivities[0])
-    guarantee = _guarantee(run)
+    guarantee = guarantee_of(run)
     for push in (touch, -touch):
         touched, untouched = _chain(run, push, 0.0, start), _chain(run, 0.0, 0.0, start)
         for epsilon in (0.0, 0.05, 0.3, 1.0):
@@ -72,11 +49,11 @@ def test_never_below_the_exact_chain_with_poisson_batches(steps: int, multiplier
 @pytest.mark.parametrize("steps", [1, 5, 60])
 def test_never_below_the_exact_chain_without_replacement(background: float, steps: int) -> None:
     """Replace one, every other record with the same gradient: drawing the record replaces one of those by +1 or by -1."""
-    run = _run(batches={"design": "without_replacement", "size": 20}, neighbours="replace_one", steps=steps, noise_multiplier=6.0)
+    run = windowed_run(batches={"design": "without_replacement", "size": 20}, neighbours="replace_one", steps=steps, noise_multiplier=6.0)
     unit = float(run.sensitivities[0]) / 2
     others = 20 * background * unit
     worlds = [_chain(run, others + (mine - background) * unit, others, start=0.1) for mine in (1.0, -1.0)]
-    guarantee = _guarantee(run)
+    guarantee = guarantee_of(run)
     for epsilon in (0.0, 0.05, 0.3, 1.0):
         assert guarantee.delta(epsilon) >= law_delta(*worlds, epsilon) - 2e-6
     assert guarantee.epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
@@ -86,7 +63,7 @@ def test_never_below_the_exact_chain_without_replacement(background: float, step
 @pytest.mark.parametrize("relation", ["zero_out", "add_or_remove", "replace_one"])
 def test_never_below_the_exact_law_with_a_ridge(relation: str) -> None:
     """Unbounded, contracting by the ridge only: x_T is a sum of weighted coin flips plus a Gaussian, exact for a few steps."""
-    run = _run(regulariser={"kind": "ridge", "strength": 3.0}, neighbours=relation, steps=9, noise_multiplier=1.5)
+    run = windowed_run(regulariser={"kind": "ridge", "strength": 3.0}, neighbours=relation, steps=9, noise_multiplier=1.5)
     q, touch, factor = 0.1, 0.1 / 20, 1 / (1 + 0.1 * 3.0)
     powers = factor ** np.arange(9, 0, -1)
     noise = math.sqrt(float(np.sum((powers * run.noise_stds) ** 2)))
@@ -100,7 +77,7 @@ def test_never_below_the_exact_law_with_a_ridge(relation: str) -> None:
         return density * (grid[1] - grid[0])
 
     worlds = law(touch), law(-touch if relation == "replace_one" else 0.0)
-    guarantee = _guarantee(run)
+    guarantee = guarantee_of(run)
     for epsilon in (0.0, 0.1, 0.5, 1.0):
         assert guarantee.delta(epsilon) >= law_delta(*worlds, epsilon) - 1e-7
 
@@ -109,7 +86,7 @@ def test_never_below_the_exact_law_with_a_ridge(relation: str) -> None:
 def test_one_step_windows_catch_a_bound_that_is_one_per_cent_too_small(design: str) -> None:
     """Runs pushed into opposite corners by an earlier, all but noiseless, step; then one step whose batches hardly ever hold the record:
     the two are exactly D apart, so mu = D / tau, and nothing smaller may be said."""
-    run = _run(
+    run = windowed_run(
         records=10**9,
         batches={"design": design, "size": 20},
         steps=2,
@@ -119,7 +96,7 @@ def test_one_step_windows_catch_a_bound_that_is_one_per_cent_too_small(design: s
     )
     mu = run.diameter / float(run.noise_stds[-1])
     exact = lethe.GDP(mu).epsilon(1e-5)
-    assert exact * (1 - 1e-9) <= _guarantee(run).epsilon(1e-5) <= exact * 1.03  # a thousandth of the noise hides the draw
+    assert exact * (1 - 1e-9) <= guarantee_of(run).epsilon(1e-5) <= exact * 1.03  # a thousandth of the noise hides the draw
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -153,23 +130,23 @@ def test_no_other_directions_of_the_gradients_are_worse(seed: int) -> None:
 
 @pytest.mark.slow
 def test_it_stays_bounded_however_long_the_run() -> None:
-    epsilons = [_guarantee(_run(steps=steps)).epsilon(1e-5) for steps in (300, 3000, 30_000)]
+    epsilons = [guarantee_of(windowed_run(steps=steps)).epsilon(1e-5) for steps in (300, 3000, 30_000)]
     assert epsilons[0] < epsilons[1]
     assert epsilons[2] == pytest.approx(epsilons[1], rel=1e-6)  # the slack of more batches
 
 
 def test_it_is_composition_where_the_domain_is_large() -> None:
-    run = _run(regulariser={"kind": "ball", "radius": 1e6})
+    run = windowed_run(regulariser={"kind": "ball", "radius": 1e6})
     composed = lethe.certify(run.replace(release="all"), 1e-5)
     assert composed.theorem == "sampled-gaussian"
     # Its whole-run window is a Rényi curve only; the certificate has composition's own.
-    assert composed.epsilon <= _guarantee(run).epsilon(1e-5) <= composed.epsilon * 1.2
+    assert composed.epsilon <= guarantee_of(run).epsilon(1e-5) <= composed.epsilon * 1.2
     assert lethe.certify(run, 1e-5).epsilon == composed.epsilon
 
 
 @pytest.mark.slow
 def test_certify_uses_it_where_it_is_tightest() -> None:
-    run = _run(steps=3000)
+    run = windowed_run(steps=3000)
     certificate = lethe.certify(run, 1e-5)
     assert certificate.theorem == "windowed"
     others = {other.theorem: other.epsilon for other in certificate.others}
@@ -181,8 +158,8 @@ def test_certify_uses_it_where_it_is_tightest() -> None:
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_the_minimum_over_windows_and_shares_by_brute_force(relation: Any) -> None:
     """The Renyi curve of the convex case, against Altschuler & Talwar's two terms on a fine grid of windows and shares."""
-    run = _run(neighbours=relation, regulariser={"kind": "ball", "radius": 0.02})
-    curve = _windowed(run).renyi_curve()
+    run = windowed_run(neighbours=relation, regulariser={"kind": "ball", "radius": 0.02})
+    curve = windowed_of(run).renyi_curve()
     shares, windows, orders = np.linspace(0.01, 0.99, 99), np.arange(1, 301), np.array(ORDERS)
     draw = renyi_values(0.1, np.sqrt(shares) * 4.0, relation, "poisson")
     shift = 0.5 * orders * (run.diameter / run.noise_stds[0]) ** 2
@@ -196,13 +173,6 @@ def test_the_minimum_over_windows_and_shares_by_brute_force(relation: Any) -> No
     # Both are grids; a replaced record's shares are fewer.
     assert np.all(values[finite] <= brute[finite] * (1 + (6e-3 if relation == "zero_out" else 2e-2)))
     assert np.all(values[finite] >= brute[finite] * (1 - 6e-3))
-
-
-def _windowed(run: lethe.Run) -> WindowedGaussian:
-    guarantee = _guarantee(run)
-    inner = guarantee.guarantee if isinstance(guarantee, WithSlack) else guarantee
-    assert isinstance(inner, WindowedGaussian)
-    return inner
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -230,30 +200,6 @@ def test_the_cost_of_a_shift_forgotten_and_of_extreme_products() -> None:
 
 
 @pytest.mark.slow
-def test_many_noise_levels_are_rounded_down_and_change_little() -> None:
-    level = {"schedule": "exponential", "first": 4.0, "ratio": 0.9999}
-    rounded, plain = _guarantee(_run(steps=3000, noise_multiplier=level)), _guarantee(_run(steps=3000, noise_multiplier=4.0 * 0.9999**2999))
-    assert len(_windowed(_run(steps=3000, noise_multiplier=level)).noise) <= 256
-    assert rounded.epsilon(1e-5) < plain.epsilon(1e-5)
-
-
-def test_levels_are_only_ever_lowered() -> None:
-    generator = np.random.default_rng(3)
-    noise = generator.uniform(2.0, 6.0, 700)
-    kept = _windowed(_run(steps=700, noise_multiplier=noise.tolist()))
-    assert len(kept.noise) <= 256
-    for length, row in zip((sum(row) for row in kept.counts), kept.counts, strict=True):
-        lowered = np.repeat(kept.noise, row)
-        assert np.all(np.sort(lowered) <= np.sort(noise[700 - length :]))
-
-
-def test_noise_counts_in_units_of_one_record_s_gradient() -> None:
-    """A clip norm of 2 on gradients of at most 1: the noise is twice as large against a record."""
-    loose, plain = _run(clip_norm=2.0, steps=3000), _run(noise_multiplier=8.0, steps=3000)
-    assert _guarantee(loose).epsilon(1e-5) == pytest.approx(_guarantee(plain).epsilon(1e-5), rel=1e-9)
-
-
-@pytest.mark.slow
 def test_the_loss_distribution_is_no_better_than_the_best_share_allows() -> None:
     """One window: whatever share is chosen, an honest composition at the best of many shares is no larger."""
     windowed = WindowedGaussian(
@@ -272,80 +218,3 @@ def test_the_loss_distribution_is_no_better_than_the_best_share_allows() -> None
         for share in shares.tolist()
     )
     assert best * (1 - 5e-4) <= windowed.epsilon(1e-5) <= best * 1.02
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("factor", np.linspace(0.7, 1.4, 8).tolist())
-def test_levels_that_scaling_makes_equal_are_one_level(factor: float) -> None:
-    level = 3.572212829762708
-    run = _run(steps=40, regulariser={"kind": "ball", "radius": 0.0012}, noise_multiplier=[level, float(np.nextafter(level, 9.0))] * 20)
-    assert noise_scaled(_guarantee(run), factor).epsilon(1e-5) > 0
-    assert lethe.certify(run, 1e-5).epsilon > 0
-
-
-def test_noise_next_to_nothing_is_no_error() -> None:
-    assert lethe.certify(_run(noise_multiplier=1e-110, steps=5), 1e-5).epsilon > 1e100
-
-
-def test_no_window_reaches_over_a_step_without_noise() -> None:
-    run = _run(steps=30, noise_multiplier=[4.0] * 19 + [0.0] + [4.0] * 10)
-    lengths = [sum(row) for row in _windowed(run).counts]
-    assert max(lengths) == 10
-
-
-@pytest.mark.parametrize(
-    ("changes", "hypothesis"),
-    [
-        ({"release": "all"}, "release"),
-        ({"batches": {"design": "cyclic", "size": 20}}, "random batches"),
-        ({"loss": {"kind": "unknown", "gradient_bound": 1.0}}, "smoothness"),
-        ({"regulariser": None}, "domain or contraction"),
-        ({"noise_multiplier": [4.0] * 299 + [0.0]}, "noise"),
-        (
-            {
-                "loss": {"kind": "strongly_convex", "strong_convexity": 30.0, "smoothness": 40.0, "gradient_bound": 1.0},
-                "neighbours": "replace_one",
-                "step_size": 0.01,
-            },
-            "gradient bound",
-        ),
-    ],
-)
-def test_it_refuses_by_name(changes: dict[str, Any], hypothesis: str) -> None:
-    failure = first_failure(Windowed().examine(_run(**changes)))
-    assert failure is not None
-    assert failure.name == hypothesis
-
-
-def test_a_round_trip_through_json_changes_no_bit() -> None:
-    guarantee = _guarantee(_run())
-    again = lethe.calculus.any_guarantee.stored.guarantee_from_dict(guarantee.to_dict())
-    assert again == guarantee
-    assert again.epsilon(1e-6) == guarantee.epsilon(1e-6)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"counts": ((1, 2),)},
-        {"counts": ((0,),)},
-        {"shift_mus": (1.0, 2.0)},
-        {"shift_mus": (-1.0,)},
-        {"noise": (0.0,)},
-        {"sampling_probability": 0.0},
-        {"design": "cyclic"},
-        {"design": "without_replacement", "relation": "add_or_remove"},
-    ],
-)
-def test_bad_recipes_are_refused(changes: dict[str, Any]) -> None:
-    recipe: dict[str, Any] = {
-        "sampling_probability": 0.1,
-        "noise": (1.0,),
-        "counts": ((3,),),
-        "shift_mus": (0.5,),
-        "relation": "zero_out",
-        "design": "poisson",
-    }
-    WindowedGaussian(**recipe)
-    with pytest.raises(lethe.InputError):
-        WindowedGaussian(**{**recipe, **changes})

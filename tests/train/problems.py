@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from lethe.run.batches import DESIGNS
 from lethe.run.losses import LinearLoss, parse_loss
 from lethe.run.run import Run
 
@@ -64,6 +63,3 @@ def make_run(kind: str = "softmax_regression", design: str = "cyclic", **changes
     if "steps" in changes:
         del fields["passes"]
     return Run(**fields)
-
-
-ALL_DESIGNS = tuple(DESIGNS)

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import with_fresh_noise
+from helpers import DESIGNS, with_fresh_noise
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import ALL_DESIGNS, COLUMNS, make_loss, make_problem, make_run
+from problems import COLUMNS, make_loss, make_problem, make_run
 
 from lethe.accounting.certify import certify
 from lethe.calculus.composition.odometer import Odometer
@@ -37,7 +37,7 @@ def accounts(run: Run) -> list[float]:
     return [math.fsum(costs[slot::slots]) for slot in range(slots)]
 
 
-@pytest.mark.parametrize("design", ALL_DESIGNS)
+@pytest.mark.parametrize("design", DESIGNS)
 def test_the_run_stops_before_the_first_step_that_would_overspend(design: str) -> None:
     """Each step costs 1/2. A budget of 1 pays for 2 steps, or in slots of their own for 2 passes of 4 steps."""
     run = budgeted_run(1.0, design=design, steps=12)
@@ -152,9 +152,7 @@ def test_the_whole_rest_may_be_spent_at_once() -> None:
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @settings(max_examples=15)
-@given(
-    multipliers=st.lists(st.floats(0.2, 50.0), min_size=12, max_size=12), budget=st.floats(0.05, 20.0), where=st.sampled_from(ALL_DESIGNS)
-)
+@given(multipliers=st.lists(st.floats(0.2, 50.0), min_size=12, max_size=12), budget=st.floats(0.05, 20.0), where=st.sampled_from(DESIGNS))
 def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget: float, where: str) -> None:
     run = budgeted_run(budget, design=where, steps=12, neighbours=neighbours)
     try:

@@ -167,6 +167,7 @@ def looped(rank: int, fails_at: str) -> str:
     model = make_network()
     engine = PrivacyEngine(make_network_run("shuffled", noise_multiplier=1.0), physical_size=2)
     model, optimizer, loader = engine.make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data=make_data())
+    losses = torch.zeros(0)
     try:
         for inputs, targets in loader:
             wrong = rank == 1 and engine.steps == 2

@@ -1,11 +1,12 @@
 """Every loss that fit_linear trains: its class against differences, its bounds against records, its tensors against its arrays."""
 
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from acme.loss import PseudoHuber
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import CLASSES, COLUMNS, LOSSES, RECORDS, make_loss, make_problem, make_run
@@ -17,8 +18,6 @@ from lethe.mechanisms.minimisers.objective_perturbation import objective_perturb
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
 from lethe.run.losses import LOSSES as REGISTERED
 from lethe.run.losses import LinearLoss, parse_loss
-from lethe.run.losses.curvatures import Curvatures
-from lethe.run.losses.targets import real_targets
 from lethe.train import AdaptiveDescent, Linear, fit, fit_head, fit_linear
 from lethe.train.linear.features import prepare_features
 from lethe.train.linear.gradients import LinearModel
@@ -247,49 +246,11 @@ def test_a_number_of_classes_that_contradicts_the_loss_is_refused() -> None:
         fit_linear(make_run("one_versus_rest_hinge"), problem.features, problem.targets, classes=4)
 
 
-class PseudoHuber(LinearLoss):
-    """sqrt(1 + r^2) - 1, which nobody but this test knows."""
-
-    summary: ClassVar[str] = "pseudo-Huber regression"
-    kind: ClassVar[str] = "pseudo_huber"
-    name: ClassVar[str] = "pseudo-Huber"
-    scalar: ClassVar[bool] = True
-    one_sided: ClassVar[bool] = False
-    numeric_targets: ClassVar[bool] = True
-
-    @property
-    def curvature_bound(self) -> float:
-        return 1.0
-
-    @property
-    def target_classes(self) -> None:
-        return None
-
-    def for_classes(self, classes: int | None) -> "PseudoHuber":
-        return self
-
-    def check_targets(self, values: Any, count: int) -> np.ndarray:
-        return real_targets(values, count=count)
-
-    def values(self, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        return np.sqrt(1.0 + (scores[:, 0] - targets) ** 2) - 1.0
-
-    def slopes(self, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        residuals = scores[:, 0] - targets
-        return (residuals / np.sqrt(1.0 + residuals**2))[:, None]
-
-    def curvatures(self, scores: np.ndarray, targets: np.ndarray) -> Curvatures:
-        return Curvatures(((1.0 + (scores[:, 0] - targets) ** 2) ** -1.5)[:, None])
-
-    def decide(self, scores: np.ndarray) -> np.ndarray:
-        return scores[:, 0]
-
-
 def test_a_loss_that_is_new_needs_its_class_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, loss = make_problem("huber"), PseudoHuber(feature_norm=1.5, evidence="enforced")
     with pytest.raises(InputError, match="PseudoHuber"):
         make_run(loss=loss)
-    monkeypatch.setitem(REGISTERED, "pseudo_huber", PseudoHuber)
+    monkeypatch.setitem(REGISTERED, PseudoHuber.kind, PseudoHuber)
     run = make_run(loss=loss.to_document(), clip_norm=None, seeded=True)
     trained = fit_linear(run, problem.features, problem.targets, seed=0)
     assert trained.run == run

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import with_fresh_noise
+from helpers import DESIGNS, EXACT_SLOT_DESIGNS, with_fresh_noise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run, one_thread
-from problems import ALL_DESIGNS
 from scipy import stats
 from torch import nn
 
@@ -43,7 +42,7 @@ def fitted(run: Run, **options: Any) -> torch.Tensor:
 @pytest.mark.slow
 @settings(max_examples=20)
 @given(
-    design=st.sampled_from(ALL_DESIGNS),
+    design=st.sampled_from(DESIGNS),
     physical_size=st.sampled_from([None, 1, 2, 3, 5, 8, 30]),
     release=st.sampled_from(["last", "all"]),
     seed=st.integers(0, 1000),
@@ -58,7 +57,7 @@ def test_it_is_the_recursion_by_hand(design: str, physical_size: int | None, rel
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled"])
+@pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None) -> None:
     changes: dict[str, Any] = {"release": "last", "passes": 3, "noise_at": "pass_ends", "pass_weights": [0.0, 1.0, 2.0, 1.5]}
@@ -70,7 +69,7 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("design", ALL_DESIGNS)
+@pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_the_result_with_noise_does_not_depend_on_the_physical_size(design: str, release: str) -> None:
     run = make_network_run(design, release=release, noise_multiplier=1.0)
@@ -101,7 +100,7 @@ def test_a_linear_network_is_fit_linear(design: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("design", ALL_DESIGNS)
+@pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
 def test_recorded_is_planned(design: str, noise_at: str) -> None:
     schedule = {"schedule": "exponential", "first": 1.5, "ratio": 0.9}

@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import with_fresh_noise
-from problems import ALL_DESIGNS, COLUMNS, RECORDS, make_loss, make_problem, make_run
+from helpers import DESIGNS, with_fresh_noise
+from problems import COLUMNS, RECORDS, make_loss, make_problem, make_run
 from scipy import stats
 
 from lethe.errors import InputError, LetheError
@@ -103,7 +103,7 @@ def test_one_touch_moves_the_iterate_by_at_most_the_certified_sensitivity(kind: 
     assert largest >= 0.5 * run.sensitivities[0]  # the attack is a real one
 
 
-@pytest.mark.parametrize("design", ALL_DESIGNS)
+@pytest.mark.parametrize("design", DESIGNS)
 def test_the_same_seed_gives_the_same_weights_and_none_does_not(design: str) -> None:
     run = make_run(design=design)
     first, again, other = (fit(run, seed=seed).model.weights for seed in (7, 7, 8))

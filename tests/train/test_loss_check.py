@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import lethe
 from lethe.errors import InputError
-from lethe.train import fit
+from lethe.train import Fitted, fit
 from lethe.train.checks.loss import CheckedLoss
 from lethe.train.clipping import Clipper
 
@@ -112,7 +112,7 @@ def test_a_loss_is_not_asked_where_nothing_is_checked() -> None:
     assert asked == [10]
 
 
-def fitted(loss: Callable[[Any, Any], Tensor]) -> lethe.train.Fitted[nn.Module]:
+def fitted(loss: Callable[[Any, Any], Tensor]) -> Fitted[nn.Module]:
     run = lethe.Run(records=20, batches=lethe.Cyclic(size=10), passes=1, step_size=0.1, clip_norm=1.0, noise_multiplier=1.0, release="all")
     torch.manual_seed(0)
     data = (torch.randn(20, 4).numpy(), np.arange(20) % 3)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import with_fresh_noise
+from helpers import DESIGNS, with_fresh_noise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import COLUMNS, CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run, one_thread
-from problems import ALL_DESIGNS, make_problem
+from problems import make_problem
 from torch import nn
 
 from lethe.accounting.certify import certify
@@ -52,7 +52,7 @@ def accounts(run: Run) -> list[float]:
 
 
 @pytest.mark.parametrize("physical_size", [None, 2])
-@pytest.mark.parametrize("design", ALL_DESIGNS)
+@pytest.mark.parametrize("design", DESIGNS)
 def test_the_run_stops_before_the_first_step_that_would_overspend(design: str, physical_size: int | None) -> None:
     """A budget of 1 pays for 2 steps of 1/2, or in slots of their own for 2 passes of 4 steps."""
     result = fitted(budgeted_run(1.0, design), physical_size=physical_size)
@@ -182,9 +182,7 @@ def test_a_policy_cannot_change_the_iterate() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @settings(max_examples=8)
-@given(
-    multipliers=st.lists(st.floats(0.2, 50.0), min_size=12, max_size=12), budget=st.floats(0.05, 20.0), where=st.sampled_from(ALL_DESIGNS)
-)
+@given(multipliers=st.lists(st.floats(0.2, 50.0), min_size=12, max_size=12), budget=st.floats(0.05, 20.0), where=st.sampled_from(DESIGNS))
 def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget: float, where: str) -> None:
     run = budgeted_run(budget, where, neighbours=neighbours)
     try:

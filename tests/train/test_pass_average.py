@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import with_fresh_noise
+from helpers import SLOT_DESIGNS, with_fresh_noise
 from problems import make_loss, make_problem, make_run
 from scipy import stats
 
@@ -23,7 +23,6 @@ from lethe.train.linear.gradients import LinearModel
 from lethe.train.linear.links import linear_loss, link_of
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
-FIXED = ("cyclic", "shuffled_once", "shuffled", "balls_in_bins")
 BOTH = [{"kind": "ridge", "strength": 0.3}, {"kind": "ball", "radius": 0.4}]
 WEIGHTS: tuple[Any, ...] = (1.0, [0.1, 0.2, 0.0, 0.7], {"schedule": "exponential", "first": 1.0, "ratio": 2.0})
 
@@ -55,12 +54,12 @@ def written_out(run: Run) -> np.ndarray:
     for first in range(0, run.total_steps, run.steps_per_pass):
         u, ys = x, []
         for step in range(first, first + run.steps_per_pass):
-            size = float(run.step_sizes[step])
-            ys.append(u - size * (model.clipped_gradient_sum(u, batches[step]) / run.batch_size))
-            u = prox(ys[-1], size)
+            ys.append(u - float(run.step_sizes[step]) * (model.clipped_gradient_sum(u, batches[step]) / run.batch_size))
+            u = prox(ys[-1], float(run.step_sizes[step]))
         mean = sum(weight * y for weight, y in zip(weights.tolist(), ys, strict=True) if weight > 0)
-        noise = float(run.noise_stds[step]) * torch.randn(x.shape, generator=noise_generator, dtype=torch.float64)
-        x = prox(mean + noise, size)
+        last = first + run.steps_per_pass - 1
+        noise = float(run.noise_stds[last]) * torch.randn(x.shape, generator=noise_generator, dtype=torch.float64)
+        x = prox(mean + noise, float(run.step_sizes[last]))
     return x.numpy()
 
 
@@ -73,7 +72,7 @@ def test_it_is_the_loop_as_written_bit_for_bit(kind: str, weights: Any) -> None:
     assert (np.vstack([trained.model.weights, trained.model.intercept]) == written_out(run)).all()
 
 
-@pytest.mark.parametrize("design", FIXED)
+@pytest.mark.parametrize("design", SLOT_DESIGNS)
 def test_every_fixed_design_is_averaged(design: str) -> None:
     run = averaging_run(design=design)
     assert (fit(run).model.weights == written_out(run)).all()
@@ -116,7 +115,7 @@ def test_the_noise_is_not_averaged_away() -> None:
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("design", FIXED)
+@pytest.mark.parametrize("design", SLOT_DESIGNS)
 def test_recorded_is_planned(weights: Any, design: str) -> None:
     plan = averaging_run(weights=weights, design=design, noise_multiplier=[1.0, 0.5, 1 / 3])
     assert with_fresh_noise(fit(plan).run) == plan

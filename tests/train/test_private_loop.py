@@ -4,10 +4,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import with_fresh_noise
+from helpers import DESIGNS, with_fresh_noise
 from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
 from private_loops import Loop
-from problems import ALL_DESIGNS
 
 import lethe
 from lethe.errors import HypothesisError, InputError
@@ -26,7 +25,7 @@ def quick() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("design", ALL_DESIGNS)
+@pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize(("physical_size", "make"), [(None, torch.optim.Adam), (4, SGD)])
 def test_a_loop_of_one_s_own_is_fit(design: str, physical_size: int | None, make: Callable[..., Any]) -> None:
     run = make_network_run(design, steps=6, noise_multiplier=1.0)

@@ -90,8 +90,8 @@ def test_a_scheduler_goes_on_with_the_optimiser(tmp_path: Path) -> None:
     """It steps after optimizer.step(): a checkpoint that was taken within that call would be one step short of it."""
     run = make_kept_run("poisson", noise_multiplier=0.0)
     ends = []
-    for name, stops in (("whole", [None]), ("cut", [5, 11, None])):
-        for stop in stops:
+    for name, stops in (("whole", []), ("cut", [5, 11])):
+        for stop in [*stops, None]:
             model = make_network()
             optimizer = SGD(model.parameters(), lr=0.5)
             scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
@@ -103,8 +103,9 @@ def test_a_scheduler_goes_on_with_the_optimiser(tmp_path: Path) -> None:
                 loop.use(inputs, targets)
                 scheduler.step()
             loop.engine.close()
-        ends.append(flat(model))
-        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.5 * 0.9**20)
+            if stop is None:
+                ends.append(flat(model))
+                assert optimizer.param_groups[0]["lr"] == pytest.approx(0.5 * 0.9**20)
     assert torch.equal(*ends)
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import DESIGNS, EXACT_DESIGNS, EXACT_SLOT_DESIGNS
 from hypothesis import given
 from hypothesis import strategies as st
 from networks import make_network_run
-from problems import ALL_DESIGNS
 
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
@@ -38,7 +38,7 @@ def through_a_file(recorder: Recorder, run: Run) -> Recorder:
 
 @pytest.mark.slow
 @given(
-    design=st.sampled_from(ALL_DESIGNS),
+    design=st.sampled_from(DESIGNS),
     changes=st.sampled_from([{}, {"noise_at": "pass_ends"}, {"step_size": {"schedule": "exponential", "first": 0.5, "ratio": 0.9}}]),
     cuts=st.sets(st.integers(0, 9), max_size=4),
 )
@@ -62,13 +62,13 @@ def test_averages_are_known_again() -> None:
     assert recorder.run(run, enforced=False) == run
 
 
-@pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled", "full", "without_replacement"])
+@pytest.mark.parametrize("design", EXACT_DESIGNS)
 @pytest.mark.parametrize("cut", [0, 5, 6])
 def test_a_batch_that_is_not_of_the_design_is_seen_before_and_after_the_cut(design: str, cut: int) -> None:
     run = make_network_run(design, noise_multiplier=1.0)
     drawn = list(draw_batches(run, torch.Generator().manual_seed(1)))
     # In a later pass the records of another step, or fewer of them: for designs of fixed batches a record that meets two steps of a pass.
-    drawn[5] = drawn[4] if design in ("cyclic", "shuffled_once", "shuffled") else torch.arange(4)
+    drawn[5] = drawn[4] if design in EXACT_SLOT_DESIGNS else torch.arange(4)
     recorder = Recorder(run, seeded=False)
     for step, batch in enumerate(drawn):
         if step == cut:

@@ -86,7 +86,7 @@ def test_killed_at_random_times(server: tuple[Start, Start], tmp_path: Path, how
     begun = time.perf_counter()
     server[0](f"{words} {tmp_path / 'whole'}")
     assert server[1]("") == 0
-    longest, kills = 0.5 * (time.perf_counter() - begun), 0
+    longest, kills, folder = 0.5 * (time.perf_counter() - begun), 0, tmp_path
     for attempt in range(8):  # a machine that was busy a moment ago may be quick now
         folder = tmp_path / f"killed{attempt}"
         kills = killed_until_finished(server, folder, words, longest, chance)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from problems import ALL_DESIGNS, RECORDS, make_run
+from helpers import DESIGNS, EXACT_DESIGNS, EXACT_SLOT_DESIGNS, SECRET_DESIGNS
+from problems import RECORDS, make_run
 from scipy import stats
 
 from lethe.train.core.samplers import draw_batches
 
 ALARM = 1e-9
-FIXED_SIZE = ("full", "cyclic", "shuffled_once", "shuffled", "without_replacement")
 
 
 def drawn(design: str, seed: int = 0, **changes: object) -> list[np.ndarray]:
@@ -21,7 +21,7 @@ def passes_of(batches: list[np.ndarray], per_pass: int = 4) -> list[list[np.ndar
     return [batches[first : first + per_pass] for first in range(0, len(batches), per_pass)]
 
 
-@pytest.mark.parametrize("design", ALL_DESIGNS)
+@pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("changes", [{"passes": 3}, {"steps": 7}])
 def test_there_is_one_batch_a_step_without_a_record_twice(design: str, changes: dict[str, int]) -> None:
     batches = drawn(design, **changes)
@@ -30,12 +30,12 @@ def test_there_is_one_batch_a_step_without_a_record_twice(design: str, changes: 
         assert len(np.unique(batch)) == len(batch)
 
 
-@pytest.mark.parametrize("design", FIXED_SIZE)
+@pytest.mark.parametrize("design", EXACT_DESIGNS)
 def test_batches_of_exact_size(design: str) -> None:
     assert {len(batch) for batch in drawn(design)} == {RECORDS if design == "full" else 5}
 
 
-@pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled"])
+@pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
 def test_a_pass_is_disjoint_and_leaves_out_less_than_a_batch(design: str) -> None:
     for one in passes_of(drawn(design)):
         assert len(np.unique(np.concatenate(one))) == 20  # 4 batches of 5, 3 of 23 left over
@@ -71,7 +71,7 @@ def test_balls_in_bins_throws_every_record_into_one_bin() -> None:
     assert len(sizes) > 3
 
 
-@pytest.mark.parametrize("design", ["shuffled_once", "shuffled", "poisson", "without_replacement", "balls_in_bins"])
+@pytest.mark.parametrize("design", SECRET_DESIGNS)
 def test_the_secret_follows_the_generator(design: str) -> None:
     same = [tuple(map(tuple, drawn(design, seed=seed))) for seed in (1, 1, 2)]
     assert same[0] == same[1]

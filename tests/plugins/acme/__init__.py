@@ -1,4 +1,4 @@
-"""One theorem, loss, schedule, layer rule and mechanism of a package that is not Lethe's; importing it adds them."""
+"""One theorem, loss, schedule, layer rule and mechanism of a package that is not Lethe's; `register` adds them."""
 
 from acme.layer_rule import Scale, ScaleGradients
 from acme.loss import PseudoHuber
@@ -9,8 +9,11 @@ from lethe.run.losses import LOSSES
 from lethe.run.schedules import SCHEDULES
 from lethe.train.clipping import register_rule
 
-LOSSES[PseudoHuber.kind] = PseudoHuber
-SCHEDULES[Cosine.schedule] = Cosine
-register_rule(Scale, ScaleGradients)
+__all__ = ["Cosine", "EveryStep", "PseudoHuber", "Scale", "ScaleGradients", "noisy_count", "register"]
 
-__all__ = ["Cosine", "EveryStep", "PseudoHuber", "Scale", "ScaleGradients", "noisy_count"]
+
+def register() -> None:
+    """Make Lethe read, train and clip what has a name in a document or a layer of its own."""
+    LOSSES[PseudoHuber.kind] = PseudoHuber
+    SCHEDULES[Cosine.schedule] = Cosine
+    register_rule(Scale, ScaleGradients)

@@ -44,7 +44,7 @@ def gradients_of_records(model: nn.Module, batch: Any, loss: LossFunction = squa
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     rows: list[list[Tensor]] = []
     for record in range(len(batch)):
-        told = torch.autograd.grad(loss(model(batch[record : record + 1])).sum(), parameters, allow_unused=True)
+        told: Any = torch.autograd.grad(loss(model(batch[record : record + 1])).sum(), parameters, allow_unused=True)
         rows.append([torch.zeros_like(p) if row is None else row for p, row in zip(parameters, told, strict=True)])
     return {parameter: torch.stack([row[place] for row in rows]) for place, parameter in enumerate(parameters)}
 

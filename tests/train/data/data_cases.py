@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from helpers import DESIGNS
 from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
-from lethe.run.batches import DESIGNS
 from lethe.run.run import Run
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.data import LoadedBatch
 
-ALL_DESIGNS = tuple(DESIGNS)
 VARIABLE = ("poisson", "balls_in_bins")
 
 
@@ -34,7 +33,7 @@ def runs(draw: st.DrawFn) -> Run:
     """Any design, up to 24 records and 12 steps, whole passes or not."""
     records = draw(st.integers(1, 24))
     size = draw(st.integers(1, records))
-    return make_run(draw(st.sampled_from(ALL_DESIGNS)), records, size, steps=draw(st.integers(1, 12)))
+    return make_run(draw(st.sampled_from(DESIGNS)), records, size, steps=draw(st.integers(1, 12)))
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from data_cases import ALL_DESIGNS, by_step, make_run, numbered, oracle, seeded
+from data_cases import by_step, make_run, numbered, oracle, seeded
+from helpers import DESIGNS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,7 +67,7 @@ def test_rows_in_any_order_and_form(folder: Path, data: st.DataObject, groups: i
             assert both.dtype == torch.float64
 
 
-@pytest.mark.parametrize("design", ALL_DESIGNS)
+@pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_streams_over_parquet(folder: Path, design: str, prefetch: int) -> None:
     run = make_run(design)

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from data_cases import ALL_DESIGNS, VARIABLE, Listed, listed, make_run, numbered, seeded
+from data_cases import VARIABLE, Listed, listed, make_run, numbered, seeded
+from helpers import DESIGNS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +34,7 @@ def cut_after(stream: BatchStream, step: int) -> dict[str, Any]:
 
 
 def some_runs() -> list[Run]:
-    return [make_run(design, steps=11) for design in ALL_DESIGNS] + [make_run(design, cap=4, steps=11) for design in VARIABLE]
+    return [make_run(design, steps=11) for design in DESIGNS] + [make_run(design, cap=4, steps=11) for design in VARIABLE]
 
 
 @pytest.mark.parametrize("run", some_runs())

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from data_cases import ALL_DESIGNS, listed, make_run, numbered, seeded
+from data_cases import listed, make_run, numbered, seeded
+from helpers import DESIGNS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ def steps_of(stream: BatchStream, count: int | None = None) -> list[tuple[int, l
 
 
 @pytest.mark.slow
-@given(design=st.sampled_from(ALL_DESIGNS), before=st.integers(0, 5), skipped=st.integers(0, 6), prefetch=st.sampled_from([0, 2]))
+@given(design=st.sampled_from(DESIGNS), before=st.integers(0, 5), skipped=st.integers(0, 6), prefetch=st.sampled_from([0, 2]))
 def test_what_follows_is_what_would_have_followed(design: str, before: int, skipped: int, prefetch: int) -> None:
     run = make_run(design, steps=11)
     whole = steps_of(BatchStream(run, numbered(run.records), seeded(5), prefetch=0))

@@ -1,0 +1,165 @@
+"""Bok, Su, Altschuler 2024 (arXiv:2403.00278): their closed forms against exact arithmetic, exact linear runs and the shift engine."""
+
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+from helpers import make_run
+from scipy.special import ndtr
+from scipy.stats import binom
+
+import lethe
+from lethe.certificates.findings import first_failure
+from lethe.theorems.literature.bok_2024 import Bok2024GD
+from lethe.theorems.literature.bok_2024.cyclic import cgd_domain_printed_mu, cgd_mu
+from lethe.theorems.literature.bok_2024.full_batch import gd_domain_mu, gd_mu
+from lethe.theorems.literature.bok_2024.sampled import sgd_composition, sgd_domain_window, sgd_window
+from lethe.theorems.shift.engine import solve
+from lethe.theorems.shuffled.positions import worst_position
+from lethe_experiments.bok_formulas import gd_domain_printed_mu
+
+RNG = np.random.default_rng(2403)
+
+
+# Against exact arithmetic.
+
+
+@pytest.mark.parametrize("c", [0.0, 0.3, 0.9, 1 - 2**-20, 1 - 2**-52])
+def test_the_closed_forms_lose_no_digit(c: float) -> None:
+    exact = Fraction(c)
+    for steps in (1, 2, 7, 40):
+        power = exact**steps
+        expected = (1 - power) / (1 + power) * (1 + exact) / (1 - exact)
+        assert gd_mu(c, steps, 1.0) ** 2 == pytest.approx(float(expected), rel=1e-14)
+    for slots, passes in ((1, 3), (2, 1), (2, 2), (5, 8)):
+        power, whole = exact ** (slots * (passes - 1)), exact ** (2 * slots - 2) * (1 - exact**2) / (1 - exact**slots) ** 2
+        assert cgd_mu(c, slots, passes, 1.0) ** 2 == pytest.approx(float(1 + whole * (1 - power) / (1 + power)), rel=1e-14)
+
+
+@pytest.mark.parametrize("mu", [lambda c: gd_mu(c, 10**6, 0.1), lambda c: cgd_mu(c, 100, 10**6, 0.1)])
+def test_smooth_at_c_equal_1(mu: Any) -> None:
+    values = [mu(c) for c in (1 - 1e-6, 1 - 1e-9, 1 - 1e-12, 1 - 1e-15, 1.0)]
+    assert all(low <= high * (1 + 1e-14) for low, high in itertools.pairwise(values))
+    assert values[-2] == pytest.approx(values[-1], rel=1e-8)
+
+
+def test_a_step_of_2_over_m_that_rounds_up_is_refused() -> None:
+    """For some M the float 2 / M times M is just above 2, so the step expands by a last digit."""
+    smoothness, step = next((M, 2 / M) for M in (0.1 * k for k in range(3, 60)) if Fraction(M) * Fraction(2 / M) > 2)
+    loss = {"kind": "convex", "smoothness": smoothness, "gradient_bound": 1.0}
+    for size, accepted in ((step, False), (float(np.nextafter(step, 0)), True)):
+        run = make_run(batches={"design": "full"}, step_size=size, loss=loss)
+        assert (first_failure(Bok2024GD().examine(run)) is None) == accepted
+
+
+# Against exact privacy.
+
+
+@pytest.mark.parametrize(("c", "steps"), [(0.5, 4), (0.9, 30), (0.999, 300), (1.0, 50)])
+def test_full_batches_are_exact(c: float, steps: int) -> None:
+    """x -> c x with every difference in one direction is Gaussian: no bound may be smaller, and this one is no larger."""
+    ones = np.ones(steps)
+    assert gd_mu(c, steps, 0.7) == pytest.approx(oracles.linear_gaussian_mu_same_direction(c * ones, 0.7 * ones, ones), rel=1e-12)
+
+
+def test_cyclic_batches_are_the_worst_position_of_the_engine() -> None:
+    for _ in range(60):
+        c, slots, passes = float(RNG.choice([RNG.uniform(0.2, 1), 0.999, 1.0])), int(RNG.integers(2, 9)), int(RNG.integers(1, 12))
+        ones = np.ones(slots * passes)
+        worst = worst_position(c * ones, 0.3 * ones, ones, slots)[0]
+        assert cgd_mu(c, slots, passes, 0.3) == pytest.approx(worst, rel=1e-10)
+        touches = np.where(np.arange(1, slots * passes + 1) % slots == 0, 0.3, 0.0)
+        assert cgd_mu(c, slots, passes, 0.3) >= oracles.linear_gaussian_mu_same_direction(c * ones, touches, ones) * (1 - 1e-12)
+    assert cgd_mu(0.8, 1, 6, 0.3) >= solve(np.full(6, 0.8), np.full(6, 0.3), np.ones(6)).mu  # one batch a pass: above the exact form
+
+
+@pytest.mark.slow
+def test_domains_are_never_below_the_engine() -> None:
+    for _ in range(150):
+        diameter, steps = float(RNG.choice([RNG.uniform(0.05, 4), RNG.integers(1, 12)])), int(RNG.integers(1, 40))
+        ones = np.ones(steps)
+        best = solve(ones, ones, ones, diameter=diameter).mu
+        assert best <= gd_domain_mu(diameter, steps, 1.0) * (1 + 1e-12)
+        assert gd_domain_mu(diameter, steps, 1.0) <= min(gd_domain_printed_mu(diameter, 1.0), math.sqrt(steps)) * (1 + 1e-12) or (
+            steps < diameter
+        )
+        if float(diameter).is_integer() and steps > 4 * diameter:
+            assert gd_domain_mu(diameter, steps, 1.0) == pytest.approx(gd_domain_printed_mu(diameter, 1.0), rel=1e-14)
+            assert gd_domain_mu(diameter, steps, 1.0) == pytest.approx(best, rel=1e-10)  # water filling: equal payments are optimal
+        slots, passes = int(RNG.integers(1, 7)), int(RNG.integers(1, 14))
+        ones = np.ones(slots * passes)
+        worst = worst_position(ones, ones, ones, slots, diameter=diameter)[0]
+        assert worst <= min(cgd_domain_printed_mu(diameter, slots, 1.0), math.sqrt(passes)) * (1 + 1e-12)
+
+
+def test_the_domain_bounds_against_brute_force() -> None:
+    """D = 2 s: four steps' worth of composition is reached after 8 steps; the cyclic form is within rounding D/s up of the optimum."""
+    ones = np.ones(9)
+    assert gd_domain_mu(2.0, 9, 1.0) == pytest.approx(oracles.brute_force_windows(ones, ones, ones, 2.0), rel=1e-6)
+    last = np.tile([0.0, 0.0, 1.0], 5)
+    ones = np.ones(15)
+    exact = oracles.brute_force_windows(ones, last, ones, 2.0)
+    assert exact <= cgd_domain_printed_mu(2.0, 3, 1.0) * (1 + 1e-6)
+    assert cgd_domain_printed_mu(2.0, 3, 1.0) == pytest.approx(math.sqrt(1 + 8 / 3), rel=1e-14)
+
+
+def _projected(diameter: float, noise: float, drawn: float, pull: float, steps: int, epsilon: float) -> float:
+    """delta of x -> clip(x +- pull, if drawn, + noise) on [-D/2, D/2] from the middle, the runs being mirror images; on 401 cells, whose
+    error is below 1e-3 (an atom moves by half a cell, 1/800 of the diameter)."""
+    cells = 401
+    width = diameter / cells
+    points = np.concatenate(([-diameter / 2], -diameter / 2 + width * (np.arange(cells) + 0.5), [diameter / 2]))
+    edges = np.concatenate(([-np.inf], -diameter / 2 + width * np.arange(cells + 1), [np.inf]))
+    still, moved = (np.diff(ndtr((edges[None, :] - points[:, None] - shift) / noise), axis=1) for shift in (0.0, pull))
+    mass = np.eye(points.size)[points.size // 2]
+    for _ in range(steps):
+        mass = mass @ ((1 - drawn) * still + drawn * moved)
+    return float(np.maximum(mass - math.exp(epsilon) * mass[::-1], 0).sum()) - 1e-3
+
+
+def test_never_below_a_projected_run() -> None:
+    """Linear losses whose gradients pull the two runs to opposite sides: s = 2 pulls."""
+    exact = _projected(1.0, 0.3, 1.0, 0.1, 40, 1.0)
+    assert lethe.GDP(gd_domain_mu(1.0 / 0.2, 40, 0.2 / 0.3)).delta(1.0) >= exact > 0.2
+
+
+def _hockey_stick(one: list[tuple[float, float]], other: list[tuple[float, float]], epsilon: float) -> float:
+    """Of two mixtures of unit normals (weight, mean), the second the mirror image of the first, so that both directions agree."""
+    edges = np.linspace(-12, 12, 48_001)
+    first, second = (np.diff(sum(weight * ndtr(edges - mean) for weight, mean in mixture)) for mixture in (one, other))
+    return float(np.maximum(first - math.exp(epsilon) * second, 0).sum())  # a partition of the line: never above the exact value
+
+
+def test_composition_is_never_below_a_linear_run() -> None:
+    """Gradients of one record +-G and of all others 0: the number of times it is drawn is binomial, the last iterate a mixture."""
+    steps, p, touch = 30, 0.2, 0.4
+    bound = sgd_composition(p, steps, touch)
+    drawn = [(float(binom.pmf(k, steps, p)), 0.5 * k * touch / math.sqrt(steps)) for k in range(steps + 1)]
+    for epsilon in (0.0, 0.1, 0.3):
+        exact = _hockey_stick(drawn, [(weight, -mean) for weight, mean in drawn], epsilon)
+        assert bound.delta(epsilon) >= exact > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("c", [0.5, 0.9, 1.0])
+def test_windows_are_never_below_a_contracting_linear_run(c: float) -> None:
+    """x -> c x and p = 1/2: the 256 sequences of draws, each with its mean."""
+    steps, touch = 8, 1.5
+    weights = c ** np.arange(steps - 1, -1, -1.0)
+    size = math.sqrt(float(weights @ weights))
+    means = [0.5 * touch * float(weights @ np.array(draws)) / size for draws in itertools.product((0, 1), repeat=steps)]
+    exact = _hockey_stick([(2.0**-steps, mean) for mean in means], [(2.0**-steps, -mean) for mean in means], 0.5)
+    for window, share in ((1, 0.5), (2, 0.9), (5, 0.1), (8, 0.5)):
+        assert sgd_window(0.5, c, steps, window, share, touch).delta(0.5) >= exact > 0.05
+
+
+@pytest.mark.slow
+def test_domain_windows_are_never_below_a_projected_run() -> None:
+    """As above, drawn with p = 1/2 at each step."""
+    exact = _projected(1.0, 0.4, 0.5, 0.2, 30, 0.3)
+    for window, share in ((1, 0.5), (4, 0.9), (12, 0.5)):
+        assert sgd_domain_window(0.5, 1.0 / 0.4, window, share, 2 * 0.2 / 0.4).delta(0.3) >= exact > 0.1

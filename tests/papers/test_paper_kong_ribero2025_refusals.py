@@ -1,0 +1,125 @@
+"""Kong & Ribero 2025: the hypotheses refused by name, runs of every kind, extreme numbers, and the ends of the closed forms."""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from helpers import DESIGNS, LOSSES, REGULARISERS, SCHEDULES, batches, make_run
+from kong_ribero_2025_runs import BALL, CLIPPED, CORRECTED, DELTA, DOMAIN, INDEPENDENT, STATED, THEOREMS, UNCLIPPED, WEAK
+
+from lethe.certificates.findings import first_failure
+from lethe.errors import HypothesisError, InputError
+from lethe.theorems.base import Theorem
+from lethe.theorems.literature.kong_ribero.constants import lipschitz_constant, step_limit
+from lethe.theorems.literature.kong_ribero.corollaries import (
+    corollary_steps_per_pass,
+    independent_of_passes_rho,
+)
+from lethe.theorems.literature.kong_ribero.first_version import bounded_domain_rho, first_batch_rho
+from lethe.theorems.literature.kong_ribero.second_version import (
+    clipped_rho,
+    unclipped_rho,
+)
+from lethe_experiments.kong_ribero_noise import corrected_noise_std
+
+CONVEX = {"kind": "convex", "smoothness": 0.2, "gradient_bound": 1.0}
+VARYING = {"schedule": "exponential", "first": 0.5, "ratio": 0.9}
+GOOD: dict[Theorem, dict[str, object]] = {
+    DOMAIN: {"loss": WEAK, "regulariser": BALL},
+    CLIPPED: {"loss": WEAK, "clip_norm": 0.5},
+    UNCLIPPED: {"loss": WEAK},
+    STATED: {"loss": WEAK, "step_size": 2.0},
+    CORRECTED: {"loss": WEAK, "step_size": 2.0},
+    INDEPENDENT: {"loss": WEAK, "step_size": 0.4},
+}
+
+
+@pytest.mark.parametrize(
+    ("theorem", "changes", "hypothesis"),
+    [
+        *((theorem, {"release": "all"}, "release") for theorem in THEOREMS),
+        *((theorem, {"batches": {"design": "full"}, "neighbours": "add_or_remove"}, "neighbours") for theorem in THEOREMS),
+        *((theorem, {"batches": {"design": "poisson", "size": 10}}, "batches") for theorem in THEOREMS),
+        *((theorem, {"loss": {"kind": "unknown", "gradient_bound": 1.0}}, "smoothness") for theorem in THEOREMS),
+        *((theorem, {"batches": {"design": "shuffled", "size": 10}}, "batches") for theorem in THEOREMS[1:]),
+        *((theorem, {"step_size": VARYING}, "constant schedule") for theorem in THEOREMS[1:]),
+        *((theorem, {"noise_at": "pass_ends"}, "constant schedule") for theorem in THEOREMS[1:]),
+        *((theorem, {"clip_norm": 0.5}, "clipping") for theorem in THEOREMS[2:]),
+        *((theorem, {"step_size": 2.0000001}, "step size") for theorem in (DOMAIN, CLIPPED, STATED, CORRECTED)),
+        *((theorem, {"step_size": 1.9999999}, "step size") for theorem in (STATED, CORRECTED)),
+        *((theorem, {"batches": {"design": "cyclic", "size": 14}}, "pass length") for theorem in (STATED, CORRECTED)),  # 7 < 7.27
+        *((theorem, {"loss": CONVEX, "step_size": 2.5}, "pass length") for theorem in (STATED, CORRECTED)),
+        (UNCLIPPED, {"step_size": 4.0000001}, "step size"),
+        (INDEPENDENT, {"step_size": 0.4473}, "step size"),  # 1/sqrt(5) = 0.44721
+        (INDEPENDENT, {"step_size": 0.4, "loss": {**WEAK, "smoothness": 1.3}}, "step size"),
+        (INDEPENDENT, {"steps": 9}, "passes"),
+        (DOMAIN, {"regulariser": None}, "domain"),
+        (DOMAIN, {"noise_multiplier": [*[5.0] * 49, 0.0]}, "noise"),
+    ],
+)
+def test_they_refuse_by_name(theorem: Theorem, changes: dict[str, object], hypothesis: str) -> None:
+    assert first_failure(theorem.examine(make_run(**GOOD[theorem]))) is None
+    run = make_run(**{**GOOD[theorem], **changes})
+    failure = first_failure(theorem.examine(run))
+    assert failure is not None
+    assert failure.name == hypothesis
+    with pytest.raises(HypothesisError, match=theorem.name):
+        theorem.bound(run)
+
+
+@pytest.mark.slow
+def test_no_run_makes_them_raise_and_no_bound_is_nan() -> None:
+    for loss, regulariser, schedule in itertools.product(LOSSES, REGULARISERS, SCHEDULES[:2]):
+        relations = ("replace_one",) if loss["kind"] == "strongly_convex" else ("replace_one", "zero_out")
+        for design, relation in zip(DESIGNS, itertools.cycle(relations)):
+            run = make_run(
+                loss=loss, regulariser=regulariser, step_size=schedule, steps=50, batches=batches(design, 10), neighbours=relation
+            )
+            for theorem in THEOREMS:
+                if first_failure(theorem.examine(run)) is None:
+                    assert theorem.bound(run).guarantee.epsilon(DELTA) > 0  # nan is not
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [1e-140, 1e140])
+def test_extreme_noise_and_long_runs(noise: float) -> None:
+    for theorem in THEOREMS:
+        run = make_run(**{**GOOD[theorem], "noise_multiplier": noise, "steps": 1_000_000, "step_size": 0.0009})
+        if theorem in (STATED, CORRECTED):
+            run = make_run(**{**GOOD[theorem], "noise_multiplier": noise, "steps": 1_000_000})
+        guarantee = theorem.bound(run).guarantee
+        assert guarantee.epsilon(DELTA) > 1e250 if noise < 1 else 0 < guarantee.epsilon(DELTA) < 0.2
+
+
+def test_the_closed_forms_know_their_limits() -> None:
+    numbers = {"clip_norm": 1.0, "batch_size": 10, "noise_std": 0.25, "weak_convexity": 0.05, "smoothness": 0.2}
+    passes = {**numbers, "steps": 50, "steps_per_pass": 10}
+    assert np.isfinite(bounded_domain_rho(lipschitz_constant, **numbers, diameter=0.1, step_size=[2.0, 2.1])).tolist() == [True, False]
+    assert np.isfinite(clipped_rho(**passes, step_size=[2.0, 2.1])).tolist() == [True, False]
+    assert np.isfinite(unclipped_rho(**passes, step_size=[4.0, 4.1])).tolist() == [True, False]
+    assert np.isfinite(independent_of_passes_rho(**passes, step_size=[0.447, 0.448])).tolist() == [True, False]
+    assert independent_of_passes_rho(**{**passes, "steps": 9}, step_size=0.1) == math.inf
+    short = {"clip_norm": 1.0, "batch_size": 10, "weak_convexity": 0.05, "smoothness": 0.2, "order": 2.0, "epsilon": 1.0, "steps": 50}
+    assert np.isfinite(corrected_noise_std(**short, steps_per_pass=[7, 8])).tolist() == [False, True]
+    assert corollary_steps_per_pass([0.0, -1.0], 0.2).tolist() == [math.inf, math.inf]
+    assert step_limit(0.0, 0.0) == math.inf
+
+
+NUMBERS = {"step_size": 0.1, "clip_norm": 1.0, "batch_size": 5, "noise_std": 1.0, "weak_convexity": 0.1, "smoothness": 1.0}
+
+
+@pytest.mark.parametrize("bound", [clipped_rho, unclipped_rho, independent_of_passes_rho, first_batch_rho])
+def test_numbers_left_out_or_misspelt_are_refused_by_name(bound: Callable[..., object]) -> None:
+    with pytest.raises(InputError, match="missing: steps, steps_per_pass; unknown: nothing"):
+        bound(**NUMBERS)
+    with pytest.raises(InputError, match="missing: nothing; unknown: clip_nrom"):
+        bound(**NUMBERS, steps=10, steps_per_pass=2, clip_nrom=0.1)
+
+
+def test_a_domain_without_its_numbers_is_refused() -> None:
+    with pytest.raises(InputError, match="missing: clip_norm; unknown: clip"):
+        bounded_domain_rho(
+            lipschitz_constant, diameter=1.0, **{name: value for name, value in NUMBERS.items() if name != "clip_norm"}, clip=1.0
+        )

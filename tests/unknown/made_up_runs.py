@@ -1,0 +1,168 @@
+"""Runs that hold what no code knows: made-up designs, a loss, a regulariser, and words changed behind their backs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, ClassVar
+
+import pytest
+from helpers import make_run
+from pydantic import Field
+
+import lethe
+from lethe.certificates.findings import first_failure
+from lethe.errors import LetheError
+from lethe.run.batches import Batches
+from lethe.run.losses import Loss
+from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER
+from lethe.run.participation import BatchSizes, Participation
+from lethe.run.regularisers import Regulariser
+from lethe.theorems.base import Theorem
+
+DELTA = 1e-5
+# Each slot of a pass has another noise, so that the worst one and the average of them differ.
+NOISE = [4.0 + step % 10 for step in range(50)]
+
+
+class MadeUp(Batches):
+    size: int = Field(ge=1)
+
+    def nominal_size(self, records: int) -> int:
+        return self.size
+
+
+class PublicSlots(MadeUp):
+    """Cyclic batches by another name."""
+
+    design: ClassVar[str] = "public_slots"
+    participation: ClassVar[Participation] = Participation.PUBLIC_SLOT
+    sizes: ClassVar[BatchSizes] = BatchSizes.EXACT
+    secret: ClassVar[str] = ""
+    neighbours: ClassVar[Any] = OF_ONE_NUMBER
+
+
+class PublicHeaps(MadeUp):
+    """Public slots of which one may hold more records than another."""
+
+    design: ClassVar[str] = "public_heaps"
+    participation: ClassVar[Participation] = Participation.PUBLIC_SLOT
+    sizes: ClassVar[BatchSizes] = BatchSizes.UNKNOWN
+    secret: ClassVar[str] = ""
+    neighbours: ClassVar[Any] = ANY_NUMBER
+
+
+class SecretHeaps(MadeUp):
+    """Secret slots of which one may hold more records than another."""
+
+    design: ClassVar[str] = "secret_heaps"
+    participation: ClassVar[Participation] = Participation.SECRET_SLOT
+    sizes: ClassVar[BatchSizes] = BatchSizes.UNKNOWN
+    secret: ClassVar[str] = "the slot of each record"
+    neighbours: ClassVar[Any] = ANY_NUMBER
+
+
+class FreshHeaps(MadeUp):
+    """The same, drawn anew for each pass."""
+
+    design: ClassVar[str] = "fresh_heaps"
+    participation: ClassVar[Participation] = Participation.FRESH_SECRET_SLOT
+    sizes: ClassVar[BatchSizes] = BatchSizes.UNKNOWN
+    secret: ClassVar[str] = "the slots of each record"
+    neighbours: ClassVar[Any] = ANY_NUMBER
+
+
+class DrawnTogether(MadeUp):
+    """Each record is drawn with a known probability, but not independently of the others."""
+
+    design: ClassVar[str] = "drawn_together"
+    participation: ClassVar[Participation] = Participation.INDEPENDENT_DRAW
+    sizes: ClassVar[BatchSizes] = BatchSizes.UNKNOWN
+    secret: ClassVar[str] = "which records each step draws"
+    neighbours: ClassVar[Any] = OF_ONE_NUMBER
+
+
+class _Sometimes(Enum):
+    SOMETIMES = "now and then"
+
+
+class Elsewhere(MadeUp):
+    """A participation that nobody has thought of."""
+
+    design: ClassVar[str] = "elsewhere"
+    participation: ClassVar[Any] = _Sometimes.SOMETIMES
+    sizes: ClassVar[BatchSizes] = BatchSizes.EXACT
+    secret: ClassVar[str] = ""
+    neighbours: ClassVar[Any] = OF_ONE_NUMBER
+
+
+class Swelling(MadeUp):
+    """A kind of batch sizes that nobody has thought of."""
+
+    design: ClassVar[str] = "swelling"
+    participation: ClassVar[Participation] = Participation.PUBLIC_SLOT
+    sizes: ClassVar[Any] = _Sometimes.SOMETIMES
+    secret: ClassVar[str] = ""
+    neighbours: ClassVar[Any] = OF_ONE_NUMBER
+
+
+# Of a known participation: what is known of it, under the name of the design that it is the same for where sizes do not matter.
+OF_UNKNOWN_SIZES = (
+    (PublicHeaps, "cyclic"),
+    (SecretHeaps, "shuffled_once"),
+    (FreshHeaps, "shuffled"),
+    (DrawnTogether, "without_replacement"),
+)
+
+
+class MadeUpLoss(Loss):
+    """A loss of which only its smoothness is stated."""
+
+    summary: ClassVar[str] = "made-up loss"
+    kind: ClassVar[str] = "made_up_loss"
+    claimed: tuple[float, float] | None = (0.0, 0.5)
+
+    @property
+    def curvature(self) -> tuple[float, float] | None:
+        return self.claimed
+
+
+class MadeUpRegulariser(Regulariser):
+    """A regulariser that states nothing but that it is convex."""
+
+    kind: ClassVar[str] = "made_up_regulariser"
+
+
+def of_design(design: type[MadeUp] | str, **changes: Any) -> lethe.Run:
+    name = design if isinstance(design, str) else design.design
+    return make_run(batches={"design": name, "size": 10}, noise_multiplier=NOISE, **changes)
+
+
+def forged(field: str, value: object, **changes: Any) -> lethe.Run:
+    """A run whose field was changed behind its back, as by a later version that knows one more word."""
+    run = make_run(loss={"kind": "convex", "smoothness": 0.5}, clip_norm=1.0, **changes)
+    vars(run)[field] = value
+    return run
+
+
+def refused(name: str, doing: Callable[[], Any]) -> None:
+    with pytest.raises(LetheError) as caught:
+        doing()
+    assert name in str(caught.value)
+
+
+# What is refused, the name that it must be refused by.
+UNKNOWN: dict[str, Callable[[], lethe.Run]] = {
+    "elsewhere": lambda: of_design(Elsewhere),
+    "swelling": lambda: of_design(Swelling),
+    "best_iterate": lambda: forged("release", "best_iterate"),
+    "squash": lambda: forged("clip_method", "squash"),
+    "one_user": lambda: forged("neighbours", "one_user"),
+    "now_and_then": lambda: forged("noise_at", "now_and_then"),
+}
+
+
+def said_by(theorem: Theorem, run: lethe.Run) -> Any:
+    """Its guarantee, or the name of the hypothesis that fails."""
+    failure = first_failure(theorem.examine(run))
+    return theorem.bound(run).guarantee if failure is None else failure.name
