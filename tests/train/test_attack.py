@@ -141,7 +141,7 @@ def test_the_certificate_covers_the_exact_privacy_and_could_not_be_one_percent_s
 @pytest.mark.parametrize(("design", "noise_at"), SCENARIOS)
 def test_the_strongest_attack_on_real_runs_stays_below_the_certificate(design: str, noise_at: str) -> None:
     attack = strongest_attack(make_run(design, noise_at))
-    # Noise 8 % too small or too large is found: 2000 squares of standard normals.
+    # Noise that is 10 % off is found nearly always: 2000 squares of standard normals.
     square = sum(
         float(np.sum((attack.statistics(last_iterates(design, noise_at, 1.0, world, RUNS)) - world * attack.mu) ** 2)) for world in (0, 1)
     )
