@@ -34,8 +34,9 @@ def test_the_loss_and_the_regulariser_left_out_are_those_of_which_nothing_is_kno
     assert left_out == epsilon(design, loss={"kind": "unknown"})
     for loss in LOSSES:
         assert epsilon(design, loss=loss) <= left_out * (1 + 1e-9)
+    convex = epsilon(design, loss=CONVEX)
     for regulariser in REGULARISERS:
-        assert epsilon(design, loss=CONVEX, regulariser=regulariser) <= epsilon(design, loss=CONVEX) * (1 + 1e-9)
+        assert epsilon(design, loss=CONVEX, regulariser=regulariser) <= convex * (1 + 1e-9)
 
 
 def test_whether_a_scalar_loss_is_convex_must_be_said() -> None:

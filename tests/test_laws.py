@@ -62,8 +62,9 @@ def _runs() -> list[lethe.Run]:
 
 
 RUNS = _runs()
-CASES = [(theorem, run) for theorem in ALL for run in RUNS if first_failure(theorem.examine(run)) is None]
-REFUSED = [(theorem, run) for theorem in ALL for run in RUNS if first_failure(theorem.examine(run)) is not None]
+_EXAMINED = [(theorem, run, first_failure(theorem.examine(run)) is None) for theorem in ALL for run in RUNS]
+CASES = [(theorem, run) for theorem, run, holds in _EXAMINED if holds]
+REFUSED = [(theorem, run) for theorem, run, holds in _EXAMINED if not holds]
 # A filter's budget is what it is, whatever noise was chosen.
 OUR_CASES = [(theorem, run) for theorem, run in CASES if theorem in OURS and not theorem.adaptive]
 EVERY_ITERATE = [(theorem, run) for theorem, run in CASES if run.release == "all" and theorem.standing_on(run).usable]
@@ -75,6 +76,7 @@ ABOVE_EXACT = [
 ]
 
 
+@functools.cache
 def _silent_ends() -> list[lethe.Run]:
     """Runs whose last step, which touches some record of every design, is followed by no noise, however much there was before."""
     runs: list[lethe.Run] = []
@@ -95,9 +97,6 @@ def _silent_ends() -> list[lethe.Run]:
         ):
             runs.append(make_run(passes=3, **{**fields, **changes}))
     return runs
-
-
-SILENT_ENDS = _silent_ends()
 
 
 def _name(value: object) -> str:
@@ -140,14 +139,14 @@ def test_no_theorem_stumbles_over_a_run(theorem: Theorem) -> None:
 @pytest.mark.parametrize("theorem", ALL, ids=_name)
 def test_a_run_that_ends_without_noise_is_not_private(theorem: Theorem) -> None:
     """Whoever was touched last is seen as it is, in every design: each theorem refuses, or says so, or may not be relied on."""
-    for run in SILENT_ENDS:
+    for run in _silent_ends():
         if first_failure(theorem.examine(run)) is None and theorem.standing_on(run).usable:
             assert theorem.bound(run).guarantee.epsilon(DELTA) == math.inf, run.to_document()
 
 
 @pytest.mark.slow
 def test_no_certificate_of_a_run_that_ends_without_noise_is_finite() -> None:
-    for run in SILENT_ENDS:
+    for run in _silent_ends():
         assert lethe.certify(run, DELTA).epsilon == math.inf, run.to_document()
 
 

@@ -149,7 +149,8 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
     # A number that cannot be an epsilon, whoever computed it, proves nothing.
     epsilons = {verdict.theorem.name: as_bound(verdict.bound.guarantee.epsilon(delta)) for verdict in verdicts if verdict.bound is not None}
     # Of a seeded run nothing is proved: the theorem that is named is the one that fresh noise would have been certified by.
-    ranks = {verdict.theorem.name: as_bound(verdict.fresh.guarantee.epsilon(delta)) for verdict in verdicts if verdict.fresh is not None}
+    fresh = [(verdict.theorem.name, verdict.with_fresh_noise) for verdict in verdicts if verdict.with_fresh_noise is not None]
+    ranks = epsilons | {name: as_bound(bound.guarantee.epsilon(delta)) for name, bound in fresh}
     usable = [verdict for verdict in verdicts if verdict.usable]
     if not usable:
         raise HypothesisError(

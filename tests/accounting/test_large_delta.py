@@ -75,6 +75,7 @@ def test_every_door_refuses_one_over_n_and_warns_from_a_tenth_of_it_on(door: Cal
             door(0.001, allow_large_delta=no_answer)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 10**320) | st.sampled_from([1, 2, 3, 7, 10, 49, 10**5, 10**20, 10**320]))
 def test_the_border_is_where_it_is_for_any_number_of_records(records: int) -> None:
     assert not is_large(usual_delta(records), records)

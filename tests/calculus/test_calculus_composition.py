@@ -68,6 +68,7 @@ def test_mixed_kinds_go_through_zcdp_and_renyi() -> None:
     np.testing.assert_allclose(curve.values, 1.0 + 0.75 * np.array(ORDERS), rtol=1e-14)
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.01, 3.0), min_size=2, max_size=5))
 def test_mixed_is_never_below_the_exact_gaussian(mus: list[float]) -> None:
     exact = compose([GDP(mu) for mu in mus]).epsilon(1e-5)

@@ -189,6 +189,7 @@ def test_extremes_are_numbers_and_sound() -> None:
     assert steps(0.5, 1e-90, 10, "replace_one").epsilon(1e-5) > 1e100
 
 
+@pytest.mark.slow
 def test_distinct_levels_compose_like_their_parts() -> None:
     both = SampledGaussian(sampling_probability=0.05, noise=(1.0, 1.5), counts=(30, 70), relation="zero_out", design="poisson")
     low, high = steps(0.05, 1.5, 100).epsilon(1e-6), steps(0.05, 1.0, 100).epsilon(1e-6)

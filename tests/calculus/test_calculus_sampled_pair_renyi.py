@@ -40,7 +40,7 @@ def moment(q: float, z: float, order: float, first: tuple[float, float], second:
         reach = 2 * alpha / noise + 16
         # The integrand is a few smooth bumps of width 1: pieces of some units each are enough for the adaptive rule.
         points = sorted({-reach, mpmath.mpf(-5), mpmath.mpf(0), *mpmath.linspace(mpmath.mpf("0.5") / noise, reach, 12), -reach / 2})
-        return mpmath.log1p(mpmath.quad(integrand, points))
+        return mpmath.log1p(mpmath.quad(integrand, points, method="gauss-legendre"))
 
 
 def summed(q: float, z: float, order: float, first: tuple[float, float], second: tuple[float, float]) -> float:
@@ -147,7 +147,8 @@ def test_profiles_of_both_directions_are_integrated_upwards(q: float, z: float, 
             return mpmath.npdf(u) * (mpmath.expm1((1 - alpha) * mpmath.log1p(v)) + (alpha - 1) * v)
 
         reach = 2 * alpha / noise + 16
-        exact = mpmath.quad(ahead, mpmath.linspace(end, reach, 20)) + mpmath.quad(behind, mpmath.linspace(apart / 2, reach, 20))
+        pieces = [(ahead, mpmath.linspace(end, reach, 20)), (behind, mpmath.linspace(apart / 2, reach, 20))]
+        exact = mpmath.fsum(mpmath.quad(function, points, method="gauss-legendre") for function, points in pieces)
     levels, orders = np.array([z]), np.array([order])
     if relation == "replace_one":
         plain = float(np.expm1(poisson_renyi(q, [z / 2], orders)[0, 0] * (order - 1)))

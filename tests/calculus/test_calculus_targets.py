@@ -24,6 +24,7 @@ def test_a_point_is_met_where_the_profile_says_so(guarantee, epsilon, delta) -> 
     assert met == (guarantee.epsilon(delta) <= epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @given(st.sampled_from(["gdp", "zcdp", "rdp"]), st.floats(0.05, 3), st.floats(1e-8, 0.1))
 def test_what_meets_a_target_implies_it(guarantee, kind, size, delta) -> None:

@@ -55,6 +55,7 @@ def test_anything_else_has_another_digest(other: dict[str, np.ndarray[Any, Any]]
 SETS = st.dictionaries(st.text(max_size=4), st.binary(max_size=6), min_size=1, max_size=3)
 
 
+@pytest.mark.slow
 @given(SETS, SETS)
 def test_two_sets_never_give_the_same_bytes(one: dict[str, bytes], two: dict[str, bytes]) -> None:
     first, second = ({name: RawTensor("uint8", (len(data),), data) for name, data in given.items()} for given in (one, two))

@@ -13,10 +13,10 @@ from lethe.train.clipping import engine
 @pytest.mark.slow
 def test_no_record_moves_a_random_model_by_more_than_its_bound() -> None:
     trained = 0
-    for case, outcome in outcomes(range(60)):
+    for case, outcome in outcomes(range(36)):
         assert not outcome.findings, (case.seed, case.description, outcome.findings)
         trained += outcome.kind == "trained"
-    assert trained >= 40  # of 60: the others mix records, or are refused
+    assert trained >= 24  # of 36: the others mix records, or are refused
 
 
 def test_cases_are_the_same_for_the_same_seed() -> None:

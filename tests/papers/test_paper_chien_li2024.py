@@ -127,6 +127,7 @@ def test_extremes() -> None:
 # Never too small.
 
 
+@pytest.mark.slow
 def test_never_below_the_shift_engine() -> None:
     """The engine takes every payment of at least 0, this bound those of at least one touch."""
     for c, steps, diameter in _instances(400, 60):

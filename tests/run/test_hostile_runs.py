@@ -11,6 +11,7 @@ import lethe
 from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.guarantees import GDP, GDPMixture
 from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant
+from lethe.theorems import requirements
 from lethe.theorems.shuffled import positions
 
 CONVEX = {"kind": "convex", "smoothness": 1.0}
@@ -73,12 +74,11 @@ def test_an_overspent_budget_is_refused_by_the_ledger_and_by_certify() -> None:
 def test_mixtures_that_may_reveal_everything_compose(weight: float, finite: float) -> None:
     """c of them reveal all with probability 1 - (1 - w)^c at least."""
     part = GDPMixture(mus=(finite, float("inf")), weights=(1.0 - weight, weight))
-    for count in (1, 100, 1000):
+    for count, beside in ((1, []), (100, [(GDP(1.0), 3)]), (1000, [])):
         surely = 1.0 - (1.0 - weight) ** count
-        for parts in ([(part, count)], [(part, count), (GDP(1.0), 3)]):
-            total = together(parts)
-            assert total.delta(1.0) >= surely * (1 - 1e-9)
-            assert surely <= 1e-5 or total.epsilon(1e-5) == float("inf")
+        total = together([(part, count), *beside])
+        assert total.delta(1.0) >= surely * (1 - 1e-9)
+        assert surely <= 1e-5 or total.epsilon(1e-5) == float("inf")
 
 
 def test_a_smoothness_and_a_noise_at_the_end_of_the_range() -> None:
@@ -101,12 +101,14 @@ def test_every_extreme_run_gets_a_number_or_a_clear_error(first: int) -> None:
         assert all(row.epsilon is None or row.epsilon >= 0 for row in rows), seed
 
 
-@pytest.mark.slow
-def test_a_run_too_long_to_solve_is_composed() -> None:
-    run = make_run(records=1_000_000, batches={"design": "cyclic", "size": 1}, steps=5_000_001, clip_norm=1.0, noise_multiplier=10.0)
+def test_a_run_too_long_to_solve_is_composed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert requirements._MOST_SHIFTED_STEPS == 5_000_000
+    monkeypatch.setattr(requirements, "_MOST_SHIFTED_STEPS", 5000)
+    run = make_run(records=1000, batches={"design": "cyclic", "size": 1}, steps=5001, clip_norm=1.0, noise_multiplier=10.0)
     certificate = lethe.certify(run, 1e-9)
     assert certificate.theorem == "composition"
-    assert "the shift is solved for up to 5000000 steps" in certificate.explain()
+    assert "the shift is solved for up to 5000 steps" in certificate.explain()
+    assert "the shift is solved" not in lethe.certify(run.replace(steps=5000), 1e-9).explain()
 
 
 def test_a_step_without_noise_has_none_whatever_the_clip_norm() -> None:

@@ -86,6 +86,7 @@ def test_the_bounds_are_reached() -> None:
     assert TruncatedLogistic(feature_norm=1.0, cut=0.8).curvatures(np.zeros((1, 1)), np.zeros(1)).dense()[0, 0, 0] == 0.25
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), classes=st.integers(2, 5), cut=st.floats(0.05, 1.0))
 def test_slopes_lie_in_the_hull_that_objective_perturbation_supposes(seed: int, classes: int, cut: float) -> None:
     """In c times the hull of 0 and the e_j - e_y: entries of the others at least 0, adding up to at most c, and to 0 with the own."""

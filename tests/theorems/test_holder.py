@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 
 import lethe
 from lethe.certificates.findings import first_failure
+from lethe.theorems.holder import paths
 from lethe.theorems.holder.theorem import HolderShift
 from lethe.theorems.literature.chien_li_2024 import ChienLi2024Holder
 from lethe.theorems.shift.engine import solve
@@ -134,9 +135,9 @@ def test_never_below_the_exact_chain_of_an_expanding_loss(strength: float, expon
     assert lethe.GDP(_mu(run)).epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
 
 
-@pytest.mark.slow
-def test_a_start_in_the_midst_of_a_long_run_is_as_good() -> None:
-    short, long = _run(passes=19_000), _run(passes=60_000)
+def test_a_start_in_the_midst_of_a_long_run_is_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "_LONGEST", 500)
+    short, long = _run(passes=480), _run(passes=1500)
     assert _mu(long) == pytest.approx(_mu(short), rel=1e-9)
 
 
@@ -147,11 +148,12 @@ def test_where_gradients_are_steep_a_step_moves_two_runs_by_no_more_than_their_b
     assert _mu(run) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("total", [203, 20_003])
-def test_a_run_whose_steps_shrink_where_the_window_begins(total: int) -> None:
+@pytest.mark.parametrize("total", [203, 503])
+def test_a_run_whose_steps_shrink_where_the_window_begins(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
     """Three large steps with a strong ridge and hardly any noise push the two runs into opposite ends of the ball, 2 apart *after* their
-    proximal step and 22 apart before it. Then tiny steps with a total noise of .5: mu is at least 2 / .5 = 4."""
+    proximal step and 22 apart before it. Then tiny steps with a total noise of .5: mu is at least 2 / .5 = 4. The window is the whole run,
+    or all of it but its large steps."""
+    monkeypatch.setattr(paths, "_LONGEST", 500)
     sizes = np.concatenate((np.full(3, 1.0), np.full(total - 3, 1e-7)))
     per_step = 0.5 / math.sqrt(total - 3) / 1e-7 / 30.0  # noise std is step * z * C / b with C = 30, b = 1
     run = make_run(

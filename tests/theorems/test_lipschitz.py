@@ -49,6 +49,7 @@ def largest_block(a: float, h: float, y: np.ndarray) -> float:
     return max(float(np.sqrt(largest.max())), 1.0, abs(1 + a), abs(1 - h))
 
 
+@pytest.mark.slow
 def test_the_clipped_step_is_the_maximum_over_all_angles() -> None:
     y = np.linspace(0, 1, 4001)
     for a in np.linspace(-3, 3, 49):

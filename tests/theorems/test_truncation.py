@@ -27,6 +27,7 @@ def tail(count: int, chance: Fraction, least: int) -> Fraction:
     return sum((comb(count, k) * chance**k * (1 - chance) ** (count - k) for k in range(least, count + 1)), Fraction(0))
 
 
+@pytest.mark.slow
 @given(records=st.integers(1, 40), data=st.data())
 def test_poisson_slack_is_the_exact_chance_rounded_up(records: int, data: st.DataObject) -> None:
     size, cap = data.draw(st.integers(1, records)), data.draw(st.integers(1, records + 2))

@@ -1,5 +1,6 @@
 import sys
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def fitted(run: Run, **options: Any) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=14)
 @given(
     design=st.sampled_from(DESIGNS),
     physical_size=st.sampled_from([None, 1, 2, 3, 5, 8, 30]),
@@ -69,8 +70,7 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("design", DESIGNS)
-@pytest.mark.parametrize("release", ["last", "all"])
+@pytest.mark.parametrize(("design", "release"), list(zip(DESIGNS, cycle(["last", "all"]))))
 def test_the_result_with_noise_does_not_depend_on_the_physical_size(design: str, release: str) -> None:
     run = make_network_run(design, release=release, noise_multiplier=1.0)
     whole = fitted(run)
@@ -231,8 +231,9 @@ def test_plain_sgd_keeps_the_last_iterate_and_its_learning_rate_is_the_run_s() -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["clip", "normalise", "automatic"])
-@pytest.mark.parametrize("groups", [None, (Group(parameters=("0.*",), clip_norm=0.24), Group(parameters=("*",), clip_norm=0.32))])
-@pytest.mark.parametrize("physical_size", [None, 3])
+@pytest.mark.parametrize(
+    ("groups", "physical_size"), [(None, 3), ((Group(parameters=("0.*",), clip_norm=0.24), Group(parameters=("*",), clip_norm=0.32)), None)]
+)
 def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(method: str, groups: Any, physical_size: int | None) -> None:
     """One full step with a record that is made as loud as can be, against the same step without it."""
     run = make_network_run("full", steps=1, step_size=2.0)

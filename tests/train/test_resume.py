@@ -47,7 +47,7 @@ kills_of_a_run = st.lists(st.tuples(st.integers(1, 6), st.booleans()), min_size=
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(name=st.sampled_from([*DESIGNS]), kills=kills_of_a_run, every=st.integers(1, 8))
 def test_all_released_no_step_twice_and_every_one_counted(
     tmp_path_factory: pytest.TempPathFactory, name: str, kills: list[tuple[int, bool]], every: int
@@ -65,7 +65,7 @@ def test_all_released_no_step_twice_and_every_one_counted(
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(name=st.sampled_from([*DESIGNS]), kills=kills_of_a_run, every=st.integers(1, 8))
 def test_last_released_the_chain_is_the_run_s(
     tmp_path_factory: pytest.TempPathFactory, name: str, kills: list[tuple[int, bool]], every: int

@@ -92,7 +92,8 @@ def _tilted(probe: _Probe, threshold: float, intervals: int, room: float, tilt: 
     lowest = probe.lowest(tilt, math.exp(-_BELOW) / float(probe.counts.sum()))
     cut = _Probe(probe.counts, np.maximum(probe.values, lowest[:, None]), probe.ceilings)
     # What lies outside wraps around: from below to above the reach, from above to below the threshold, where nothing is counted.
-    length = max(reach + max(cut.depth(tilt, threshold), 0.0), cut.height(tilt, threshold))
+    here = cut.log_mean(tilt)
+    length = max(reach + max(cut.depth(tilt, here, threshold), 0.0), cut.height(tilt, here, threshold))
     return Grid(tilt, length / (intervals - 4), reach, tuple(probe.ceilings.tolist()), tuple(lowest.tolist()))
 
 
@@ -136,14 +137,14 @@ class _Probe(NamedTuple):
         most = self.log_mean(best) - best * threshold + _COST
         return _last(lambda tilt: self.log_mean(tilt) - tilt * threshold < most, math.log(best), math.log(wanted))
 
-    def depth(self, tilt: float, threshold: float) -> float:
-        """How far below the threshold the tilted sum lies with a chance above exp(-30), by Chernoff's bound."""
-        here, shares = self.log_mean(tilt), (tilt * _SHARES).tolist()
+    def depth(self, tilt: float, here: float, threshold: float) -> float:
+        """How far below the threshold the tilted sum lies with a chance above exp(-30), by Chernoff's bound; `here` is its log_mean."""
+        shares = (tilt * _SHARES).tolist()
         return min((self.log_mean(tilt - share) - here + share * threshold + _BELOW) / share for share in shares)
 
-    def height(self, tilt: float, threshold: float) -> float:
+    def height(self, tilt: float, here: float, threshold: float) -> float:
         """How far above with a chance above exp(-12)."""
-        here, shares = self.log_mean(tilt), (tilt * _SHARES).tolist()
+        shares = (tilt * _SHARES).tolist()
         return min((self.log_mean(tilt + share) - here - share * threshold + _FAR_ABOVE) / share for share in shares)
 
 

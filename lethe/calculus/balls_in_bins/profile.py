@@ -71,7 +71,9 @@ class BallsInBinsGaussian(Profile):
     counts: tuple[int, ...]
     relation: Relation
     _revealed: GDP | GDPMixture = field(init=False, repr=False, compare=False)
-    _kept: dict[tuple[str, float], float] = field(init=False, repr=False, compare=False, default_factory=dict[tuple[str, float], float])
+    _kept: dict[tuple[str, float, int], float] = field(
+        init=False, repr=False, compare=False, default_factory=dict[tuple[str, float, int], float]
+    )
     kind: ClassVar[str] = "balls_in_bins_gaussian"
 
     def __post_init__(self) -> None:
@@ -152,15 +154,20 @@ class BallsInBinsGaussian(Profile):
         return min(revealed, float(exp_above(logarithm)))
 
     def _fine(self, direction: _Direction, level: float) -> float:
-        """`_log_delta` on the full grid, each level once."""
-        if (direction, level) not in self._kept:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            self._kept[direction, level] = self._carried(direction, level, self._intervals)
-        return self._kept[direction, level]
+        """`_log_delta` on the full grid."""
+        return self._once(direction, level, self._intervals)
 
     def _coarse(self, direction: _Direction, level: float) -> float:
-        return self._carried(direction, level, max(self._intervals // _COARSER, _FEWEST_COARSE))
+        return self._once(direction, level, max(self._intervals // _COARSER, _FEWEST_COARSE))
+
+    def _once(self, direction: _Direction, level: float, intervals: int) -> float:
+        """`_carried`, each level once."""
+        key = (direction, level, intervals)
+        if key not in self._kept:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[key] = self._carried(direction, level, intervals)
+        return self._kept[key]
 
     def _carried(self, direction: _Direction, level: float, intervals: int) -> float:
         """`_log_delta`, or where floating point does not carry it that at a smaller epsilon, which holds here too."""

@@ -126,7 +126,7 @@ def test_equal_positions_that_all_round_one_way_stay_below_the_bound(
         for where in ("outer_products._FORMED_SHARE", "outer_products._GRAM_SHARE", "convolution.correlations._PLACES"):
             monkeypatch.setattr(f"lethe.train.clipping.rules.{where}", math.inf)
         monkeypatch.setattr("lethe.train.clipping.rules.convolution.correlations._FRESH", 1)
-    for size in torch.linspace(0.5, 1.5, 41).tolist():
+    for size in torch.linspace(0.5, 1.5, 21).tolist():
         given = torch.full((1, positions, 2 * width), size)
         given[..., width:] = 1.0
         assert float(added(Cotangents(kind, width), given, 0.1, "normalise").norm()) <= 0.1
@@ -139,12 +139,13 @@ def test_without_room_for_them_they_exceed_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(OuterProducts, "_roundings", lambda part: 0)
     for share in ("_FORMED_SHARE", "_GRAM_SHARE"):
         monkeypatch.setattr(f"lethe.train.clipping.rules.outer_products.{share}", math.inf)
-    lengths = []
-    for positions, size in product((384, 3000), torch.linspace(0.5, 1.5, 41).tolist()):
+
+    def length(positions: int, size: float) -> float:
         given = torch.full((1, positions, 128), size)
         given[..., 64:] = 1.0
-        lengths.append(float(added(Cotangents("linear", 64), given, 0.1, "normalise").norm()) / 0.1)
-    assert max(lengths) > 1 + 1e-6
+        return float(added(Cotangents("linear", 64), given, 0.1, "normalise").norm()) / 0.1
+
+    assert any(length(*case) > 1 + 1e-6 for case in product((384, 3000), torch.linspace(0.5, 1.5, 41).tolist()))
 
 
 def test_the_same_without_the_careful_way_exceeds_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

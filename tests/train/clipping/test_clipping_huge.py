@@ -172,7 +172,7 @@ def case(kind: str, seed: int) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: str) -> None:
-    for seed in range(12):
+    for seed in range(6):
         huge, other, allowed = case(kind, seed)
         assert huge <= allowed, seed  # NaN is not
         assert other <= allowed, seed
@@ -181,7 +181,7 @@ def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: st
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_many_times(kind: str) -> None:
-    for seed in range(12, 60):
+    for seed in range(6, 36):
         huge, other, allowed = case(kind, seed)
         assert max(huge, other) <= allowed, seed
 

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from per_record import assert_clips_like_single_records
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ class Tied(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check everything")  # records drawn alike
+@settings(max_examples=50)
 @given(
     records=st.integers(1, 4),
     length=st.integers(1, 5),
