@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.calculus.any_guarantee.composition import together
+from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, RDPCurve
@@ -149,7 +149,7 @@ def joint(statements: Sequence[Statement], *, name: str = "") -> Statement:
         )
     return Statement(
         name=name or "; ".join(part.name for part in parts),
-        guarantee=together([(part.planned, 1) for part in parts]),
+        guarantee=joined([(part.planned, 1) for part in parts]),
         neighbours=parts[0].neighbours,
         findings=tuple(dict.fromkeys(finding for part in parts for finding in part.findings)),
         citations=tuple(dict.fromkeys(citation for part in parts for citation in part.citations)),

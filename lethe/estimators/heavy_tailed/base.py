@@ -12,11 +12,10 @@ from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import holds
 from lethe.estimators.budget import Budget
 from lethe.estimators.heavy_tailed.facts import Fact
-from lethe.estimators.joining import joint_statement
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.heavy_tailed import Solution
 from lethe.heavy_tailed.solution import beside as worst_of
-from lethe.mechanisms.base import Statement
+from lethe.mechanisms.base import Statement, joint
 from lethe.run.run import Neighbours
 
 PRIVATE = "private"
@@ -73,7 +72,7 @@ class HeavyTailedEstimator(PrivateEstimator):
         """
         solved = statement_of(solution, self.neighbours)
         released = [statement for fact in facts for statement in fact.statements]
-        total = solved if not released else beside(joint_statement(released, name="constants"), solved, first=first, records=records)
+        total = solved if not released else beside(joint(released, name="constants"), solved, first=first, records=records)
         lines = [*why, *(fact.why for fact in facts)]
         self._state([*released, solved], budget, records, why=lines, public=public, total=total)
         self.run_, self.phases_ = solution.run, solution.phases
