@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any
@@ -119,6 +120,8 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         if total is None:
             total = parts[0] if len(parts) == 1 else joint(parts)
         note_surrounding(self, PrivateEstimator)
+        # A random number tells this fit from others with the same parameters, and says nothing of the data.
+        total = replace(total, records=records, target_delta=budget.delta, release_id=secrets.token_hex(16))
         if self.seed_noise:
             total = replace(total, seeded=True)
         self.statement_ = self.certificate_ = total

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lethe.accounting.phases import phases_derivation
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import round_down
 from lethe.certificates.certificate import Citation
+from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.estimators.budget import Budget
 from lethe.estimators.heavy_tailed.facts import Fact
@@ -118,6 +120,7 @@ def statement_of(solution: Solution, neighbours: Neighbours) -> Statement:
             ),
         ),
         citations=(_PAPER,),
+        derivation=phases_derivation(solution.phases),
     )
 
 
@@ -143,4 +146,6 @@ def beside(aside: Statement, solved: Statement, *, first: int, records: int) -> 
             *dict.fromkeys((*aside.findings, *solved.findings)),
         ),
         citations=tuple(dict.fromkeys((*aside.citations, *solved.citations))),
+        derivation=derivation("disjoint parts", aside, solved),
+        records=records,
     )
