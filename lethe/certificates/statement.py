@@ -16,7 +16,7 @@ from lethe.calculus.guarantees import Guarantee, NotPrivate
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note, open_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.derivation import Derivation
-from lethe.certificates.findings import FRESH_NOISE, Finding, as_said, first_failure, not_fresh
+from lethe.certificates.findings import FRESH_NOISE, Finding, as_told, first_failure, not_fresh
 from lethe.certificates.parts import Citation, exactly, read_citation, read_finding, read_text, require_known_finding
 from lethe.certificates.relations import RELATIONS
 from lethe.documents.strict import read_document, to_json, write_document
@@ -163,7 +163,8 @@ class Statement:
         if self.not_private:
             lines.append(self.not_private)
         lines.append(f"by  {self.name}    {self.guarantee.describe()}")
-        lines += [f"    {'computed':<8}   {line}" for line in _numbers(self)]
+        label = "declared" if self.derivation is None else "computed"
+        lines += [f"    {label:<8}   {line}" for line in _numbers(self)]
         listed = [finding for finding in self.findings if finding.status == "holds"]
         width = max((len(finding.name) for finding in listed), default=0)
         lines += [f"    {finding.evidence:<8}   {finding.name:<{width}}   {finding.words}" for finding in listed]
@@ -201,7 +202,7 @@ class Statement:
     def from_dict(cls, content: dict[str, Any], *, source: str | None = None) -> Statement:
         """The statement that `to_dict` wrote. What it calls enforced is declared: nothing vouches for a file.
 
-        Whether its guarantee follows from its numbers, `lethe.accounting.recheck_statement` says.
+        Whether its guarantee follows from its numbers, `lethe.accounting.statements.recheck` says.
 
         Raises:
             InputError: a key is missing or holds what no statement holds.
@@ -230,7 +231,7 @@ class Statement:
         inner = self.derivation
         if inner is not None:
             inner = replace(inner, parts=tuple(part.as_read() for part in inner.parts))
-        return replace(self, findings=tuple(map(as_said, self.findings)), derivation=inner)
+        return replace(self, findings=tuple(map(as_told, self.findings)), derivation=inner)
 
 
 def _parsed(cls: type[Statement], content: dict[str, Any]) -> Statement:
@@ -253,7 +254,7 @@ def _parsed(cls: type[Statement], content: dict[str, Any]) -> Statement:
         require_known_finding(finding)
     found = cls(
         name=read_text(content["name"]),
-        guarantee=guarantee_from_dict(planned) if seeded else stated,
+        guarantee=stated if planned is None else guarantee_from_dict(planned),
         neighbours=read_text(content["neighbours"]),
         findings=findings,
         citations=tuple(read_citation(entry) for entry in content["citations"]),
@@ -279,14 +280,21 @@ def _numbers(stated: Statement) -> list[str]:
     known = stated.derivation
     if known is None:
         return [f"by nothing: {stated.guarantee.describe()} is taken as it is written"]
-    given = ", ".join(f"{name} = {_short(value)}" for name, value in known.parameters.items())
-    own = f"by {known.kind}" + (f" from {given}" if given else "") + (" of" if known.parts else "")
-    return [own, *(f"    {part.name}: {line}" for part in known.parts for line in _numbers(part))]
+    numbers = known.parameters
+    counts = numbers.pop("counts", [1] * len(known.parts))
+    given = ", ".join(f"{name} = {_short(value)}" for name, value in numbers.items())
+    lines = [known.kind + (f": {given}" if given else "") + (" of" if known.parts else "")]
+    for part, count in zip(known.parts, counts, strict=False):
+        first, *others = _numbers(part)
+        lines += [f"    {f'{count} x ' if count != 1 else ''}{part.name}, by {first}", *(f"    {line}" for line in others)]
+    return lines
 
 
 def _short(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return " ".join(str(value[key]) if place == 0 else f"{key} {_short(value[key])}" for place, key in enumerate(value))
     text = value if isinstance(value, str) else to_json(value, indent=None).strip()
     return text if len(text) <= 200 else f"{text[:197]}..."
 

@@ -12,7 +12,7 @@ from interop_cases import ADD, REPLACE, ZERO, gaussian, losses, poisson, run_of,
 import lethe
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant
-from lethe.integrations.dp_accounting.native import guarantee_of
+from lethe.accounting.totals.dp_events import guarantee_of
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE, ZERO])

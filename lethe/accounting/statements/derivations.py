@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from lethe.accounting.certify import certify
-from lethe.accounting.phases import phases_guarantee, phases_stated
+from lethe.accounting.statements.phases import phases_guarantee, phases_stated
 from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.base import Guarantee
@@ -40,10 +40,12 @@ class Computed:
     Args:
         guarantee: with fresh noise.
         stated: of which releases in it the number is nothing but written, by name.
+        assumed: numbers it is computed from that are guarantees themselves, in words.
     """
 
     guarantee: Guarantee
     stated: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
 
 def computed(stated: Statement) -> Computed:
@@ -70,7 +72,8 @@ def _applied(kind: str, text: str, stated: Statement) -> Computed:
     except (TypeError, KeyError, AttributeError, OverflowError) as error:
         raise InputError(f"derivation: {kind} does not take these numbers: {str(error).splitlines()[0]}.") from error
     if kind == "private selection":
-        return Computed(guarantee=guarantee, stated=(f"one try of {stated.name}",))
+        one = guarantee_from_dict(stated.derivation.parameters["one_try"])
+        return Computed(guarantee=guarantee, assumed=(f"one try of {stated.name}: {one.describe()}",))
     written = kind == "phases" and phases_stated(stated.derivation.parameters["phases"])
     return Computed(guarantee=guarantee, stated=(stated.name,) if written else ())
 
@@ -86,7 +89,8 @@ def _joined(stated: Statement, kind: str, parts: Sequence[Statement], parameters
     found = [computed(part) for part in parts]
     pairs = [(one.guarantee, require_count("counts", count)) for one, count in zip(found, counts, strict=True)]
     names = tuple(dict.fromkeys(name for one in found for name in one.stated))
-    return Computed(guarantee=_JOINING[kind](pairs), stated=names)
+    assumed = tuple(dict.fromkeys(line for one in found for line in one.assumed))
+    return Computed(guarantee=_JOINING[kind](pairs), stated=names, assumed=assumed)
 
 
 def _beside(pairs: Sequence[tuple[Guarantee, int]]) -> Guarantee:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lethe._version import __version__
-from lethe.accounting.derivations import computed
 from lethe.accounting.recheck import DELTAS, close, same_content
+from lethe.accounting.statements.derivations import computed
 from lethe.certificates.findings import Finding, holds
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError, LetheError
@@ -19,15 +19,18 @@ class RecheckedStatement:
     Args:
         statement: with the guarantee as this version of Lethe computes it.
         stated: of which releases in it the guarantee is only written, by name: nothing computes it.
+        assumed: guarantees that its own is computed from, in words: of one try of a search, which each try was held to.
     """
 
     statement: Statement
     stated: tuple[str, ...]
+    assumed: tuple[str, ...]
 
     @property
     def declared(self) -> tuple[Finding, ...]:
         """What it rests on that nothing proves: numbers that are only written, and its declared hypotheses."""
         numbers = [holds("guarantee", f"of {name}, taken as it is written", evidence="declared") for name in self.stated]
+        numbers += [holds("guarantee", f"of {line}", evidence="declared") for line in self.assumed]
         return (*numbers, *(finding for finding in self.statement.findings if finding.evidence == "declared"))
 
 
@@ -52,7 +55,7 @@ def recheck_statement(statement: Statement) -> RecheckedStatement:
     if not same_content(claimed.to_dict(), proved.to_dict()):
         raise _refused(statement, "the parts of its guarantee are not those that its mechanism has")
     kept = replace(statement, with_fresh_noise=proved) if statement.seeded else replace(statement, guarantee=proved)
-    return RecheckedStatement(statement=kept, stated=found.stated)
+    return RecheckedStatement(statement=kept, stated=found.stated, assumed=found.assumed)
 
 
 def _refused(statement: Statement, why: str) -> InputError:
