@@ -52,7 +52,7 @@ def verify(
             return verify_total(given, key=believed, weights=named, limit=limit, allow_large_delta=allowed)
         return verify_statement(given, weights=named, limit=limit, allow_large_delta=allowed)
     if not isinstance(given, Certificate):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"certificate: got {type(given).__name__}; it needs a Certificate, Statement or Total, or the file of one.")
+        raise InputError(f"certificate: got {type(given).__name__}; it needs a Certificate or the file of one, a Statement or a Total.")
     digest = None if weights is None else tensors_digest(as_tensors(weights))
     judged = given.trusting(believed)
     again, why = None, "its numbers, hypotheses and words are those of its run"

@@ -21,9 +21,7 @@ def total(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Certificates, statements, totals or guarantees: .json; of one relation.")
     ],
-    delta: Annotated[
-        float | None, typer.Option("--delta", help="The delta of (epsilon, delta)-DP, in (0, 1), and below 1/records.")
-    ] = None,
+    delta: Annotated[float | None, typer.Option("--delta", help="The delta of (epsilon, delta)-DP, in (0, 1), below 1/records.")] = None,
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="Instead of --delta: print the delta at this epsilon.")] = None,
     count: Annotated[
         list[int] | None,

@@ -69,7 +69,9 @@ def _applied(kind: str, text: str, stated: Statement) -> Computed:
     assert stated.derivation is not None
     try:
         guarantee = _once(kind, text, stated.neighbours)
-    except (TypeError, KeyError, AttributeError, OverflowError) as error:
+    except InputError:
+        raise
+    except (TypeError, KeyError, AttributeError, ValueError, ArithmeticError) as error:
         raise InputError(f"derivation: {kind} does not take these numbers: {str(error).splitlines()[0]}.") from error
     if kind == "private selection":
         one = guarantee_from_dict(stated.derivation.parameters["one_try"])

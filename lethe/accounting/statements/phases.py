@@ -7,6 +7,7 @@ from typing import Any
 
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.base import Guarantee
+from lethe.calculus.domains import require_count, require_nonnegative
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.heavy_tailed.solution import Phase, Release, composed, gaussian_release
 
@@ -51,8 +52,9 @@ def _phase(
     elif each is not None:
         stated, release = None, Release(guarantee=guarantee_from_dict(each), sensitivity=None, noise_std=0.0)
     else:
-        assert sensitivity is not None
-        assert noise_std is not None
-        stated, release = None, gaussian_release(sensitivity, noise_std)
+        moved = require_nonnegative("sensitivity", sensitivity, allow_infinity=False)
+        stated, release = None, gaussian_release(moved, require_nonnegative("noise_std", noise_std, allow_infinity=False))
+    require_count("touches", touches)
+    require_count("stop", stop, low=require_count("first", first, low=0) + 1)
     # How many means there were, and of how many records, is in the sensitivity.
     return Phase(first=first, stop=stop, batch_size=1, steps=touches, touches=touches, release=release, clip_norm=None, whole=stated)

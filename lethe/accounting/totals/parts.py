@@ -213,7 +213,12 @@ def digest(content: object) -> str:
 def read_part(
     content: dict[str, Any], *, name: str, count: int, neighbours: Neighbours | None, key: PublicKey | None, one_release: bool = False
 ) -> tuple[Part, Neighbours]:
-    """As `part_of`, of what a file holds."""
+    """As `part_of`, of what a file holds.
+
+    Args:
+        content: what the file holds.
+        name, count, neighbours, key, one_release: as `part_of`.
+    """
     found = read_saved(content, source=name, key=key)
     return part_of(found, name=name, count=count, neighbours=neighbours, key=key, one_release=one_release)
 

@@ -128,7 +128,10 @@ def output_perturbation(
 
 
 def output_derivation(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> Derivation:
-    """The numbers that the guarantee of `output_perturbation` follows from."""
+    """The numbers that `output_guarantee` follows from.
+
+    Args: as of `output_guarantee`.
+    """
     numbers = {"records": int(records), "regularisation": float(regularisation), "noise_std": float(noise_std)}
     return derivation("output perturbation", loss=loss.to_document(), **numbers)
 
@@ -136,7 +139,17 @@ def output_derivation(loss: LinearLoss, *, records: int, regularisation: float, 
 def output_guarantee(
     loss: LinearLoss, *, records: int, regularisation: float, noise_std: float, neighbours: Neighbours = "replace_one"
 ) -> Guarantee:
-    """The guarantee of `output_perturbation` with a given noise, in units of the weights; Args as there."""
+    r"""The guarantee of `output_perturbation` with a given noise.
+
+    Args:
+        loss: l, with the public bound R on the norm of the rows.
+        records: n, public.
+        regularisation: $\lambda > 0$, of the mean of the losses.
+        noise_std: $\ge 0$, in units of the weights.
+        neighbours: replace_one or zero_out.
+    Raises:
+        InputError: an argument is out of its range.
+    """
     bound = require_linear_loss(loss).row_gradient_bound
     tolerance = solver_tolerance(bound, require_count("records", records))
     sensitivity = output_sensitivity(

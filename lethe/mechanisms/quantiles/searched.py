@@ -29,6 +29,10 @@ def search_noise_std(sensitivity: float, mu: float) -> float:
 def searched_guarantee(quantile: float, noise_std: float, neighbours: Neighbours) -> GDP | NotPrivate:
     r"""What `search_quantile` of the p quantile costs with noise $\sigma$ in ranks: $\mu = \Delta\sqrt T/\sigma$, rounded up.
 
+    Args:
+        quantile: p in (0, 1).
+        noise_std: $\sigma \ge 0$, in ranks.
+        neighbours: replace_one or zero_out.
     Raises:
         InputError: an argument is out of its range.
     """
