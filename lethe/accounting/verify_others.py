@@ -53,15 +53,16 @@ def verify_statement(statement: Statement, *, weights: str | None, limit: float 
     except InputError as error:
         why = error.what
     stated = statement if again is None else again.statement
-    delta = statement.target_delta
+    delta, records = statement.target_delta, stated.records
     if delta is None:
-        delta = _SOME_DELTA if statement.records is None else usual_delta(statement.records)
-    large = statement.records is not None and is_large(delta, statement.records)
+        delta = _SOME_DELTA if records is None else usual_delta(records)
+    # Of an unknown number of records nobody can tell whether delta is small.
+    large = records is None or is_large(delta, records)
     epsilon = stated.epsilon(delta)
     findings = again.declared if again is not None else tuple(one for one in stated.findings if one.evidence == "declared")
     return Verification(
         follows=Answer(question="follows from its mechanism", yes=again is not None and not again.stated, why=why),
-        private=_private(epsilon, delta, large, allow_large_delta),
+        private=_private(epsilon, delta, large, allow_large_delta, known=records is not None),
         sealed=Answer(question="sealed", yes=False, why="by nobody: statements have no seal, and its numbers may have been typed by hand"),
         belongs=_belongs(weights),
         within=None if limit is None else within(epsilon, limit),
@@ -86,22 +87,24 @@ def verify_total(total: Total, *, key: PublicKey | None, weights: str | None, li
             why = f"nothing computes the guarantee of {', '.join(again.written)}: it is taken as it is written"
     except InputError as error:
         why = error.what
+    large = total.large_delta or total.records is None
     unsealed = [part.name for part in (again or total).parts if not part.sealed]
     sealed = "every part by a key that is known" if not unsealed else f"not {', '.join(unsealed)}"
     return Verification(
         follows=Answer(question="follows from its parts", yes=again is not None and not again.written, why=why),
-        private=_private((again or total).epsilon, total.delta, total.large_delta, allow_large_delta),
+        private=_private((again or total).epsilon, total.delta, large, allow_large_delta, known=total.records is not None),
         sealed=Answer(question="sealed", yes=not unsealed, why=sealed),
         belongs=_belongs(weights),
         within=None if limit is None else within((again or total).epsilon, limit),
         declared=(again or total).declared,
         certificate=again,
-        large_delta=total.large_delta,
+        large_delta=large,
     )
 
 
-def _private(epsilon: float, delta: float, large: bool, allowed: bool) -> Answer:
-    why = f"epsilon = {shown(epsilon)} at delta = {delta:g}" + ("; delta is 1/records or more" if large else "")
+def _private(epsilon: float, delta: float, large: bool, allowed: bool, *, known: bool) -> Answer:
+    told = "; delta is 1/records or more" if known else "; of how many records nothing says, and delta needs to be below 1/records"
+    why = f"epsilon = {shown(epsilon)} at delta = {delta:g}" + (told if large else "")
     return Answer(question="private", yes=epsilon < float("inf") and delta < 1.0 and (allowed or not large), why=why)
 
 

@@ -143,6 +143,18 @@ def test_a_statement_that_contradicts_itself_is_no_statement() -> None:
                 Statement.from_dict({key: value for key, value in content.items() if key != name})
 
 
+def test_records_that_are_fewer_than_the_mechanism_s_are_refused(tmp_path: Path) -> None:
+    """With fewer of them a larger delta would pass for a small one."""
+    content = fitted("classifier by output_perturbation").statement_.to_dict()
+    with pytest.raises(lethe.InputError, match="it says 3 records, and a release in it is of 2000"):
+        recheck_statement(Statement.from_dict({**content, "records": 3}))
+    assert recheck_statement(Statement.from_dict({**content, "records": None})).statement.records == 2000
+    large = Statement.from_dict({**content, "delta": 0.1, "epsilon": Statement.from_dict(content).epsilon(0.1)})
+    large.save(tmp_path / "large.json")
+    assert not lethe.verify(tmp_path / "large.json").private.yes
+    assert lethe.verify(tmp_path / "large.json", allow_large_delta=True).private.yes
+
+
 def test_two_fits_with_the_same_parameters_are_two_releases() -> None:
     first, second = (fitted("classifier by output_perturbation") for _ in range(2))
     assert first.statement_ == second.statement_
@@ -162,7 +174,7 @@ def test_a_pipeline_and_a_searched_pipeline_have_one_too(tmp_path: Path) -> None
         PrivateStandardScaler(epsilon=2.0, delta=1e-5),
         LogisticRegression(epsilon=2.0, delta=1e-5, feature_norm=4.0, mechanism="objective_perturbation"),
     )
-    pipeline = make_pipeline(scaler, model).fit(rows, labels)
+    pipeline: Any = make_pipeline(scaler, model).fit(rows, labels)
     stated = privacy_of(pipeline)
     stated.save(tmp_path / "pipeline.json")
     parts = lethe.total([step.certificate_ for step in (pipeline[0], pipeline[1])], 1e-5)
@@ -172,7 +184,7 @@ def test_a_pipeline_and_a_searched_pipeline_have_one_too(tmp_path: Path) -> None
     assert lethe.verify(tmp_path / "pipeline.json").follows.yes
     with pytest.raises(lethe.InputError, match="hold the same release"):
         lethe.total([tmp_path / "pipeline.json", pipeline[0].certificate_], 1e-5)
-    searched = PrivateSearch(
+    searched: Any = PrivateSearch(
         make_pipeline(PrivateStandardScaler(bounds=(-5.0, 8.0)), LogisticRegression(feature_norm=4.0, mechanism="output_perturbation")),
         {"logisticregression__C": [0.1, 1.0]},
         epsilon=4.0,

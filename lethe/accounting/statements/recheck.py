@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lethe._version import __version__
 from lethe.accounting.recheck import DELTAS, close, same_content
-from lethe.accounting.statements.derivations import computed
+from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import Finding, holds
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError, LetheError
@@ -43,10 +43,15 @@ def recheck_statement(statement: Statement) -> RecheckedStatement:
     Raises:
         InputError: what it says does not follow from its numbers.
     """
+    from lethe.accounting.statements.derivations import computed  # loads every mechanism
+
     try:
         found = computed(statement)
     except LetheError as error:
         raise _refused(statement, error.what.rstrip(".")) from error
+    inner = known_records(statement.derivation)
+    if inner is not None and statement.records is not None and statement.records < inner:
+        raise _refused(statement, f"it says {statement.records} records, and a release in it is of {inner}")
     claimed, proved = statement.planned, found.guarantee
     for delta in (*(() if statement.target_delta is None else (statement.target_delta,)), *DELTAS):
         if not close(claimed.epsilon(delta), proved.epsilon(delta)):
@@ -54,8 +59,21 @@ def recheck_statement(statement: Statement) -> RecheckedStatement:
             raise _refused(statement, why)
     if not same_content(claimed.to_dict(), proved.to_dict()):
         raise _refused(statement, "the parts of its guarantee are not those that its mechanism has")
-    kept = replace(statement, with_fresh_noise=proved) if statement.seeded else replace(statement, guarantee=proved)
+    records = inner if statement.records is None else statement.records
+    kept = replace(statement, records=records, **{"with_fresh_noise" if statement.seeded else "guarantee": proved})
     return RecheckedStatement(statement=kept, stated=found.stated, assumed=found.assumed)
+
+
+def known_records(known: Derivation | None) -> int | None:
+    """The largest number of records that the numbers of a mechanism, or of a part, are about; None where none says it."""
+    if known is None:
+        return None
+    numbers = known.parameters
+    run = numbers.get("run")
+    said = [numbers.get("records"), run.get("records") if isinstance(run, dict) else None]
+    said += [part.records for part in known.parts]
+    said += [known_records(part.derivation) for part in known.parts]
+    return max((one for one in said if isinstance(one, int)), default=None)
 
 
 def _refused(statement: Statement, why: str) -> InputError:

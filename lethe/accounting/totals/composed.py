@@ -131,6 +131,8 @@ class Total:
     def notes(self) -> tuple[str, ...]:
         """What has to be known beside the numbers."""
         large = None if self.records is None else large_delta_note(self.delta, self.records)
+        if self.records is None:
+            large = f"note: no part says of how many records it is: delta = {self.delta:g} needs to be below 1/records."
         return (*([self.not_private] if self.not_private else []), FIXED_BEFORE, *([] if large is None else [large]))
 
     def epsilon_at(self, delta: float, *, allow_large_delta: bool = False) -> float:

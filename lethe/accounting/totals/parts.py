@@ -142,7 +142,7 @@ def _of_statement(statement: Statement, name: str, count: int) -> Part:
         declared=_declared(again.declared),
         not_private=again.statement.not_private,
         releases=statement.releases,
-        records=statement.records,
+        records=again.statement.records,
         content=statement.to_dict(),
     )
 

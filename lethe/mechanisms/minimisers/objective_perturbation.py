@@ -119,7 +119,8 @@ def objective_guarantee(
 def objective_derivation(loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float) -> Derivation:
     """The numbers that `objective_guarantee` follows from.
 
-    Args: as of `objective_guarantee`.
+    Args:
+        loss, records, weights, regularisation, noise_std: as `objective_guarantee`.
     """
     numbers = {"records": records, "weights": weights, "regularisation": float(regularisation), "noise_std": float(noise_std)}
     return derivation("objective perturbation", loss=loss.to_document(), **numbers)

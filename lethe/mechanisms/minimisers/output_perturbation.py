@@ -130,7 +130,8 @@ def output_perturbation(
 def output_derivation(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> Derivation:
     """The numbers that `output_guarantee` follows from.
 
-    Args: as of `output_guarantee`.
+    Args:
+        loss, records, regularisation, noise_std: as `output_guarantee`.
     """
     numbers = {"records": int(records), "regularisation": float(regularisation), "noise_std": float(noise_std)}
     return derivation("output perturbation", loss=loss.to_document(), **numbers)
