@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from lethe.accounting.totals.total import total as total_of
 from lethe.cli.console import ERRORS, AllowLargeDelta, AsJson, print_tables
-from lethe.cli.gate import MaxEpsilon, gate, require_limit
+from lethe.cli.gate import SHUT, MaxEpsilon, gate, require_limit
 from lethe.cli.seals import KeyFile
 from lethe.documents.strict import DOCUMENTS, require_place, to_json
 from lethe.errors import InputError
@@ -66,4 +67,7 @@ def total(
         print(to_json(found.to_dict()), end="")
     else:
         print_tables([*total_tables(found), *(Text(f"declared, and proved by nothing: {line}") for line in found.declared)])
-    gate(found.epsilon, max_epsilon)
+    if found.asked == "epsilon" and found.large_delta and not allow_large_delta:
+        ERRORS.print(f"lethe: delta = {found.delta:g} is 1/records or more: it promises nothing.", style="red", highlight=False)
+        raise typer.Exit(SHUT)
+    gate(math.inf if found.not_private else found.epsilon, max_epsilon)

@@ -99,6 +99,14 @@ def test_profiles_that_are_only_known_point_by_point_add_tightly() -> None:
             assert exact <= found.epsilon_at(delta) <= exact * (1 + 1e-4)
 
 
+def test_pure_parts_add_up_and_no_grid_adds_to_them() -> None:
+    found = added(lethe.ApproxDP(0.5, 0.0), (lethe.ApproxDP(0.3, 1e-9), 2))
+    assert 1.1 <= found.epsilon <= 1.1 * (1 + 1e-12)
+    assert found.guarantee.epsilon(1e-9) == math.inf
+    assert found.guarantee.epsilon(2.1e-9) <= 1.1 * (1 + 1e-12)
+    assert added(lethe.ApproxDP(0.5, 0.0), lethe.ApproxDP(0.3, 0.0)).guarantee.epsilon(0.0) <= 0.8 * (1 + 1e-12)
+
+
 def _exact_mixed(mu: float, epsilon_part: float, level: float) -> float:
     """Of a Gaussian mechanism and pure randomised response together: the mean over its two answers."""
     chance = 1.0 / (1.0 + math.exp(-epsilon_part))

@@ -95,10 +95,14 @@ def test_counts_limits_and_the_delta_at_an_epsilon(files: Path) -> None:
     assert one["epsilon"] == pytest.approx(lethe.GDP(math.sqrt(0.02)).epsilon(1e-6), rel=1e-12)
     assert three["epsilon"] == pytest.approx(lethe.GDP(math.sqrt(0.04)).epsilon(1e-6), rel=1e-12)
     assert "--count: given 1 times for 2 files" in called("total", "mean.json", "bare.json", "--count", "3", "--delta", "1e-6", status=2)
-    back = json.loads(called("total", "mean.json", "--epsilon", "0.2", "--json"))
-    assert back["delta"] == pytest.approx(lethe.GDP(0.1).delta(0.2), rel=1e-9)
+    back = json.loads(called("total", "mean.json", "--epsilon", "0.4", "--json"))
+    assert back["delta"] == pytest.approx(lethe.GDP(0.1).delta(0.4), rel=1e-9)
     called("total", "mean.json", "--delta", "1e-6", "--max-epsilon", "1")
     called("total", "mean.json", "--delta", "1e-6", "--max-epsilon", "0.1", status=1)
+    called("total", "mean.json", "--epsilon", "0.01", status=1)  # its delta is above 1/records
+    called("total", "mean.json", "--epsilon", "0.01", "--allow-large-delta")
+    write_document("nothing.json", {"kind": "not_private"})
+    assert "NOT PRIVATE" in called("total", "nothing.json", "--neighbours", "replace_one", "--epsilon", "1", status=1)
     for options in ((), ("--delta", "1e-6", "--epsilon", "1")):
         assert "needs one of the two" in called("total", "mean.json", *options, status=2)
     assert "below 1/records" in called("total", "mean.json", "--delta", "0.1", status=2)

@@ -83,13 +83,13 @@ class Total:
 
     @property
     def large_delta(self) -> bool:
-        r"""Whether $\\delta \\ge 1/n$ for the largest n, with which a record may be published whole."""
+        r"""Whether $\delta \ge 1/n$ for the largest n, with which a record may be published whole."""
         return self.records is not None and is_large(self.delta, self.records)
 
     @property
     def not_private(self) -> str:
-        """A line on why nothing is proved; empty where epsilon is finite."""
-        if self.epsilon < math.inf:
+        """A line on why nothing is proved; empty where epsilon is finite and delta below 1."""
+        if self.epsilon < math.inf and self.delta < 1.0:
             return ""
         why = next((f"{part.name}: {part.not_private}" for part in self.parts if part.not_private), None)
         return why or f"NOT PRIVATE: nothing is proved of all parts together at delta = {self.delta:g}."

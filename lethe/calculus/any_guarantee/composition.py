@@ -15,7 +15,7 @@ from lethe.calculus.base import freeze
 from lethe.calculus.composition.composition import compose_gdp, compose_zcdp
 from lethe.calculus.composition.renyi import renyi_curve
 from lethe.calculus.domains import outside
-from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, NotPrivate, Tightest
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, Tightest
 from lethe.calculus.perturbed_minimiser import PerturbedMinimiser, beside_gaussian
 from lethe.calculus.privacy_losses.distributions import Factor, LossProfile, compose_losses
 from lethe.calculus.privacy_losses.dominating import dominating_factor
@@ -95,8 +95,9 @@ def together(parts: Sequence[tuple[Guarantee, int]]) -> Guarantee:
 
     - What is alone keeps its own guarantee, and what is all Gaussian its exact one, $\mu = \sqrt{\sum \mu_i^2}$.
     - One perturbed minimiser beside Gaussian mechanisms has a closed form (`beside_gaussian`).
-    - Otherwise the smaller of two bounds counts: the sum of Rényi curves, where every part has one, and the convolution of the privacy
-      losses of pairs that dominate the parts (`dominating_losses`), which every part has.
+    - Otherwise the smallest of these bounds counts: the sum of Rényi curves, where every part has one; the convolution of the privacy
+      losses of pairs that dominate the parts (`dominating_losses`), which every part has; and, where every part is a point
+      $(\epsilon_i, \delta_i)$, the point of their sums, which no grid rounds up.
 
     Args:
         parts: guarantees of mechanisms on the same data under the same relation, with how many independent ones there are, >= 1.
@@ -115,7 +116,7 @@ def together(parts: Sequence[tuple[Guarantee, int]]) -> Guarantee:
             return alone
     if (closed := _minimiser_beside_gaussian(merged)) is not None:
         return closed
-    bounds = [bound for bound in (renyi_curve(merged), convolved(merged)) if bound is not None]
+    bounds = [bound for bound in (renyi_curve(merged), convolved(merged), _added_up(merged)) if bound is not None]
     return Tightest(tuple(bounds)) if bounds else NotPrivate()
 
 
@@ -123,6 +124,15 @@ def together(parts: Sequence[tuple[Guarantee, int]]) -> Guarantee:
 @lru_cache(maxsize=32)
 def _together_once(parts: Parts) -> Guarantee:
     return together(parts)
+
+
+def _added_up(merged: Mapping[Guarantee, int]) -> ApproxDP | None:
+    points = [(guarantee, count) for guarantee, count in merged.items() if isinstance(guarantee, ApproxDP)]
+    if len(points) != len(merged):
+        return None
+    epsilon = round_up(math.fsum(point.epsilon_bound * count for point, count in points), 1e-15)
+    delta = round_up(math.fsum(point.delta_bound * count for point, count in points), 1e-15)
+    return ApproxDP(epsilon, min(delta, 1.0)) if epsilon < math.inf else None
 
 
 def _minimiser_beside_gaussian(merged: Mapping[Guarantee, int]) -> Guarantee | None:
