@@ -12,10 +12,13 @@ from lethe._version import __version__
 from lethe.accounting.certify import certify
 from lethe.accounting.compare import compare
 from lethe.accounting.plan import plan
+from lethe.accounting.totals.composed import Total
+from lethe.accounting.totals.total import total
 from lethe.accounting.verify import Verification, verify
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, Profile, RDPCurve
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, Sweep
+from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, MissingExtraError
 from lethe.noise_allocation.allocate import Allocation, allocate
@@ -63,9 +66,11 @@ __all__ = [
     "Shuffled",
     "ShuffledOnce",
     "Simplex",
+    "Statement",
     "Step",
     "Sweep",
     "TimeDecay",
+    "Total",
     "TrainingRecord",
     "Verification",
     "WithoutReplacement",
@@ -76,5 +81,6 @@ __all__ = [
     "losses",
     "plan",
     "schedules",
+    "total",
     "verify",
 ]

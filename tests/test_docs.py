@@ -68,6 +68,17 @@ def test_the_schema_on_the_page_is_a_run(tmp_path: Path) -> None:
     assert lethe.Run.load(tmp_path / "run.yaml").total_steps == 2000
 
 
+def test_the_total_on_the_page_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "certify.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[0])
+    (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.S)
+    names: dict[str, object] = {"lethe": lethe, "run": lethe.Run.load("run.yaml")}
+    exec(compile(example, "certify.md", "exec"), names)
+    assert "4 releases together" in capsys.readouterr().out
+    assert lethe.Total.load("total.json") == names["together"]
+
+
 def test_the_training_configuration_on_the_page_is_one() -> None:
     pytest.importorskip("torch")
     import yaml

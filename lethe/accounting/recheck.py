@@ -16,7 +16,7 @@ from lethe.errors import InputError, LetheError
 
 _SAME = 1e-6  # processors and libraries round differently; a number is the same within that
 _TINY = 1e-15  # and so are two that are nothing
-_DELTAS = tuple(10.0**-power for power in range(1, 15))
+DELTAS = tuple(10.0**-power for power in range(1, 15))
 _VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}((a|b|rc)\d{1,3})?(\.(post|dev)\d{1,4})?")
 
 
@@ -73,24 +73,24 @@ def _certified_again(certificate: Certificate) -> Certificate:
 
 
 def _compare_numbers(certificate: Certificate, fresh: Certificate) -> None:
-    for delta in (certificate.delta, *_DELTAS):
+    for delta in (certificate.delta, *DELTAS):
         claimed, proved = certificate.guarantee.epsilon(delta), fresh.guarantee.epsilon(delta)
-        if delta == certificate.delta and not _close(claimed, certificate.epsilon):
+        if delta == certificate.delta and not close(claimed, certificate.epsilon):
             claimed = certificate.epsilon
-        if certificate.theorem != fresh.theorem or not _close(claimed, proved):
+        if certificate.theorem != fresh.theorem or not close(claimed, proved):
             raise _refused(
                 certificate,
                 f"it claims epsilon = {claimed:g} at delta = {delta:g} by {certificate.theorem}; from its run follows epsilon = {proved:g} "
                 f"by {fresh.theorem}",
             )
-    if not _same(certificate.guarantee.to_dict(), fresh.guarantee.to_dict()):
+    if not same_content(certificate.guarantee.to_dict(), fresh.guarantee.to_dict()):
         raise _refused(certificate, f"the parts of its guarantee are not those of {fresh.theorem} on its run")
     old, new = certificate.lipschitz, fresh.lipschitz
-    if (old is None) != (new is None) or (old is not None and new is not None and not _close(old.constant, new.constant)):
+    if (old is None) != (new is None) or (old is not None and new is not None and not close(old.constant, new.constant)):
         said, needed = ("none" if one is None else f"{one.constant:.7g}" for one in (old, new))
         raise _refused(certificate, f"it says {said} for the Lipschitz constant of a step; from its run follows {needed}")
     for other, again in zip(certificate.others, fresh.others, strict=True):
-        if (other.status, other.epsilon is None) != (again.status, again.epsilon is None) or not _close(
+        if (other.status, other.epsilon is None) != (again.status, again.epsilon is None) or not close(
             other.epsilon or 0.0, again.epsilon or 0.0
         ):
             raise _refused(
@@ -148,18 +148,19 @@ def _refused(certificate: Certificate, why: str) -> InputError:
     )
 
 
-def _close(one: float, two: float) -> bool:
+def close(one: float, two: float) -> bool:
+    """Whether two numbers are one but for rounding."""
     return math.isclose(one, two, rel_tol=_SAME, abs_tol=_TINY)
 
 
-def _same(one: object, two: object) -> bool:
+def same_content(one: object, two: object) -> bool:
     """Two guarantees as plain data: the same kinds, and the same numbers but for rounding."""
     if isinstance(one, Mapping) and isinstance(two, Mapping):
         first, second = cast("Mapping[str, object]", one), cast("Mapping[str, object]", two)
-        return first.keys() == second.keys() and all(_same(value, second[key]) for key, value in first.items())
+        return first.keys() == second.keys() and all(same_content(value, second[key]) for key, value in first.items())
     if isinstance(one, list | tuple) and isinstance(two, list | tuple):
         entries, others = cast("list[object]", one), cast("list[object]", two)
-        return len(entries) == len(others) and all(map(_same, entries, others))
+        return len(entries) == len(others) and all(map(same_content, entries, others))
     if isinstance(one, int | float) and isinstance(two, int | float) and not isinstance(one, bool):
-        return _close(one, two)
+        return close(one, two)
     return one == two

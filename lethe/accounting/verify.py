@@ -3,91 +3,34 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lethe.accounting.recheck import recheck, words_differ
+from lethe.accounting.totals.composed import Total
+from lethe.accounting.verification import Answer, Verification, within
+from lethe.accounting.verify_others import load, verify_statement, verify_total
 from lethe.calculus.large_delta import large_delta_note, require_allowed
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.signing import PublicKey
+from lethe.certificates.statement import Statement
 from lethe.certificates.weights import as_tensors, tensors_digest
 from lethe.errors import InputError, require_finite
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The answer to one question about a certificate.
-
-    Args:
-        question: in a few words.
-        yes: the answer; whatever is not known is no.
-        why: the reason.
-    """
-
-    question: str
-    yes: bool
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
-    """The result of verifying a certificate without trusting its file.
-
-    Args:
-        follows: that its numbers, hypotheses and words are those of its run.
-        private: that its epsilon is finite, and its delta below 1/records unless a larger one is allowed.
-        sealed: that a key that is known here, or was given, signed what it says of its training.
-        belongs: that the sealed training released these weights; None where no weights were given.
-        within: that its epsilon is at most the one asked for; None where none was.
-        declared: what it rests on that nothing proves, a line each.
-        certificate: as this version of Lethe writes it; None where it does not follow from its run.
-        large_delta: whether its delta is 1/records or more, with which a record may be published whole.
-        note: on words of another version of Lethe; empty where there is nothing to say.
-    """
-
-    follows: Answer
-    private: Answer
-    sealed: Answer
-    belongs: Answer | None
-    within: Answer | None
-    declared: tuple[str, ...]
-    certificate: Certificate | None
-    large_delta: bool = False
-    note: str = ""
-
-    @property
-    def answers(self) -> tuple[Answer, ...]:
-        """All that were asked for."""
-        every = (self.follows, self.private, self.sealed, self.belongs, self.within)
-        return tuple(answer for answer in every if answer is not None)
-
-    @property
-    def yes(self) -> bool:
-        """Whether every answer is yes."""
-        return all(answer.yes for answer in self.answers)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data: yes, the answers by name (null where not asked), and what is declared; `large_delta` is there if true."""
-        named = {name: getattr(self, name) for name in ("follows", "private", "sealed", "belongs", "within")}
-        answers = {name: None if one is None else {"yes": one.yes, "why": one.why} for name, one in named.items()}
-        large = {"large_delta": True} if self.large_delta else {}
-        return {"yes": self.yes, **large, **answers, "declared": list(self.declared), "note": self.note}
-
-
 def verify(
-    certificate: Certificate | str | os.PathLike[str],
+    certificate: Certificate | Statement | Total | str | os.PathLike[str],
     *,
     weights: Any = None,
     key: PublicKey | str | os.PathLike[str] | None = None,
     max_epsilon: float | None = None,
     allow_large_delta: bool = False,
 ) -> Verification:
-    """Check a certificate: from its run, by its seal, against weights.
+    """Check a certificate: from its run, by its seal, against weights; a statement from its mechanism's numbers, a total from its parts.
 
     Args:
-        certificate: a certificate, or the file of one.
+        certificate: a certificate, a statement or a total, or the file of one.
         weights: a file of weights (.npz, .pt, .pth, .safetensors) or tensors by name, such as model.state_dict(); None: not asked.
         key: the public key, or its PEM file, of the one who must have sealed it; None: this installation's and its team's.
         max_epsilon: asks besides whether epsilon is at most this, >= 0.
@@ -102,9 +45,14 @@ def verify(
     believed = key if key is None or isinstance(key, PublicKey) else PublicKey.load(key)
     allowed = require_allowed(allow_large_delta)
     limit = None if max_epsilon is None else require_finite("max_epsilon", max_epsilon, low=0.0)
-    given = Certificate.load(certificate) if isinstance(certificate, str | os.PathLike) else certificate
+    given = load(certificate, key=believed) if isinstance(certificate, str | os.PathLike) else certificate
+    if isinstance(given, Statement | Total):
+        named = None if weights is None else _named(weights)
+        if isinstance(given, Total):
+            return verify_total(given, key=believed, weights=named, limit=limit, allow_large_delta=allowed)
+        return verify_statement(given, weights=named, limit=limit, allow_large_delta=allowed)
     if not isinstance(given, Certificate):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"certificate: got {type(given).__name__}; it needs a Certificate or the file of one.")
+        raise InputError(f"certificate: got {type(given).__name__}; it needs a Certificate or the file of one, a Statement or a Total.")
     digest = None if weights is None else tensors_digest(as_tensors(weights))
     judged = given.trusting(believed)
     again, why = None, "its numbers, hypotheses and words are those of its run"
@@ -117,7 +65,7 @@ def verify(
         private=_private(judged, allowed),
         sealed=_sealed(judged),
         belongs=None if digest is None else _belongs(judged, digest, _named(weights)),
-        within=None if limit is None else _within(judged, limit),
+        within=None if limit is None else within(judged.epsilon, limit),
         declared=tuple(f"{one.name}: {one.words}" for one in (again or judged).findings if one.evidence == "declared"),
         certificate=again,
         large_delta=judged.large_delta,
@@ -152,12 +100,6 @@ def _belongs(certificate: Certificate, digest: str, named: str) -> Answer:
     if not seal.holds:
         return Answer(question=question, yes=False, why="its seal names them, but by no key that is known: anybody could have written that")
     return Answer(question=question, yes=True, why=f"{found}, SHA-256 {digest}")
-
-
-def _within(certificate: Certificate, limit: float) -> Answer:
-    epsilon = certificate.epsilon
-    sign = "<=" if epsilon <= limit else ">"
-    return Answer(question=f"epsilon at most {limit:g}", yes=epsilon <= limit, why=f"{shown(epsilon)} {sign} {limit:g}")
 
 
 def _named(weights: object) -> str:

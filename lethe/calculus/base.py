@@ -28,6 +28,10 @@ class Guarantee(ABC):
     def delta(self, epsilon: float) -> float:
         r"""Smallest $\delta \in [0, 1]$ this guarantee proves at $\epsilon \in [0, \infty]$; InputError outside that range."""
 
+    def tradeoff(self, type_one: float) -> float:
+        r"""The trade-off function at $\alpha \in [0, 1]$, from below: see `conversions.profile_tradeoff`."""
+        return conversions.profile_tradeoff(self.delta, type_one)
+
     @abstractmethod
     def describe(self) -> str:
         """A few words for people, such as `0.2442-GDP`."""

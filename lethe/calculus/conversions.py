@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from lethe.calculus.crossing import crossing, log_gap
-from lethe.calculus.domains import require_delta, require_nonnegative
+from lethe.calculus.domains import require_delta, require_nonnegative, require_probability
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.renyi_conversions import zcdp_rho_simple
 from lethe.calculus.rounding import above, exp_above, square_above
@@ -17,6 +17,7 @@ from lethe.calculus.rounding import above, exp_above, square_above
 _EPS = float(np.finfo(np.float64).eps)
 # Orders of growth tried for a bracket: 2, 4, 16, 256, ... so that every float is within nine tries.
 _GROWTH = 2.0
+_TRADEOFF_LEVELS = (0.0, *np.geomspace(1e-4, 60.0, 600).tolist())
 
 
 def profile_epsilon(profile: Callable[[float], float], delta: float, *, high: float = 1.0) -> float:
@@ -142,3 +143,25 @@ def _gdp_mu(level: float, target: float) -> float:
     while gap(failing) <= 0.0:
         passing, failing = failing, 2.0 * failing
     return crossing(gap, failing, passing, resolution=1e-13 * passing, gap_failing=gap(failing), gap_passing=gap(passing))
+
+
+def profile_tradeoff(profile: Callable[[float], float], type_one: float) -> float:
+    r"""A lower bound of the trade-off function: the least type II error of any test that tells two neighbours apart.
+
+    $$f(\alpha) \ge \max_\epsilon\max\{0,\ 1 - \delta(\epsilon) - e^\epsilon\alpha,\ e^{-\epsilon}(1 - \delta(\epsilon) - \alpha)\}$$
+
+    Every $\epsilon$ gives a bound; the largest over 600 of them is returned, rounded down.
+
+    Args:
+        profile: $\epsilon \mapsto \delta(\epsilon)$ on $[0, \infty]$.
+        type_one: $\alpha \in [0, 1]$, the chance of a type I error.
+    Raises:
+        InputError: `type_one` is outside its range.
+    Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Proposition 2.5.
+    """
+    alpha = require_probability("type_one", type_one)
+    best = 0.0
+    for epsilon in _TRADEOFF_LEVELS:
+        left = 1.0 - profile(epsilon)
+        best = max(best, left - math.exp(epsilon) * alpha, math.exp(-epsilon) * (left - alpha))
+    return max(best - 1e-15, 0.0)

@@ -12,7 +12,7 @@ from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.findings import ENFORCEABLE, FRESH_NOISE, SAID, Evidence, Finding, Status, as_said, as_written
+from lethe.certificates.findings import FRESH_NOISE, Finding, as_said, as_written
 from lethe.certificates.parts import (
     Citation,
     Other,
@@ -24,7 +24,9 @@ from lethe.certificates.parts import (
     read_other,
     read_step_constant,
     read_text,
+    require_known_finding,
 )
+from lethe.certificates.relations import RELATIONS
 from lethe.certificates.seal import Seal, read_seal, seal
 from lethe.certificates.signing import PublicKey
 from lethe.certificates.training_record import TrainingRecord
@@ -33,7 +35,6 @@ from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 
-_RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
 _ALWAYS_NAMED = 3  # Lethe's own theorems come first
 _A_HAIR = 1.001
 _KEYS = frozenset(
@@ -103,6 +104,10 @@ class Certificate:
         """The delta that the guarantee of this certificate gives at epsilon >= 0."""
         return self.guarantee.delta(epsilon)
 
+    def tradeoff(self, type_one: float) -> float:
+        """The least chance of a type II error that a test of one record with this chance of a type I error, in [0, 1], can have."""
+        return self.guarantee.tradeoff(type_one)
+
     def explain(self) -> str:
         """The certificate as text for a person: what holds, by what, from what, and why nothing else was used."""
         run = self.run
@@ -128,7 +133,7 @@ class Certificate:
 
     @property
     def _claim(self) -> str:
-        return f"({shown(self.epsilon)}, {self.delta:g})-DP, {_RELATIONS[self.run.neighbours]}, {_RELEASES[self.run.release]}"
+        return f"({shown(self.epsilon)}, {self.delta:g})-DP, {RELATIONS[self.run.neighbours]}, {_RELEASES[self.run.release]}"
 
     @property
     def not_private(self) -> str:
@@ -262,12 +267,7 @@ def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None
         if content[name] != said:
             raise ValueError(f"{name} is {content[name]!r}, but its run says {said!r}")
     for finding in loaded.findings:
-        if finding.status not in get_args(Status) or finding.evidence not in get_args(Evidence):
-            raise ValueError(f"the hypothesis {finding.name!r} is neither of the known status nor of known evidence")
-        if finding.by and (finding.by not in ENFORCEABLE or finding.evidence != "enforced"):
-            raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence} by {finding.by!r}, which is not known to enforce any")
-        if finding.said and (finding.said not in SAID or finding.evidence != "declared"):
-            raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence}, and said to be {finding.said!r}")
+        require_known_finding(finding)
     for other in loaded.others:
         if other.status not in get_args(OtherStatus):
             raise ValueError(f"the status of {other.theorem!r} is {other.status!r}")

@@ -28,7 +28,10 @@ def _said_by_file(by: str) -> str:
     return f"the file says: enforced by {by or 'the code that trains'}"
 
 
-SAID = frozenset({SAID_BY_RUN, *(_said_by_file(by) for by in ("", *ENFORCEABLE))})
+_SAID_CHECKED = "the file says: checked by the code that made it"
+"""What is written of a hypothesis of a statement's file that somebody else is said to have checked."""
+
+SAID = frozenset({SAID_BY_RUN, _SAID_CHECKED, *(_said_by_file(by) for by in ("", *ENFORCEABLE))})
 """All that may be written so; a certificate with other words is refused."""
 
 
@@ -154,6 +157,13 @@ def as_said(finding: Finding) -> Finding:
     if finding.evidence != "enforced":
         return finding
     return replace(finding, evidence="declared", by="", said=_said_by_file(finding.by))
+
+
+def as_told(finding: Finding) -> Finding:
+    """A hypothesis of a statement's file: whatever the file calls enforced or checked counts as declared by it, for nothing shows it."""
+    if finding.evidence == "checked" and finding.status == "holds":
+        return replace(finding, evidence="declared", said=_SAID_CHECKED)
+    return as_said(finding)
 
 
 def as_written(finding: Finding) -> Finding:

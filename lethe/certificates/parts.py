@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from lethe.certificates.findings import Finding
+from lethe.certificates.findings import ENFORCEABLE, SAID, Evidence, Finding, Status
 
 OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided", "proof-gap", "lower-bound"]
 
@@ -74,6 +74,20 @@ def read_finding(content: dict[str, Any]) -> Finding:
     """A `Finding` from the content of a file."""
     exactly(content, "name", "status", "evidence", "detail", besides=("by", "said"))
     return Finding(**{key: read_text(value) for key, value in content.items()})
+
+
+def require_known_finding(finding: Finding) -> None:
+    """Refuse a hypothesis of a file that no code of Lethe writes.
+
+    Raises:
+        ValueError: its status, its evidence, or who enforces or says it is none that is known.
+    """
+    if finding.status not in get_args(Status) or finding.evidence not in get_args(Evidence):
+        raise ValueError(f"the hypothesis {finding.name!r} is neither of the known status nor of known evidence")
+    if finding.by and (finding.by not in ENFORCEABLE or finding.evidence != "enforced"):
+        raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence} by {finding.by!r}, which is not known to enforce any")
+    if finding.said and (finding.said not in SAID or finding.evidence != "declared"):
+        raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence}, and said to be {finding.said!r}")
 
 
 def read_citation(content: dict[str, Any]) -> Citation:

@@ -17,9 +17,13 @@ from lethe.accounting.certify import certify as certify_run
 from lethe.accounting.compare import compare as compare_theorems
 from lethe.accounting.compare import require_over
 from lethe.accounting.recheck import recheck, words_differ
+from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.statements.saved import load_run
+from lethe.accounting.verify_others import load
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, Sweep
 from lethe.certificates.signing import PublicKey
+from lethe.certificates.statement import Statement
 from lethe.cli.audit import audit
 from lethe.cli.console import (
     ERRORS,
@@ -37,6 +41,7 @@ from lethe.cli.gate import MaxEpsilon, gate, require_limit
 from lethe.cli.plan import plan
 from lethe.cli.reproduce import reproduce
 from lethe.cli.seals import KeyFile, key, verify
+from lethe.cli.total import total
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import DOCUMENTS, require_place, to_json
 from lethe.errors import InputError, LetheError
@@ -98,7 +103,7 @@ def certify(
     if output is not None:
         require_place(output, *DOCUMENTS)
     with ERRORS.status("certifying"):
-        loaded = Run.load(run)
+        loaded = load_run(run)
         comparison = compare_theorems(loaded, delta, allow_large_delta=allow_large_delta) if every else None
         certificate = certify_run(loaded, delta, allow_large_delta=allow_large_delta) if comparison is None else comparison.certificate
     if output is not None:
@@ -130,7 +135,7 @@ def compare(
         raise InputError("--values needs --over steps, passes or noise.", remedy="add --over, such as --over steps.")
     if output is not None:
         require_new_folder(output)
-    loaded, numbers = Run.load(run), None if values is None else _numbers(values)
+    loaded, numbers = load_run(run), None if values is None else _numbers(values)
     names = ALL if theorems is None else [name.strip() for name in theorems.split(",")]
     if output is None:
         result = _compared(loaded, delta, over, numbers, names, allow_large_delta)
@@ -191,15 +196,17 @@ app.command()(plan)
 
 @app.command()
 def explain(
-    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="A certificate: .json.")],
+    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="A certificate, a statement or a total: .json.")],
     key: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Say in words what CERTIFICATE proves, from what, and why by no other theorem; refuse one that does not follow from its run."""
-    loaded = Certificate.load(certificate, key=None if key is None else PublicKey.load(key))
     with ERRORS.status("checking"):
-        again = recheck(loaded)
-    if note := words_differ(loaded, again):
+        loaded = load(certificate, key=None if key is None else PublicKey.load(key))
+        again = recheck(loaded) if isinstance(loaded, Certificate) else loaded
+        if isinstance(again, Statement):
+            again = recheck_statement(again).statement
+    if isinstance(loaded, Certificate) and isinstance(again, Certificate) and (note := words_differ(loaded, again)):
         ERRORS.print(note, markup=False, highlight=False, soft_wrap=True)
     if as_json:
         print(to_json(again.to_dict()), end="")
@@ -207,7 +214,8 @@ def explain(
         print(again.explain())
         print()
         print(again.cite())
-    gate(again.epsilon, None)
+    # Of a statement without a delta: whether anything is proved at all.
+    gate(again.guarantee.epsilon(again.target_delta or 0.5) if isinstance(again, Statement) else again.epsilon, None)
 
 
 @app.command()
@@ -230,6 +238,7 @@ def train(
 
 app.command()(audit)
 app.command()(verify)
+app.command()(total)
 app.command()(key)
 
 

@@ -20,7 +20,7 @@ KeyFile = Annotated[
 
 
 def verify(
-    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="A certificate: .json.")],
+    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="A certificate, a statement or a total: .json.")],
     weights: Annotated[
         Path | None, typer.Option("--weights", help="The released weights: .npz, .pt, .pth or .safetensors; nothing in them is executed.")
     ] = None,

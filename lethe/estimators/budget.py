@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
 from lethe.calculus.large_delta import open_delta
 from lethe.calculus.rounding import round_down
 from lethe.errors import CalibrationError
-from lethe.estimators.joining import joint_guarantee
 from lethe.mechanisms.base import Statement
 
 # Of the target, when the joint cost misses the total: by rounding at first, then by a composition that is looser than Gaussian.
@@ -68,7 +68,7 @@ class Budget:
 
     def joint_epsilon(self, guarantee: Guarantee) -> float:
         r"""The $\epsilon$ at delta of `guarantee` together with all that was spent."""
-        return joint_guarantee([*(one.planned for one in self.spent), guarantee]).epsilon(self.delta)
+        return joined([(one, 1) for one in (*(one.planned for one in self.spent), guarantee)]).epsilon(self.delta)
 
     def settle(self, guarantee_at: Callable[[ApproxDP], Guarantee]) -> ApproxDP:
         r"""A target for one more mechanism with which everything together meets the total.

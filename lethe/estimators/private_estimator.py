@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any
@@ -16,12 +17,11 @@ from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.runs import certified
-from lethe.estimators.joining import joint_statement
 from lethe.estimators.parameters import Parameterised
 from lethe.estimators.randomness import Randomness, randomness
 from lethe.estimators.report import privacy_report
 from lethe.estimators.surrounding import note_surrounding
-from lethe.mechanisms.base import Statement, require_swap
+from lethe.mechanisms.base import Statement, joint, require_swap
 from lethe.run.run import Neighbours
 
 
@@ -118,8 +118,10 @@ class PrivateEstimator(Parameterised, BaseEstimator):
             total: of all parts together; None: each may be about every record, so that they compose.
         """
         if total is None:
-            total = parts[0] if len(parts) == 1 else joint_statement(parts)
+            total = parts[0] if len(parts) == 1 else joint(parts)
         note_surrounding(self, PrivateEstimator)
+        # A random number tells this fit from others with the same parameters, and says nothing of the data.
+        total = replace(total, records=records, target_delta=budget.delta, release_id=secrets.token_hex(16))
         if self.seed_noise:
             total = replace(total, seeded=True)
         self.statement_ = self.certificate_ = total

@@ -36,6 +36,7 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up
 from lethe.certificates.certificate import Citation
+from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.mechanisms.base import Array, PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.rows import projected, projected_rows, targets_within
@@ -149,6 +150,14 @@ def adassp(
             ),
             citations=(CITATION,),
             seeded=generator is not None,
+            derivation=derivation(
+                "adassp",
+                norm=norm,
+                target_weight=float(target_weight),
+                eigenvalue_weight=float(eigenvalue_weight),
+                noise_std=noise_std,
+            ),
+            records=len(rows),
         ),
         noise_std=noise_std,
     )

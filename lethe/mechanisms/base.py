@@ -1,107 +1,38 @@
-r"""Statement, the result of every mechanism, and Gaussian noise for releases."""
+r"""What mechanisms share: weights with their statement, joint statements, and Gaussian noise for releases."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.calculus.any_guarantee.composition import together
+from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, RDPCurve
 from lethe.calculus.rounding import round_down, round_up
 from lethe.calculus.targets import require_target
-from lethe.certificates.certificate import Citation
-from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
-from lethe.errors import HypothesisError, InputError
-from lethe.run.run import Neighbours
+from lethe.certificates.derivation import Derivation, derivation
+from lethe.certificates.statement import Statement
+from lethe.errors import InputError
+
+__all__ = [
+    "Array",
+    "PrivateWeights",
+    "Statement",
+    "gaussian_guarantee",
+    "gaussian_noise_std",
+    "joint",
+    "require_swap",
+    "target_mu",
+]
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
-    """The guarantee of a release, and what it rests on.
-
-    Formal guarantee: for every two data sets that are neighbours in the sense of `neighbours`, the laws of what was released satisfy
-    `guarantee`, in both directions. Not covered: the rounding of floating-point numbers, the generator (statistical, not cryptographic),
-    and how long the computation took.
-
-    Args:
-        name: what was released, in a few words.
-        guarantee: what it costs, for the one relation `neighbours`.
-        neighbours: "replace_one" or "zero_out", with the number of records public, or "add_or_remove".
-        findings: every hypothesis the guarantee rests on; all hold, but for fresh noise of what is seeded.
-        citations: where the theorem is published.
-        seeded: whether noise or secret draws came from a seed or generator that somebody chose: whoever has it knows them. What is given
-            as `guarantee` is then kept as `with_fresh_noise`, and the guarantee is none.
-        with_fresh_noise: what would hold had they been drawn fresh; None where they were.
-    Raises:
-        HypothesisError: a hypothesis fails.
-        InputError: a field of the wrong type, or an unknown relation.
-    """
-
-    name: str
-    guarantee: Guarantee
-    neighbours: Neighbours
-    findings: tuple[Finding, ...]
-    citations: tuple[Citation, ...]
-    seeded: bool = False
-    with_fresh_noise: Guarantee | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.guarantee, Guarantee):
-            raise outside("guarantee", self.guarantee, "a guarantee of lethe.calculus")
-        if self.neighbours not in get_args(Neighbours):
-            raise outside("neighbours", self.neighbours, "one of " + ", ".join(get_args(Neighbours)))
-        object.__setattr__(self, "findings", tuple(self.findings))
-        object.__setattr__(self, "citations", tuple(self.citations))
-        if self.seeded:
-            self._take_back()
-        elif self.with_fresh_noise is not None:
-            raise outside("with_fresh_noise", self.with_fresh_noise, "None, where nothing is seeded")
-        failure = first_failure(finding for finding in self.findings if not (self.seeded and finding.name == FRESH_NOISE))
-        if failure is not None:
-            raise HypothesisError(
-                f"{self.name}: {failure.name}: {failure.detail}", source=failure.source or None, remedy=failure.remedy or None
-            )
-
-    def _take_back(self) -> None:
-        """Of what is seeded: no guarantee, and the reason."""
-        if not isinstance(self.guarantee, NotPrivate):
-            object.__setattr__(self, "with_fresh_noise", self.guarantee)
-            object.__setattr__(self, "guarantee", NotPrivate())
-        kept = tuple(finding for finding in self.findings if finding.name != FRESH_NOISE)
-        object.__setattr__(self, "findings", (*kept, not_fresh(f"with fresh noise: {self.planned.describe()}")))
-
-    @property
-    def planned(self) -> Guarantee:
-        """What it costs where noise and secret draws are fresh: what a budget is divided by, and never what a seeded release may claim."""
-        return self.guarantee if self.with_fresh_noise is None else self.with_fresh_noise
-
-    def epsilon(self, delta: float) -> float:
-        r"""The smallest $\epsilon$ proved at $\delta \in [0, 1)$; InputError outside that range."""
-        return self.guarantee.epsilon(delta)
-
-    def delta(self, epsilon: float) -> float:
-        r"""The smallest $\delta$ proved at $\epsilon \ge 0$; InputError outside that range."""
-        return self.guarantee.delta(epsilon)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The statement as plain data, for a file."""
-        return {
-            "name": self.name,
-            "guarantee": self.guarantee.to_dict(),
-            "neighbours": self.neighbours,
-            "findings": [finding.to_dict() for finding in self.findings],
-            "citations": [{"key": citation.key, "text": citation.text} for citation in self.citations],
-            **({"seeded": True, "with_fresh_noise": self.planned.to_dict()} if self.seeded else {}),
-        }
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,12 +80,31 @@ def joint(statements: Sequence[Statement], *, name: str = "") -> Statement:
         )
     return Statement(
         name=name or "; ".join(part.name for part in parts),
-        guarantee=together([(part.planned, 1) for part in parts]),
+        guarantee=joined([(part.planned, 1) for part in parts]),
         neighbours=parts[0].neighbours,
         findings=tuple(dict.fromkeys(finding for part in parts for finding in part.findings)),
         citations=tuple(dict.fromkeys(citation for part in parts for citation in part.citations)),
         seeded=any(part.seeded for part in parts),
+        derivation=_composed_of(parts),
+        records=_common(part.records for part in parts),
+        target_delta=_common(part.target_delta for part in parts),
     )
+
+
+def _composed_of(parts: Sequence[Statement]) -> Derivation:
+    """Releases of one mechanism with the same numbers are listed once, with how many there are: quantiles of many columns."""
+    counts: dict[tuple[Statement, Derivation | None, str], int] = {}
+    for part in parts:
+        key = part, part.derivation, part.release_id
+        counts[key] = counts.get(key, 0) + 1
+    many = {"counts": list(counts.values())} if max(counts.values()) > 1 else {}
+    return derivation("composition", *(part for part, _, _ in counts), **many)
+
+
+def _common(values: Iterable[Number | None]) -> Number | None:
+    """The one value that all of them have, if there is one."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else None
 
 
 def gaussian_guarantee(sensitivity: float, noise_std: float) -> GDP | NotPrivate:

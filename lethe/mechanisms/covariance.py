@@ -24,6 +24,7 @@ from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.certificate import Citation
+from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.rows import projected_rows
@@ -135,5 +136,7 @@ def second_moment(
             ),
             citations=_CITATIONS,
             seeded=generator is not None,
+            derivation=derivation("second moments", norm=float(norm), columns=columns, noise_std=noise_std),
+            records=count,
         ),
     )

@@ -28,6 +28,7 @@ from lethe.calculus.domains import require_positive, require_vector
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.certificate import Citation
+from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.errors import InputError
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
@@ -84,6 +85,11 @@ def moment_weight(neighbours: object) -> float:
     return _KAPPA_REPLACED if require_swap(neighbours) == 2.0 else 1.0
 
 
+def scaled_moments_sensitivity(columns: int, neighbours: object) -> float:
+    r"""How far one record moves the sum of $\varphi$ over d columns, rounded up: $\sqrt d$, or twice that where it is replaced."""
+    return require_swap(neighbours) * math.sqrt(columns) * (1.0 + 1e-14)
+
+
 def contributions(rows: Array, low: Array, high: Array, neighbours: object) -> Array:
     r"""$\varphi$ of every record, shape (n, 2, d).
 
@@ -136,7 +142,7 @@ def standardise(
     if floor > 1.0:
         raise InputError(f"least_scale = {least_scale!r}; it needs a number above 0 and at most 1.", source="the argument least_scale")
     count = public_records(records, table.shape[0], neighbours)
-    sensitivity = require_swap(neighbours) * math.sqrt(table.shape[1]) * (1.0 + 1e-14)
+    sensitivity = scaled_moments_sensitivity(table.shape[1], neighbours)
     noise_std = gaussian_noise_std(sensitivity, target)
     sums = np.zeros((2, table.shape[1]))
     for part in blocks("rows", table):
@@ -161,5 +167,7 @@ def standardise(
             ),
             citations=_CITATIONS,
             seeded=generator is not None,
+            derivation=derivation("means and scales", columns=table.shape[1], noise_std=noise_std),
+            records=count,
         ),
     )

@@ -10,10 +10,10 @@ import pytest
 from scipy import integrate
 from scipy.special import log_ndtr
 
-from lethe.calculus.guarantees import GDP
+from lethe.calculus.any_guarantee.composition import joined as joined_guarantees
+from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.certificates.findings import holds
-from lethe.estimators.joining import joint_guarantee, joint_statement
-from lethe.mechanisms.base import Statement
+from lethe.mechanisms.base import Statement, joint
 from lethe.mechanisms.minimisers.perturbed_minimiser import PerturbedMinimiser, minimiser_profile
 from lethe.run.losses import LeastSquares, Logistic, Softmax
 
@@ -25,6 +25,10 @@ CASES = {
     "two cases": ((0.2, ((0.3, 1),)), (0.0, ((0.3, 2),))),
 }
 EPSILONS = (0.0, 0.1, 0.6, 1.5)
+
+
+def joint_of(*guarantees: Guarantee) -> Guarantee:
+    return joined_guarantees([(one, 1) for one in guarantees])
 
 
 def missed(mu: float, level: float) -> float:
@@ -62,7 +66,7 @@ def stated(cases: tuple[tuple[float, tuple[tuple[float, int], ...]], ...], nu: f
 def test_the_joint_profile_is_the_stated_sum(nu: float, name: str) -> None:
     minimiser = PerturbedMinimiser(CASES[name])
     one, two = GDP(0.6 * nu), GDP(0.8 * nu)
-    for joined in (joint_guarantee([minimiser, GDP(nu)]), joint_guarantee([one, minimiser, two])):
+    for joined in (joint_of(minimiser, GDP(nu)), joint_of(one, minimiser, two)):
         for epsilon in EPSILONS:
             assert joined.delta(epsilon) == pytest.approx(stated(CASES[name], nu, epsilon), rel=1e-6, abs=1e-14)
 
@@ -70,7 +74,7 @@ def test_the_joint_profile_is_the_stated_sum(nu: float, name: str) -> None:
 @pytest.mark.parametrize(("mu", "nu"), [(0.05, 0.5), (0.5, 0.5), (1.0, 0.3)])
 def test_the_loss_that_is_never_negative_needs_the_vertex_of_the_other_release(mu: float, nu: float) -> None:
     r"""Of $\max(0, x) + y$ itself, by an integral over x and y: above what the moved vertices explain, and below what is stated."""
-    joined = joint_guarantee([PerturbedMinimiser(((0.0, ((mu, 1),)),)), GDP(nu)])
+    joined = joint_of(PerturbedMinimiser(((0.0, ((mu, 1),)),)), GDP(nu))
     for epsilon in (0.0, 0.3, 1.0):
 
         def inner(z: float, level: float = epsilon) -> float:
@@ -92,6 +96,6 @@ def test_a_real_minimiser_beside_another_release(loss: Logistic | Softmax | Leas
         Statement(name="one", guarantee=guarantee, neighbours="replace_one", findings=(holds("a", "b", evidence="enforced"),), citations=())
         for guarantee in (minimiser, GDP(0.3))
     ]
-    joined = joint_statement(parts).guarantee
+    joined = joint(parts).guarantee
     for epsilon in (0.0, 0.4, 2.0):
         assert joined.delta(epsilon) == pytest.approx(stated(minimiser.cases, 0.3, epsilon), rel=1e-6, abs=1e-14)

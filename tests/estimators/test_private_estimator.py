@@ -64,7 +64,7 @@ def test_parts_compose_unless_their_total_is_known() -> None:
     assert together.certificate_ is together.statement_
     assert (together.statement_.name, together.delta_) == ("one; two", 1e-4)
     assert together.epsilon_ == together.statement_.epsilon(1e-4) == pytest.approx(GDP(0.5).epsilon(1e-4), rel=1e-12)
-    assert Releases().fit(parts[:1]).statement_ is parts[0]
+    assert Releases().fit(parts[:1]).statement_ == parts[0]
     apart = Releases().fit(parts, part("the worse of the two", 0.4))
     assert apart.statement_ == part("the worse of the two", 0.4)
     for line in ("one: epsilon", "two: epsilon", "a reason", "a fact", "100, is public"):

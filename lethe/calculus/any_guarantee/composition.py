@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
+from lethe.calculus.base import freeze
 from lethe.calculus.composition.composition import compose_gdp, compose_zcdp
 from lethe.calculus.composition.renyi import renyi_curve
-from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, NotPrivate, Tightest
+from lethe.calculus.domains import outside
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, Tightest
+from lethe.calculus.perturbed_minimiser import PerturbedMinimiser, beside_gaussian
 from lethe.calculus.privacy_losses.distributions import Factor, LossProfile, compose_losses
 from lethe.calculus.privacy_losses.dominating import dominating_factor
 from lethe.calculus.rounding import round_up
@@ -20,14 +25,79 @@ from lethe.calculus.sampled.loss import round_levels_down, sampled_factors
 
 # A Rényi curve takes 40 to 150 microseconds a level.
 _MOST_LEVELS = 1_000
+_MOST_OF_ONE = 10**15  # below 2^53: counts are exact as floats too
+
+Parts = tuple[tuple[Guarantee, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Composition(Guarantee):
+    """Several mechanisms on the same data, kept as what they are: see `together`.
+
+    A composition of compositions is that of all their parts, so what is added to it later loses nothing.
+
+    Args:
+        parts: guarantees, each with how many independent mechanisms have it, >= 1; all for one relation.
+    """
+
+    parts: Parts
+    kind: ClassVar[str] = "composition"
+
+    def __post_init__(self) -> None:
+        listed = list(self.parts)
+        for part in listed:
+            known = isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], Guarantee)  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not known or type(part[1]) is not int or not 1 <= part[1] <= _MOST_OF_ONE:
+                raise outside("parts", part, "pairs of a guarantee and a whole number from 1 to 1e15")
+        freeze(self, parts=tuple(_flat(listed)))
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest that `together` proves."""
+        return _together_once(self.parts).epsilon(delta)
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest that `together` proves."""
+        return _together_once(self.parts).delta(epsilon)
+
+    def describe(self) -> str:
+        """The first parts."""
+        named = [f"{count} times {guarantee.describe()}" if count > 1 else guarantee.describe() for guarantee, count in self.parts]
+        return "composition of " + "; ".join(named[:3]) + (f"; {len(named) - 3} more" if len(named) > 3 else "")
+
+
+def _flat(parts: Sequence[tuple[Guarantee, int]]) -> Iterator[tuple[Guarantee, int]]:
+    """The parts, with those of compositions among them in their place."""
+    for guarantee, count in parts:
+        if isinstance(guarantee, Composition):
+            yield from ((inner, times * count) for inner, times in guarantee.parts)
+        else:
+            yield guarantee, count
+
+
+def joined(parts: Sequence[tuple[Guarantee, int]]) -> Guarantee:
+    """`together`, as one guarantee of its parts' kind where there is one, and otherwise as a `Composition`, which a file can hold.
+
+    Args: as `together`.
+    """
+    flat = tuple(_flat(parts))
+    found = _together_once(flat)
+    return Composition(flat) if _has_losses(found) else found
+
+
+def _has_losses(guarantee: Guarantee) -> bool:
+    if isinstance(guarantee, Tightest):
+        return any(map(_has_losses, guarantee.parts))
+    return isinstance(guarantee, LossProfile)
 
 
 def together(parts: Sequence[tuple[Guarantee, int]]) -> Guarantee:
     r"""The guarantee of an adaptive composition of mechanisms whose guarantees were fixed beforehand.
 
     - What is alone keeps its own guarantee, and what is all Gaussian its exact one, $\mu = \sqrt{\sum \mu_i^2}$.
-    - Otherwise the smaller of two bounds counts: the sum of Rényi curves, where every part has one, and the convolution of the privacy
-      losses of pairs that dominate the parts (`dominating_losses`), which every part has.
+    - One perturbed minimiser beside Gaussian mechanisms has a closed form (`beside_gaussian`).
+    - Otherwise the smallest of these bounds counts: the sum of Rényi curves, where every part has one; the convolution of the privacy
+      losses of pairs that dominate the parts (`dominating_losses`), which every part has; and, where every part is a point
+      $(\epsilon_i, \delta_i)$, the point of their sums, which no grid rounds up.
 
     Args:
         parts: guarantees of mechanisms on the same data under the same relation, with how many independent ones there are, >= 1.
@@ -44,8 +114,33 @@ def together(parts: Sequence[tuple[Guarantee, int]]) -> Guarantee:
         (alone,) = merged
         if merged[alone] == 1:
             return alone
-    bounds = [bound for bound in (renyi_curve(merged), convolved(merged)) if bound is not None]
+    if (closed := _minimiser_beside_gaussian(merged)) is not None:
+        return closed
+    bounds = [bound for bound in (renyi_curve(merged), convolved(merged), _added_up(merged)) if bound is not None]
     return Tightest(tuple(bounds)) if bounds else NotPrivate()
+
+
+# Every look at a composition asks for the same convolution again.
+@lru_cache(maxsize=32)
+def _together_once(parts: Parts) -> Guarantee:
+    return together(parts)
+
+
+def _added_up(merged: Mapping[Guarantee, int]) -> ApproxDP | None:
+    points = [(guarantee, count) for guarantee, count in merged.items() if isinstance(guarantee, ApproxDP)]
+    if len(points) != len(merged):
+        return None
+    epsilon = round_up(math.fsum(point.epsilon_bound * count for point, count in points), 1e-15)
+    delta = round_up(math.fsum(point.delta_bound * count for point, count in points), 1e-15)
+    return ApproxDP(epsilon, min(delta, 1.0)) if epsilon < math.inf else None
+
+
+def _minimiser_beside_gaussian(merged: Mapping[Guarantee, int]) -> Guarantee | None:
+    minimisers = [guarantee for guarantee in merged if isinstance(guarantee, PerturbedMinimiser)]
+    gaussian = [guarantee for guarantee in merged if isinstance(guarantee, GDP)]
+    if len(minimisers) != 1 or merged[minimisers[0]] != 1 or len(merged) != 1 + len(gaussian):
+        return None
+    return beside_gaussian(minimisers[0], gaussian[0].mu)
 
 
 def _merged(parts: Sequence[tuple[Guarantee, int]]) -> dict[Guarantee, int]:
@@ -54,7 +149,7 @@ def _merged(parts: Sequence[tuple[Guarantee, int]]) -> dict[Guarantee, int]:
     rhos: list[float] = []
     sampled: dict[SampledGaussian, Counter[float]] = {}
     merged: Counter[Guarantee] = Counter()
-    for guarantee, count in parts:
+    for guarantee, count in _flat(parts):
         if isinstance(guarantee, GDP):
             mus.append(_times(guarantee.mu, count))
         elif isinstance(guarantee, ZCDP):

@@ -6,17 +6,19 @@ import math
 from collections.abc import Callable, Mapping
 from typing import cast
 
+from lethe.calculus.any_guarantee.composition import Composition
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.base import Guarantee, stored_fields
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, NotPrivate, RDPCurve, Tightest, WithSlack
+from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 from lethe.errors import InputError
 
 _CLASSES: tuple[type[Guarantee], ...] = (
     *(GDP, ZCDP, RDPCurve, ApproxDP, NotPrivate, GDPMixture, Tightest, WithSlack),
-    *(SampledGaussian, WindowedGaussian, BallsInBinsGaussian),
+    *(SampledGaussian, WindowedGaussian, BallsInBinsGaussian, PerturbedMinimiser, Composition),
 )
 _KINDS = {each.kind: each for each in _CLASSES}
 

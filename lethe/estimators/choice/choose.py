@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from lethe.calculus.guarantees import GDP
+from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators.budget import Budget
@@ -135,6 +136,7 @@ def zeros(facts: PublicFacts, predicted: float) -> MechanismPlan:
                 neighbours=facts.neighbours,
                 findings=(holds("no data", "the weights do not depend on the data", evidence="enforced"),),
                 citations=(),
+                derivation=derivation("no data"),
             ),
             passes=0,
         )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lethe.calculus.guarantees import ApproxDP, Guarantee
+from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import enforced
 from lethe.errors import CalibrationError
 from lethe.estimators.budget import Budget
@@ -23,12 +24,13 @@ from lethe.estimators.inputs.records import Records, fits_densely
 from lethe.mechanisms.base import Array, PrivateWeights, gaussian_guarantee, gaussian_noise_std
 from lethe.mechanisms.minimisers.objective_perturbation import (
     least_noise_std,
+    objective_derivation,
     objective_guarantee,
     objective_noise_std,
     objective_perturbation,
     release_std,
 )
-from lethe.mechanisms.minimisers.output_perturbation import output_perturbation, output_sensitivity, solver_tolerance
+from lethe.mechanisms.minimisers.output_perturbation import output_derivation, output_perturbation, output_sensitivity, solver_tolerance
 from lethe.run.losses import Softmax, TruncatedSoftmax
 
 ENFORCED = {"public size": "neighbours have the same number of records, by the definition of the relation"}
@@ -112,6 +114,16 @@ class _Tilted:
             neighbours=self.facts.neighbours,
         )
 
+    def derivation_at(self, ridge: float, goal: ApproxDP) -> Derivation:
+        facts = self.facts
+        return objective_derivation(
+            facts.loss,
+            records=facts.records,
+            weights=facts.weights,
+            regularisation=ridge,
+            noise_std=_objective_noise(facts, ridge, goal),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Noised:
@@ -150,6 +162,10 @@ class _Noised:
         sensitivity = self._sensitivity(ridge)
         return gaussian_guarantee(sensitivity, gaussian_noise_std(sensitivity, goal))
 
+    def derivation_at(self, ridge: float, goal: ApproxDP) -> Derivation:
+        noise_std = gaussian_noise_std(self._sensitivity(ridge), goal)
+        return output_derivation(self.facts.loss, records=self.facts.records, regularisation=ridge, noise_std=noise_std)
+
 
 def _plan(name: str, facts: PublicFacts, budget: Budget, minimiser: Callable[[PublicFacts, ApproxDP], _Tilted | _Noised]) -> MechanismPlan:
     """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
@@ -159,7 +175,9 @@ def _plan(name: str, facts: PublicFacts, budget: Budget, minimiser: Callable[[Pu
 
     def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
         found = chosen.trained(records, ridge, penalties.ridge, draws.mechanism)
-        return _outcome(found, None if penalties.ridge <= ridge else chosen.guarantee_at(ridge, settled.goal))
+        if penalties.ridge <= ridge:
+            return _outcome(found, None)
+        return _outcome(found, (chosen.guarantee_at(ridge, settled.goal), chosen.derivation_at(ridge, settled.goal)))
 
     summary = f"{settled.facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
     return MechanismPlan(name=name, risk=settled.risk, summary=summary, train=train)
@@ -239,8 +257,11 @@ def _least_risk(
     raise CalibrationError("no ridge of the grid lets a perturbed minimiser meet the target.", remedy="take a larger epsilon")
 
 
-def _outcome(found: PrivateWeights, planned: Guarantee | None) -> Outcome:
+def _outcome(found: PrivateWeights, planned: tuple[Guarantee, Derivation] | None) -> Outcome:
     """With a larger ridge than was planned it costs less; by how much may depend on a release, so that what was planned is stated."""
     weights: Array = found.weights
     stated = replace(found.statement, findings=enforced(found.statement.findings, ENFORCED))
-    return Outcome(weights=weights, statement=stated if planned is None else replace(stated, guarantee=planned))
+    if planned is not None:
+        guarantee, numbers = planned
+        stated = replace(stated, guarantee=guarantee, derivation=numbers)
+    return Outcome(weights=weights, statement=stated)

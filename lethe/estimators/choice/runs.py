@@ -11,6 +11,7 @@ from lethe.accounting.certify import certify
 from lethe.accounting.plan import plan
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.certificates.certificate import Certificate
+from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import ESTIMATORS, vouched
 from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
 from lethe.certificates.weights import tensors_digest
@@ -72,15 +73,17 @@ class RunMechanism:
             run = planned() if penalties == expected else planned().replace(regulariser=_regulariser(penalties))
             weights, recorded = carry_out(run, records.with_loss(shape.facts.loss), draws)
             certificate = certified(recorded, budget.delta)
-            fresh = certified(recorded.replace(seeded=False), budget.delta)
+            charged = recorded.replace(seeded=False) if penalties == expected else planned()
             statement = Statement(
                 name=f"{self.name}: {summary}",
                 # A larger ridge only contracts; what that gains depends on a release, so it is not claimed.
-                guarantee=(fresh if penalties == expected else certified(planned(), budget.delta)).guarantee,
+                guarantee=certified(charged, budget.delta).guarantee,
                 neighbours=facts.neighbours,
                 findings=vouched(certificate.findings, enforced(recorded), by=ESTIMATORS),
                 citations=certificate.citations,
                 seeded=recorded.seeded,
+                derivation=derivation("run", run=charged.to_document(), delta=budget.delta),
+                records=facts.records,
             )
             return Outcome(weights=weights, statement=statement, run=recorded, passes=shape.passes)
 

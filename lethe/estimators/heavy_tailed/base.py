@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lethe.accounting.statements.phases import phases_derivation
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import round_down
 from lethe.certificates.certificate import Citation
+from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.estimators.budget import Budget
 from lethe.estimators.heavy_tailed.facts import Fact
-from lethe.estimators.joining import joint_statement
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.heavy_tailed import Solution
 from lethe.heavy_tailed.solution import beside as worst_of
-from lethe.mechanisms.base import Statement
+from lethe.mechanisms.base import Statement, joint
 from lethe.run.run import Neighbours
 
 PRIVATE = "private"
@@ -73,7 +74,7 @@ class HeavyTailedEstimator(PrivateEstimator):
         """
         solved = statement_of(solution, self.neighbours)
         released = [statement for fact in facts for statement in fact.statements]
-        total = solved if not released else beside(joint_statement(released, name="constants"), solved, first=first, records=records)
+        total = solved if not released else beside(joint(released, name="constants"), solved, first=first, records=records)
         lines = [*why, *(fact.why for fact in facts)]
         self._state([*released, solved], budget, records, why=lines, public=public, total=total)
         self.run_, self.phases_ = solution.run, solution.phases
@@ -119,6 +120,7 @@ def statement_of(solution: Solution, neighbours: Neighbours) -> Statement:
             ),
         ),
         citations=(_PAPER,),
+        derivation=phases_derivation(solution.phases),
     )
 
 
@@ -144,4 +146,6 @@ def beside(aside: Statement, solved: Statement, *, first: int, records: int) -> 
             *dict.fromkeys((*aside.findings, *solved.findings)),
         ),
         citations=tuple(dict.fromkeys((*aside.citations, *solved.citations))),
+        derivation=derivation("disjoint parts", aside, solved),
+        records=records,
     )

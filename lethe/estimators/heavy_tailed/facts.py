@@ -15,6 +15,7 @@ import numpy as np
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_down
+from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.inputs.ranges import private_ranges
@@ -87,6 +88,8 @@ def released_curvature(features: Array, norms: Array, share: GDP, *, neighbours:
         ),
         citations=(),
         seeded=generator is not None,
+        derivation=derivation("largest eigenvalue", norm=longest, records=count, noise_std=noise_std),
+        records=count,
     )
     value = min(max(released + 2.0 * noise_std, noise_std), longest * longest)
     return Fact(

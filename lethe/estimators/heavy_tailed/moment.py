@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lethe.accounting.statements.phases import phases_derivation
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
 from lethe.estimators.heavy_tailed.facts import Fact
@@ -41,6 +42,8 @@ def released_moment(sizes: Array, order: float, share: GDP, *, neighbours: Neigh
         findings=(holds("sensitivity", detail, evidence="enforced"),),
         citations=(),
         seeded=generator is not None,
+        derivation=phases_derivation([found.phase]),
+        records=len(sizes),
     )
     end = {
         None: "",

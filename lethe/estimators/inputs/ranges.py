@@ -18,8 +18,7 @@ from lethe.calculus.rounding import round_down
 from lethe.certificates.findings import enforced
 from lethe.estimators.inputs.columns import listed
 from lethe.estimators.inputs.range_ends import end_is_informative, public_sizes, warn_of_end
-from lethe.estimators.joining import joint_statement
-from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.base import Array, Statement, joint
 from lethe.mechanisms.quantiles.quantile import private_quantile
 from lethe.mechanisms.quantiles.searched import COMPARISONS
 from lethe.run.run import Neighbours
@@ -90,7 +89,7 @@ def private_ranges(
             warn_of_end(f"{name}{where}", sign * far, beyond=beyond)
     found = np.clip(found, -end, end)
     middle, half = found.mean(axis=1), np.maximum(np.abs(found[:, 1] - found[:, 0]) / 2.0, _WIDTH)
-    total, ends = joint_statement(statements, name=name), f"[{-far:g}, {far:g}] for every data set of {count} records, fixed in the code"
+    total, ends = joint(statements, name=name), f"[{-far:g}, {far:g}] for every data set of {count} records, fixed in the code"
     return Ranges(
         low=_value(middle - half),
         high=_value(middle + half),

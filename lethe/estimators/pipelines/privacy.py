@@ -10,10 +10,9 @@ from lethe.calculus.domains import require_delta
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.findings import holds
 from lethe.errors import InputError
-from lethe.estimators.joining import joint_statement
 from lethe.estimators.pipelines.fitted_parts import FittedPart, parts_of
 from lethe.estimators.report import privacy_report
-from lethe.mechanisms.base import Statement
+from lethe.mechanisms.base import Statement, joint
 
 _PUBLIC = (
     "the names, the number and the types of the columns",
@@ -82,6 +81,6 @@ def _total(parts: Sequence[FittedPart], fitted: Any) -> Statement:
         raise InputError(
             f"privacy_of: nothing in {type(fitted).__name__} has a statement_.", remedy="give fitted private estimators of lethe.estimators"
         )
-    total = statements[0] if len(statements) == 1 else joint_statement(statements)
+    total = statements[0] if len(statements) == 1 else joint(statements)
     taken = [_NO_OTHERS] + [holds(f"step '{part.where}'", part.declared, evidence="declared") for part in parts if part.declared]
     return replace(total, findings=tuple(dict.fromkeys((*total.findings, *taken))))

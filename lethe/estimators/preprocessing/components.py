@@ -13,6 +13,7 @@ from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.certificate import Citation
+from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.estimators.inputs.norms import private_norm
 from lethe.estimators.inputs.records import row_norms
@@ -125,6 +126,8 @@ def noisy_mean(
         findings=(projected(norm), holds("sensitivity", f"one record moves the sum by at most {sensitivity:.6g}", evidence="enforced")),
         citations=(_CITATION,),
         seeded=generator is not None,
+        derivation=derivation("mean of rows", norm=float(norm), noise_std=noise_std),
+        records=len(rows),
     )
     return mean * min(1.0, norm / max(float(np.linalg.norm(mean)), 1e-300)), statement
 

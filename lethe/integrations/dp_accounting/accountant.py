@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 from dp_accounting import dp_event, privacy_accountant  # pyright: ignore[reportMissingTypeStubs]
 from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ignore[reportMissingTypeStubs]
 
 from lethe.accounting.certify import Verdict, evaluate_theorems, reasons_of
+from lethe.accounting.totals.dp_events import RELATIONS, UnknownEvent, guarantee_of, leaves_of, neighbours_of, whole
 from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.domains import require_delta, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
-from lethe.integrations.dp_accounting.native import RELATIONS, UnknownEvent, guarantee_of, neighbours_of, whole
 from lethe.integrations.dp_accounting.releases import IterateDpEvent, LastIterateDpEvent
 from lethe.run.run import Neighbours, Run
 
@@ -124,7 +124,7 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
         native: Counter[Guarantee] = Counter()
         releases: Counter[Any] = Counter()
         # A count of 0 only asks what would be supported.
-        for leaf, times in _leaves(event, count or 1):
+        for leaf, times in leaves_of(event, count or 1):
             try:
                 if times is None:
                     raise UnknownEvent("counts need to be whole numbers >= 1, and events a list")
@@ -175,27 +175,6 @@ def _with(known: _Execution | None, releases: dict[Any, int]) -> _Execution:
     if all(times <= 1 for times in releases.values()):
         return _Execution(run=run, named=True, unnamed=known.unnamed, exposed=exposed)
     return _Execution(run=run, named=known.named, unnamed=known.unnamed + sum(releases.values()), exposed=exposed)
-
-
-def _leaves(event: Any, count: int) -> Iterator[tuple[Any, int | None]]:
-    """The events that compose nothing, with how often each is applied; None for a composition that is not one."""
-    waiting: list[tuple[Any, int]] = [(event, count)]
-    while waiting:
-        current, times = waiting.pop()
-        if type(current) is dp_event.SelfComposedDpEvent:
-            often = whole(current.count)
-            if often is None or often < 1:
-                yield current, None
-            else:
-                waiting.append((current.event, times * often))
-        elif type(current) is dp_event.ComposedDpEvent:
-            listed: Any = current.events
-            if isinstance(listed, list | tuple):
-                waiting.extend((part, times) for part in reversed(cast("list[Any]", listed)))
-            else:
-                yield current, None
-        else:
-            yield current, times
 
 
 def _certified(execution: _Execution, cost: Callable[[Guarantee], float]) -> Guarantee:

@@ -8,8 +8,8 @@ import attr
 from dp_accounting import dp_event  # pyright: ignore[reportMissingTypeStubs]
 
 from lethe.accounting.certify import require_run
+from lethe.accounting.totals.dp_events import whole
 from lethe.errors import InputError
-from lethe.integrations.dp_accounting.native import whole
 from lethe.run.run import Run
 
 

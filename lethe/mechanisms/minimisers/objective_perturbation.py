@@ -22,6 +22,7 @@ from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up
 from lethe.calculus.targets import overshoot, require_target
 from lethe.certificates.certificate import Citation
+from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import holds
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.base import PrivateWeights, Statement
@@ -113,6 +114,16 @@ def objective_guarantee(
     std = release_std(model, records=size, regularisation=curvature, noise_std=noise)
     solver_mu = round_up(2.0 * tolerance / (curvature * std), 4e-15)
     return minimiser_profile(model, ridge=size * curvature, noise_std=noise, neighbours=neighbours, solver_mu=solver_mu)
+
+
+def objective_derivation(loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float) -> Derivation:
+    """The numbers that `objective_guarantee` follows from.
+
+    Args:
+        loss, records, weights, regularisation, noise_std: as `objective_guarantee`.
+    """
+    numbers = {"records": records, "weights": weights, "regularisation": float(regularisation), "noise_std": float(noise_std)}
+    return derivation("objective perturbation", loss=loss.to_document(), **numbers)
 
 
 def objective_noise_std(
@@ -257,6 +268,8 @@ def objective_perturbation(
             ),
             citations=CITATIONS,
             seeded=generator is not None,
+            derivation=objective_derivation(model, weights=math.prod(shape), **public),
+            records=size,
         ),
         noise_std=noise_std,
     )

@@ -25,6 +25,7 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up
 from lethe.certificates.certificate import Citation
+from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import Finding, holds
 from lethe.mechanisms.base import PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
@@ -119,9 +120,43 @@ def output_perturbation(
             findings=(*shared_findings(model, float(regularisation)), _solved(tolerance)),
             citations=(CITATION,),
             seeded=generator is not None,
+            derivation=output_derivation(model, records=size, regularisation=regularisation, noise_std=noise_std),
+            records=size,
         ),
         noise_std=noise_std,
     )
+
+
+def output_derivation(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> Derivation:
+    """The numbers that `output_guarantee` follows from.
+
+    Args:
+        loss, records, regularisation, noise_std: as `output_guarantee`.
+    """
+    numbers = {"records": int(records), "regularisation": float(regularisation), "noise_std": float(noise_std)}
+    return derivation("output perturbation", loss=loss.to_document(), **numbers)
+
+
+def output_guarantee(
+    loss: LinearLoss, *, records: int, regularisation: float, noise_std: float, neighbours: Neighbours = "replace_one"
+) -> Guarantee:
+    r"""The guarantee of `output_perturbation` with a given noise.
+
+    Args:
+        loss: l, with the public bound R on the norm of the rows.
+        records: n, public.
+        regularisation: $\lambda > 0$, of the mean of the losses.
+        noise_std: $\ge 0$, in units of the weights.
+        neighbours: replace_one or zero_out.
+    Raises:
+        InputError: an argument is out of its range.
+    """
+    bound = require_linear_loss(loss).row_gradient_bound
+    tolerance = solver_tolerance(bound, require_count("records", records))
+    sensitivity = output_sensitivity(
+        records=records, regularisation=regularisation, gradient_bound=bound, neighbours=neighbours, tolerance=tolerance
+    )
+    return gaussian_guarantee(sensitivity, noise_std)
 
 
 def shared_findings(loss: LinearLoss, regularisation: float) -> tuple[Finding, ...]:

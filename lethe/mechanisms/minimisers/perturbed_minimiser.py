@@ -36,72 +36,19 @@ Reference: Kifer, Smith, Thakurta 2012, COLT; Iyengar et al. 2019; Redberg, Kosk
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 
-from lethe.calculus.base import Profile, freeze
-from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
-from lethe.calculus.normal import log_gaussian_delta
-from lethe.calculus.rounding import exp_above, round_up
+from lethe.calculus.domains import outside, require_nonnegative, require_positive
+from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
+from lethe.calculus.rounding import round_up
 from lethe.run.losses import LinearLoss, Softmax, TruncatedSoftmax
 from lethe.run.run import Neighbours
 
 # Vertices with their lengths in units of the largest gradient, and how many there are; with or without the determinants of step 1.
 Vertices = tuple[bool, tuple[tuple[float, int], ...]]
 _CELLS = 32  # of the angle between two records' features
-
-
-@dataclass(frozen=True, slots=True)
-class PerturbedMinimiser(Profile):
-    r"""The profile above: the largest, over cases, of the sums over vertices.
-
-    Args:
-        cases: for each case, c and the pairs $(\mu_j, \text{how many})$; $\mu_j$ already contains the solver's $\nu$.
-    """
-
-    cases: tuple[tuple[float, tuple[tuple[float, int], ...]], ...]
-    kind: ClassVar[str] = "perturbed_minimiser"
-
-    def __post_init__(self) -> None:
-        if not self.cases or not all(vertices for _, vertices in self.cases):
-            raise outside("cases", self.cases, "at least one case with at least one vertex")
-        checked = tuple(
-            (
-                require_nonnegative("log_determinant", determinant, allow_infinity=False),
-                tuple(
-                    (require_nonnegative("mu", mu, allow_infinity=False), require_count("count", count, high=10**30))
-                    for mu, count in vertices
-                ),
-            )
-            for determinant, vertices in self.cases
-        )
-        freeze(self, cases=checked)
-
-    def delta(self, epsilon: float) -> float:
-        """The smallest delta at `epsilon`, rounded up."""
-        level = require_nonnegative("epsilon", epsilon)
-        if math.isinf(level):
-            return 0.0
-        mus = np.array([mu for _, vertices in self.cases for mu, _ in vertices])
-        # Lowered by its rounding, which can only raise the result.
-        shifted = [level - determinant - 4e-16 * (level + determinant) for determinant, _ in self.cases]
-        levels = np.repeat(np.maximum(shifted, 0.0), [len(vertices) for _, vertices in self.cases])
-        deltas = exp_above(log_gaussian_delta(mus, levels)).tolist()
-        worst, place = 0.0, 0
-        for below, (_, vertices) in zip(shifted, self.cases, strict=True):
-            total = math.fsum(count * value for (_, count), value in zip(vertices, deltas[place:], strict=False))
-            total = min(round_up(total, 1e-15), 1.0)
-            place += len(vertices)
-            worst = max(worst, total if below >= 0.0 else round_up(-math.expm1(below) + math.exp(below) * total, 1e-15))
-        return min(worst, 1.0)
-
-    def describe(self) -> str:
-        """The largest shift, and what the determinants cost."""
-        largest = max(mu for _, vertices in self.cases for mu, _ in vertices)
-        return f"perturbed minimiser: shifts up to {largest:.4g}, determinants {max(c for c, _ in self.cases):.4g}"
 
 
 def log_determinant(loss: LinearLoss, *, ridge: float) -> float:

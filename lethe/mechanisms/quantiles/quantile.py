@@ -13,11 +13,12 @@ from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.targets import require_target
 from lethe.certificates.certificate import Citation
+from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.mechanisms.base import Statement, target_mu
 from lethe.mechanisms.quantiles.exponential import quantile_law
 from lethe.mechanisms.quantiles.ranks import Spacing, ranked
-from lethe.mechanisms.quantiles.searched import search_quantile
+from lethe.mechanisms.quantiles.searched import search_noise_std, search_quantile
 from lethe.mechanisms.selection.bounded_range import guarantee_for, range_of_target
 from lethe.mechanisms.tables import public_records
 from lethe.run.run import Neighbours
@@ -114,10 +115,12 @@ def private_quantile(
         epsilon = range_of_target(target)
         coordinate, guarantee = quantile_law(ranks, epsilon).draw(source), guarantee_for(epsilon, target)
         cost = f"one record moves a rank by at most {ranks.sensitivity:g}; bounded range {epsilon:.6g}"
+        numbers = derivation("quantile by the exponential mechanism", range=epsilon, target=target.to_dict())
     else:
         mu = target_mu(target)
         coordinate, guarantee = search_quantile(ranks, mu, source), GDP(mu)
         cost = f"one record moves a rank by at most {ranks.sensitivity:g}; 8 comparisons with Gaussian noise"
+        numbers = derivation("quantile by noisy search", quantile=float(quantile), noise_std=search_noise_std(ranks.sensitivity, mu))
     statement = Statement(
         name=f"the {quantile:g} quantile",
         guarantee=guarantee,
@@ -129,5 +132,7 @@ def private_quantile(
         ),
         citations=_CITATIONS[used],
         seeded=generator is not None,
+        derivation=numbers,
+        records=count,
     )
     return Quantile(value=ranks.value(coordinate), method=used, statement=statement)

@@ -23,6 +23,7 @@ from lethe.errors import InputError
 from lethe.mechanisms.base import Array, require_swap
 
 Spacing = Literal["linear", "logarithmic"]
+_NEEDED = "a number above 0 and below 1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,8 +52,14 @@ class RankedValues:
         return float(np.exp(point)) if self.spacing == "logarithmic" else point
 
 
-def _rank_sensitivity(quantile: float, neighbours: object) -> float:
-    """1 where a neighbour replaces one record, max(p, 1 - p) where it zeroes one out."""
+def rank_sensitivity(quantile: float, neighbours: object) -> float:
+    """1 where a neighbour replaces one record, max(p, 1 - p) where it zeroes one out.
+
+    Raises:
+        InputError: p is not in (0, 1), or another relation.
+    """
+    if not 0.0 < as_number("quantile", quantile, _NEEDED) < 1.0:
+        raise outside("quantile", quantile, _NEEDED)
     return 1.0 if require_swap(neighbours) == 2.0 else max(quantile, 1.0 - quantile)
 
 
@@ -69,9 +76,7 @@ def ranked(values: ArrayLike, *, quantile: float, low: float, high: float, neigh
     Raises:
         InputError: an argument is outside its range.
     """
-    level = as_number("quantile", quantile, "a number above 0 and below 1")
-    if not 0.0 < level < 1.0:
-        raise outside("quantile", quantile, "a number above 0 and below 1")
+    level, sensitivity = as_number("quantile", quantile, _NEEDED), rank_sensitivity(quantile, neighbours)
     if spacing not in get_args(Spacing):
         raise outside("spacing", spacing, "one of " + ", ".join(get_args(Spacing)))
     ends = np.array([as_number("low", low, "a finite number below high"), as_number("high", high, "a finite number above low")])
@@ -94,7 +99,7 @@ def ranked(values: ArrayLike, *, quantile: float, low: float, high: float, neigh
         low=float(ends[0]),
         high=float(ends[1]),
         rank=level * points.size,
-        sensitivity=_rank_sensitivity(level, neighbours),
+        sensitivity=sensitivity,
         spacing=spacing,
     )
 

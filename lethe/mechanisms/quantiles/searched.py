@@ -7,9 +7,11 @@ import math
 import numpy as np
 
 from lethe.calculus.domains import require_positive
+from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.calculus.rounding import round_up
-from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.ranks import RankedValues
+from lethe.mechanisms.base import Array, gaussian_guarantee
+from lethe.mechanisms.quantiles.ranks import RankedValues, rank_sensitivity
+from lethe.run.run import Neighbours
 
 COMPARISONS = 8
 
@@ -17,6 +19,25 @@ COMPARISONS = 8
 def grid(ranks: RankedValues) -> Array:
     """The public grid: equally spaced in the coordinate of the range, shape (2^8 + 1,), ends included."""
     return np.linspace(ranks.low, ranks.high, 2**COMPARISONS + 1)
+
+
+def search_noise_std(sensitivity: float, mu: float) -> float:
+    r"""$\sigma$ of `search_quantile`, in ranks, rounded up."""
+    return round_up(sensitivity * math.sqrt(COMPARISONS) / require_positive("mu", mu), 4e-15)
+
+
+def searched_guarantee(quantile: float, noise_std: float, neighbours: Neighbours) -> GDP | NotPrivate:
+    r"""What `search_quantile` of the p quantile costs with noise $\sigma$ in ranks: $\mu = \Delta\sqrt T/\sigma$, rounded up.
+
+    Args:
+        quantile: p in (0, 1).
+        noise_std: $\sigma \ge 0$, in ranks.
+        neighbours: replace_one or zero_out.
+    Raises:
+        InputError: an argument is out of its range.
+    """
+    sensitivity = rank_sensitivity(quantile, neighbours)
+    return gaussian_guarantee(round_up(sensitivity * math.sqrt(COMPARISONS), 4e-16), noise_std)
 
 
 def search_quantile(ranks: RankedValues, mu: float, generator: np.random.Generator) -> float:
@@ -39,7 +60,7 @@ def search_quantile(ranks: RankedValues, mu: float, generator: np.random.Generat
         InputError: mu is outside its range.
     Reference: Smith 2011 and Huang, Liang, Yi 2021, arXiv:2106.00463 (noisy bisection); Dong, Roth, Su 2019, arXiv:1905.02383, Cor. 3.3.
     """
-    noise_std = round_up(ranks.sensitivity * math.sqrt(COMPARISONS) / require_positive("mu", mu), 4e-15)
+    noise_std = search_noise_std(ranks.sensitivity, mu)
     points = grid(ranks)
     left, right = 0, points.size - 1
     for noise in (noise_std * generator.standard_normal(COMPARISONS)).tolist():

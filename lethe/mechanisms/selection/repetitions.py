@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from scipy import optimize
@@ -25,6 +26,10 @@ class Repetitions(ABC):
     @abstractmethod
     def mean(self) -> float:
         """E[K]."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """The law as plain data, which `repetitions_from_dict` reads."""
 
     @abstractmethod
     def probability(self, count: int) -> float:
@@ -104,6 +109,10 @@ class TruncatedNegativeBinomial(Repetitions):
         """E[K]."""
         return _mean(self.eta, self.gamma)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Its two numbers."""
+        return {"law": "truncated negative binomial", "eta": self.eta, "gamma": self.gamma}
+
     def probability(self, count: int) -> float:
         """P(K = count)."""
         if count < 1:
@@ -153,6 +162,10 @@ class PoissonRepetitions(Repetitions):
         """E[K]."""
         return self.rate
 
+    def to_dict(self) -> dict[str, Any]:
+        """Its rate."""
+        return {"law": "poisson", "rate": self.rate}
+
     def probability(self, count: int) -> float:
         """P(K = count)."""
         return math.exp(count * math.log(self.rate) - self.rate - math.lgamma(count + 1.0)) if count >= 0 else 0.0
@@ -164,6 +177,20 @@ class PoissonRepetitions(Repetitions):
     def thinned(self, delta: float) -> PoissonRepetitions:
         r"""Poisson with mean $\mu(1-\delta)$."""
         return PoissonRepetitions(rate=max(self.rate * (1.0 - require_probability("delta", delta)), 1e-300))
+
+
+def repetitions_from_dict(content: Mapping[str, Any]) -> Repetitions:
+    """The law that `to_dict` wrote.
+
+    Raises:
+        InputError: another law, or a number out of its range.
+    """
+    numbers = {name: value for name, value in content.items() if name != "law"}
+    if content.get("law") == "poisson" and set(numbers) == {"rate"}:
+        return PoissonRepetitions(**numbers)
+    if content.get("law") == "truncated negative binomial" and set(numbers) == {"eta", "gamma"}:
+        return TruncatedNegativeBinomial(**numbers)
+    raise outside("repetitions", dict(content), "a law that Repetitions.to_dict writes")
 
 
 def _mean(eta: float, gamma: float) -> float:

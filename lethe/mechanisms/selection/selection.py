@@ -14,6 +14,7 @@ from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.certificate import Citation
+from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.errors import InputError
 from lethe.mechanisms.base import Statement
@@ -128,6 +129,7 @@ def _statement(
         ),
         citations=_CITATIONS,
         seeded=seeded,
+        derivation=derivation("private selection", one_try=base.to_dict(), repetitions=repetitions.to_dict(), delta=delta),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from dp_accounting import dp_event  # pyright: ignore[reportMissingTypeStubs]
@@ -75,6 +75,27 @@ def guarantee_of(event: Any, neighbours: Neighbours) -> Guarantee:
     if rule is None:
         raise UnknownEvent(f"no rule for {kind.__name__}")
     return rule(event, neighbours)
+
+
+def leaves_of(event: Any, count: int) -> Iterator[tuple[Any, int | None]]:
+    """The events that compose nothing, with how often each is applied; None for a composition that is not one."""
+    waiting: list[tuple[Any, int]] = [(event, count)]
+    while waiting:
+        current, times = waiting.pop()
+        if type(current) is dp_event.SelfComposedDpEvent:
+            often = whole(current.count)
+            if often is None or often < 1:
+                yield current, None
+            else:
+                waiting.append((current.event, times * often))
+        elif type(current) is dp_event.ComposedDpEvent:
+            listed: Any = current.events
+            if isinstance(listed, list | tuple):
+                waiting.extend((part, times) for part in reversed(cast("list[Any]", listed)))
+            else:
+                yield current, None
+        else:
+            yield current, times
 
 
 def _gaussian(event: Any, neighbours: Neighbours) -> Guarantee:

@@ -1,0 +1,1 @@
+"""Statements read from files: computed again from the numbers of their mechanisms."""

@@ -1,0 +1,1 @@
+"""Totals: what several releases from the same records cost together."""

@@ -1,0 +1,242 @@
+"""What a total is made of: every kind of document as a guarantee that was computed again, with what it declares."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, cast
+
+from lethe.accounting.recheck import recheck
+from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.statements.saved import read_saved
+from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.base import Guarantee
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.findings import Finding
+from lethe.certificates.signing import PublicKey
+from lethe.certificates.statement import Statement
+from lethe.documents.strict import to_json
+from lethe.errors import InputError, LetheError
+from lethe.run.run import Neighbours
+
+PartKind = Literal["certificate", "statement", "guarantee"]
+_NO_RELATION = "says no neighbouring relation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of a total.
+
+    Args:
+        name: where it is from: the file, or what was released.
+        kind: of what.
+        count: how many independent releases like it there are, >= 1.
+        guarantee: of one of them, computed again where anything computes it.
+        computed: whether something did; else it is taken as it is written.
+        declared: what it rests on that nothing proves, a line each.
+        not_private: why nothing is proved; empty where something is.
+        releases: what tells the releases in it from those of other parts; empty for a number that is of no particular release.
+        records: n, where it is known.
+        sealed: whether somebody whose key is believed signed it.
+        content: the document that it was read from.
+    """
+
+    name: str
+    kind: PartKind
+    count: int
+    guarantee: Guarantee
+    computed: bool
+    declared: tuple[str, ...]
+    not_private: str = ""
+    releases: frozenset[str] = frozenset()
+    records: int | None = None
+    sealed: bool = False
+    content: dict[str, Any] = field(repr=False, hash=False, compare=False)
+
+
+def part_of(
+    item: object, *, name: str, count: int, neighbours: Neighbours | None, key: PublicKey | None, one_release: bool = False
+) -> tuple[Part, Neighbours]:
+    """A certificate, a statement, a guarantee or a dp_accounting event as a part, and the relation that it is about.
+
+    Args:
+        item: it.
+        name: where it is from; empty: what it says of itself.
+        count: how many there are.
+        neighbours: the relation that numbers without one are said to be about; None: nothing was said.
+        key: whose seals are believed.
+        one_release: whether a number is of one particular release, as that in a file is: the file given twice is refused.
+    Raises:
+        InputError: it does not follow from what it is computed from, says no relation, or is of another type.
+    """
+    try:
+        if isinstance(item, Certificate):
+            return _of_certificate(item.trusting(key), name or f"run {item.run.run_id}", count), item.run.neighbours
+        if isinstance(item, Statement):
+            return _of_statement(item, name or item.name, count), item.neighbours
+        if isinstance(item, Guarantee):
+            said = _require_relation(neighbours, item.describe())
+            return _of_guarantee(item, name or item.describe(), count, said, one_release=one_release), said
+        if type(item).__module__.split(".")[0] == "dp_accounting":
+            said = _require_relation(neighbours, type(item).__name__)
+            return _of_event(item, name or type(item).__name__, count, said), said
+    except LetheError as error:
+        raise InputError(f"{name}: {error.what}" if name else error.what, source=error.source, remedy=error.remedy) from error
+    raise InputError(f"parts: got {type(item).__name__}; {_NEEDED}.", remedy=_remedy(item))
+
+
+_NEEDED = (
+    "it needs certificates, statements, totals, guarantees, dp_accounting events, files of them, or pairs of one and how many there are"
+)
+
+
+def _remedy(item: object) -> str:
+    if hasattr(item, "certificate_") or hasattr(item, "statement_"):
+        return "give its certificate_; of a pipeline lethe.estimators.privacy_of(pipeline)."
+    if hasattr(item, "record") or hasattr(item, "run_id"):
+        return "certify it first: lethe.certify(run, delta)."
+    return "give for instance [certificate, 'other.json', (third, 2)]."
+
+
+def _require_relation(neighbours: Neighbours | None, what: str) -> Neighbours:
+    if neighbours is None:
+        raise InputError(
+            f"{what} {_NO_RELATION}, and one epsilon means another thing under each.",
+            remedy="say which it is about: neighbours='replace_one', 'zero_out' or 'add_or_remove' (--neighbours).",
+        )
+    return neighbours
+
+
+def _of_certificate(certificate: Certificate, name: str, count: int) -> Part:
+    again = recheck(certificate)
+    seal = certificate.seal
+    if seal is not None and seal.record is not None and seal.record.released:
+        releases = frozenset(one.sha256 for one in seal.record.released)
+    else:
+        releases = frozenset([digest(certificate.run.to_document())])
+    return Part(
+        name=name,
+        kind="certificate",
+        count=count,
+        guarantee=again.guarantee,
+        computed=True,
+        declared=_declared(again.findings),
+        not_private=again.not_private,
+        releases=releases,
+        records=certificate.run.records,
+        sealed=seal is not None and seal.holds,
+        content=certificate.to_dict(),
+    )
+
+
+def _of_statement(statement: Statement, name: str, count: int) -> Part:
+    again = recheck_statement(statement)
+    _require_same(again.statement.planned, statement.neighbours)
+    return Part(
+        name=name,
+        kind="statement",
+        count=count,
+        guarantee=again.statement.guarantee,
+        computed=not again.stated,
+        declared=_declared(again.declared),
+        not_private=again.statement.not_private,
+        releases=statement.releases,
+        records=again.statement.records,
+        content=statement.to_dict(),
+    )
+
+
+def _of_guarantee(guarantee: Guarantee, name: str, count: int, neighbours: Neighbours, *, one_release: bool) -> Part:
+    _require_same(guarantee, neighbours)
+    content = guarantee.to_dict()
+    return Part(
+        name=name,
+        kind="guarantee",
+        count=count,
+        guarantee=guarantee,
+        computed=False,
+        declared=("guarantee: taken as it is written", f"neighbours: {neighbours}, as the caller says"),
+        releases=frozenset([digest(content)] if one_release else []),
+        content=content,
+    )
+
+
+def _require_same(guarantee: Guarantee, neighbours: Neighbours) -> None:
+    for relation in _relations(guarantee):
+        if relation != neighbours:
+            raise InputError(f"{guarantee.describe()} is about {relation}, and is said to be about {neighbours}.")
+
+
+def _relations(guarantee: object) -> Iterator[str]:
+    """The relations that guarantees within name: of batches sampled at random."""
+    if isinstance(guarantee, Guarantee):
+        for entry in fields(guarantee):  # pyright: ignore[reportArgumentType]
+            value: object = getattr(guarantee, entry.name)
+            if entry.name == "relation" and isinstance(value, str):
+                yield value
+            yield from _relations(value)
+    elif isinstance(guarantee, tuple):
+        for entry in cast("tuple[object, ...]", guarantee):
+            yield from _relations(entry)
+
+
+def _of_event(event: Any, name: str, count: int, neighbours: Neighbours) -> Part:
+    from lethe.accounting.totals.dp_events import UnknownEvent, guarantee_of, leaves_of  # dp_accounting takes most of a second to import
+
+    parts: list[tuple[Guarantee, int]] = []
+    for leaf, times in leaves_of(event, 1):
+        try:
+            if times is None:
+                raise UnknownEvent("counts need to be whole numbers >= 1, and events a list")
+            parts.append((guarantee_of(leaf, neighbours), times))
+        except UnknownEvent as error:
+            raise InputError(
+                f"the event {type(leaf).__name__} cannot be added: {error}.", remedy="give its guarantee, or the certificate of its run."
+            ) from error
+    return _of_guarantee(joined(parts), name, count, neighbours, one_release=False)
+
+
+def _declared(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """What nothing proves: in full what somebody declares, and by name what a file says that code enforced or checked."""
+    declared = [one for one in findings if one.evidence == "declared"]
+    said = ", ".join(dict.fromkeys(one.name for one in declared if one.said))
+    listed = tuple(f"{one.name}: {one.detail}" for one in declared if not one.said)
+    return (*listed, f"by the word of the file that code saw to it: {said}") if said else listed
+
+
+def digest(content: object) -> str:
+    """The SHA-256 of plain data."""
+    return hashlib.sha256(to_json(content, indent=None).encode()).hexdigest()
+
+
+def read_part(
+    content: dict[str, Any], *, name: str, count: int, neighbours: Neighbours | None, key: PublicKey | None, one_release: bool = False
+) -> tuple[Part, Neighbours]:
+    """As `part_of`, of what a file holds.
+
+    Args:
+        content: what the file holds.
+        name, count, neighbours, key, one_release: as `part_of`.
+    """
+    found = read_saved(content, source=name, key=key)
+    return part_of(found, name=name, count=count, neighbours=neighbours, key=key, one_release=one_release)
+
+
+def refuse_repeated(parts: Iterable[Part]) -> None:
+    """Refuse a release that is in two parts: a copy of it costs nothing, and another one like it costs again.
+
+    Raises:
+        InputError: one is.
+    """
+    seen: dict[str, Part] = {}
+    for part in parts:
+        for release in sorted(part.releases):
+            if (before := seen.get(release)) is not None:
+                both = f"{part.name} is there twice" if part.name == before.name else f"{before.name} and {part.name} hold the same release"
+                raise InputError(
+                    f"{both}: a copy of a release costs nothing, and a second release like it costs again.",
+                    source=f"release {release[:16]}",
+                    remedy="leave the copy out; or say how many releases there were: [(certificate, N)], --count N.",
+                )
+            seen[release] = part

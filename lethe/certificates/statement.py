@@ -1,0 +1,303 @@
+r"""Statement, the certificate of a release that is no run: what it costs, by which mechanism with which numbers, and what it rests on."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
+
+from lethe._version import __version__
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict
+from lethe.calculus.domains import outside
+from lethe.calculus.guarantees import Guarantee, NotPrivate
+from lethe.calculus.large_delta import delta_for, is_large, large_delta_note, open_delta
+from lethe.calculus.upward_formatting import shown
+from lethe.certificates.derivation import Derivation
+from lethe.certificates.findings import FRESH_NOISE, Finding, as_told, first_failure, not_fresh
+from lethe.certificates.parts import Citation, exactly, read_citation, read_finding, read_text, require_known_finding
+from lethe.certificates.relations import RELATIONS
+from lethe.documents.strict import read_document, to_json, write_document
+from lethe.errors import HypothesisError, InputError
+from lethe.run.run import Neighbours
+
+KIND = "statement"
+_KEYS = ("kind", "name", "guarantee", "neighbours", "findings", "citations", "derivation", "records", "release_id", "lethe")
+_BESIDES = ("epsilon", "delta", "seeded", "with_fresh_noise")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Statement:
+    """The guarantee of a release, and what it rests on.
+
+    Formal guarantee: for every two data sets that are neighbours in the sense of `neighbours`, the laws of what was released satisfy
+    `guarantee`, in both directions. Not covered: the rounding of floating-point numbers, the generator (statistical, not cryptographic),
+    and how long the computation took.
+
+    Args:
+        name: what was released, in a few words.
+        guarantee: what it costs, for the one relation `neighbours`.
+        neighbours: "replace_one" or "zero_out", with the number of records public, or "add_or_remove".
+        findings: every hypothesis the guarantee rests on; all hold, but for fresh noise of what is seeded.
+        citations: where the theorem is published.
+        seeded: whether noise or secret draws came from a seed or generator that somebody chose: whoever has it knows them. What is given
+            as `guarantee` is then kept as `with_fresh_noise`, and the guarantee is none.
+        with_fresh_noise: what would hold had they been drawn fresh; None where they were.
+        derivation: the mechanism's numbers that the guarantee follows from; None: nothing can compute it again, and of a file it counts
+            as declared.
+        records: n, where it is known and public.
+        target_delta: the delta that was asked for, if any: the one that `explain` shows.
+        release_id: tells this release from others, also of the same mechanism with the same numbers; empty where nobody gave one.
+        version: of Lethe.
+    Raises:
+        HypothesisError: a hypothesis fails.
+        InputError: a field of the wrong type, or an unknown relation.
+    """
+
+    name: str
+    guarantee: Guarantee
+    neighbours: Neighbours
+    findings: tuple[Finding, ...]
+    citations: tuple[Citation, ...]
+    seeded: bool = False
+    with_fresh_noise: Guarantee | None = None
+    derivation: Derivation | None = field(default=None, compare=False)
+    records: int | None = field(default=None, compare=False)
+    target_delta: float | None = field(default=None, compare=False)
+    release_id: str = field(default="", compare=False)
+    version: str = field(default=__version__, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.guarantee, Guarantee):
+            raise outside("guarantee", self.guarantee, "a guarantee of lethe.calculus")
+        if self.neighbours not in get_args(Neighbours):
+            raise outside("neighbours", self.neighbours, "one of " + ", ".join(get_args(Neighbours)))
+        if self.target_delta is not None:
+            open_delta(self.target_delta)
+        object.__setattr__(self, "findings", tuple(self.findings))
+        object.__setattr__(self, "citations", tuple(self.citations))
+        if self.seeded:
+            self._take_back()
+        elif self.with_fresh_noise is not None:
+            raise outside("with_fresh_noise", self.with_fresh_noise, "None, where nothing is seeded")
+        failure = first_failure(finding for finding in self.findings if not (self.seeded and finding.name == FRESH_NOISE))
+        if failure is not None:
+            raise HypothesisError(
+                f"{self.name}: {failure.name}: {failure.detail}", source=failure.source or None, remedy=failure.remedy or None
+            )
+
+    def _take_back(self) -> None:
+        """Of what is seeded: no guarantee, and the reason."""
+        if not isinstance(self.guarantee, NotPrivate):
+            object.__setattr__(self, "with_fresh_noise", self.guarantee)
+            object.__setattr__(self, "guarantee", NotPrivate())
+        kept = tuple(finding for finding in self.findings if finding.name != FRESH_NOISE)
+        object.__setattr__(self, "findings", (*kept, not_fresh(f"with fresh noise: {self.planned.describe()}")))
+
+    def __repr__(self) -> str:
+        return f"Statement({self._claim(self.target_delta)}, by {self.name})"
+
+    @property
+    def planned(self) -> Guarantee:
+        """What it costs where noise and secret draws are fresh: what a budget is divided by, and never what a seeded release may claim."""
+        return self.guarantee if self.with_fresh_noise is None else self.with_fresh_noise
+
+    def epsilon(self, delta: float) -> float:
+        r"""The smallest $\epsilon$ proved at $\delta \in [0, 1)$; InputError outside that range."""
+        return self.guarantee.epsilon(delta)
+
+    def delta(self, epsilon: float) -> float:
+        r"""The smallest $\delta$ proved at $\epsilon \ge 0$; InputError outside that range."""
+        return self.guarantee.delta(epsilon)
+
+    def epsilon_at(self, delta: float, *, allow_large_delta: bool = False) -> float:
+        """As `Certificate.epsilon_at`: the epsilon at a delta in (0, 1), below 1/records where their number is known.
+
+        Raises:
+            InputError: it is not, and no large one was allowed.
+        """
+        level = open_delta(delta) if self.records is None else delta_for(self.records, delta, allow_large_delta=allow_large_delta)
+        return self.guarantee.epsilon(level)
+
+    def delta_at(self, epsilon: float) -> float:
+        """As `Certificate.delta_at`: the delta at an epsilon >= 0."""
+        return self.guarantee.delta(epsilon)
+
+    def tradeoff(self, type_one: float) -> float:
+        """The least chance of a type II error that a test of one record with this chance of a type I error, in [0, 1], can have."""
+        return self.guarantee.tradeoff(type_one)
+
+    @property
+    def large_delta(self) -> bool:
+        r"""Whether the delta that was asked for is $\ge 1/n$, with which a record may be published whole."""
+        return self.target_delta is not None and self.records is not None and is_large(self.target_delta, self.records)
+
+    @property
+    def not_private(self) -> str:
+        """A line on why nothing is proved; empty where something is."""
+        failing = next((finding for finding in self.findings if finding.status == "fails"), None)
+        if failing is not None:
+            return f"NOT PRIVATE: {failing.detail}."
+        return "NOT PRIVATE: no epsilon is proved." if isinstance(self.guarantee, NotPrivate) else ""
+
+    @property
+    def releases(self) -> frozenset[str]:
+        """What tells the releases in it from others: two statements that share one of these are about the same release."""
+        if self.release_id:
+            return frozenset([self.release_id])
+        if self.derivation is not None and self.derivation.parts:
+            return frozenset().union(*(part.releases for part in self.derivation.parts))
+        content = {key: value for key, value in self.to_dict().items() if key in ("name", "neighbours", "derivation", "guarantee")}
+        return frozenset([hashlib.sha256(to_json(content, indent=None).encode()).hexdigest()])
+
+    def explain(self, delta: float | None = None) -> str:
+        """The statement as text for a person: what holds, by which mechanism with which numbers, and from what.
+
+        Args:
+            delta: at which epsilon is shown; None: at the one that was asked for, if any.
+        """
+        level = self.target_delta if delta is None else open_delta(delta)
+        lines = [f"{self._claim(level) + '.':<72}lethe {self.version}"]
+        if self.not_private:
+            lines.append(self.not_private)
+        lines.append(f"by  {self.name}    {self.guarantee.describe()}")
+        label = "declared" if self.derivation is None else "computed"
+        lines += [f"    {label:<8}   {line}" for line in _numbers(self)]
+        listed = [finding for finding in self.findings if finding.status == "holds"]
+        width = max((len(finding.name) for finding in listed), default=0)
+        lines += [f"    {finding.evidence:<8}   {finding.name:<{width}}   {finding.words}" for finding in listed]
+        if level is not None and self.records is not None and (note := large_delta_note(level, self.records)) is not None:
+            lines.append(note)
+        return "\n".join(lines)
+
+    def _claim(self, delta: float | None) -> str:
+        cost = self.guarantee.describe() if delta is None else f"({shown(self.epsilon(delta))}, {delta:g})-DP"
+        return f"{cost}, {RELATIONS[self.neighbours]}, all that was released"
+
+    def cite(self) -> str:
+        """The sources of what was used, one a line."""
+        return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The statement as plain data, for a file."""
+        asked = {} if self.target_delta is None else {"epsilon": _plain(self.epsilon(self.target_delta)), "delta": self.target_delta}
+        return {
+            "kind": KIND,
+            "name": self.name,
+            **asked,
+            "guarantee": self.guarantee.to_dict(),
+            "neighbours": self.neighbours,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "citations": [{"key": citation.key, "text": citation.text} for citation in self.citations],
+            "derivation": None if self.derivation is None else self.derivation.to_dict(),
+            "records": self.records,
+            "release_id": self.release_id,
+            **({"seeded": True, "with_fresh_noise": self.planned.to_dict()} if self.seeded else {}),
+            "lethe": self.version,
+        }
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any], *, source: str | None = None) -> Statement:
+        """The statement that `to_dict` wrote. What it calls enforced is declared: nothing vouches for a file.
+
+        Whether its guarantee follows from its numbers, `lethe.accounting.statements.recheck` says.
+
+        Raises:
+            InputError: a key is missing or holds what no statement holds.
+        """
+        try:
+            return _parsed(cls, content)
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError, HypothesisError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
+            raise InputError(f"not a statement: {reason}.", source=source, remedy="give a file written by Statement.save.") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Statement:
+        """Read a statement from a file that `save` wrote.
+
+        Raises:
+            InputError: the file cannot be read or holds no statement.
+        """
+        return cls.from_dict(read_document(path), source=str(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the statement to a .json (or .yaml) file, whole or not at all."""
+        write_document(path, self.to_dict())
+
+    def as_read(self) -> Statement:
+        """What a reader of its file may believe: nothing in it is enforced, but by the word of the file."""
+        inner = self.derivation
+        if inner is not None:
+            inner = replace(inner, parts=tuple(part.as_read() for part in inner.parts))
+        return replace(self, findings=tuple(map(as_told, self.findings)), derivation=inner)
+
+
+def _parsed(cls: type[Statement], content: dict[str, Any]) -> Statement:
+    if not isinstance(content, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"it is {type(content).__name__}")
+    exactly(content, *_KEYS, besides=_BESIDES)
+    if content["kind"] != KIND:
+        raise ValueError(f"its kind is {content['kind']!r}")
+    seeded, planned = content.get("seeded", False), content.get("with_fresh_noise")
+    if seeded not in (True, False) or (planned is None) is seeded:
+        raise ValueError("seeded needs to be true, with what would hold with fresh noise")
+    known, records = content["derivation"], content["records"]
+    if records is not None and (type(records) is not int or records < 1):
+        raise ValueError(f"records is {records!r}")
+    stated = guarantee_from_dict(content["guarantee"])
+    if seeded and not isinstance(stated, NotPrivate):
+        raise ValueError(f"it is seeded, and claims {stated.describe()}")
+    findings = tuple(read_finding(finding) for finding in content["findings"])
+    for finding in findings:
+        require_known_finding(finding)
+    found = cls(
+        name=read_text(content["name"]),
+        guarantee=stated if planned is None else guarantee_from_dict(planned),
+        neighbours=read_text(content["neighbours"]),
+        findings=findings,
+        citations=tuple(read_citation(entry) for entry in content["citations"]),
+        seeded=seeded,
+        derivation=None if known is None else Derivation.from_dict(known, lambda part: _parsed(cls, part)),
+        records=records,
+        target_delta=float(content["delta"]) if "delta" in content else None,
+        release_id=read_text(content["release_id"]),
+        version=read_text(content["lethe"]),
+    )
+    if ("epsilon" in content) != ("delta" in content):
+        raise ValueError("it has one of epsilon and delta, and needs both or none")
+    if found.target_delta is not None:
+        said, proved = float(content["epsilon"]), found.epsilon(found.target_delta)
+        # Other processors and libraries may round the last digits differently.
+        if not math.isclose(said, proved, rel_tol=1e-9):
+            raise ValueError(f"epsilon is {said:g}, but its guarantee gives {proved:g} at delta = {found.target_delta:g}")
+    return found.as_read()
+
+
+def _numbers(stated: Statement) -> list[str]:
+    """From which numbers the guarantee follows, a line for each release it is made of."""
+    known = stated.derivation
+    if known is None:
+        return [f"by nothing: {stated.guarantee.describe()} is taken as it is written"]
+    numbers = known.parameters
+    counts = numbers.pop("counts", [1] * len(known.parts))
+    given = ", ".join(f"{name} = {_short(value)}" for name, value in numbers.items())
+    lines = [known.kind + (f": {given}" if given else "") + (" of" if known.parts else "")]
+    for part, count in zip(known.parts, counts, strict=False):
+        first, *others = _numbers(part)
+        lines += [f"    {f'{count} x ' if count != 1 else ''}{part.name}, by {first}", *(f"    {line}" for line in others)]
+    return lines
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return " ".join(str(value[key]) if place == 0 else f"{key} {_short(value[key])}" for place, key in enumerate(value))
+    text = value if isinstance(value, str) else to_json(value, indent=None).strip()
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def _plain(value: float) -> float | str:
+    return "inf" if value == math.inf else value

@@ -1,0 +1,213 @@
+"""Every fitted estimator has a certificate that saves, loads, explains, verifies and adds up, whatever the mechanism."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from every_release import CASES, data, fitted
+from sklearn.pipeline import make_pipeline
+
+import lethe
+from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.verify_others import load
+from lethe.calculus.upward_formatting import shown
+from lethe.certificates.statement import Statement
+from lethe.documents.strict import write_document
+from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of
+
+DELTA = 5e-5
+# One of each kind of derivation, and quick.
+KINDS = {
+    "objective perturbation": "classifier by objective_perturbation",
+    "output perturbation": "classifier by output_perturbation",
+    "run": "Lasso",
+    "adassp": "regressor by adassp",
+    "means and scales": "PrivateStandardScaler, given",
+    "second moments": "PrivatePCA",
+    "phases": "PrivateMean, given",
+    "largest eigenvalue": "HeavyTailedLinearRegression",
+    "private selection": "PrivateSearch",
+}
+
+
+# Their convolution with another release takes a second or more.
+EXPENSIVE = {"HuberRegressor", "classifier by shuffled_once", "PrivateSearch", "PrivateSearch of a norm"}
+
+
+@pytest.fixture(autouse=True)
+def _own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in CASES if name != "classifier by poisson"])
+@pytest.mark.filterwarnings("ignore")  # of ranges that may be too small
+def test_its_certificate_is_saved_read_computed_again_and_added(name: str, tmp_path: Path) -> None:
+    model = fitted(name)
+    file = tmp_path / "one.json"
+    model.certificate_.save(file)
+    read = load(file)
+    epsilon = model.epsilon_
+    for one in (model.certificate_, read):
+        assert one.epsilon_at(DELTA) == pytest.approx(epsilon, rel=1e-9)
+        assert one.delta_at(epsilon) <= DELTA * (1 + 1e-9)
+        assert 0.0 <= one.tradeoff(0.05) <= 0.95
+        assert one.explain().startswith(f"({shown(epsilon)}, 5e-05)-DP, replace one")
+        assert "by nothing" not in one.explain()
+        assert repr(one).startswith(("Statement((", "Certificate(("))
+    answers = lethe.verify(file)
+    assert answers.follows.yes, answers.follows.why
+    assert answers.private.yes
+    assert answers.sealed.yes is isinstance(read, lethe.Certificate)
+    total = lethe.total([file], DELTA)
+    assert total.epsilon == pytest.approx(epsilon, rel=1e-9)
+    assert total.parts[0].computed
+    if name not in EXPENSIVE:
+        assert lethe.total([file, lethe.GDP(0.1)], DELTA, neighbours="replace_one").epsilon > epsilon
+
+
+def leaves(content: Any) -> Iterator[dict[str, Any]]:
+    """The parameters of the releases in a derivation."""
+    for part in content.get("parts", []):
+        yield from leaves(part["derivation"])
+    if not content.get("parts"):
+        yield content
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_that_do_not_give_its_guarantee_are_refused(kind: str, tmp_path: Path) -> None:
+    """More noise, a tenth more, would give a smaller epsilon than the one that is written: then one of the two was typed."""
+    content = fitted(KINDS[kind]).statement_.to_dict()
+    assert kind in [leaf["kind"] for leaf in leaves(content["derivation"])]
+    altered = copy.deepcopy(content)
+    leaf = next(one for one in leaves(altered["derivation"]) if one["kind"] == kind)
+    parameters = leaf["parameters"]
+    if kind == "run":
+        noise = parameters["run"]["noise_multiplier"]
+        parameters["run"]["noise_multiplier"] = noise * 0.9 if isinstance(noise, float) else [one * 0.9 for one in noise]
+    elif kind == "phases":
+        parameters["phases"][-1]["noise_std"] *= 0.9
+    elif kind == "private selection":
+        parameters["one_try"] = lethe.GDP(parameters["one_try"]["mu"] * 1.1).to_dict()
+    else:
+        parameters["noise_std"] *= 0.9
+    write_document(tmp_path / "altered.json", altered)
+    answers = lethe.verify(tmp_path / "altered.json")
+    assert not answers.follows.yes
+    assert "does not follow from its mechanism" in answers.follows.why
+    with pytest.raises(lethe.InputError, match=r"altered\.json: this statement does not follow"):
+        lethe.total([tmp_path / "altered.json"], DELTA)
+    # Parameters of other names, or none, give no number.
+    for spoilt in ({}, {**parameters, "extra": 1.0}):
+        again = copy.deepcopy(content)
+        next(one for one in leaves(again["derivation"]) if one["kind"] == kind)["parameters"] = spoilt
+        with pytest.raises(lethe.InputError):
+            recheck_statement(Statement.from_dict(again))
+
+
+def test_what_a_file_calls_enforced_or_checked_is_declared_by_it(tmp_path: Path) -> None:
+    model = fitted("classifier by objective_perturbation")
+    assert {finding.evidence for finding in model.certificate_.findings} == {"enforced"}
+    model.certificate_.save(tmp_path / "one.json")
+    read = Statement.load(tmp_path / "one.json")
+    assert {finding.evidence for finding in read.findings} == {"declared"}
+    assert "(the file says: enforced by" in read.explain()
+    assert len(lethe.verify(tmp_path / "one.json").declared) == len(read.findings)
+
+
+def test_a_statement_that_contradicts_itself_is_no_statement() -> None:
+    content = fitted("classifier by output_perturbation").statement_.to_dict()
+    for altered in (
+        {"epsilon": 0.1},
+        {"delta": 2.0},
+        {"kind": "certificate"},
+        {"neighbours": "anybody"},
+        {"records": -3},
+        {"seeded": True},
+        {"extra": 1},
+        {"guarantee": {"kind": "gdp"}},
+        {"derivation": {"kind": "x"}},
+        {"findings": [{"name": "a", "status": "holds", "evidence": "believed", "detail": "b"}]},
+    ):
+        with pytest.raises(lethe.InputError, match="not a statement"):
+            Statement.from_dict({**content, **altered})
+    for name in content:
+        if name != "derivation":
+            with pytest.raises(lethe.InputError, match="not a statement"):
+                Statement.from_dict({key: value for key, value in content.items() if key != name})
+
+
+def test_records_that_are_fewer_than_the_mechanism_s_are_refused(tmp_path: Path) -> None:
+    """With fewer of them a larger delta would pass for a small one."""
+    content = fitted("classifier by output_perturbation").statement_.to_dict()
+    with pytest.raises(lethe.InputError, match="it says 3 records, and a release in it is of 2000"):
+        recheck_statement(Statement.from_dict({**content, "records": 3}))
+    assert recheck_statement(Statement.from_dict({**content, "records": None})).statement.records == 2000
+    large = Statement.from_dict({**content, "delta": 0.1, "epsilon": Statement.from_dict(content).epsilon(0.1)})
+    large.save(tmp_path / "large.json")
+    assert not lethe.verify(tmp_path / "large.json").private.yes
+    assert lethe.verify(tmp_path / "large.json", allow_large_delta=True).private.yes
+
+
+def test_two_fits_with_the_same_parameters_are_two_releases() -> None:
+    first, second = (fitted("classifier by output_perturbation") for _ in range(2))
+    assert first.statement_ == second.statement_
+    both = lethe.total([first.certificate_, second.certificate_], DELTA)
+    assert both.epsilon == lethe.total([(first.certificate_, 2)], DELTA).epsilon
+    with pytest.raises(lethe.InputError, match="is there twice"):
+        lethe.total([first.certificate_, first.statement_], DELTA)
+    with pytest.raises(lethe.InputError, match="give its certificate_"):
+        lethe.total([first], DELTA)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_pipeline_and_a_searched_pipeline_have_one_too(tmp_path: Path) -> None:
+    rows, labels, _ = data()
+    scaler, model = (
+        PrivateStandardScaler(epsilon=2.0, delta=1e-5),
+        LogisticRegression(epsilon=2.0, delta=1e-5, feature_norm=4.0, mechanism="objective_perturbation"),
+    )
+    pipeline: Any = make_pipeline(scaler, model).fit(rows, labels)
+    stated = privacy_of(pipeline)
+    stated.save(tmp_path / "pipeline.json")
+    parts = lethe.total([step.certificate_ for step in (pipeline[0], pipeline[1])], 1e-5)
+    whole = lethe.total([tmp_path / "pipeline.json"], 1e-5)
+    assert whole.epsilon == pytest.approx(stated.epsilon(1e-5), rel=1e-9)
+    assert whole.epsilon == pytest.approx(parts.epsilon, rel=1e-6)
+    assert lethe.verify(tmp_path / "pipeline.json").follows.yes
+    with pytest.raises(lethe.InputError, match="hold the same release"):
+        lethe.total([tmp_path / "pipeline.json", pipeline[0].certificate_], 1e-5)
+    searched: Any = PrivateSearch(
+        make_pipeline(PrivateStandardScaler(bounds=(-5.0, 8.0)), LogisticRegression(feature_norm=4.0, mechanism="output_perturbation")),
+        {"logisticregression__C": [0.1, 1.0]},
+        epsilon=4.0,
+        delta=1e-5,
+    ).fit(rows, labels)
+    searched.certificate_.save(tmp_path / "searched.json")
+    assert lethe.verify(tmp_path / "searched.json").follows.yes
+    assert any("of one try of the best" in line for line in lethe.verify(tmp_path / "searched.json").declared)
+    with pytest.raises(lethe.InputError, match="is there twice"):
+        lethe.total([searched.certificate_, searched.best_estimator_.certificate_], 1e-5)
+
+
+def test_a_seeded_one_says_that_it_is_none(tmp_path: Path) -> None:
+    model = fitted("classifier by output_perturbation", seed_noise=True)
+    model.certificate_.save(tmp_path / "seeded.json")
+    read = Statement.load(tmp_path / "seeded.json")
+    assert read == model.certificate_.as_read()
+    assert read.epsilon(DELTA) == math.inf
+    assert "NOT PRIVATE" in read.explain()
+    answers = lethe.verify(tmp_path / "seeded.json")
+    assert answers.follows.yes
+    assert not answers.private.yes
+    assert lethe.total([tmp_path / "seeded.json"], DELTA).epsilon == math.inf
+    claimed = {**read.to_dict(), "guarantee": lethe.GDP(0.1).to_dict(), "epsilon": lethe.GDP(0.1).epsilon(DELTA)}
+    with pytest.raises(lethe.InputError, match="it is seeded, and claims"):
+        Statement.from_dict(claimed)
