@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy import signal
+from scipy import fft
 
 from lethe.calculus.domains import FloatArray
 
@@ -76,7 +76,9 @@ def joined(one: FloatArray, other: FloatArray, tail: float) -> Joined:
         one, other: masses.
         tail: at most this much is cut off.
     """
-    masses: FloatArray = signal.fftconvolve(one, other)
+    size = one.size + other.size - 1
+    length = fft.next_fast_len(size, real=True)
+    masses: FloatArray = fft.irfft(fft.rfft(one, length) * fft.rfft(other, length), length)[:size]
     first, cut = min(_light(masses, tail / 2.0), masses.size - 1), _light(masses[::-1], tail / 2.0)
     last = max(masses.size - cut, first + 1)
     left = masses[first:last].copy()
