@@ -29,6 +29,7 @@ from lethe.heavy_tailed.localisation.plans import LocalPhase
 from lethe.heavy_tailed.shuffle.scalar import analyse, calibrated_protocol, simulated_ones
 
 RUNS, DELTA, LEVEL = 2000, 0.2, 1e-4
+FEW = 1000  # show half of the noise: in three games of each kind, .99 or more, where .65 is stated
 LEAST, TARGET = 0.1, 0.55
 COUNT, DIMENSION = 8, 3
 PROBLEM = Problem(
@@ -89,9 +90,11 @@ RELEASES: dict[str, Release] = {
 }
 
 
-def bound(release: Release, make: Callable[[int], np.random.Generator], tables: tuple[Array, Array]) -> tuple[float, float]:
+def bound(
+    release: Release, make: Callable[[int], np.random.Generator], tables: tuple[Array, Array], runs: int = RUNS
+) -> tuple[float, float]:
     """The referee's epsilon, and the one that is stated."""
-    scores = [np.array([release(table, make(world))[0].sum() for _ in range(RUNS)]) for world, table in enumerate(tables)]
+    scores = [np.array([release(table, make(world))[0].sum() for _ in range(runs)]) for world, table in enumerate(tables)]
     stated = release(tables[0], make(2))[1].epsilon(DELTA)
     return audited(scores[0], scores[1], float(np.median(np.concatenate(scores)))), stated
 
@@ -112,7 +115,7 @@ def test_the_lower_bound_is_below_what_is_stated_and_catches_half_the_noise(name
     sound, broken = makers()
     found, stated = bound(RELEASES[name], sound, (rows(1.0), rows(-1.0)))
     assert LEAST < found <= stated
-    caught, _ = bound(RELEASES[name], broken, (rows(1.0), rows(-1.0)))
+    caught, _ = bound(RELEASES[name], broken, (rows(1.0), rows(-1.0)), runs=FEW)
     assert caught > stated
 
 
@@ -156,7 +159,7 @@ def test_secret_batches(broken: bool) -> None:
             PROBLEM, table, schedule=(local,), epsilon=TARGET, delta=DELTA, allow_large_delta=True, generator=rng
         )
     )
-    found, stated = bound(solve, makers()[broken], (tables[0], tables[1]))
+    found, stated = bound(solve, makers()[broken], (tables[0], tables[1]), runs=FEW if broken else RUNS)
     assert (found > stated) if broken else (LEAST < found <= stated)
 
 
