@@ -29,7 +29,13 @@ def test_two_fits_with_the_same_random_state_share_no_number(name: str) -> None:
     assert not shared(released(name), released(name))
 
 
-@pytest.mark.parametrize("name", ["classifier by cyclic", "LinearRegression", "LinearSVC", "PrivateMean", "PrivatePCA", "PrivateSearch"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("classifier by cyclic", marks=pytest.mark.slow),
+        *("LinearRegression", "LinearSVC", "PrivateMean", "PrivatePCA", "PrivateSearch"),
+    ],
+)
 def test_with_seeded_noise_they_share_every_number(name: str) -> None:
     first, second = (released(name, seed_noise=True) for _ in range(2))
     assert len(shared(first, second)) == sum(map(len, first.values()))
