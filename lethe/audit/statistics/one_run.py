@@ -63,12 +63,15 @@ def one_run_epsilon(guesses: Guesses, *, delta: float, level: float) -> float:
     Raises:
         InputError: an argument is outside its range.
     """
-    return _epsilon(require_instance("guesses", guesses, Guesses), require_delta(delta), require_level(level))
+    counts = require_instance("guesses", guesses, Guesses)
+    return _epsilon(counts.canaries, counts.guessed, counts.correct, require_delta(delta), require_level(level))
 
 
 # Whoever audits many models of one kind meets the same counts again and again.
 @lru_cache(maxsize=256)
-def _epsilon(guesses: Guesses, delta: float, level: float) -> float:
+def _epsilon(canaries: int, guessed: int, correct: int, delta: float, level: float) -> float:
+    guesses = Guesses(canaries=canaries, guessed=guessed, correct=correct)
+
     def gap(epsilon: float) -> float:
         return log_gap(one_run_p_value(guesses, epsilon=epsilon, delta=delta), level)
 
@@ -114,11 +117,14 @@ def gaussian_guesses_refuted(guesses: Guesses, *, mu: float, level: float) -> bo
 
 def one_run_gaussian_mu(guesses: Guesses, *, level: float) -> float:
     r"""The $\mu \ge 0$ below which the guesses are refuted, rounded down; 0 if none. Args, Raises: as `gaussian_guesses_refuted`."""
-    return _gaussian_mu(require_instance("guesses", guesses, Guesses), require_level(level))
+    counts = require_instance("guesses", guesses, Guesses)
+    return _gaussian_mu(counts.canaries, counts.guessed, counts.correct, require_level(level))
 
 
 @lru_cache(maxsize=256)
-def _gaussian_mu(guesses: Guesses, level: float) -> float:
+def _gaussian_mu(canaries: int, guessed: int, correct: int, level: float) -> float:
+    guesses = Guesses(canaries=canaries, guessed=guessed, correct=correct)
+
     def gap(mu: float) -> float:
         return -1.0 if gaussian_guesses_refuted(guesses, mu=mu, level=level) else 1.0
 
