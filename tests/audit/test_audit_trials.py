@@ -138,6 +138,7 @@ def test_the_usual_choices_are_those_of_a_thousand() -> None:
     assert all(top + bottom <= 4 for top, bottom in usual_guesses(4))
 
 
+@pytest.mark.slow
 def test_a_mechanism_that_ignores_the_data_is_rarely_accused() -> None:
     generator = np.random.default_rng(7)
     claim = Claim(epsilon=0.0, delta=1e-5, neighbours="replace_one", release="last", source="nothing")

@@ -1,11 +1,11 @@
 """Noise and secret draws are fresh at every fit, whatever random_state says, and in every process."""
 
+import multiprocessing
 from typing import Any
 
 import numpy as np
 import pytest
 from every_release import CASES, data, fitted, quick_ones, released, shared
-from forked import forking
 from joblib import Parallel, delayed
 from sklearn.base import clone, is_classifier
 
@@ -29,7 +29,13 @@ def test_two_fits_with_the_same_random_state_share_no_number(name: str) -> None:
     assert not shared(released(name), released(name))
 
 
-@pytest.mark.parametrize("name", ["classifier by cyclic", "LinearRegression", "LinearSVC", "PrivateMean", "PrivatePCA", "PrivateSearch"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("classifier by cyclic", marks=pytest.mark.slow),
+        *("LinearRegression", "LinearSVC", "PrivateMean", "PrivatePCA", "PrivateSearch"),
+    ],
+)
 def test_with_seeded_noise_they_share_every_number(name: str) -> None:
     first, second = (released(name, seed_noise=True) for _ in range(2))
     assert len(shared(first, second)) == sum(map(len, first.values()))
@@ -72,12 +78,13 @@ def test_what_is_searched_on_a_grid_is_fresh_too(model: Any, names: tuple[str, .
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("how", ["fork", pytest.param("joblib", marks=pytest.mark.slow)])  # joblib's workers import everything anew
 def test_two_processes_share_no_number(how: str) -> None:
-    """Two children of one process, forked after it had loaded everything; and two workers of joblib."""
+    """Two children of this very process, which has loaded everything and drawn many numbers; and two workers of joblib."""
     if how == "fork":
-        with forking().Pool(2, maxtasksperchild=1) as pool:
-            first, second = pool.map(quick_ones, range(2), chunksize=1)
+        with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+            first, second = pool.map_async(quick_ones, range(2), chunksize=1).get(timeout=300)
     else:
         first, second = Parallel(n_jobs=2)(delayed(quick_ones)(place) for place in range(2))
     assert len(first) > 12

@@ -57,7 +57,9 @@ def test_the_statement_meets_the_target_and_is_the_larger_of_two_disjoint_parts(
     assert phase.batch_size == (2000 if len(given) == 2 else 2000 - set_aside(2000, GDP(solver)))
 
 
-@pytest.mark.parametrize("solver", ["one_pass", "accelerated", "proximal", "localised", "strongly_convex"])
+@pytest.mark.parametrize(
+    "solver", ["one_pass", "accelerated", "proximal", "localised", pytest.param("strongly_convex", marks=pytest.mark.slow)]
+)
 def test_every_solver_states_its_own_phases(solver: str) -> None:
     model = HeavyTailedLinearRegression(
         delta=1e-6, solver=solver, moment=5.0, order=4.0, radius=1.0, smoothness=2.0, strong_convexity=0.5, seed_noise=True, random_state=0

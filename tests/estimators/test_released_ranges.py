@@ -59,7 +59,7 @@ numbers = st.floats(-LARGEST, LARGEST) | st.sampled_from([0.0, -1e12, 1e12, 1e6,
 
 
 @given(before=numbers, after=numbers, place=st.integers(0, 999), others=numbers)
-@pytest.mark.parametrize(("count", "share"), [FEW, MANY])
+@pytest.mark.parametrize(("count", "share"), [FEW, pytest.param(*MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("where", [lethe.estimators.inputs.ranges, lethe.estimators.inputs.norms], ids=lambda where: where.__name__)
 def test_one_record_moves_one_number_within_a_public_range(
     where: Any, count: int, share: GDP, before: float, after: float, place: int, others: float

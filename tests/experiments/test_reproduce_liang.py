@@ -246,10 +246,12 @@ def test_the_residual_network_can_be_trained_privately() -> None:
     """Its size is that of ResNet-18 for pictures of 32 x 32; one step of it passes the clipping engine's own checks."""
     network = image_network("resnet18", (3, 32, 32), 10, seed=0)
     assert sum(parameter.numel() for parameter in network.parameters()) == 11_173_962
-    plan = replace(SMALL, candidates=20, batch_sizes=(5,), epochs=(1,), network="resnet18")
-    candidates, _ = draw_candidates(len(DIGITS.labels), 20, 1, seed=0)
-    logits = training.trainer(DIGITS.pixels, DIGITS.labels, plan, replace(FREE, batch_size=5))(candidates, 0)
-    assert logits.shape == (1, 20, 10)
+    plan = replace(SMALL, candidates=10, batch_sizes=(5,), epochs=(1,), network="resnet18")
+    candidates, _ = draw_candidates(len(DIGITS.labels), 10, 1, seed=0)
+    executed: list[lethe.Run] = []
+    logits = training.trainer(DIGITS.pixels, DIGITS.labels, plan, replace(FREE, batch_size=5), told=executed.append)(candidates, 0)
+    assert logits.shape == (1, 10, 10)
+    assert [run.total_steps for run in executed] == [1]
 
 
 def test_pictures_of_files_and_folders(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from lethe.heavy_tailed.localisation.plans import LocalPhase
 from lethe.heavy_tailed.shuffle.scalar import analyse, calibrated_protocol, simulated_ones
 
 RUNS, DELTA, LEVEL = 2000, 0.2, 1e-4
+FEW = 1000  # show half of the noise: in three games of each kind, .99 or more, where .65 is stated
 LEAST, TARGET = 0.1, 0.55
 COUNT, DIMENSION = 8, 3
 PROBLEM = Problem(
@@ -41,7 +42,8 @@ PROBLEM = Problem(
 CLIPPED = ClippedMean(clip_norm=1.5, rho=0.5)
 MEDIAN = CoordinateMedian(threshold=1.5, groups=1, rho=0.5)
 
-Release = Callable[[Array, np.random.Generator], tuple[Array, Guarantee]]
+# What is released, and what is stated of it: asked for once, where there are thousands of releases.
+Release = Callable[[Array, np.random.Generator], tuple[Array, Callable[[], Guarantee]]]
 
 
 class HalfNoise(np.random.Generator):
@@ -59,13 +61,13 @@ def rows(sign: float) -> Array:
 
 
 def from_oracle(oracle: MeanOracle) -> Release:
-    return lambda table, rng: (-oracle.mean(table, rng), oracle.release(*table.shape).guarantee)
+    return lambda table, rng: (-oracle.mean(table, rng), lambda: oracle.release(*table.shape).guarantee)
 
 
 def from_solver(solve: Callable[[Array, np.random.Generator], object]) -> Release:
-    def release(table: Array, rng: np.random.Generator) -> tuple[Array, Guarantee]:
+    def release(table: Array, rng: np.random.Generator) -> tuple[Array, Callable[[], Guarantee]]:
         done = solve(table, rng)
-        return done.parameters, done.fresh.guarantee  # pyright: ignore
+        return done.parameters, lambda: done.fresh.guarantee  # pyright: ignore
 
     return release
 
@@ -89,10 +91,12 @@ RELEASES: dict[str, Release] = {
 }
 
 
-def bound(release: Release, make: Callable[[int], np.random.Generator], tables: tuple[Array, Array]) -> tuple[float, float]:
+def bound(
+    release: Release, make: Callable[[int], np.random.Generator], tables: tuple[Array, Array], runs: int = RUNS
+) -> tuple[float, float]:
     """The referee's epsilon, and the one that is stated."""
-    scores = [np.array([release(table, make(world))[0].sum() for _ in range(RUNS)]) for world, table in enumerate(tables)]
-    stated = release(tables[0], make(2))[1].epsilon(DELTA)
+    scores = [np.array([release(table, make(world))[0].sum() for _ in range(runs)]) for world, table in enumerate(tables)]
+    stated = release(tables[0], make(2))[1]().epsilon(DELTA)
     return audited(scores[0], scores[1], float(np.median(np.concatenate(scores)))), stated
 
 
@@ -112,18 +116,18 @@ def test_the_lower_bound_is_below_what_is_stated_and_catches_half_the_noise(name
     sound, broken = makers()
     found, stated = bound(RELEASES[name], sound, (rows(1.0), rows(-1.0)))
     assert LEAST < found <= stated
-    caught, _ = bound(RELEASES[name], broken, (rows(1.0), rows(-1.0)))
+    caught, _ = bound(RELEASES[name], broken, (rows(1.0), rows(-1.0)), runs=FEW)
     assert caught > stated
 
 
 def test_noise_from_the_number_of_steps_and_not_the_batch_is_caught() -> None:
     """The paper's 4 C^2 T^2/(eps n)^2 at n = 11, T = 6, where batches have one record: (6/11)^2 of the noise that is needed."""
 
-    def printed(table: Array, rng: np.random.Generator) -> tuple[Array, Guarantee]:
+    def printed(table: Array, rng: np.random.Generator) -> tuple[Array, Callable[[], Guarantee]]:
         size, steps = len(table), 6
         deviation = 2.0 * 1.5 * steps / (math.sqrt(2 * CLIPPED.rho) * size)
         quiet = replace(CLIPPED, rho=math.inf).mean(table[: size // steps], rng)
-        return -(quiet + deviation * rng.standard_normal(DIMENSION)), CLIPPED.release(size // steps, DIMENSION).guarantee
+        return -(quiet + deviation * rng.standard_normal(DIMENSION)), lambda: CLIPPED.release(size // steps, DIMENSION).guarantee
 
     first, second = (np.vstack([rows(sign), np.zeros((3, DIMENSION))]) for sign in (1.0, -1.0))
     found, stated = bound(printed, makers()[0], (first, second))
@@ -156,7 +160,7 @@ def test_secret_batches(broken: bool) -> None:
             PROBLEM, table, schedule=(local,), epsilon=TARGET, delta=DELTA, allow_large_delta=True, generator=rng
         )
     )
-    found, stated = bound(solve, makers()[broken], (tables[0], tables[1]))
+    found, stated = bound(solve, makers()[broken], (tables[0], tables[1]), runs=FEW if broken else RUNS)
     assert (found > stated) if broken else (LEAST < found <= stated)
 
 

@@ -140,6 +140,7 @@ def cell_law(values, quantile, neighbours, mu):
     return law
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("quantile", LEVELS)
 def test_the_search_is_within_its_gdp(neighbours, quantile):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from lethe.audit.statistics.inputs import require_array, require_level
 from lethe.audit.statistics.intervals import clopper_pearson_lower, clopper_pearson_upper
@@ -57,9 +56,10 @@ def attack(out_scores: ArrayLike, in_scores: ArrayLike, *, rates: Sequence[float
     """
     first, second = require_array("out_scores", out_scores, dimensions=1), require_array("in_scores", in_scores, dimensions=1)
     chance = require_level(level)
-    ranks = stats.rankdata(np.concatenate([first, second]))[first.size :]
-    area = (float(ranks.sum()) - 0.5 * second.size * (second.size + 1)) / (first.size * second.size)
-    return Attack(area=area, detections=tuple(_detect(np.sort(first), second, rate, chance) for rate in rates))
+    ordered = np.sort(first)
+    below, up_to = (int(np.searchsorted(ordered, second, side=side).sum()) for side in ("left", "right"))
+    area = 0.5 * (below + up_to) / (first.size * second.size)
+    return Attack(area=area, detections=tuple(_detect(ordered, second, rate, chance) for rate in rates))
 
 
 def _detect(ordered: np.ndarray, members: np.ndarray, rate: float, level: float) -> Detection:

@@ -3,6 +3,7 @@ r"""A lower bound on $\epsilon$, or on $\mu$, from one run: many canaries with a
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from scipy import special
@@ -62,10 +63,17 @@ def one_run_epsilon(guesses: Guesses, *, delta: float, level: float) -> float:
     Raises:
         InputError: an argument is outside its range.
     """
-    chance = require_level(level)
+    counts = require_instance("guesses", guesses, Guesses)
+    return _epsilon(counts.canaries, counts.guessed, counts.correct, require_delta(delta), require_level(level))
+
+
+# Whoever audits many models of one kind meets the same counts again and again.
+@lru_cache(maxsize=256)
+def _epsilon(canaries: int, guessed: int, correct: int, delta: float, level: float) -> float:
+    guesses = Guesses(canaries=canaries, guessed=guessed, correct=correct)
 
     def gap(epsilon: float) -> float:
-        return log_gap(one_run_p_value(guesses, epsilon=epsilon, delta=delta), chance)
+        return log_gap(one_run_p_value(guesses, epsilon=epsilon, delta=delta), level)
 
     return largest_refuted(gap, resolution=1e-10)
 
@@ -109,6 +117,13 @@ def gaussian_guesses_refuted(guesses: Guesses, *, mu: float, level: float) -> bo
 
 def one_run_gaussian_mu(guesses: Guesses, *, level: float) -> float:
     r"""The $\mu \ge 0$ below which the guesses are refuted, rounded down; 0 if none. Args, Raises: as `gaussian_guesses_refuted`."""
+    counts = require_instance("guesses", guesses, Guesses)
+    return _gaussian_mu(counts.canaries, counts.guessed, counts.correct, require_level(level))
+
+
+@lru_cache(maxsize=256)
+def _gaussian_mu(canaries: int, guessed: int, correct: int, level: float) -> float:
+    guesses = Guesses(canaries=canaries, guessed=guessed, correct=correct)
 
     def gap(mu: float) -> float:
         return -1.0 if gaussian_guesses_refuted(guesses, mu=mu, level=level) else 1.0

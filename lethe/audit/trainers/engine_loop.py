@@ -11,15 +11,17 @@ from lethe.run.run import Run
 from lethe.train import PrivacyEngine
 
 
-def fit_by_engine(model: nn.Module, loss: Any, data: Any, run: Run, *, seed: int, optimizer: torch.optim.Optimizer | None = None) -> Run:
+def fit_by_engine(
+    model: nn.Module, loss: Any, data: Any, run: Run, *, seed: int, optimizer: torch.optim.Optimizer | None = None, verify: bool = True
+) -> Run:
     """Train by `PrivacyEngine`; returns the recorded run.
 
     Args:
-        model, loss, data, run, seed: as for `fit`.
+        model, loss, data, run, seed, verify: as for `fit`.
         optimizer: None: plain SGD with the run's step sizes, which must be one number.
     """
     descent = torch.optim.SGD(model.parameters(), lr=float(run.step_sizes[0])) if optimizer is None else optimizer
-    engine = PrivacyEngine(run, seed=seed)
+    engine = PrivacyEngine(run, seed=seed, verify=verify)
     model, descent, loader = engine.make_private(module=model, optimizer=descent, data=data)
     try:
         for *inputs, targets in loader:

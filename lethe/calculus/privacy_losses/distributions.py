@@ -1,4 +1,4 @@
-r"""Privacy losses on a grid, rounded upwards, and their composition by convolution, on top of `dp_accounting`.
+r"""Privacy losses on a grid, rounded upwards, and their composition by convolution.
 
 The one place that chooses the grid, composes, and allows for the floating point of Fourier transforms.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy import fft
 
 from lethe.calculus.base import Profile
 from lethe.calculus.domains import FloatArray, require_nonnegative
+from lethe.calculus.privacy_losses.convolution import joined, power_ends
 
 # A distribution has no more intervals than this; what lies beyond its last one counts as infinite.
 MOST_INTERVALS = 2**28
@@ -38,8 +39,7 @@ _FOURIER_ERROR_A_STEP = 2e-15
 _MOST_MASS = 2.0
 # Mass that a self-composition may leave beside its grid; it is counted as an infinite loss.
 _TAIL = 1e-15
-# A composition whose finite losses weigh less says nothing: delta is 1 but for this. dp_accounting, which cuts tails of 1e-15, has no
-# losses left then.
+# A composition whose finite losses weigh less says nothing: delta is 1 but for this.
 _LEAST_FINITE_MASS = 1e-9
 # Larger than any finite loss, and finite, as differences with it must be.
 _BEYOND = 1e300
@@ -70,11 +70,18 @@ class Factor:
     losses: Callable[[float], tuple[Losses, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LossProfile(Profile):
-    """The privacy profile of a privacy loss distribution, with an allowance for the floating point that made it."""
+    """The privacy profile of privacy losses in both directions, or in one if they are the same.
 
-    distribution: Any
+    Args:
+        interval: h > 0, the distance of two losses.
+        directions: the losses.
+        allowance: for the floating point that made them.
+    """
+
+    interval: float
+    directions: tuple[Losses, ...]
     allowance: float
     kind: ClassVar[str] = "privacy_losses"
 
@@ -82,8 +89,16 @@ class LossProfile(Profile):
         """The smallest delta at `epsilon`, rounded up."""
         level = min(require_nonnegative("epsilon", epsilon), _BEYOND)
         with np.errstate(all="ignore"):
-            delta = float(self.distribution.get_delta_for_epsilon(level))
+            delta = float(np.max([self._exceeding(losses, level) for losses in self.directions]))
         return 1.0 if math.isnan(delta) else min(max(delta, 0.0) + self.allowance, 1.0)
+
+    def _exceeding(self, losses: Losses, level: float) -> float:
+        r"""$\delta_\infty + \sum_{l > \epsilon} p_l\,(1 - e^{\epsilon - l})$."""
+        size = losses.masses.size
+        near = int(min(max(level / self.interval - losses.lowest - 1.0, 0.0), float(size)))
+        above = (np.arange(near, size) + losses.lowest) * self.interval
+        first = int(np.searchsorted(above, level, side="right"))
+        return losses.infinite + float(-np.expm1(level - above[first:]) @ losses.masses[near + first :])
 
     def describe(self) -> str:
         """Always `composed privacy losses`."""
@@ -123,28 +138,35 @@ def compose_losses(factors: Sequence[Factor]) -> LossProfile | None:
     steps = sum(factor.count for factor in factors)
     if steps > MOST_STEPS:
         return None
-    # dp_accounting takes most of a second to import, and most certificates never need it.
-    from dp_accounting.pld.pld_pmf import DensePLDPmf  # pyright: ignore[reportMissingTypeStubs]
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution  # pyright: ignore[reportMissingTypeStubs]
-
     interval = _interval(factors)
-    composed: Any = None
+    composed: tuple[Losses, ...] | None = None
     finite = 1.0
     with np.errstate(all="ignore"):
         for factor in factors:
-            directions, masses = list[Any](), list[float]()
+            powers = list[Losses]()
             for one in factor.losses(interval):
                 power = self_composed(one, factor.count)
                 if power is None:
                     return None
-                masses.append(float(power.masses.sum()))
-                directions.append(DensePLDPmf(interval, power.lowest, power.masses, power.infinite, pessimistic_estimate=True))
-            finite *= min(masses)
+                powers.append(power)
+            finite *= min(float(power.masses.sum()) for power in powers)
             if not finite > _LEAST_FINITE_MASS:
                 return None
-            part = PrivacyLossDistribution(*directions)
-            composed = part if composed is None else composed.compose(part)
-    return LossProfile(distribution=composed, allowance=_FOURIER_ERROR_A_STEP * (steps + 100 * len(factors)))
+            composed = tuple(powers) if composed is None else _joined_directions(composed, tuple(powers))
+    assert composed is not None  # at least one factor
+    return LossProfile(interval=interval, directions=composed, allowance=_FOURIER_ERROR_A_STEP * (steps + 100 * len(factors)))
+
+
+def _joined_directions(one: tuple[Losses, ...], other: tuple[Losses, ...]) -> tuple[Losses, ...]:
+    """The losses of two mechanisms, one after the other, in each direction."""
+    count = max(len(one), len(other))
+    pairs = zip(*(parts if len(parts) == count else parts * count for parts in (one, other)), strict=True)
+    found = list[Losses]()
+    for first, second in pairs:
+        offset, masses, beyond = joined(first.masses, second.masses, _TAIL)
+        infinite = first.infinite + second.infinite - first.infinite * second.infinite + beyond
+        found.append(Losses(first.lowest + second.lowest + offset, masses, infinite))
+    return tuple(found)
 
 
 def _interval(factors: Sequence[Factor]) -> float:
@@ -157,10 +179,7 @@ def _interval(factors: Sequence[Factor]) -> float:
 
 
 def self_composed(one: Losses, count: int) -> Losses | None:
-    """A T-fold convolution, or None where it would say nothing.
-
-    dp_accounting's own never ends for sparse masses, and takes gigabytes for dense ones, when T is 1e7.
-    """
+    """A T-fold convolution, or None where it would say nothing."""
     total = float(one.masses.sum())
     if not math.isfinite(total):
         return None
@@ -170,25 +189,12 @@ def self_composed(one: Losses, count: int) -> Losses | None:
         return None
     if count == 1:
         return Losses(one.lowest, one.masses, infinite)
-    from dp_accounting.pld import common  # pyright: ignore[reportMissingTypeStubs]
-
-    bounds: Any = common.compute_self_convolve_bounds
-    first, last = bounds(one.masses, count, _TAIL, _chernoff_orders(one.masses, count))
-    size = int(last) - int(first) + 1
+    first, last = power_ends(one.masses, count, _TAIL)
+    size = last - first + 1
     if size > _MOST_POINTS_COMPOSED:
         return None
     # What lies beside the grid wraps around: it is added somewhere on the grid, and counted as infinite once more.
     length = fft.next_fast_len(max(size, one.masses.size), real=True)
     powered = fft.irfft(fft.rfft(one.masses, length) ** count, length)
-    masses: FloatArray = np.roll(powered, -int(first))[:size]
-    return Losses(one.lowest * count + int(first), masses, _TAIL - math.expm1(count * math.log1p(-infinite)))
-
-
-def _chernoff_orders(masses: FloatArray, count: int) -> list[float]:
-    """Orders around the best one for a normal law of the same variance; for heavy tails smaller ones are better."""
-    places = np.arange(masses.size)
-    mean = float(masses @ places) / float(masses.sum())
-    variance = float(masses @ np.square(places - mean)) / float(masses.sum())
-    best = math.sqrt(2.0 * math.log(2.0 / _TAIL) / (count * max(variance, 1e-12)))
-    orders = best * np.geomspace(1.0 / 128.0, 2.0, 15)
-    return [*(-orders).tolist(), *orders.tolist()]
+    masses: FloatArray = np.roll(powered, -first)[:size]
+    return Losses(one.lowest * count + first, masses, _TAIL - math.expm1(count * math.log1p(-infinite)))

@@ -13,6 +13,7 @@ pytest.importorskip("joblib")
 
 import torch
 from torch import nn
+from unverified import unverified
 
 from lethe.audit import AuditConfig, Claim, OneRunGame, TwoWorldGame
 from lethe.audit.trainers import NetworkTraining, audit, claim_of
@@ -85,6 +86,16 @@ def test_watching_changes_nothing(other: Any) -> None:
     assert plain.shares.size == 0
 
 
+@pytest.mark.parametrize("other", [{}, {"fit": fit_by_engine}])
+def test_checking_changes_nothing(other: Any) -> None:
+    """So that other tests may train without it."""
+    training = NetworkTraining(run=run_of(noise_multiplier=1.0, step_size=0.5), build=build, **other)
+    watching = training.game("white_box", training.canaries("mislabelled", data_of(), [0], seed=0))[0]
+    checked, unchecked = (train(data_of(), 7) for train in (watching, unverified(watching)))
+    assert (checked.displacement == unchecked.displacement).all()
+    assert (checked.shares == unchecked.shares).all()
+
+
 def test_all_trainings_begin_alike_and_leave_the_generator_alone() -> None:
     before = torch.random.get_rng_state()
     first, second = training_of().built(), training_of().built()
@@ -100,9 +111,9 @@ def test_noise_that_is_missing_is_seen(neighbours: Any, threat: Any) -> None:
     stated = run_of(neighbours=neighbours, noise_multiplier=16.0)
     claim = claim_of(lethe.certify(stated, DELTA))
     config = AuditConfig(delta=DELTA, threat=threat, game=TwoWorldGame(runs=25), level=1e-2)
-    found = audit(training_of(neighbours=neighbours, noise_multiplier=0.05), data_of(), config, claim=claim)
+    found = audit(unverified(training_of(neighbours=neighbours, noise_multiplier=0.05)), data_of(), config, claim=claim)
     assert found.verdict == "refuted"
-    assert audit(NetworkTraining(run=stated, build=build), data_of(), config).verdict == "consistent"
+    assert audit(unverified(NetworkTraining(run=stated, build=build)), data_of(), config).verdict == "consistent"
 
 
 def test_one_run_of_a_network() -> None:
