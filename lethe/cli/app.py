@@ -199,8 +199,9 @@ def explain(
     certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="A certificate, a statement or a total: .json.")],
     key: KeyFile = None,
     as_json: AsJson = False,
+    every: Annotated[bool, typer.Option("--all", help="Also say why each other theorem was not used.")] = False,
 ) -> None:
-    """Say in words what CERTIFICATE proves, from what, and why by no other theorem; refuse one that does not follow from its run."""
+    """Say in words what CERTIFICATE proves and from what; refuse one that does not follow from its run."""
     with ERRORS.status("checking"):
         loaded = load(certificate, key=None if key is None else PublicKey.load(key))
         again = recheck(loaded) if isinstance(loaded, Certificate) else loaded
@@ -211,7 +212,7 @@ def explain(
     if as_json:
         print(to_json(again.to_dict()), end="")
     else:
-        print(again.explain())
+        print(again.explain(every=every) if isinstance(again, Certificate) else again.explain())
         print()
         print(again.cite())
     # Of a statement without a delta: whether anything is proved at all.
