@@ -52,6 +52,12 @@ class AuditPage(StoredSpecification):
     audits: Annotated[tuple[InstanceOf[AuditResult], ...], BeforeValidator(_audits)] = ()
     refused: str | None = None
 
+    def __str__(self) -> str:
+        return self.explain()
+
+    def __repr__(self) -> str:
+        return f"AuditPage({self.subject}: {self.verdict}, {len(self.audits)} audits)"
+
     @property
     def verdict(self) -> Verdict:
         """The conclusion, in words."""

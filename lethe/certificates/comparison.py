@@ -10,6 +10,7 @@ from lethe._version import __version__
 from lethe.calculus.large_delta import is_large, large_delta_note
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate, OtherStatus
+from lethe.documents.shortened import MOST_LINES, thinned
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.run.schedules import Schedule
@@ -82,7 +83,7 @@ class ComparisonRow:
         return {**asdict(self), "epsilon": _finite(self.epsilon), "also": list(self.also), "citations": list(self.citations)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
     """Every theorem's answer on one run.
 
@@ -123,7 +124,23 @@ class Comparison:
         return [self.certificate.not_private if self.run.seeded else NOT_PRIVATE]
 
     def __str__(self) -> str:
-        return self.explain()
+        """The theorems that hold, the best first, and how many others there are."""
+        holding = [row for row in self.rows if row.usable]
+        lines = [self.title, *self.warnings, *self.notes]
+        shown_rows = holding[: MOST_LINES - len(lines) - 1]
+        names = max((len(row.theorem) for row in shown_rows), default=0)
+        lines += [f"{row.theorem:<{names}}  {row.shown():>11}  {row.standing:<11}  {row.reason}" for row in shown_rows]
+        others = [
+            (len(holding) - len(shown_rows), "are looser"),
+            (sum(row.epsilon is None for row in self.rows), "do not apply"),
+            (sum(row.epsilon is not None and not row.usable for row in self.rows), "claim what is not proved"),
+        ]
+        told = ", ".join(f"{count} {words}" for count, words in others if count)
+        return "\n".join([*lines, f"others: {told} (explain() names them)"] if told else lines)
+
+    def __repr__(self) -> str:
+        holding = sum(row.proves for row in self.rows)
+        return f"Comparison({self.certificate!r}, {holding} of {len(self.rows)} theorems prove something)"
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data that JSON can hold."""
@@ -138,7 +155,7 @@ class Comparison:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Sweep:
     """Every theorem's answer along values of one quantity, all else as in the run.
 
@@ -212,7 +229,28 @@ class Sweep:
         return "\n".join([self.title, *text, *self.notes])
 
     def __str__(self) -> str:
-        return self.explain()
+        """The smallest epsilon that is proved at some of the values, the first and the last among them, and by what."""
+        head = max(len(self.axis), 10)
+        room = MOST_LINES - 2 - len(self.warnings)
+        lines = [self.title, *self.warnings, f"{self.axis:>{head}}  epsilon      proved by"]
+        for place in thinned(len(self.values), room - (len(self.values) > room)):
+            row, value = self.certified[place], self.values[place]
+            lines.append(f"{value:>{head}g}  {row.shown():<11}  {row.theorem if row.proves else 'nothing'}")
+        if len(self.values) > room:
+            lines.append(f"{len(self.values)} values, {len(self.lines)} theorems: explain() shows all")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        span = f"{self.values[0]:g} to {self.values[-1]:g}"
+        said = f"{len(self.values)} values of {self.over} from {span}, {len(self.lines)} theorems, delta {self.delta:g}"
+        return f"Sweep(run {self.run.run_id}, {said}{' >= 1/records' if is_large(self.delta, self.run.records) else ''})"
+
+    @property
+    def warnings(self) -> list[str]:
+        """What must stand beside the numbers however few are shown."""
+        told = [] if all(row.proves for row in self.certified) else ["infinity: NOT PRIVATE, nothing is proved there"]
+        note = large_delta_note(self.delta, self.run.records)
+        return told if note is None else [*told, note]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -225,12 +263,9 @@ class Sweep:
             notes.append("-: refused there")
         if any(row.epsilon is not None and not row.usable for row in rows):
             notes.append("in parentheses: a claim, not a guarantee")
-        if not all(row.proves for row in self.certified):
-            notes.append("infinity: NOT PRIVATE, nothing is proved there")
+        notes += self.warnings
         if silent:
             notes.append(f"{silent} more do{'es' if silent == 1 else ''} not apply at any of these values; the data (CSV, JSON) say why")
-        if (note := large_delta_note(self.delta, self.run.records)) is not None:
-            notes.append(note)
         return tuple(notes)
 
     def to_dict(self) -> dict[str, Any]:

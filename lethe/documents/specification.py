@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
+from lethe.documents.shortened import shortened
 from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError, LetheError, quoted
 
@@ -47,6 +48,13 @@ class Specification(BaseModel):
             return super().model_copy(deep=deep)
         return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **update})
 
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """For repr: the fields that were not left at their default, long lists by their length and range."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if field.is_required() or value != field.default:
+                yield name, shortened(value)
+
     @classmethod
     def said_of_missing(cls, field: str) -> Missing | None:
         """The error text for a `field` that is left out; None: the usual one."""
@@ -60,6 +68,12 @@ class Specification(BaseModel):
 
 class StoredSpecification(Specification):
     """A specification that is stored in a file of its own."""
+
+    def __str__(self) -> str:
+        """The fields that repr shows, a line each."""
+        told = list(self.__repr_args__())
+        width = max((len(str(name)) for name, _ in told), default=0)
+        return "\n".join([type(self).__name__, *(f"    {name:<{width}}  {value!r}" for name, value in told)])
 
     @abstractmethod
     def to_document(self) -> dict[str, Any]:

@@ -194,7 +194,7 @@ class Job(Specification):
         return load_table(data.path, data.target, task="classification", classes=data.classes or None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class JobOutcome:
     """The result of a training: weights, recorded run, certificate, scores."""
 
@@ -205,6 +205,9 @@ class JobOutcome:
     folder: Path
     seeded: bool
     class_names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"JobOutcome({self.trained!r}, {self.certificate!r}, {self.folder})"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the weights, as plain data."""

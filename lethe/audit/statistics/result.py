@@ -113,6 +113,12 @@ class AuditResult(StoredSpecification):
             raise InputError(f"epsilon: got infinity; a {self.kind} result is finite.")
         return self
 
+    def __str__(self) -> str:
+        return self.describe()
+
+    def __repr__(self) -> str:
+        return f"AuditResult({self.describe().splitlines()[0]})"
+
     @property
     def kind(self) -> Kind:
         """What kind of statement this is."""
