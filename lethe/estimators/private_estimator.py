@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
@@ -52,6 +53,14 @@ class PrivateEstimator(Parameterised, BaseEstimator):
 
     statement_: Statement = field(init=False)
     _proof: Statement | Certificate | TrainingRecord = field(init=False)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # scikit-learn's name
+        text = super().__repr__(N_CHAR_MAX)
+        left_out = get_config()["print_changed_only"] and repr(self.epsilon) == repr(type(self).epsilon)  # scikit-learn hides defaults
+        if not left_out and f"epsilon={self.epsilon!r}" in text:
+            return text
+        name, rest = text.split("(", maxsplit=1)
+        return f"{name}(epsilon={self.epsilon!r}{'' if rest == ')' else ', '}{rest}"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
