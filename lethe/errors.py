@@ -2,6 +2,7 @@
 
 LetheError
 ├── InputError            a value, a key or a file cannot be used (also a ValueError)
+│   └── UnknownArgumentError  a function takes no argument of that name (also a TypeError)
 ├── HypothesisError       a theorem does not apply to a run, or no theorem does
 ├── CalibrationError      no noise meets the target
 ├── BudgetExceededError   a budget filter refused to pay
@@ -30,6 +31,10 @@ class LetheError(Exception):
 
 class InputError(LetheError, ValueError):
     """A value, a key or a file that cannot be used."""
+
+
+class UnknownArgumentError(InputError, TypeError):
+    """A function or a constructor that takes no argument of that name."""
 
 
 class HypothesisError(LetheError):

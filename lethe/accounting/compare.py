@@ -11,6 +11,7 @@ from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems,
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate, Other
 from lethe.certificates.comparison import Comparison, ComparisonRow, Over, Sweep, own_value
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, require_finite
 from lethe.run.consistency import MOST_STEPS
 from lethe.run.run import Run
@@ -42,6 +43,7 @@ def compare(
 ) -> Sweep: ...
 
 
+@in_other_words
 def compare(
     run: Run,
     delta: float,

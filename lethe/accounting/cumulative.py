@@ -12,6 +12,7 @@ from lethe.accounting.certify import certify, require_run
 from lethe.calculus.large_delta import delta_for
 from lethe.calculus.upward_formatting import shown
 from lethe.documents.shortened import MOST_LINES, thinned
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.run.run import Run
 
@@ -51,6 +52,7 @@ class Cumulative:
         return {"delta": self.delta, "steps": list(self.steps), "every_iterate": told[0], "last_iterate": told[1]}
 
 
+@in_other_words
 def cumulative_privacy(
     run: Run,
     delta: float,

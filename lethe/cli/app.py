@@ -252,7 +252,9 @@ def demo(
         float | None, typer.Option("--delta", help="In (0, 1), and below 1/records; default: the smaller of 1e-5 and 1/(10 records).")
     ] = None,
     allow_large_delta: AllowLargeDelta = False,
-    neighbours: Annotated[str, typer.Option("--neighbours", help="zero_out, or replace_one (fixed designs only).")] = "zero_out",
+    neighbours: Annotated[
+        str, typer.Option("--neighbours", "--neighbors", help="zero_out, or replace_one (fixed designs only).")
+    ] = "zero_out",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds each row is trained with.")] = 5,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder for runs, certificates, table and plot.")] = Path("lethe-demo"),
     as_json: AsJson = False,

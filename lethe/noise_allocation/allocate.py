@@ -20,6 +20,7 @@ from lethe.calculus.targets import overshoot
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.documents.shortened import few_lines
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError, require_finite
 from lethe.noise_allocation.noise_shapes import SHAPES, Shape, influence_of_curvature, shaped
 from lethe.run.run import Run
@@ -150,6 +151,7 @@ def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None
     }
 
 
+@in_other_words
 def allocate(
     run: Run,
     epsilon: float | None = None,
