@@ -20,7 +20,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, Sweep
 from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
-from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, MissingExtraError
+from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, LetheWarning, MissingExtraError
 from lethe.noise_allocation.allocate import Allocation, allocate
 from lethe.run import losses, schedules
 from lethe.run.batches import BallsInBins, Cyclic, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
@@ -54,6 +54,7 @@ __all__ = [
     "InputError",
     "LargeDeltaWarning",
     "LetheError",
+    "LetheWarning",
     "MissingExtraError",
     "NuclearNorm",
     "Poisson",

@@ -8,7 +8,9 @@ LetheError
 ├── BudgetExceededError   a budget filter refused to pay
 └── MissingExtraError     an optional dependency is not installed (also an ImportError)
 
-A warning says what was done all the same: LargeDeltaWarning (a UserWarning), of a delta above 1/(10 records).
+A warning says what was done all the same. LetheWarning (a UserWarning) is the root of them: LargeDeltaWarning, of a delta above
+1/(10 records); RepeatedFitWarning, of a cross-validation that spends an epsilon a fit; UncoveredStepWarning, of a pipeline's step that
+learned without privacy.
 """
 
 from __future__ import annotations
@@ -53,7 +55,19 @@ class MissingExtraError(LetheError, ImportError):
     """An optional dependency is needed and not installed."""
 
 
-class LargeDeltaWarning(UserWarning):
+class LetheWarning(UserWarning):
+    """The root of Lethe's warnings about privacy."""
+
+
+class RepeatedFitWarning(LetheWarning):
+    """A private estimator is fitted again and again on overlapping records, and each fit costs its epsilon."""
+
+
+class UncoveredStepWarning(LetheWarning):
+    """A step before a private estimator learned from the records without privacy, which the estimator's epsilon does not count."""
+
+
+class LargeDeltaWarning(LetheWarning):
     """A delta above 1/(10 records): the chance that something fails for one of the records is not small."""
 
 

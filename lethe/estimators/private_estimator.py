@@ -20,8 +20,9 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.choice.runs import certified
 from lethe.estimators.parameters import Parameterised
 from lethe.estimators.randomness import Randomness, randomness
-from lethe.estimators.report import privacy_report
+from lethe.estimators.report import own_fit, privacy_report
 from lethe.estimators.surrounding import note_surrounding
+from lethe.estimators.unseen_costs import steps_that_learned, warn_of_repeated_fits, warn_of_steps
 from lethe.mechanisms.base import Statement, joint, require_swap
 from lethe.run.run import Neighbours
 
@@ -136,4 +137,9 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         self.statement_ = self.certificate_ = total
         self.delta_, self.n_samples_seen_ = budget.delta, records
         self.epsilon_ = total.epsilon(budget.delta)
-        self.privacy_report_ = privacy_report(total, parts, delta=budget.delta, records=records, why=why, public=public)
+        learned = steps_that_learned()
+        self.privacy_report_ = privacy_report(
+            total, parts, delta=budget.delta, records=records, why=why, public=public, scope=own_fit(learned)
+        )
+        warn_of_steps(learned, type(self).__name__)
+        warn_of_repeated_fits(self.epsilon_)
