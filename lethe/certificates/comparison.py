@@ -10,12 +10,12 @@ from lethe._version import __version__
 from lethe.calculus.large_delta import is_large, large_delta_note
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate, OtherStatus
+from lethe.certificates.shown_elsewhere import figure_of, frame_of
+from lethe.certificates.swept import Over, axis_of, changes_length, own_value
 from lethe.documents.shortened import MOST_LINES, thinned
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.run.schedules import Schedule
 
-Over = Literal["steps", "passes", "noise"]
 RowStatus = Literal["used"] | OtherStatus
 
 NOT_PRIVATE = "NOT PRIVATE: no theorem bounds what this run reveals."
@@ -142,6 +142,22 @@ class Comparison:
         holding = sum(row.proves for row in self.rows)
         return f"Comparison({self.certificate!r}, {holding} of {len(self.rows)} theorems prove something)"
 
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, a line a theorem; an epsilon is NaN where a theorem is refused.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        return frame_of((({}, row) for row in self.rows), title=self.title)
+
+    def plot(self) -> Any:
+        """A matplotlib Figure, the picture that `lethe compare -o` writes; save it with its `savefig`.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        return figure_of(self)
+
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data that JSON can hold."""
         return {
@@ -162,7 +178,7 @@ class Sweep:
     Args:
         run: the run that is varied.
         delta: the delta asked for.
-        over: "steps", "passes", or "noise": the noise multiplier, or a factor on it where it is a list or a schedule.
+        over: what is varied, such as "steps"; of "noise" and "step_size" a factor, where it is a list or a schedule.
         values: what the quantity was set to, increasing.
         lines: one a theorem, in the order they were given; each with one row a value.
     """
@@ -176,20 +192,24 @@ class Sweep:
     @property
     def title(self) -> str:
         """The run, what is varied and what is asked, in a line."""
-        length = f"{self.run.total_steps} steps, " if self.over == "noise" else ""
-        return f"run {self.run.run_id}, {self.over} varied: {length}{_setting(self.run, self.delta)}"
+        length = "" if changes_length(self.run, self.over) else f"{self.run.total_steps} steps, "
+        setting = _setting(self.run, None if self.over == "delta" else self.delta)
+        return f"run {self.run.run_id}, {self.over} varied: {length}{setting}"
 
     @property
     def axis(self) -> str:
         """The varied quantity, in words."""
-        if self.over == "noise":
-            return "noise, times that of the run" if isinstance(self.run.noise_multiplier, Schedule) else "noise multiplier"
-        return "steps" if self.over == "steps" else "passes"
+        return axis_of(self.run, self.over)
 
     @property
     def own(self) -> float | None:
         """The value that the run itself has; None while it has no noise, in a sweep over noise."""
-        return own_value(self.run, self.over)
+        return own_value(self.run, self.over, self.delta)
+
+    @property
+    def largest_delta(self) -> float:
+        """The largest at which an epsilon is shown."""
+        return max(self.values) if self.over == "delta" else self.delta
 
     @property
     def certified(self) -> tuple[ComparisonRow, ...]:
@@ -243,13 +263,13 @@ class Sweep:
     def __repr__(self) -> str:
         span = f"{self.values[0]:g} to {self.values[-1]:g}"
         said = f"{len(self.values)} values of {self.over} from {span}, {len(self.lines)} theorems, delta {self.delta:g}"
-        return f"Sweep(run {self.run.run_id}, {said}{' >= 1/records' if is_large(self.delta, self.run.records) else ''})"
+        return f"Sweep(run {self.run.run_id}, {said}{' >= 1/records' if is_large(self.largest_delta, self.run.records) else ''})"
 
     @property
     def warnings(self) -> list[str]:
         """What must stand beside the numbers however few are shown."""
         told = [] if all(row.proves for row in self.certified) else ["infinity: NOT PRIVATE, nothing is proved there"]
-        note = large_delta_note(self.delta, self.run.records)
+        note = large_delta_note(self.largest_delta, self.run.records)
         return told if note is None else [*told, note]
 
     @property
@@ -268,12 +288,29 @@ class Sweep:
             notes.append(f"{silent} more do{'es' if silent == 1 else ''} not apply at any of these values; the data (CSV, JSON) say why")
         return tuple(notes)
 
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, a line a theorem and value; an epsilon is NaN where a theorem is refused.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        pairs = (({self.over: value}, row) for line in self.lines for value, row in zip(self.values, line, strict=True))
+        return frame_of(pairs, title=self.title)
+
+    def plot(self) -> Any:
+        """A matplotlib Figure, the picture that `lethe compare --over ... -o` writes; save it with its `savefig`.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        return figure_of(self)
+
     def to_dict(self) -> dict[str, Any]:
         """The sweep as plain data that JSON can hold."""
         return {
             "title": self.title,
             "delta": self.delta,
-            **_large(self.run, self.delta),
+            **_large(self.run, self.largest_delta),
             "over": self.over,
             "axis": self.axis,
             "own": self.own,
@@ -285,20 +322,15 @@ class Sweep:
         }
 
 
-def own_value(run: Run, over: Over) -> float | None:
-    """The value that the run itself has of what a sweep varies; None for noise that is still to be planned."""
-    if over == "noise":
-        return 1.0 if isinstance(run.noise_multiplier, Schedule) else run.noise_multiplier
-    return run.total_steps if over == "steps" else run.total_steps / run.steps_per_pass
-
-
 def _title(run: Run, delta: float) -> str:
     return f"run {run.run_id}: {run.total_steps} steps, {_setting(run, delta)}"
 
 
-def _setting(run: Run, delta: float) -> str:
-    large = " >= 1/records" if is_large(delta, run.records) else ""
-    return f"{run.batches.design} batches, {run.neighbours}, release {run.release}, delta {delta:g}{large}"
+def _setting(run: Run, delta: float | None) -> str:
+    setting = f"{run.batches.design} batches, {run.neighbours}, release {run.release}"
+    if delta is None:
+        return setting
+    return f"{setting}, delta {delta:g}{' >= 1/records' if is_large(delta, run.records) else ''}"
 
 
 def _large(run: Run, delta: float) -> dict[str, bool]:

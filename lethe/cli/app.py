@@ -15,15 +15,16 @@ from rich.progress import Progress
 from lethe._version import __version__
 from lethe.accounting.certify import certify as certify_run
 from lethe.accounting.compare import compare as compare_theorems
-from lethe.accounting.compare import require_over
 from lethe.accounting.recheck import recheck, words_differ
 from lethe.accounting.statements.recheck import recheck_statement
 from lethe.accounting.statements.saved import load_run
+from lethe.accounting.sweep_values import require_over
 from lethe.accounting.verify_others import load
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, Sweep
 from lethe.certificates.signing import PublicKey
 from lethe.certificates.statement import Statement
+from lethe.certificates.swept import OVERS
 from lethe.cli.audit import audit
 from lethe.cli.console import (
     ERRORS,
@@ -122,7 +123,7 @@ def certify(
 def compare(
     run: RunFile,
     delta: Delta,
-    over: Annotated[str | None, typer.Option("--over", help="Vary steps, passes or noise.")] = None,
+    over: Annotated[str | None, typer.Option("--over", help=f"Vary one of {', '.join(OVERS)}.")] = None,
     values: Annotated[str | None, typer.Option("--values", help="What to set it to, such as 10,20,50; default: a grid around RUN.")] = None,
     theorems: Annotated[str | None, typer.Option("--theorems", help="Only these, by name, such as composition,feldman-2018.")] = None,
     applicable: Annotated[bool, typer.Option("--applicable", help="Leave the theorems that are refused out of the table.")] = False,
@@ -132,7 +133,9 @@ def compare(
 ) -> None:
     """Show what every theorem, Lethe's and the published ones, says of RUN, and why it is used or not."""
     if over is None and values is not None:
-        raise InputError("--values needs --over steps, passes or noise.", remedy="add --over, such as --over steps.")
+        raise InputError(
+            "--values needs --over steps, passes or noise (or another quantity of --help).", remedy="add --over, such as --over steps."
+        )
     if output is not None:
         require_new_folder(output)
     loaded, numbers = load_run(run), None if values is None else _numbers(values)

@@ -52,6 +52,8 @@ class Specification(BaseModel):
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """For repr: the fields that were not left at their default, long lists by their length and range."""
         for name, field in type(self).model_fields.items():
+            if name not in self.__dict__:  # what could not be made has none
+                continue
             value = getattr(self, name)
             if field.is_required() or value != field.default:
                 yield name, shortened(value)

@@ -89,3 +89,8 @@ def test_lines_left_out_are_counted() -> None:
     assert few_lines(list("abcd"), whole="all()", most=3) == "a\nb\nand 2 more lines: all()"
     assert thinned(5, 5) == [0, 1, 2, 3, 4]
     assert thinned(100, 3) == [0, 50, 99]
+
+
+def test_what_could_not_be_made_can_still_be_shown() -> None:
+    """Debuggers and test runners show the object whose constructor failed."""
+    assert repr(lethe.Explicit.__new__(lethe.Explicit)) == "Explicit()"
