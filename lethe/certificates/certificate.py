@@ -31,7 +31,7 @@ from lethe.certificates.relations import RELATIONS
 from lethe.certificates.seal import Seal, read_seal, seal
 from lethe.certificates.signing import PublicKey
 from lethe.certificates.training_record import TrainingRecord
-from lethe.documents.shortened import MOST_LINES, few_lines
+from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
@@ -90,14 +90,7 @@ class Certificate:
 
     def __str__(self) -> str:
         """What `explain` says, in few lines: what was declared stays, of what was checked or enforced only the number."""
-        lines = self.explain().splitlines()
-        if len(lines) <= MOST_LINES:
-            return "\n".join(lines)
-        sure = [line for line in lines if line.startswith(("    checked ", "    enforced "))]
-        warned = [line for line in lines[2:] if line.startswith(("note:", "NOT PRIVATE", "    FAILS", "    NOT SEALED"))]
-        rest = [line for line in lines[2:] if line not in (*sure, *warned)]
-        kept = [*lines[:2], *warned, *([f"    {len(sure)} hypotheses are checked or enforced"] if sure else []), *rest]
-        return few_lines(kept, whole="explain()")
+        return page_in_few_lines(self.explain().splitlines(), head=2)
 
     @property
     def large_delta(self) -> bool:

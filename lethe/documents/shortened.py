@@ -10,6 +10,8 @@ import numpy as np
 MOST_LINES = 12
 """How many lines `print` shows of a result."""
 _MOST_ENTRIES = 6
+_SURE = ("    checked ", "    enforced ")
+_WARNS = ("note:", "NOT PRIVATE", "    FAILS", "    NOT SEALED")
 _MOST_LETTERS = 60
 
 
@@ -44,6 +46,22 @@ def few_lines(lines: Sequence[str], *, whole: str, most: int = MOST_LINES) -> st
     if len(lines) <= most:
         return "\n".join(lines)
     return "\n".join([*lines[: most - 1], f"and {len(lines) - most + 1} more lines: {whole}"])
+
+
+def page_in_few_lines(lines: Sequence[str], *, head: int) -> str:
+    """A page of a guarantee in few lines: what warns, fails or is declared stays, of what is sure only the number.
+
+    Args:
+        lines: of the whole page.
+        head: how many of them say what holds and by what.
+    """
+    if len(lines) <= MOST_LINES:
+        return "\n".join(lines)
+    sure = [line for line in lines[head:] if line.startswith(_SURE)]
+    warned = [line for line in lines[head:] if line.startswith(_WARNS)]
+    rest = [line for line in lines[head:] if line not in (*sure, *warned)]
+    counted = [f"    {len(sure)} hypotheses are checked or enforced"] if sure else []
+    return few_lines([*lines[:head], *warned, *counted, *rest], whole="explain()")
 
 
 def thinned(count: int, most: int) -> list[int]:

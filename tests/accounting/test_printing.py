@@ -40,6 +40,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "Cumulative": lambda: cumulative_privacy(make_run(), 1e-5),
     "TrainingRecord": _record,
     "RDPCurve": lambda: lethe.RDPCurve(orders=tuple(np.arange(2.0, 80.0)), values=tuple(np.arange(2.0, 80.0))),
+    "Total": lambda: lethe.total([lethe.certify(make_run(noise_multiplier=noise), 1e-6) for noise in range(5, 25)], 1e-5),
     "Explicit": lambda: lethe.Explicit(listed=LISTED),
 }
 
