@@ -25,7 +25,7 @@ def own_fit(learned: Sequence[str]) -> list[str]:
     """
     lines = ["That is about this fit alone, given the rows it was called with; of a pipeline ask privacy_of(pipeline)."]
     if learned:
-        lines.insert(0, f"NOT OF THE PIPELINE: {', '.join(learned)} learned from the records without privacy.")
+        lines.insert(0, f"NOT OF THE PIPELINE: {', '.join(learned)} learned, or may have, from the records without privacy.")
     else:
         lines.append("Not in it: earlier steps, or you, who learned from the records to make those rows (a StandardScaler's mean, say).")
     return lines

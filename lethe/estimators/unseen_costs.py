@@ -79,8 +79,9 @@ def warn_of_steps(steps: list[str], owner: str) -> None:
     """Warn where earlier steps learned from the records."""
     if steps:
         warnings.warn(
-            f"{', '.join(steps)} learned from the records without privacy before {owner} was fitted: the epsilon of {owner} says "
-            "nothing of that, and privacy_of(pipeline) refuses it. Take PrivateStandardScaler, or PublicScaler for public ranges.",
+            f"{', '.join(steps)} learned, or may have, from the records without privacy before {owner} was fitted: the epsilon of "
+            f"{owner} says nothing of that, and privacy_of(pipeline) refuses it. Take PrivateStandardScaler, or PublicScaler for "
+            "public ranges.",
             UncoveredStepWarning,
             stacklevel=2,
         )
