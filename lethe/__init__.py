@@ -18,15 +18,19 @@ from lethe.accounting.verify import Verification, verify
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, Profile, RDPCurve
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, Sweep
+from lethe.certificates.shown_elsewhere import drawn_by
 from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
-from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, MissingExtraError
+from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, LetheWarning, MissingExtraError
 from lethe.noise_allocation.allocate import Allocation, allocate
+from lethe.report.figures import figure_of
 from lethe.run import losses, schedules
 from lethe.run.batches import BallsInBins, Cyclic, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Ridge, Simplex
 from lethe.run.run import Run
 from lethe.run.schedules import Constant, Explicit, Exponential, Influence, Polynomial, Repeated, Step, TimeDecay
+
+drawn_by(figure_of)
 
 __all__ = [
     "GDP",
@@ -54,6 +58,7 @@ __all__ = [
     "InputError",
     "LargeDeltaWarning",
     "LetheError",
+    "LetheWarning",
     "MissingExtraError",
     "NuclearNorm",
     "Poisson",

@@ -2,12 +2,15 @@
 
 LetheError
 ├── InputError            a value, a key or a file cannot be used (also a ValueError)
+│   └── UnknownArgumentError  a function takes no argument of that name (also a TypeError)
 ├── HypothesisError       a theorem does not apply to a run, or no theorem does
 ├── CalibrationError      no noise meets the target
 ├── BudgetExceededError   a budget filter refused to pay
 └── MissingExtraError     an optional dependency is not installed (also an ImportError)
 
-A warning says what was done all the same: LargeDeltaWarning (a UserWarning), of a delta above 1/(10 records).
+A warning says what was done all the same. LetheWarning (a UserWarning) is the root of them: LargeDeltaWarning, of a delta above
+1/(10 records); RepeatedFitWarning, of a cross-validation that spends an epsilon a fit; UncoveredStepWarning, of a pipeline's step that
+learned without privacy.
 """
 
 from __future__ import annotations
@@ -32,6 +35,10 @@ class InputError(LetheError, ValueError):
     """A value, a key or a file that cannot be used."""
 
 
+class UnknownArgumentError(InputError, TypeError):
+    """A function or a constructor that takes no argument of that name."""
+
+
 class HypothesisError(LetheError):
     """A theorem's hypotheses fail for a run, or no theorem applies to it."""
 
@@ -48,7 +55,19 @@ class MissingExtraError(LetheError, ImportError):
     """An optional dependency is needed and not installed."""
 
 
-class LargeDeltaWarning(UserWarning):
+class LetheWarning(UserWarning):
+    """The root of Lethe's warnings about privacy."""
+
+
+class RepeatedFitWarning(LetheWarning):
+    """A private estimator is fitted again and again on overlapping records, and each fit costs its epsilon."""
+
+
+class UncoveredStepWarning(LetheWarning):
+    """A step before a private estimator learned from the records without privacy, which the estimator's epsilon does not count."""
+
+
+class LargeDeltaWarning(LetheWarning):
     """A delta above 1/(10 records): the chance that something fails for one of the records is not small."""
 
 

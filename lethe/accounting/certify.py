@@ -13,6 +13,7 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate, Other, OtherStatus
 from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
 from lethe.certificates.training_record import Recorded, TrainingRecord
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import HypothesisError, InputError, quoted
 from lethe.run import known_fields
 from lethe.run.run import Run
@@ -106,6 +107,7 @@ def require_run(run: object) -> Run:
     return known_fields.require_run(run, remedy=remedy)
 
 
+@in_other_words
 def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str] = OURS, *, allow_large_delta: bool = False) -> Certificate:
     """The smallest epsilon that can be proved of what `run` releases.
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import get_args, overload
-
-import numpy as np
+from typing import overload
 
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
+from lethe.accounting.sweep_values import require_over, run_at, sweep_values
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate, Other
-from lethe.certificates.comparison import Comparison, ComparisonRow, Over, Sweep, own_value
-from lethe.errors import InputError, require_finite
-from lethe.run.consistency import MOST_STEPS
+from lethe.certificates.comparison import Comparison, ComparisonRow, Sweep
+from lethe.certificates.swept import Over
+from lethe.documents.synonyms import in_other_words
+from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.run.schedules import Explicit, Schedule
 from lethe.theorems.base import Theorem
 from lethe.theorems.registry import ALL, OURS
 
 Callback = Callable[[int, int], None]
 
-_LIKE = "give numbers > 0, such as values=[10, 20, 50]."
-_POINTS = 11  # of a default sweep; odd, so that the run itself is the middle one of a noise sweep
 _SAME = 1e-6  # certify takes epsilons that differ by no more for one number computed in two ways
 
 
@@ -42,6 +39,7 @@ def compare(
 ) -> Sweep: ...
 
 
+@in_other_words
 def compare(
     run: Run,
     delta: float,
@@ -57,9 +55,12 @@ def compare(
     Args:
         run: the training run, planned or recorded.
         delta: in (0, 1), and below 1/records.
-        over: None for the run as it is; "steps" or "passes" for longer and shorter runs; "noise" for more and less noise.
-        values: numbers of steps or passes, noise multipliers, or factors on a noise that is a list or schedule; None: a geometric grid
-            around the run, from one pass to ten times its passes, or from a third to three times its noise.
+        over: None for the run as it is; "steps" or "passes" for longer and shorter runs; "noise" for more and less noise; "step_size";
+            "batch_size", with as many passes, or steps, as the run says; "smoothness" or "weak_convexity" of a loss that states it;
+            "delta".
+        values: of that; noises and step sizes that are a list or schedule are multiplied by them. None: a grid around the run, from one
+            pass to ten times its passes, from a tenth to ten times its batch size, three decades of delta, else from a third to three
+            times the run's own.
         theorems: those to compare, themselves or by name; by default Lethe's and the published ones. One must apply, as composition
             always does.
         allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
@@ -81,29 +82,17 @@ def compare(
             raise InputError("values: given without over.", remedy="add over='steps', over='passes' or over='noise'.")
         certificate, rows = _answers(run, delta, theorems)
         return Comparison(run=run, delta=delta, certificate=certificate, rows=tuple(sorted(rows, key=_rank)))
-    grid = _grid(run, require_over(over), values)
-    for value in grid:  # a value the run cannot take is found before the long work, not in its midst
-        _moved(run, over, value)
-    points: list[tuple[ComparisonRow, ...]] = []
+    grid = sweep_values(run, require_over(over), delta, values)
+    # A value the run cannot take is found before the long work, not in its midst.
+    deltas = [delta_for(run.records, value, allow_large_delta=allow_large_delta) if over == "delta" else delta for value in grid]
     for value in grid:
-        points.append(_answers(_moved(run, over, value), delta, theorems)[1])
+        run_at(run, over, value)
+    points: list[tuple[ComparisonRow, ...]] = []
+    for value, asked in zip(grid, deltas, strict=True):
+        points.append(_answers(run_at(run, over, value), asked, theorems)[1])
         if progress is not None:
             progress(len(points), len(grid))
     return Sweep(run=run, delta=delta, over=over, values=grid, lines=tuple(zip(*points, strict=True)))
-
-
-def require_over(over: str) -> Over:
-    """`over` itself if it names a quantity that a sweep can vary.
-
-    Raises:
-        InputError: it does not.
-    """
-    for known in get_args(Over):
-        if over == known:
-            return known
-    raise InputError(
-        f"over: got {over!r}; it needs {', '.join(get_args(Over))}.", remedy="add over='steps', over='passes' or over='noise'."
-    )
 
 
 def _answers(run: Run, delta: float, theorems: Sequence[Theorem | str]) -> tuple[Certificate, tuple[ComparisonRow, ...]]:
@@ -160,72 +149,3 @@ def _against(epsilon: float, best: float) -> str:
 def _rank(row: ComparisonRow) -> tuple[int, float, str, str]:
     group = 0 if row.status == "used" else 1 if row.usable else 2 if row.epsilon is not None else 3
     return group, row.epsilon or 0.0, row.hypothesis or "", row.reason if row.hypothesis else ""
-
-
-def _grid(run: Run, over: Over, values: Iterable[float] | None) -> tuple[float, ...]:
-    """The values of a sweep, increasing, each once: those given, or a geometric grid with the run itself among them."""
-    if over != "noise":
-        _refuse_lists(run, over)
-    if values is None:
-        return _noise_grid(run) if over == "noise" else _length_grid(run, over)
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"values: got {values!r}; it needs a list of numbers.", remedy=_LIKE)
-    checked = {_require_value(over, value) for value in values}
-    if not checked:
-        raise InputError("values: got none; it needs at least one.", remedy=_LIKE)
-    return tuple(sorted(checked))
-
-
-def _require_value(over: Over, value: float) -> float:
-    if isinstance(value, bool):
-        raise InputError(f"values: got {value!r}; it needs numbers.", remedy=_LIKE)
-    try:
-        number = require_finite("values: one entry", value, low=0.0, strict=True)
-    except InputError as error:
-        raise InputError(error.what, remedy=_LIKE) from error
-    if over == "noise":
-        return number
-    if number != int(number):
-        raise InputError(f"values: got {value!r}; {over} are whole numbers >= 1.", remedy=_LIKE)
-    return int(number)
-
-
-def _refuse_lists(run: Run, over: Over) -> None:
-    for name, schedule in (("step_size", run.step_size), ("noise_multiplier", run.noise_multiplier)):
-        if isinstance(schedule, Explicit):
-            raise InputError(
-                f"over={over!r}: {name} lists {len(schedule.listed)} values, which do not say how a longer or shorter run goes on.",
-                source=name,
-                remedy="write it as a number or a {schedule: ...}, or vary over='noise'.",
-            )
-
-
-def _noise_grid(run: Run) -> tuple[float, ...]:
-    own = own_value(run, "noise")
-    if not own or run.noise_multipliers.max() == 0:
-        raise InputError(
-            "over='noise': the run has no noise to vary.", source="noise_multiplier", remedy="say which noises: values=[5, 10, 20]."
-        )
-    factors = 3.0 ** np.linspace(-1, 1, _POINTS)
-    return tuple(own if factor == 1 else float(f"{own * factor:.4g}") for factor in factors)
-
-
-def _length_grid(run: Run, over: Over) -> tuple[float, ...]:
-    """Whole passes, which many theorems need; single steps for a run shorter than a pass."""
-    length, total = run.steps_per_pass, run.total_steps
-    unit = length if over == "passes" or total >= length else 1
-    most = max(1.0, min(10 * total, MOST_STEPS) // unit)
-    counts = {round(count) for count in np.geomspace(1, most, _POINTS)}
-    if over == "passes":
-        return tuple(sorted(counts | ({total // length} if total % length == 0 else set())))
-    return tuple(sorted({count * unit for count in counts} | {total}))
-
-
-def _moved(run: Run, over: Over, value: float) -> Run:
-    try:
-        if over != "noise":
-            return run.replace(**{over: value})
-        return run.with_noise_scaled(value) if isinstance(run.noise_multiplier, Schedule) else run.replace(noise_multiplier=value)
-    except InputError as error:
-        remedy = error.remedy or "give values=[...] that such a run can have."
-        raise InputError(f"values: at {over} = {value}: {error.what}", source=error.source, remedy=remedy) from error

@@ -10,13 +10,16 @@ import numpy as np
 
 from lethe.accounting.certify import certify, require_run
 from lethe.calculus.large_delta import delta_for
+from lethe.calculus.upward_formatting import shown
+from lethe.documents.shortened import MOST_LINES, thinned
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.run.run import Run
 
 _POINTS = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Cumulative:
     """Epsilons at some steps.
 
@@ -32,12 +35,24 @@ class Cumulative:
     every_iterate: tuple[float, ...]
     last_iterate: tuple[float, ...]
 
+    def __repr__(self) -> str:
+        return f"Cumulative({len(self.steps)} places up to step {self.steps[-1]}, delta {self.delta:g})"
+
+    def __str__(self) -> str:
+        """Epsilon of all iterates and of the last one, after some of the steps."""
+        rows = [f"{'steps':>10}  every iterate  last iterate"]
+        for place in thinned(len(self.steps), MOST_LINES - 1):
+            every, last = shown(self.every_iterate[place]), shown(self.last_iterate[place])
+            rows.append(f"{self.steps[place]:>10}  {every:>13}  {last:>12}")
+        return "\n".join(rows)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data; infinity is the text "inf"."""
         told = [["inf" if value == float("inf") else value for value in values] for values in (self.every_iterate, self.last_iterate)]
         return {"delta": self.delta, "steps": list(self.steps), "every_iterate": told[0], "last_iterate": told[1]}
 
 
+@in_other_words
 def cumulative_privacy(
     run: Run,
     delta: float,

@@ -19,7 +19,7 @@ from lethe.run.losses import Loss, Unknown
 _ROUNDING = 1e-6  # a theorem that says less of what may be seen has to be better by more than its own rounding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SolutionCertificate:
     r"""A proved $(\epsilon, \delta)$ for a solution: replace one record, n public.
 
@@ -44,6 +44,15 @@ class SolutionCertificate:
     beside: float
     records: int
     with_fresh_noise: SolutionCertificate | None = None
+
+    def __repr__(self) -> str:
+        return f"SolutionCertificate(({self.epsilon:.6g}, {self.delta:g})-DP, by {self.basis}, release {self.release})"
+
+    def __str__(self) -> str:
+        lines = self.explain().splitlines()
+        if self.certificate is not None and self.basis != "phases" and self.with_fresh_noise is None:
+            lines = [lines[0], *str(self.certificate).splitlines()]
+        return "\n".join(lines)
 
     def explain(self) -> str:
         """Which of the two holds, the other one, and the certificate's own explanation where it is used."""

@@ -12,6 +12,7 @@ from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.large_delta import delta_for
 from lethe.calculus.targets import overshoot, require_target
 from lethe.certificates.certificate import Certificate
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError
 from lethe.run.run import Run
 from lethe.theorems.truncation import require_room, truncation_slack
@@ -20,6 +21,7 @@ from lethe.theorems.truncation import require_room, truncation_slack
 _TOLERANCE = 1e-7
 
 
+@in_other_words
 def plan(
     run: Run,
     epsilon: float | None = None,

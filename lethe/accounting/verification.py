@@ -9,6 +9,7 @@ from lethe.accounting.totals.composed import Total
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.statement import Statement
+from lethe.documents.shortened import few_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Answer:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Verification:
     """The result of verifying a certificate, a statement or a total without trusting its file.
 
@@ -52,6 +53,16 @@ class Verification:
     certificate: Certificate | Statement | Total | None
     large_delta: bool = False
     note: str = ""
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{answer.question}: {'yes' if answer.yes else 'NO'}" for answer in self.answers)
+        return f"Verification({said}; {len(self.declared)} declared)"
+
+    def __str__(self) -> str:
+        """The answers, a line each, and what is declared."""
+        answers = [f"{'yes' if answer.yes else 'NO':<3}  {answer.question}: {answer.why}" for answer in self.answers]
+        declared = [f"declared  {line}" for line in self.declared]
+        return few_lines([*answers, *([self.note] if self.note else []), *declared], whole="to_dict()")
 
     @property
     def answers(self) -> tuple[Answer, ...]:

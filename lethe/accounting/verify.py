@@ -16,9 +16,11 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.signing import PublicKey
 from lethe.certificates.statement import Statement
 from lethe.certificates.weights import as_tensors, tensors_digest
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, require_finite
 
 
+@in_other_words
 def verify(
     certificate: Certificate | Statement | Total | str | os.PathLike[str],
     *,

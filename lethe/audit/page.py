@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, InstanceOf
 
 from lethe.audit.claim import Claim
-from lethe.audit.statistics.result import RELATIONS, AuditResult
+from lethe.audit.statistics.result import RELATIONS, AuditResult, rounded_down
 from lethe.calculus.upward_formatting import shown
 from lethe.documents.specification import StoredSpecification
 
@@ -21,6 +21,7 @@ _WORDS: dict[Verdict, str] = {
     "not_comparable": "not comparable: the claim is about another relation, a larger delta or a weaker adversary, or nothing is certified",
     "void": "VOID: the trainings were not independent, so that nothing follows; repeated noise is a fault of its own",
 }
+_NOTHING = 0.001
 _RELEASES = {"last": "last iterate only", "all": "every iterate"}
 
 
@@ -52,6 +53,12 @@ class AuditPage(StoredSpecification):
     audits: Annotated[tuple[InstanceOf[AuditResult], ...], BeforeValidator(_audits)] = ()
     refused: str | None = None
 
+    def __str__(self) -> str:
+        return self.explain()
+
+    def __repr__(self) -> str:
+        return f"AuditPage({self.subject}: {self.verdict}, {len(self.audits)} audits)"
+
     @property
     def verdict(self) -> Verdict:
         """The conclusion, in words."""
@@ -77,9 +84,27 @@ class AuditPage(StoredSpecification):
         return max(certified, key=lambda result: result.epsilon, default=None)
 
     @property
+    def powerless(self) -> str:
+        """Why an audit that found nothing is no evidence, in a sentence; empty where it is some, or something was found.
+
+        It is none where its rule could not have refuted the claim with so many trials, or where no bound is above 0 in three decimals.
+        """
+        claim = self.claim
+        heard = [result for result in self.audits if result.kind == "certified" and (claim is None or claim.covers(result))]
+        if not heard or self.failed or (claim is not None and claim.epsilon == math.inf):
+            return ""
+        most = max((result.at_best for result in heard if result.at_best is not None), default=None)
+        reach = "" if most is None else f"so many trials can show epsilon >= {rounded_down(most)} at best"
+        if most is not None and claim is not None and most <= claim.epsilon:
+            return f"no evidence: {reach}, which could not have refuted the claim whatever the mechanism reveals; run more"
+        if max(result.epsilon for result in heard) < _NOTHING:
+            return "no evidence: nothing was found" + (f"; {reach}" if reach else "")
+        return ""
+
+    @property
     def says(self) -> str:
         """The verdict in words."""
-        return _WORDS[self.verdict]
+        return f"{_WORDS[self.verdict]}; {self.powerless}" if self.powerless else _WORDS[self.verdict]
 
     @property
     def stated(self) -> tuple[str, ...]:

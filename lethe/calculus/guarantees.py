@@ -82,7 +82,7 @@ class ZCDP(Guarantee):
         return f"{shown(self.rho)}-zCDP"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RDPCurve(Guarantee):
     r"""Rényi divergence at most `values[k]` at order `orders[k]`, both directions; orders above 1, values may be infinite.
 
@@ -104,6 +104,9 @@ class RDPCurve(Guarantee):
     def delta(self, epsilon: float) -> float:
         """See `renyi_conversions.rdp_delta`."""
         return renyi_conversions.rdp_delta(self.orders, self.values, epsilon)
+
+    def __repr__(self) -> str:
+        return f"RDPCurve({self.describe()})"
 
     def describe(self) -> str:
         """How many orders, and their range."""
@@ -156,7 +159,7 @@ class NotPrivate(Guarantee):
         return "not private"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class GDPMixture(Profile):
     r"""A mixture of Gaussian pairs whose component is drawn in secret, with the same law on both data sets:
 
@@ -199,6 +202,9 @@ class GDPMixture(Profile):
         products = self._weights * deltas
         # A product that underflowed is counted as the smallest float, which is above it.
         return min(round_up(math.fsum(np.where((products == 0.0) & (deltas > 0.0), 5e-324, products).tolist()), 4e-16), 1.0)
+
+    def __repr__(self) -> str:
+        return f"GDPMixture({self.describe()})"
 
     def describe(self) -> str:
         """How many components, and their range."""

@@ -13,6 +13,7 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.findings import FRESH_NOISE, Finding, as_said, as_written
+from lethe.certificates.not_used import others_counted, others_listed
 from lethe.certificates.parts import (
     Citation,
     Other,
@@ -30,12 +31,12 @@ from lethe.certificates.relations import RELATIONS
 from lethe.certificates.seal import Seal, read_seal, seal
 from lethe.certificates.signing import PublicKey
 from lethe.certificates.training_record import TrainingRecord
+from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 
-_ALWAYS_NAMED = 3  # Lethe's own theorems come first
 _A_HAIR = 1.001
 _KEYS = frozenset(
     ["epsilon", "delta", "theorem", "guarantee", "neighbours", "release", "lipschitz", "hypotheses", "others", "citations", "run", "lethe"]
@@ -87,6 +88,10 @@ class Certificate:
         large = " (delta >= 1/records)" if self.large_delta else ""
         return f"Certificate({self._claim}{large}, by {self.theorem}, run {self.run.run_id})"
 
+    def __str__(self) -> str:
+        """What `explain` says, in few lines: what was declared stays, of what was checked or enforced only the number."""
+        return page_in_few_lines(self.explain().splitlines(), head=2)
+
     @property
     def large_delta(self) -> bool:
         r"""Whether $\delta \ge 1/n$, with which a record may be published whole."""
@@ -108,8 +113,12 @@ class Certificate:
         """The least chance of a type II error that a test of one record with this chance of a type I error, in [0, 1], can have."""
         return self.guarantee.tradeoff(type_one)
 
-    def explain(self) -> str:
-        """The certificate as text for a person: what holds, by what, from what, and why nothing else was used."""
+    def explain(self, *, every: bool = False) -> str:
+        """The certificate as text for a person: what holds, by what and from what.
+
+        Args:
+            every: also why each other theorem was not used. Where nothing is proved that is told in any case.
+        """
         run = self.run
         lines = [f"{self._claim + '.':<72}lethe {self.version}, run {run.run_id}, {run.total_steps} steps"]
         if self.epsilon == float("inf"):
@@ -121,7 +130,7 @@ class Certificate:
         lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {finding.words}" for finding in listed]
         if self.seal is not None:
             lines.append(f"    {'sealed' if self.seal.holds else 'NOT SEALED':<8}   {self.seal.words}")
-        lines += _why_nots(self.others)
+        lines += others_listed(self.others) if every or self.epsilon == float("inf") else others_counted(self.others)
         if (note := large_delta_note(self.delta, run.records)) is not None:
             lines.append(note)
         if self.lipschitz and _clips_for_want_of_a_bound(run):
@@ -287,24 +296,3 @@ def _label(finding: Finding) -> str:
 
 def _finite(value: float | None) -> float | str | None:
     return "inf" if value == float("inf") else value
-
-
-def _why_nots(others: tuple[Other, ...]) -> list[str]:
-    """A line for each theorem not used; of the published ones only those that say something, and one line for the rest."""
-    named = [other for place, other in enumerate(others) if place < _ALWAYS_NAMED or other.status != "refused"]
-    if len(others) - len(named) == 1:  # its own line is no longer than one that counts it
-        named = list(others)
-    width = max((len(other.theorem) for other in named), default=0)
-    lines = [_why_not(other, max(width, 18)) for other in named]
-    if unnamed := len(others) - len(named):
-        lines.append(f"and {unnamed} more do not apply: `lethe compare` names the hypothesis that fails")
-    return lines
-
-
-def _why_not(other: Other, width: int) -> str:
-    sound = other.status in ("looser", "dominated", "refused")
-    epsilon = (
-        "" if other.epsilon is None else f": epsilon = {shown(other.epsilon)}" if sound else f"; it claims epsilon = {shown(other.epsilon)}"
-    )
-    status = "" if other.status in ("looser", "dominated") else f"{other.status}: "
-    return f"not {other.theorem:<{width}} {status}{other.why}{epsilon}"

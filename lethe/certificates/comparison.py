@@ -10,11 +10,12 @@ from lethe._version import __version__
 from lethe.calculus.large_delta import is_large, large_delta_note
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate, OtherStatus
+from lethe.certificates.shown_elsewhere import figure_of, frame_of
+from lethe.certificates.swept import Over, axis_of, changes_length, own_value
+from lethe.documents.shortened import MOST_LINES, thinned
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.run.schedules import Schedule
 
-Over = Literal["steps", "passes", "noise"]
 RowStatus = Literal["used"] | OtherStatus
 
 NOT_PRIVATE = "NOT PRIVATE: no theorem bounds what this run reveals."
@@ -82,7 +83,7 @@ class ComparisonRow:
         return {**asdict(self), "epsilon": _finite(self.epsilon), "also": list(self.also), "citations": list(self.citations)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
     """Every theorem's answer on one run.
 
@@ -123,7 +124,39 @@ class Comparison:
         return [self.certificate.not_private if self.run.seeded else NOT_PRIVATE]
 
     def __str__(self) -> str:
-        return self.explain()
+        """The theorems that hold, the best first, and how many others there are."""
+        holding = [row for row in self.rows if row.usable]
+        lines = [self.title, *self.warnings, *self.notes]
+        shown_rows = holding[: MOST_LINES - len(lines) - 1]
+        names = max((len(row.theorem) for row in shown_rows), default=0)
+        lines += [f"{row.theorem:<{names}}  {row.shown():>11}  {row.standing:<11}  {row.reason}" for row in shown_rows]
+        others = [
+            (len(holding) - len(shown_rows), "are looser"),
+            (sum(row.epsilon is None for row in self.rows), "do not apply"),
+            (sum(row.epsilon is not None and not row.usable for row in self.rows), "claim what is not proved"),
+        ]
+        told = ", ".join(f"{count} {words}" for count, words in others if count)
+        return "\n".join([*lines, f"others: {told} (explain() names them)"] if told else lines)
+
+    def __repr__(self) -> str:
+        holding = sum(row.proves for row in self.rows)
+        return f"Comparison({self.certificate!r}, {holding} of {len(self.rows)} theorems prove something)"
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, a line a theorem; an epsilon is NaN where a theorem is refused.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        return frame_of((({}, row) for row in self.rows), title=self.title)
+
+    def plot(self) -> Any:
+        """A matplotlib Figure, the picture that `lethe compare -o` writes; save it with its `savefig`.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        return figure_of(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data that JSON can hold."""
@@ -138,14 +171,14 @@ class Comparison:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Sweep:
     """Every theorem's answer along values of one quantity, all else as in the run.
 
     Args:
         run: the run that is varied.
         delta: the delta asked for.
-        over: "steps", "passes", or "noise": the noise multiplier, or a factor on it where it is a list or a schedule.
+        over: what is varied, such as "steps"; of "noise" and "step_size" a factor, where it is a list or a schedule.
         values: what the quantity was set to, increasing.
         lines: one a theorem, in the order they were given; each with one row a value.
     """
@@ -159,20 +192,24 @@ class Sweep:
     @property
     def title(self) -> str:
         """The run, what is varied and what is asked, in a line."""
-        length = f"{self.run.total_steps} steps, " if self.over == "noise" else ""
-        return f"run {self.run.run_id}, {self.over} varied: {length}{_setting(self.run, self.delta)}"
+        length = "" if changes_length(self.run, self.over) else f"{self.run.total_steps} steps, "
+        setting = _setting(self.run, None if self.over == "delta" else self.delta)
+        return f"run {self.run.run_id}, {self.over} varied: {length}{setting}"
 
     @property
     def axis(self) -> str:
         """The varied quantity, in words."""
-        if self.over == "noise":
-            return "noise, times that of the run" if isinstance(self.run.noise_multiplier, Schedule) else "noise multiplier"
-        return "steps" if self.over == "steps" else "passes"
+        return axis_of(self.run, self.over)
 
     @property
     def own(self) -> float | None:
         """The value that the run itself has; None while it has no noise, in a sweep over noise."""
-        return own_value(self.run, self.over)
+        return own_value(self.run, self.over, self.delta)
+
+    @property
+    def largest_delta(self) -> float:
+        """The largest at which an epsilon is shown."""
+        return max(self.values) if self.over == "delta" else self.delta
 
     @property
     def certified(self) -> tuple[ComparisonRow, ...]:
@@ -212,7 +249,28 @@ class Sweep:
         return "\n".join([self.title, *text, *self.notes])
 
     def __str__(self) -> str:
-        return self.explain()
+        """The smallest epsilon that is proved at some of the values, the first and the last among them, and by what."""
+        head = max(len(self.axis), 10)
+        room = MOST_LINES - 2 - len(self.warnings)
+        lines = [self.title, *self.warnings, f"{self.axis:>{head}}  epsilon      proved by"]
+        for place in thinned(len(self.values), room - (len(self.values) > room)):
+            row, value = self.certified[place], self.values[place]
+            lines.append(f"{value:>{head}g}  {row.shown():<11}  {row.theorem if row.proves else 'nothing'}")
+        if len(self.values) > room:
+            lines.append(f"{len(self.values)} values, {len(self.lines)} theorems: explain() shows all")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        span = f"{self.values[0]:g} to {self.values[-1]:g}"
+        said = f"{len(self.values)} values of {self.over} from {span}, {len(self.lines)} theorems, delta {self.delta:g}"
+        return f"Sweep(run {self.run.run_id}, {said}{' >= 1/records' if is_large(self.largest_delta, self.run.records) else ''})"
+
+    @property
+    def warnings(self) -> list[str]:
+        """What must stand beside the numbers however few are shown."""
+        told = [] if all(row.proves for row in self.certified) else ["infinity: NOT PRIVATE, nothing is proved there"]
+        note = large_delta_note(self.largest_delta, self.run.records)
+        return told if note is None else [*told, note]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -225,20 +283,34 @@ class Sweep:
             notes.append("-: refused there")
         if any(row.epsilon is not None and not row.usable for row in rows):
             notes.append("in parentheses: a claim, not a guarantee")
-        if not all(row.proves for row in self.certified):
-            notes.append("infinity: NOT PRIVATE, nothing is proved there")
+        notes += self.warnings
         if silent:
             notes.append(f"{silent} more do{'es' if silent == 1 else ''} not apply at any of these values; the data (CSV, JSON) say why")
-        if (note := large_delta_note(self.delta, self.run.records)) is not None:
-            notes.append(note)
         return tuple(notes)
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, a line a theorem and value; an epsilon is NaN where a theorem is refused.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        pairs = (({self.over: value}, row) for line in self.lines for value, row in zip(self.values, line, strict=True))
+        return frame_of(pairs, title=self.title)
+
+    def plot(self) -> Any:
+        """A matplotlib Figure, the picture that `lethe compare --over ... -o` writes; save it with its `savefig`.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        return figure_of(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The sweep as plain data that JSON can hold."""
         return {
             "title": self.title,
             "delta": self.delta,
-            **_large(self.run, self.delta),
+            **_large(self.run, self.largest_delta),
             "over": self.over,
             "axis": self.axis,
             "own": self.own,
@@ -250,20 +322,15 @@ class Sweep:
         }
 
 
-def own_value(run: Run, over: Over) -> float | None:
-    """The value that the run itself has of what a sweep varies; None for noise that is still to be planned."""
-    if over == "noise":
-        return 1.0 if isinstance(run.noise_multiplier, Schedule) else run.noise_multiplier
-    return run.total_steps if over == "steps" else run.total_steps / run.steps_per_pass
-
-
 def _title(run: Run, delta: float) -> str:
     return f"run {run.run_id}: {run.total_steps} steps, {_setting(run, delta)}"
 
 
-def _setting(run: Run, delta: float) -> str:
-    large = " >= 1/records" if is_large(delta, run.records) else ""
-    return f"{run.batches.design} batches, {run.neighbours}, release {run.release}, delta {delta:g}{large}"
+def _setting(run: Run, delta: float | None) -> str:
+    setting = f"{run.batches.design} batches, {run.neighbours}, release {run.release}"
+    if delta is None:
+        return setting
+    return f"{setting}, delta {delta:g}{' >= 1/records' if is_large(delta, run.records) else ''}"
 
 
 def _large(run: Run, delta: float) -> dict[str, bool]:

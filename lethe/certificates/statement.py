@@ -19,6 +19,7 @@ from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import FRESH_NOISE, Finding, as_told, first_failure, not_fresh
 from lethe.certificates.parts import Citation, exactly, read_citation, read_finding, read_text, require_known_finding
 from lethe.certificates.relations import RELATIONS
+from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, to_json, write_document
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Neighbours
@@ -98,6 +99,9 @@ class Statement:
 
     def __repr__(self) -> str:
         return f"Statement({self._claim(self.target_delta)}, by {self.name})"
+
+    def __str__(self) -> str:
+        return page_in_few_lines(self.explain().splitlines(), head=2)
 
     @property
     def planned(self) -> Guarantee:

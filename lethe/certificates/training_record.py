@@ -31,7 +31,7 @@ class Released(NamedTuple):
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TrainingRecord:
     """What the training code states of one training. `lethe.certify` takes it in the place of a run, and seals it.
 
@@ -60,6 +60,17 @@ class TrainingRecord:
         strange = [claim.name for claim in self.enforced if claim.name not in ENFORCEABLE[self.by]]
         if strange:
             raise InputError(f"enforced: {self.by} is not known to enforce {strange[0]!r}.")
+
+    def __repr__(self) -> str:
+        said = f"{len(self.enforced)} enforced, {len(self.declared)} declared, {len(self.released)} released"
+        return f"TrainingRecord(run {self.run.run_id}, by {self.by}: {said})"
+
+    def __str__(self) -> str:
+        """What was enforced and what is declared, a line each."""
+        told = [("enforced", self.enforced), ("declared", self.declared)]
+        lines = [f"{word}  {claim.name}: {claim.detail}" for word, claims in told for claim in claims]
+        lines += [f"released  {one.name}, SHA-256 {one.sha256}" for one in self.released]
+        return "\n".join([f"training of run {self.run.run_id} by {self.by}", *lines])
 
     @property
     def record(self) -> TrainingRecord:

@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress
 
 from lethe._version import __version__
 from lethe.accounting.certify import certify as certify_run
 from lethe.accounting.compare import compare as compare_theorems
-from lethe.accounting.compare import require_over
 from lethe.accounting.recheck import recheck, words_differ
 from lethe.accounting.statements.recheck import recheck_statement
 from lethe.accounting.statements.saved import load_run
+from lethe.accounting.sweep_values import require_over
 from lethe.accounting.verify_others import load
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, Sweep
 from lethe.certificates.signing import PublicKey
 from lethe.certificates.statement import Statement
+from lethe.certificates.swept import OVERS
 from lethe.cli.audit import audit
+from lethe.cli.completion import over_names, theorem_names
 from lethe.cli.console import (
     ERRORS,
     INTERRUPTED,
@@ -32,10 +33,13 @@ from lethe.cli.console import (
     AsJson,
     Delta,
     Interrupted,
+    Quiet,
     RunFile,
     page_console,
     print_tables,
+    progress_bar,
     warnings_on_stderr,
+    working,
 )
 from lethe.cli.gate import MaxEpsilon, gate, require_limit
 from lethe.cli.plan import plan
@@ -50,9 +54,7 @@ from lethe.run.run import Run
 from lethe.theorems.base import Theorem
 from lethe.theorems.registry import ALL
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Prove how private a training run's released model is."
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Prove how private a training run's released model is.")
 
 
 def main() -> None:
@@ -97,12 +99,16 @@ def certify(
     allow_large_delta: AllowLargeDelta = False,
     every: Annotated[bool, typer.Option("--all", help="Try and show every theorem, the published ones too.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the certificate to this .json file.")] = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Print the smallest epsilon that can be proved of RUN; exit status 1 if there is none, or one above --max-epsilon."""
+    """Print the smallest epsilon that can be proved of RUN; exit status 1 if there is none, or one above --max-epsilon.
+
+    Such as: lethe certify run.yaml --delta 1e-6 -o certificate.json
+    """
     require_limit(max_epsilon)
     if output is not None:
         require_place(output, *DOCUMENTS)
-    with ERRORS.status("certifying"):
+    with working("certifying", quiet):
         loaded = load_run(run)
         comparison = compare_theorems(loaded, delta, allow_large_delta=allow_large_delta) if every else None
         certificate = certify_run(loaded, delta, allow_large_delta=allow_large_delta) if comparison is None else comparison.certificate
@@ -122,27 +128,35 @@ def certify(
 def compare(
     run: RunFile,
     delta: Delta,
-    over: Annotated[str | None, typer.Option("--over", help="Vary steps, passes or noise.")] = None,
+    over: Annotated[str | None, typer.Option("--over", help=f"Vary one of {', '.join(OVERS)}.", autocompletion=over_names)] = None,
     values: Annotated[str | None, typer.Option("--values", help="What to set it to, such as 10,20,50; default: a grid around RUN.")] = None,
-    theorems: Annotated[str | None, typer.Option("--theorems", help="Only these, by name, such as composition,feldman-2018.")] = None,
+    theorems: Annotated[
+        str | None, typer.Option("--theorems", help="Only these, by name, such as composition,feldman-2018.", autocompletion=theorem_names)
+    ] = None,
     applicable: Annotated[bool, typer.Option("--applicable", help="Leave the theorems that are refused out of the table.")] = False,
     allow_large_delta: AllowLargeDelta = False,
     as_json: AsJson = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write data, table and plot to this new folder.")] = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Show what every theorem, Lethe's and the published ones, says of RUN, and why it is used or not."""
+    """Show what every theorem, Lethe's and the published ones, says of RUN, and why it is used or not.
+
+    Such as: lethe compare run.yaml --delta 1e-6 --over step_size --values 0.25,0.5 --theorems optimal-shift,composition
+    """
     if over is None and values is not None:
-        raise InputError("--values needs --over steps, passes or noise.", remedy="add --over, such as --over steps.")
+        raise InputError(
+            "--values needs --over steps, passes or noise (or another quantity of --help).", remedy="add --over, such as --over steps."
+        )
     if output is not None:
         require_new_folder(output)
     loaded, numbers = load_run(run), None if values is None else _numbers(values)
     names = ALL if theorems is None else [name.strip() for name in theorems.split(",")]
     if output is None:
-        result = _compared(loaded, delta, over, numbers, names, allow_large_delta)
+        result = _compared(loaded, delta, over, numbers, names, allow_large_delta, quiet)
     else:
         from lethe.report.comparison_files import comparison_files  # plots need the optional matplotlib
 
-        result = _compared(loaded, delta, over, numbers, names, allow_large_delta)
+        result = _compared(loaded, delta, over, numbers, names, allow_large_delta, quiet)
         write_folder(output, comparison_files(result))
     if as_json:
         print(to_json(result.to_dict()), end="")
@@ -156,19 +170,20 @@ def compare(
 
 
 def _compared(
-    run: Run, delta: float, over: str | None, values: list[float] | None, theorems: Sequence[Theorem | str], allow_large_delta: bool
+    run: Run,
+    delta: float,
+    over: str | None,
+    values: list[float] | None,
+    theorems: Sequence[Theorem | str],
+    allow_large_delta: bool,
+    quiet: bool,
 ) -> Comparison | Sweep:
     try:
         if over is None:
-            with ERRORS.status("comparing"):
+            with working("comparing", quiet):
                 return compare_theorems(run, delta, theorems=theorems, allow_large_delta=allow_large_delta)
         quantity = require_over(over)
-        with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal) as bar:
-            task = bar.add_task(f"comparing over {over}", total=None)
-
-            def told(done: int, points: int) -> None:
-                bar.update(task, completed=done, total=points)
-
+        with progress_bar(f"comparing over {over}", quiet) as told:
             return compare_theorems(
                 run, delta, over=quantity, values=values, theorems=theorems, allow_large_delta=allow_large_delta, progress=told
             )
@@ -199,9 +214,14 @@ def explain(
     certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="A certificate, a statement or a total: .json.")],
     key: KeyFile = None,
     as_json: AsJson = False,
+    every: Annotated[bool, typer.Option("--all", help="Also say why each other theorem was not used.")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Say in words what CERTIFICATE proves, from what, and why by no other theorem; refuse one that does not follow from its run."""
-    with ERRORS.status("checking"):
+    """Say in words what CERTIFICATE proves and from what; refuse one that does not follow from its run.
+
+    Such as: lethe explain certificate.json
+    """
+    with working("checking", quiet):
         loaded = load(certificate, key=None if key is None else PublicKey.load(key))
         again = recheck(loaded) if isinstance(loaded, Certificate) else loaded
         if isinstance(again, Statement):
@@ -211,7 +231,7 @@ def explain(
     if as_json:
         print(to_json(again.to_dict()), end="")
     else:
-        print(again.explain())
+        print(again.explain(every=every) if isinstance(again, Certificate) else again.explain())
         print()
         print(again.cite())
     # Of a statement without a delta: whether anything is proved at all.
@@ -223,11 +243,15 @@ def train(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="What to train on what: .yaml or .json (see docs/train.md).")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write; it must not exist yet.")] = Path("lethe-run"),
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Train as CONFIG says; write the weights, the recorded run and its certificate."""
+    """Train as CONFIG says; write the weights, the recorded run and its certificate.
+
+    Such as: lethe train train.yaml -o trained
+    """
     from lethe.jobs.training import Job  # training needs the optional torch
 
-    outcome = Job.load(config).execute(output)
+    outcome = Job.load(config).execute(output, progress=not quiet)
     if as_json:
         print(to_json(outcome.to_dict()), end="")
     else:
@@ -251,12 +275,18 @@ def demo(
         float | None, typer.Option("--delta", help="In (0, 1), and below 1/records; default: the smaller of 1e-5 and 1/(10 records).")
     ] = None,
     allow_large_delta: AllowLargeDelta = False,
-    neighbours: Annotated[str, typer.Option("--neighbours", help="zero_out, or replace_one (fixed designs only).")] = "zero_out",
+    neighbours: Annotated[
+        str, typer.Option("--neighbours", "--neighbors", help="zero_out, or replace_one (fixed designs only).")
+    ] = "zero_out",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds each row is trained with.")] = 5,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder for runs, certificates, table and plot.")] = Path("lethe-demo"),
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Train one model at one epsilon under six ways of batching and accounting, and compare the accuracies."""
+    """Train one model at one epsilon under six ways of batching and accounting, and compare the accuracies.
+
+    Such as: lethe demo --seeds 1 -o demonstration
+    """
     from lethe.jobs.demo import Demo  # training needs the optional torch
     from lethe.report.tables import demo_table
 
@@ -269,7 +299,7 @@ def demo(
         seeds=seeds,
         allow_large_delta=allow_large_delta,
     )
-    outcome = demo.execute(output)
+    outcome = demo.execute(output, progress=not quiet)
     if as_json:
         print(to_json(outcome.to_dict()), end="")
         return

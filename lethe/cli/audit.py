@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from lethe.cli.console import AsJson, Interrupted, print_tables
+from lethe.cli.console import AsJson, Interrupted, Quiet, print_tables
 from lethe.documents.strict import DOCUMENTS, require_place, to_json, write_bytes
 from lethe.errors import InputError
 
@@ -29,14 +29,18 @@ def audit(
     report: Annotated[Path | None, typer.Option("--report", help="Also write all of it, with the plot, as one .html page.")] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Also draw claim and audits in this .png file.")] = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Hold what trainings give away against what is claimed of them; exit status 1 if it is more."""
+    """Hold what trainings give away against what is claimed of them; exit status 1 if it is more.
+
+    Such as: lethe audit audit.yaml -o page.yaml
+    """
     if self_test == (config is not None):
         raise InputError("audit: it needs CONFIG, or --self-test, and not both.", remedy="see `lethe audit --help`.")
     if config is None:
         if output is not None or report is not None or plot is not None:
             raise InputError("-o, --report, --plot: given with --self-test, which audits many trainers.", remedy="use --json > FILE.")
-        _self_test(workers, as_json)
+        _self_test(workers, as_json, quiet)
         return
     from lethe.jobs.audit import AuditJob  # training needs the optional torch
 
@@ -47,7 +51,7 @@ def audit(
     if workers is not None:
         job = job.model_copy(update={"workers": workers})
     try:
-        outcome = job.execute(progress=True)
+        outcome = job.execute(progress=not quiet)
     except KeyboardInterrupt:
         raise Interrupted(_how_to_go_on(job.score_file, job.kept())) from None
     write(outcome)
@@ -92,11 +96,11 @@ def _how_to_go_on(score_file: str | None, kept: int) -> str:
     return f"interrupted; the scores of {kept} trainings are kept in {score_file}. The same command goes on from there."
 
 
-def _self_test(workers: int | None, as_json: bool) -> None:
+def _self_test(workers: int | None, as_json: bool, quiet: bool) -> None:
     from lethe.audit.trainers import self_test  # training needs the optional torch
     from lethe.report.self_test_table import self_test_table
 
-    result = self_test(workers=workers, progress=True)
+    result = self_test(workers=workers, progress=not quiet)
     if as_json:
         print(to_json(result.to_dict()), end="")
     else:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
+from rich.progress import Progress
 
 from lethe.errors import LargeDeltaWarning
 
@@ -23,6 +24,29 @@ AllowLargeDelta = Annotated[
     bool, typer.Option("--allow-large-delta", help="Take a delta of 1/records or more, which promises next to nothing; it is told.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress; results, warnings and errors are shown all the same.")]
+
+
+@contextmanager
+def working(task: str, quiet: bool) -> Iterator[None]:
+    """A sign on standard error that something is being done, unless it is to be quiet."""
+    with nullcontext() if quiet else ERRORS.status(task):
+        yield
+
+
+@contextmanager
+def progress_bar(task: str, quiet: bool, **options: Any) -> Iterator[Callable[[int, int], None]]:
+    """What is to be told (parts done, parts in all), for a bar on standard error where that is a terminal and nobody wants it quiet.
+
+    Args:
+        task: its name.
+        quiet: whether there is none.
+        options: of rich's Progress.
+    """
+    with Progress(transient=True, console=ERRORS, disable=quiet or not ERRORS.is_terminal, **options) as bar:
+        running = bar.add_task(task, total=None)
+        yield lambda done, parts: bar.update(running, completed=done, total=parts)
 
 
 class Interrupted(Exception):

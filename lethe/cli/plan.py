@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress
 from rich.text import Text
 
 from lethe.accounting.cumulative import cumulative_privacy
 from lethe.accounting.plan import plan_with_certificate
 from lethe.accounting.statements.saved import load_run
-from lethe.cli.console import ERRORS, AllowLargeDelta, AsJson, Delta, RunFile, print_tables
+from lethe.cli.completion import schedule_names
+from lethe.cli.console import AllowLargeDelta, AsJson, Delta, Quiet, RunFile, print_tables, progress_bar, working
 from lethe.documents.strict import DOCUMENTS, require_place, to_json, write_bytes
 from lethe.errors import InputError
 from lethe.noise_allocation.allocate import SCHEDULES, Schedule, allocate, plot_content
@@ -27,7 +26,12 @@ def plan(
     epsilon: Annotated[float, typer.Option("--epsilon", help="The target epsilon, > 0.")],
     delta: Delta,
     schedule: Annotated[
-        str | None, typer.Option("--schedule", help="Choose the noise's shape too: auto, uniform, exponential, influence or joint.")
+        str | None,
+        typer.Option(
+            "--schedule",
+            help="Choose the noise's shape too: auto, uniform, exponential, influence or joint.",
+            autocompletion=schedule_names,
+        ),
     ] = None,
     influence: Annotated[
         str | None,
@@ -38,8 +42,12 @@ def plan(
     as_json: AsJson = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the planned run to this .yaml or .json file.")] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw noise and cumulative privacy loss in this .png file.")] = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Find the smallest noise with which RUN meets (epsilon, delta), and with --schedule the best way to spread it."""
+    """Find the smallest noise with which RUN meets (epsilon, delta), and with --schedule the best way to spread it.
+
+    Such as: lethe plan run.yaml --epsilon 1 --delta 1e-6 -o planned.yaml
+    """
     if schedule is None and (influence is not None or floor != 0.0):
         raise InputError("--influence and --floor: they need --schedule.", remedy="add --schedule auto.")
     if output is not None:
@@ -48,11 +56,11 @@ def plan(
     loaded = load_run(run)
     allocation = None
     if schedule is None:
-        with ERRORS.status("planning"):
+        with working("planning", quiet):
             planned, certificate = plan_with_certificate(loaded, epsilon, delta, allow_large_delta=allow_large_delta)
     else:
         weights = None if influence is None else _influence(influence)
-        with _bar("planning") as told:
+        with progress_bar("planning", quiet) as told:
             allocation = allocate(
                 loaded,
                 epsilon,
@@ -65,7 +73,7 @@ def plan(
             )
         planned, certificate = allocation.run, allocation.certificate
     if draw is not None:
-        with _bar("cumulative privacy loss") as told:
+        with progress_bar("cumulative privacy loss", quiet) as told:
             grown = cumulative_privacy(planned, delta, allow_large_delta=True, progress=told)  # the plan has looked at it
         draw(plot_content(planned, grown, allocation))
     if output is not None:
@@ -108,10 +116,3 @@ def _influence(text: str) -> Influence:
     except ValueError:
         return Influence.load(text)
     return Influence(rate=rate, basis="assumed", detail="given by hand")
-
-
-@contextmanager
-def _bar(task: str) -> Iterator[Callable[[int, int], None]]:
-    with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal) as bar:
-        running = bar.add_task(task, total=None)
-        yield lambda done, parts: bar.update(running, completed=done, total=parts)

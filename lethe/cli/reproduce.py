@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress
 
-from lethe.cli.console import ERRORS, AsJson, page_console, print_tables
+from lethe.cli.completion import reproduction_names
+from lethe.cli.console import AsJson, Quiet, page_console, print_tables, progress_bar
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import to_json
 from lethe.errors import InputError, MissingExtraError
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="What to compute again; without it: what there is.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="What to compute again; without it: what there is.", autocompletion=reproduction_names),
+    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="Say what can be reproduced, or only what NAME is.")] = False,
     data: Annotated[
         Path | None,
@@ -30,8 +33,12 @@ def reproduce(
     full: Annotated[bool, typer.Option("--full", help="Train as often and over as wide a grid as the paper; takes far longer.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write data, table and plot to this new folder.")] = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Compute a published figure or table again, with Lethe's own bound beside it."""
+    """Compute a published figure or table again, with Lethe's own bound beside it.
+
+    Such as: lethe reproduce --list
+    """
     if find_spec("lethe_experiments") is None:
         raise MissingExtraError(
             "lethe reproduce: published figures and tables are no part of the installed package; they come with the source.",
@@ -61,9 +68,8 @@ def reproduce(
 
     def computed() -> Reproduction:
         # A step of a large network may take longer than the half minute that the time left is otherwise estimated from.
-        with Progress(transient=True, console=ERRORS, disable=not ERRORS.is_terminal, speed_estimate_period=3600.0) as bar:
-            task = bar.add_task(name, total=None)
-            return compute(name, lambda done, parts: bar.update(task, completed=done, total=parts), options)
+        with progress_bar(name, quiet, speed_estimate_period=3600.0) as told:
+            return compute(name, told, options)
 
     if output is None:
         result = computed()

@@ -9,7 +9,7 @@ import typer
 
 from lethe.accounting.verify import verify as verify_certificate
 from lethe.certificates.signing import signing_key
-from lethe.cli.console import ERRORS, AllowLargeDelta, AsJson, print_tables
+from lethe.cli.console import AllowLargeDelta, AsJson, Quiet, print_tables, working
 from lethe.cli.gate import SHUT, MaxEpsilon, require_limit
 from lethe.documents.strict import require_place, to_json, write_bytes
 from lethe.report.verification_table import verification_table
@@ -28,10 +28,14 @@ def verify(
     max_epsilon: MaxEpsilon = None,
     allow_large_delta: AllowLargeDelta = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Answer yes or no: does CERTIFICATE follow from its run, who sealed it, does it belong to these weights? Exit status 1 for any no."""
+    """Answer yes or no: does CERTIFICATE follow from its run, who sealed it, does it belong to these weights? Exit status 1 for any no.
+
+    Such as: lethe verify trained/certificate.json --weights trained/weights.npz --max-epsilon 10
+    """
     require_limit(max_epsilon)
-    with ERRORS.status("checking"):
+    with working("checking", quiet):
         found = verify_certificate(certificate, weights=weights, key=key, max_epsilon=max_epsilon, allow_large_delta=allow_large_delta)
     if as_json:
         print(to_json(found.to_dict()), end="")
@@ -49,7 +53,10 @@ def key(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it to this new .pem file instead.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the public key that this installation seals certificates with: give it to those who are to verify them."""
+    """Print the public key that this installation seals certificates with: give it to those who are to verify them.
+
+    Such as: lethe key -o mine.pem
+    """
     if output is not None:
         require_place(output, ".pem")
     public = signing_key().public

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from lethe.accounting.totals.total import total as total_of
-from lethe.cli.console import ERRORS, AllowLargeDelta, AsJson, print_tables
+from lethe.cli.console import ERRORS, AllowLargeDelta, AsJson, Quiet, print_tables, working
 from lethe.cli.gate import SHUT, MaxEpsilon, gate, require_limit
 from lethe.cli.seals import KeyFile
 from lethe.documents.strict import DOCUMENTS, require_place, to_json
@@ -29,13 +29,15 @@ def total(
         typer.Option("--count", help="How many independent releases like FILE there are; once for each FILE, in their order."),
     ] = None,
     neighbours: Annotated[
-        str | None, typer.Option("--neighbours", help="replace_one, zero_out or add_or_remove: of guarantees, which do not say it.")
+        str | None,
+        typer.Option("--neighbours", "--neighbors", help="replace_one, zero_out or add_or_remove: of guarantees, which do not say it."),
     ] = None,
     key: KeyFile = None,
     max_epsilon: MaxEpsilon = None,
     allow_large_delta: AllowLargeDelta = False,
     as_json: AsJson = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the total to this .json file.")] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Print what all FILEs cost together; exit status 1 if nothing is proved, or more than --max-epsilon.
 
@@ -52,7 +54,7 @@ def total(
             f"--count: given {len(counts)} times for {len(files)} files.",
             remedy="give it once for each file, in their order: --count 1 --count 3.",
         )
-    with ERRORS.status("adding"):
+    with working("adding", quiet):
         found = total_of(
             list(zip(map(str, files), counts, strict=True)),
             delta,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
+from lethe.documents.shortened import shortened
 from lethe.documents.strict import read_document, write_document
+from lethe.documents.synonyms import did_you_mean, respelt
 from lethe.errors import InputError, LetheError, quoted
 
 MOST_WHOLE = 10**15
@@ -33,7 +35,7 @@ class Specification(BaseModel):
     _missing: ClassVar[Mapping[str, Missing]] = {}
 
     def __init__(self, **fields: Any) -> None:
-        plain: dict[str, Any] = {key: _plain(value) for key, value in fields.items()}
+        plain: dict[str, Any] = {key: _plain(value) for key, value in self.respelt(fields).items()}
         try:
             super().__init__(**plain)
         except ValidationError as error:
@@ -45,7 +47,25 @@ class Specification(BaseModel):
         """A copy with some fields changed, checked like any other: pydantic's own keeps what was computed of the old fields."""
         if not update:
             return super().model_copy(deep=deep)
-        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **update})
+        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **self.respelt(update)})
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """For repr: the fields that were not left at their default, long lists by their length and range."""
+        for name, field in type(self).model_fields.items():
+            if name not in self.__dict__:  # what could not be made has none
+                continue
+            value = getattr(self, name)
+            if field.is_required() or value != field.default:
+                yield name, shortened(value)
+
+    @classmethod
+    def respelt(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields under the names that documents hold, of those given in American spelling too.
+
+        Raises:
+            InputError: one is given in both spellings.
+        """
+        return respelt(fields, cls.model_fields)
 
     @classmethod
     def said_of_missing(cls, field: str) -> Missing | None:
@@ -60,6 +80,12 @@ class Specification(BaseModel):
 
 class StoredSpecification(Specification):
     """A specification that is stored in a file of its own."""
+
+    def __str__(self) -> str:
+        """The fields that repr shows, a line each."""
+        told = list(self.__repr_args__())
+        width = max((len(str(name)) for name, _ in told), default=0)
+        return "\n".join([type(self).__name__, *(f"    {name:<{width}}  {value!r}" for name, value in told)])
 
     @abstractmethod
     def to_document(self) -> dict[str, Any]:
@@ -109,9 +135,7 @@ def _line(detail: ErrorDetails, owner: type[Specification]) -> str:
         return f"{path}.{cause.what}" if path and _names_a_key(cause) else _joined(path, cause.what)
     if detail["type"] == "extra_forbidden":
         known = list(owner.model_fields)
-        near = difflib.get_close_matches(path, known, n=1)
-        hint = f" did you mean {near[0]!r}?" if near else ""
-        return f"{path}: unknown key;{hint} {owner.__name__} knows {', '.join(known)}."
+        return f"{path}: unknown key;{did_you_mean(path, known)} {owner.__name__} knows {', '.join(known)}."
     if detail["type"] == "missing":
         known = owner.said_of_missing(path)
         return f"{path}: missing; {f'{owner.__name__} needs it.' if known is None else known.meaning}"

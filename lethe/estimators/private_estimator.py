@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
@@ -19,8 +20,9 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.choice.runs import certified
 from lethe.estimators.parameters import Parameterised
 from lethe.estimators.randomness import Randomness, randomness
-from lethe.estimators.report import privacy_report
+from lethe.estimators.report import own_fit, privacy_report
 from lethe.estimators.surrounding import note_surrounding
+from lethe.estimators.unseen_costs import steps_that_learned, warn_of_repeated_fits, warn_of_steps
 from lethe.mechanisms.base import Statement, joint, require_swap
 from lethe.run.run import Neighbours
 
@@ -52,6 +54,14 @@ class PrivateEstimator(Parameterised, BaseEstimator):
 
     statement_: Statement = field(init=False)
     _proof: Statement | Certificate | TrainingRecord = field(init=False)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # scikit-learn's name
+        text = super().__repr__(N_CHAR_MAX)
+        left_out = get_config()["print_changed_only"] and repr(self.epsilon) == repr(type(self).epsilon)  # scikit-learn hides defaults
+        if not left_out and f"epsilon={self.epsilon!r}" in text:
+            return text
+        name, rest = text.split("(", maxsplit=1)
+        return f"{name}(epsilon={self.epsilon!r}{'' if rest == ')' else ', '}{rest}"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -127,4 +137,9 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         self.statement_ = self.certificate_ = total
         self.delta_, self.n_samples_seen_ = budget.delta, records
         self.epsilon_ = total.epsilon(budget.delta)
-        self.privacy_report_ = privacy_report(total, parts, delta=budget.delta, records=records, why=why, public=public)
+        learned = steps_that_learned()
+        self.privacy_report_ = privacy_report(
+            total, parts, delta=budget.delta, records=records, why=why, public=public, scope=own_fit(learned)
+        )
+        warn_of_steps(learned, type(self).__name__)
+        warn_of_repeated_fits(self.epsilon_)

@@ -17,6 +17,20 @@ NOT_COVERED = (
 )
 
 
+def own_fit(learned: Sequence[str]) -> list[str]:
+    """What the headline of an estimator's own report is about.
+
+    Args:
+        learned: earlier steps that learned from the records without privacy.
+    """
+    lines = ["That is about this fit alone, given the rows it was called with; of a pipeline ask privacy_of(pipeline)."]
+    if learned:
+        lines.insert(0, f"NOT OF THE PIPELINE: {', '.join(learned)} learned, or may have, from the records without privacy.")
+    else:
+        lines.append("Not in it: earlier steps, or you, who learned from the records to make those rows (a StandardScaler's mean, say).")
+    return lines
+
+
 def privacy_report(
     total: Statement,
     parts: Sequence[Statement],
@@ -26,6 +40,7 @@ def privacy_report(
     why: Sequence[str] = (),
     free: Sequence[str] = (),
     public: Sequence[str],
+    scope: Sequence[str] = (),
 ) -> str:
     """The report.
 
@@ -37,11 +52,13 @@ def privacy_report(
         why: lines on the choice of the mechanism.
         free: what learned nothing from records, a line each.
         public: what was taken as public, a line each.
+        scope: lines below the headline on what it is about, and what it is not.
     """
     note = None if records is None else large_delta_note(delta, records)
     lines = [
         f"({shown(total.epsilon(delta))}, {delta:g})-DP for {_RELATIONS.get(total.neighbours, total.neighbours)}; "
         f"the number of records{'' if records is None else f', {records},'} is public.",
+        *scope,
         *([] if note is None else [note]),
         *(f"NOT PRIVATE: {finding.detail}." for finding in total.findings if finding.status == "fails"),
         "",

@@ -93,7 +93,7 @@ class Phase:
         return round_up(self.touches * gaussian_cost(single.noise_std / single.sensitivity), 1e-15)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Solution:
     r"""Where a solver ended, and how private the whole way there is.
 
@@ -145,6 +145,10 @@ class Solution:
         object.__setattr__(self, "guarantee", NotPrivate())
         object.__setattr__(self, "phases", tuple(replace(phase, seeded=True) for phase in self.phases))
         object.__setattr__(self, "run", None if self.run is None else self.run.replace(seeded=True))
+
+    def __repr__(self) -> str:
+        said = f"{self.parameters.size} parameters, {len(self.phases)} phases, {self.guarantee.describe()}"
+        return f"Solution({self.method}: {said}{', seeded' if self.seeded else ''})"
 
     @property
     def fresh(self) -> Solution:

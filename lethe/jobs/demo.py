@@ -215,22 +215,25 @@ class Demo:
         """1/(2M)."""
         return 0.5 / Softmax(feature_norm=FEATURE_NORM).curvature[1]
 
-    def execute(self, folder: Path) -> DemoTable:
+    def execute(self, folder: Path, *, progress: bool = True) -> DemoTable:
         """Plan, train and certify every row, then write everything to `folder`, whole or not at all.
 
+        Args:
+            folder: a new one, or a demo's.
+            progress: whether a bar is shown.
         Raises:
             InputError: `folder` exists and is not a demo's, or a parameter is out of range.
         """
         require_new_folder(folder, replaceable=_FILES)
         results: list[Result] = []
         projected = 0
-        with Progress(transient=True, console=Console(stderr=True)) as progress:
+        with Progress(transient=True, console=Console(stderr=True), disable=not progress) as bar:
             rows = self._rows()
-            task = progress.add_task("planning", total=len(rows) * self.seeds)
+            task = bar.add_task("planning", total=len(rows) * self.seeds)
             for row in rows:
                 private = row.letter != "f"
                 run = plan(row.run, self.epsilon, self.delta, allow_large_delta=True) if private else row.run
-                progress.update(task, description=f"({row.letter}) {row.label}")
+                bar.update(task, description=f"({row.letter}) {row.label}")
                 accuracies: list[float] = []
                 recorded: list[Run] = []
                 for seed in range(self.seeds):
@@ -239,7 +242,7 @@ class Demo:
                     accuracies.append(trained.model.accuracy(test.features, test.targets))
                     recorded.append(trained.run.replace(seeded=False))
                     projected = trained.report.projected
-                    progress.advance(task)
+                    bar.advance(task)
                 certificates = (
                     [certify(executed, self.delta, allow_large_delta=True) for executed in dict.fromkeys(recorded)] if private else []
                 )

@@ -151,16 +151,19 @@ class Job(Specification):
             run = plan(run, self.privacy.epsilon, self.privacy.delta, allow_large_delta=True)
         return TrainingRows(table, train, test), run
 
-    def execute(self, folder: Path) -> JobOutcome:
+    def execute(self, folder: Path, *, progress: bool = True) -> JobOutcome:
         """Plan (if a target is given), train, certify what was recorded, and write the folder, whole or not at all.
 
+        Args:
+            folder: a new one.
+            progress: whether a bar is shown.
         Raises:
             InputError: data, run or folder cannot be used.
             CalibrationError: no noise of the run's shape meets the target.
         """
         require_new_folder(folder)
         (table, train, test), run = self.prepare()
-        trained = fit_linear(run, train.features, train.targets, classes=table.classes, seed=self.seed, progress=True)
+        trained = fit_linear(run, train.features, train.targets, classes=table.classes, seed=self.seed, progress=progress)
         record = trained.record
         if self.data.classes == ():
             names = ", ".join(table.class_names)
@@ -194,7 +197,7 @@ class Job(Specification):
         return load_table(data.path, data.target, task="classification", classes=data.classes or None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class JobOutcome:
     """The result of a training: weights, recorded run, certificate, scores."""
 
@@ -205,6 +208,9 @@ class JobOutcome:
     folder: Path
     seeded: bool
     class_names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"JobOutcome({self.trained!r}, {self.certificate!r}, {self.folder})"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the weights, as plain data."""

@@ -38,6 +38,7 @@ from lethe.calculus.rounding import round_up
 from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.documents.synonyms import in_other_words
 from lethe.mechanisms.base import Array, PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.rows import projected, projected_rows, targets_within
 from lethe.run.losses.linear import row_norm
@@ -51,6 +52,7 @@ CITATION = Citation(
 _FAILURE = 0.05
 
 
+@in_other_words
 def moments_sensitivity(
     *, norm: float, neighbours: Neighbours = "replace_one", target_weight: float = 1.0, eigenvalue_weight: float = 0.5
 ) -> float:
@@ -91,6 +93,7 @@ def moments(rows: Array, targets: Array, *, norm: float, target_bound: float, ta
     return np.concatenate(parts)
 
 
+@in_other_words
 def adassp(
     features: Any,
     targets: Any,

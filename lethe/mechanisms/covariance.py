@@ -26,6 +26,7 @@ from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.documents.synonyms import in_other_words
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.rows import projected_rows
 from lethe.mechanisms.tables import public_records, require_table
@@ -67,6 +68,7 @@ class SecondMoment:
         return np.linalg.eigh(self.matrix)[1][:, ::-1][:, :count].T
 
 
+@in_other_words
 def moment_sensitivity(norm: float, columns: int, neighbours: object) -> float:
     r"""The sensitivity of $\sum_i x_ix_i^\top$ in the Frobenius norm: $R^2$, or $\sqrt2R^2$ where a record is replaced and d > 1.
 
@@ -92,6 +94,7 @@ def symmetric_noise(columns: int, noise_std: float, generator: np.random.Generat
     return noise_std * (full + full.T) / 2.0
 
 
+@in_other_words
 def second_moment(
     rows: ArrayLike,
     *,

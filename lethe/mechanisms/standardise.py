@@ -30,6 +30,7 @@ from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.tables import as_table, blocks, one_a_column, public_records, require_table
@@ -103,6 +104,7 @@ def contributions(rows: Array, low: Array, high: Array, neighbours: object) -> A
     return np.stack([scaled, moment_weight(neighbours) * (np.square(scaled) - 1.0)], axis=1)
 
 
+@in_other_words
 def standardise(
     rows: ArrayLike,
     *,

@@ -19,6 +19,8 @@ from lethe.calculus.large_delta import delta_for, is_large, usual_delta
 from lethe.calculus.targets import overshoot
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
+from lethe.documents.shortened import few_lines
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError, require_finite
 from lethe.noise_allocation.noise_shapes import SHAPES, Shape, influence_of_curvature, shaped
 from lethe.run.run import Run
@@ -73,7 +75,13 @@ class Allocation:
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"Allocation({self.chosen.shape} of {', '.join(map(repr, self.candidates))})"
+        others = ", ".join(one.shape for one in self.candidates if one is not self.chosen)
+        return f"Allocation({self.chosen!r}, run {self.run.run_id}{f', besides {others}' if others else ''})"
+
+    def __str__(self) -> str:
+        """The certified claim of the chosen shape, and what the others would do."""
+        tried = [f"{'->' if one is self.chosen else '  '} {one!r}" for one in self.candidates]
+        return few_lines([repr(self.certificate), *tried, *self.notes], whole="explain()")
 
     def explain(self) -> str:
         """The candidates, the chosen one, the notes and the certificate, as text."""
@@ -143,6 +151,7 @@ def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None
     }
 
 
+@in_other_words
 def allocate(
     run: Run,
     epsilon: float | None = None,

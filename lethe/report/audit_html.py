@@ -37,7 +37,7 @@ def audit_html(page: AuditPage, picture: bytes, certificate: str | None = None) 
         f"<h2>Claimed from above</h2><pre>{escape(above)}</pre>",
         f"<h2>Found from below</h2>{_found(page)}",
         f'<img alt="claim and audits" src="data:image/png;base64,{base64.b64encode(picture).decode()}">',
-        f'<p class="verdict {page.verdict}">{escape(page.says)}</p></body></html>',
+        f'<p class="verdict {"powerless" if page.powerless else page.verdict}">{escape(page.says)}</p></body></html>',
     ]
     return "\n".join(parts).encode()
 

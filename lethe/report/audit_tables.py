@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.markup import escape
@@ -12,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lethe.audit.page import AuditPage
-from lethe.audit.statistics.result import AuditResult
+from lethe.audit.statistics.result import AuditResult, rounded_down
 
 KINDS = {
     "certified": "certified",
@@ -38,7 +36,7 @@ def audit_tables(page: AuditPage, certificate: str | None = None) -> list[Render
         shown += [Text(f"{place}: {note}") for place, result in enumerate(page.audits, start=1) for note in notes_of(result)]
     else:
         shown.append(Text(f"no audit: {page.refused}"))
-    colour = _COLOURS[page.verdict]
+    colour = "yellow" if page.powerless else _COLOURS[page.verdict]
     return [*shown, Panel(Text(page.says, style=f"bold {colour}"), border_style=colour, title="verdict", title_align="left")]
 
 
@@ -54,7 +52,7 @@ def notes_of(result: AuditResult) -> list[str]:
     """What the table has no room for: the statement's first lines up to its adversary are in it, the rest is here."""
     lines = [line.strip() for line in result.describe().splitlines()]
     family = [] if result.family is None else [f"conditional on a trade-off curve of the family: {result.family}"]
-    return [*family, *(" ".join(line.split()) for line in lines if line.startswith(("counted", "rule", "warning")))]
+    return [*family, *(" ".join(line.split()) for line in lines if line.startswith(("counted", "rule", "at best", "warning")))]
 
 
 def crossed(page: AuditPage, result: AuditResult) -> bool:
@@ -70,9 +68,3 @@ def _found(page: AuditPage) -> Table:
         style = "bold red" if crossed(page, result) else ""
         table.add_row(str(place), *map(escape, audit_cells(result)), style=style)
     return table
-
-
-def rounded_down(value: float) -> str:
-    """A lower bound with three decimals, never more than it is."""
-    thousandths = math.floor(value * 1000.0)
-    return f"{(thousandths if thousandths <= value * 1000.0 else thousandths - 1) / 1000.0:.3f}"

@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.comparison import NOT_PRIVATE
+from lethe.certificates.swept import WHOLE
 from lethe.report.drawing import (
     Axes,
     Axis,
@@ -64,6 +65,16 @@ def demo_plot(content: dict[str, Any]) -> bytes:
 
 
 def comparison_plot(content: dict[str, Any]) -> bytes:
+    """`comparison_figure` as PNG."""
+    return png(comparison_figure(content))
+
+
+def sweep_plot(content: dict[str, Any]) -> bytes:
+    """`sweep_figure` as PNG."""
+    return png(sweep_figure(content))
+
+
+def comparison_figure(content: dict[str, Any]) -> Figure:
     """A comparison as dots: each theorem's epsilon on a logarithmic axis; hollow where it is no guarantee."""
     rows = [row for row in content["rows"] if row["epsilon"] is not None][::-1]
     refused = len(content["rows"]) - len(rows)
@@ -96,10 +107,10 @@ def comparison_plot(content: dict[str, Any]) -> bytes:
     if best == "inf":
         _warn(axes)
     open_sides(axes)
-    return png(figure)
+    return figure
 
 
-def sweep_plot(content: dict[str, Any]) -> bytes:
+def sweep_figure(content: dict[str, Any]) -> Figure:
     """A sweep as lines, one a theorem that applies: ours thick, what is no guarantee grey and dotted; the smallest proved shaded."""
     values = content["values"]
     every = [row["epsilon"] for line in content["lines"] for row in line["rows"]]
@@ -120,10 +131,10 @@ def sweep_plot(content: dict[str, Any]) -> bytes:
     axes = figure.add_subplot()
     axes.set_yscale("log")
     axes.set_ylim(low / (high / low) ** 0.05 / 1.1, high * (high / low) ** 0.05 * 1.1)
-    if max(values) >= 3 * min(values):
+    if 0 < 3 * min(values) <= max(values):
         axes.set_xscale("log")
         _plain_numbers(axes.xaxis, min(values), max(values))
-    elif content["over"] != "noise":
+    elif content["over"] in WHOLE:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     ends: list[End] = []
     looks = _looks(lines)
@@ -150,14 +161,14 @@ def sweep_plot(content: dict[str, Any]) -> bytes:
     notes = [f"{what}: {', '.join(names)}" for what, names in (("off the scale", far), ("no bound", boundless)) if names]
     notes += [f"NOT PRIVATE, nothing is proved, at {', '.join(open_values)}"] if 0 < len(open_values) < len(values) else []
     axes.set_xlabel("\n".join([content["axis"], *notes]), wrap=True)
-    axes.set_ylabel(f"epsilon at delta = {content['delta']:g}")
+    axes.set_ylabel("epsilon" if content["over"] == "delta" else f"epsilon at delta = {content['delta']:g}")
     meaning = "thick: what certify tries; shaded: the smallest epsilon that is proved; grey and dotted: NOT a guarantee"
     figure.suptitle(f"{content['title']}\n{meaning}", fontsize="medium")
     if len(open_values) == len(values):
         _warn(axes)
     axes.grid(color="#eeeeee")
     open_sides(axes)
-    return png(figure)
+    return figure
 
 
 def _warn(axes: Axes) -> None:

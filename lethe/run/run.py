@@ -268,7 +268,7 @@ class Run(StoredSpecification):
         Raises:
             InputError: as the constructor.
         """
-        fields = dict(zip(type(self).model_fields, self._fields(), strict=True))
+        changes, fields = self.respelt(changes), dict(zip(type(self).model_fields, self._fields(), strict=True))
         if changes.get("passes") is not None:
             fields["steps"] = None
         if changes.get("steps") is not None:

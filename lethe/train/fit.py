@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.losses import Loss
@@ -34,6 +35,7 @@ from lethe.train.options import CommonOptions
 Model = TypeVar("Model", bound=nn.Module | LinearPredictor)
 
 
+@in_other_words
 def fit(
     model: Model | ModelDescription[Model],
     loss: LossFunction | Loss | None,
@@ -165,6 +167,7 @@ def fit(
     return fitted
 
 
+@in_other_words
 def fit_linear(
     run: Run,
     features: Any,
@@ -189,6 +192,7 @@ def fit_linear(
     return fit(model, None, (features, targets), run, **options)
 
 
+@in_other_words
 def fit_head(backbone: nn.Module, head: nn.Linear, data: Any, run: Run, **options: Any) -> Fitted[nn.Sequential]:
     """`fit` of a linear head on a frozen backbone.
 

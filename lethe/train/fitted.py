@@ -70,7 +70,7 @@ class AdaptiveStep:
     spent: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Fitted(Generic[Model]):
     """A trained model, the run that was executed, and what is known of both.
 
@@ -109,6 +109,15 @@ class Fitted(Generic[Model]):
     guarantee: ZCDP | NotPrivate | None = None
     with_fresh_noise: ZCDP | None = None
     history: tuple[AdaptiveStep, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Fitted({type(self.model).__name__}, run {self.run.run_id}, {self.report.steps} steps, {len(self.declared)} declared)"
+
+    def __str__(self) -> str:
+        """The model's class, the run, what was checked, and all that is declared."""
+        lines = [f"{type(self.model).__name__} trained by run {self.run.run_id}: {self.report.steps} of {self.run.total_steps} steps"]
+        spent = [] if self.spent is None else [f"spent     {self.spent:.6g} of the noise budget"]
+        return "\n".join([*lines, f"checked   {self.checked}", *spent, *(f"declared  {line}" for line in self.declared)])
 
     @property
     def record(self) -> TrainingRecord:

@@ -61,7 +61,7 @@ def test_what_is_no_guarantee_is_shown_and_never_chosen() -> None:
     assert rows["long"] == ("refused", None)
     groups = ["used" if row.status == "used" else row.usable if row.epsilon is not None else "refused" for row in comparison.rows]
     assert groups == sorted(groups, key=["used", True, False, "refused"].index)
-    text = str(comparison)
+    text = comparison.explain()
     assert "(0.0" in next(line for line in text.splitlines() if line.startswith("tiny-refuted"))
     assert "length: length [b] fails (also fails: size)" in text
     assert "it is dominated; here" in text
@@ -81,14 +81,14 @@ def test_ratios_say_how_much_looser() -> None:
 
 def test_a_certificate_of_many_theorems_stays_readable() -> None:
     certificate = lethe.certify(make_run(), 1e-5, (*OURS, *FAKES))
-    lines = certificate.explain().splitlines()
-    assert lines[-1] == "and 4 more do not apply: `lethe compare` names the hypothesis that fails"
-    assert any(line.startswith("not sampled-gaussian") for line in lines)
-    assert any(line.startswith("not tiny-refuted ") and "; it claims epsilon = 0.0" in line for line in lines)
-    assert not any(line.startswith("not long") for line in lines)
-    fewer = [theorem for theorem in OURS if theorem.name not in ("balls-in-bins", "budget-filter")]
-    one_left = lethe.certify(make_run(), 1e-5, (*fewer, *FAKES[:-1])).explain().splitlines()
-    assert one_left[-1].startswith("not long ")  # its own line, not one that counts it
+    last = certificate.explain().splitlines()[-1]
+    assert last == "14 others do not apply or are looser or claim what is not proved (--all, or explain(every=True))"
+    lines = certificate.explain(every=True).splitlines()
+    assert len([line for line in lines if line.split()[0] in {other.theorem for other in certificate.others}]) == 14
+    assert any(line.startswith("    tiny-refuted ") and "; it claims epsilon = 0.0" in line for line in lines)
+    alone = lethe.certify(make_run(), 1e-5, ["composition", "optimal-shift"]).explain().splitlines()
+    assert alone[-1] == "1 other is looser (--all, or explain(every=True))"
+    assert "other" not in lethe.certify(make_run(), 1e-5, ["composition"]).explain()
 
 
 def test_a_sweep_over_noise_is_monotone_and_holds_the_run() -> None:

@@ -29,7 +29,7 @@ def test_no_noise_is_an_infinite_epsilon_that_json_can_hold() -> None:
     assert content == comparison.to_dict()
     assert content["epsilon"] == content["rows"][0]["epsilon"] == "inf"
     assert comparison_files(comparison)["comparison.png"].startswith(PNG)
-    text = str(comparison)
+    text = comparison.explain()
     assert "infinity" in text
     assert "\nNOT PRIVATE: " in text
     assert re.search(r"^optimal-shift +infinity +no bound ", text, flags=re.M)
@@ -39,7 +39,7 @@ def test_no_noise_is_an_infinite_epsilon_that_json_can_hold() -> None:
     lines = csv.DictReader(io.StringIO(comparison_files(comparison)["comparison.csv"].decode()))
     assert {(line["status"] == "refused", line["guarantee"]) for line in lines} == {(True, "no"), (False, "none")}
     sweep = lethe.compare(make_run(noise_multiplier=0.0), 1e-5, over="passes", values=[1, 2])
-    assert "proved by" in (by := str(sweep).splitlines()[3])
+    assert "proved by" in (by := sweep.explain().splitlines()[3])
     assert by.split()[2:] == ["nothing", "nothing"]
     assert "NOT PRIVATE" in str(sweep)
     assert "NOT PRIVATE" in printed(*sweep_tables(sweep, 80), width=80)

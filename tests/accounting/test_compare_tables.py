@@ -50,14 +50,14 @@ def test_a_sweep_says_by_which_theorem() -> None:
     assert sweep.title.startswith(f"run {make_run().run_id}, steps varied: cyclic batches")
     assert "50 steps" not in sweep.title
     assert "50 steps" in lethe.compare(make_run(), 1e-5, over="noise", values=[5], theorems=OURS).title
-    lines = str(sweep).splitlines()
+    lines = sweep.explain().splitlines()
     assert lines[0] == sweep.title
     assert lines[3].split() == ["proved", "by", "optimal-shift", "good"]
     assert next(line for line in lines if line.startswith("good")).split()[1] == "-"
     page = printed(*sweep_tables(sweep, 80), width=80)
     assert next(line for line in page.splitlines() if "proved by " in line).split() == ["proved", "by", "a", "b"]
     assert "a = optimal-shift, b = good" in page
-    for text in (page, str(sweep)):
+    for text in (page, sweep.explain()):
         assert "-: refused there" in text
         assert "the data (CSV, JSON) say why" in text
 

@@ -108,7 +108,10 @@ def test_allowed_it_is_shown_wherever_the_number_is() -> None:
     allocation = lethe.allocate(RUN, 1.0, 0.2, schedule="uniform", allow_large_delta=True)
     assert said in allocation.explain()
     assert "delta >= 1/records" in repr(allocation)
-    assert said in certify_solution(solved(), 0.2, allow_large_delta=True).explain()
+    solution = certify_solution(solved(), 0.2, allow_large_delta=True)
+    assert said in solution.explain()
+    assert said in str(solution)
+    assert "\n" not in repr(solved()) + repr(solution)
     small = lethe.certify(RUN, 1e-5)
     assert "large" not in repr(small) + small.explain() + json.dumps(small.to_dict())
 

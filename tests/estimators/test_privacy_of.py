@@ -32,6 +32,12 @@ from lethe.estimators import (
     privacy_report_of,
 )
 
+# What they warn of is refused below.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::lethe.errors.RepeatedFitWarning"),
+    pytest.mark.filterwarnings("ignore::lethe.errors.UncoveredStepWarning"),
+]
+
 
 @pytest.mark.slow
 def test_a_pipeline_counts_every_private_step_and_refuses_others() -> None:

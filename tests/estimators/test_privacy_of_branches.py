@@ -22,6 +22,9 @@ from lethe.estimators import (
     privacy_of,
 )
 
+# What they warn of is refused below.
+pytestmark = [pytest.mark.filterwarnings("ignore::lethe.errors.UncoveredStepWarning")]
+
 SPARSE: Any = clone(ENCODER)
 SPARSE.set_params(sparse_output=True)
 

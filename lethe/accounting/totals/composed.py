@@ -20,6 +20,7 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.parts import Citation, exactly, read_text
 from lethe.certificates.relations import RELATIONS
 from lethe.certificates.signing import PublicKey
+from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError
 from lethe.run.run import Neighbours
@@ -65,6 +66,9 @@ class Total:
 
     def __repr__(self) -> str:
         return f"Total({self._claim}, {len(self.parts)} parts)"
+
+    def __str__(self) -> str:
+        return page_in_few_lines(self.explain().splitlines(), head=1)
 
     @property
     def _claim(self) -> str:

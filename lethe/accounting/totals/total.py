@@ -13,10 +13,12 @@ from lethe.accounting.totals.parts import Part, digest, part_of, read_part
 from lethe.calculus.domains import outside, require_count
 from lethe.certificates.signing import PublicKey
 from lethe.documents.strict import read_document
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.run.run import Neighbours
 
 
+@in_other_words
 def total(
     parts: Sequence[object],
     delta: float | None = None,

@@ -17,7 +17,7 @@ from lethe.audit.statistics.result import AuditResult, Unit
 from lethe.audit.statistics.rules import FixedThreshold, Rule, Split, best_threshold
 from lethe.audit.statistics.setting import AuditSetting
 from lethe.calculus.domains import FloatArray, require_count
-from lethe.errors import InputError
+from lethe.errors import HypothesisError, InputError
 
 _UNFAIR = 1e-9
 _LOT = 0x10755
@@ -45,8 +45,9 @@ def two_world(
     counted = require_instance("rule", rule, Rule, _DECLARE).count_errors(
         first, second, curve=family, delta=stated.delta, level=stated.level
     )
+    epsilon, at_best = family.epsilon(counted.rates, stated.delta), _at_best(rule, first.size, second.size, stated)
     return AuditResult(
-        epsilon=family.epsilon(counted.rates, stated.delta),
+        epsilon=epsilon,
         delta=stated.delta,
         level=stated.level,
         estimator=family.estimator,
@@ -59,7 +60,17 @@ def two_world(
         counts=counted.tally,
         seeds=_require_seeds(seeds),
         warnings=_shared_values(first, second),
+        at_best=None if at_best is None else max(at_best, epsilon),
     )
+
+
+def _at_best(rule: Rule, out_runs: int, in_runs: int, setting: AuditSetting) -> float | None:
+    """The bound of scores without an error; None where the curve allows no such scores."""
+    try:
+        rates = rule.best_case(out_runs, in_runs, curve=setting.curve, delta=setting.delta, level=setting.level).rates
+        return setting.curve.epsilon(rates, setting.delta)
+    except HypothesisError:
+        return None
 
 
 def credible(out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting, *, rule: Rule, seeds: Sequence[int] = ()) -> AuditResult:
@@ -81,8 +92,10 @@ def credible(out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting,
     if not isinstance(require_instance("setting", setting, AuditSetting).curve, AnyMechanism):
         raise InputError(f"curve: got {type(setting.curve).__name__}; a credible limit assumes none.", source="the argument setting")
     counted = two_world(out_scores, in_scores, setting, rule=rule, seeds=seeds)
-    limit = bayesian_epsilon(require_instance("counts", counted.counts, Tally), delta=setting.delta, level=setting.level)
-    return counted.model_copy(update={"epsilon": limit, "estimator": "bayesian"})
+    counts = require_instance("counts", counted.counts, Tally)
+    faultless = Tally(out_trials=counts.out_trials, false_positives=0, in_trials=counts.in_trials, false_negatives=0)
+    limit, at_best = (bayesian_epsilon(each, delta=setting.delta, level=setting.level) for each in (counts, faultless))
+    return counted.model_copy(update={"epsilon": limit, "estimator": "bayesian", "at_best": at_best})
 
 
 def point_estimate(
@@ -153,10 +166,14 @@ def one_run(
     _require_fair(coins)
     pairs = _require_pairs(guesses, values.size)
     found = [_guessed(values, coins, *pair) for pair in pairs]
-    if isinstance(family, AnyMechanism):
-        bounds = [one_run_epsilon(each, delta=stated.delta, level=stated.level / len(pairs)) for each in found]
-    else:
-        bounds = [gaussian_epsilon(one_run_gaussian_mu(each, level=stated.level / len(pairs)), stated.delta) for each in found]
+
+    def bound(counts: Guesses) -> float:
+        level = stated.level / len(pairs)
+        if isinstance(family, AnyMechanism):
+            return one_run_epsilon(counts, delta=stated.delta, level=level)
+        return gaussian_epsilon(one_run_gaussian_mu(counts, level=level), stated.delta)
+
+    bounds = [bound(each) for each in found]
     best = int(np.argmax(bounds))
     words = ", ".join(f"{top} IN and {bottom} OUT" for top, bottom in pairs)
     estimator: Estimator = "one_run" if isinstance(family, AnyMechanism) else "one_run_gaussian"
@@ -174,6 +191,7 @@ def one_run(
         counts=found[best],
         seeds=_require_seeds(seeds),
         warnings=_shared_values(values),
+        at_best=max(bound(each.model_copy(update={"correct": each.guessed})) for each in found),
     )
 
 

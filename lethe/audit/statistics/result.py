@@ -79,6 +79,8 @@ class AuditResult(StoredSpecification):
         counts: what was counted.
         seeds: of the runs and of the splits, for repeating the audit.
         warnings: what a reader must know besides.
+        at_best: the largest epsilon that this rule can give at this level with so many trials, of scores that make no error; None: not
+            known, or a point estimate. A result well below it says something of the mechanism, a small `at_best` of the audit.
     """
 
     epsilon: Annotated[float, Field(ge=0, allow_inf_nan=True), BeforeValidator(infinity_of)]
@@ -94,6 +96,7 @@ class AuditResult(StoredSpecification):
     counts: Annotated[Tally | Guesses, BeforeValidator(lambda value: from_tagged(value, tag="game", classes=GAMES))]
     seeds: Annotated[tuple[int, ...], Field(strict=False)] = ()
     warnings: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    at_best: float | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -109,9 +112,17 @@ class AuditResult(StoredSpecification):
         for name, needed in (("level", self.kind != "point_estimate"), ("family", self.kind == "conditional")):
             if (getattr(self, name) is not None) != needed:
                 raise InputError(f"{name}: got {getattr(self, name)!r}; a {self.kind} result {'needs one' if needed else 'has none'}.")
+        if self.at_best is not None and (self.kind == "point_estimate" or self.at_best < self.epsilon):
+            raise InputError(f"at_best: got {self.at_best:g} of a {self.kind} result of {self.epsilon:g}; no audit shows more than it can.")
         if self.epsilon == math.inf and self.kind != "point_estimate":
             raise InputError(f"epsilon: got infinity; a {self.kind} result is finite.")
         return self
+
+    def __str__(self) -> str:
+        return self.describe()
+
+    def __repr__(self) -> str:
+        return f"AuditResult({self.describe().splitlines()[0]})"
 
     @property
     def kind(self) -> Kind:
@@ -136,6 +147,10 @@ class AuditResult(StoredSpecification):
         else:
             lines = [f"epsilon about {number} {at}: point estimate without an interval; it proves nothing"]
         lines += [f"  adversary  {_THREATS[self.threat]}", f"  counted    {self._counted()}", f"  rule       {self.rule}"]
+        if self.at_best is not None:
+            lines.append(
+                f"  at best    so many trials can show epsilon >= {_shown(self.at_best)} by this rule, whatever the mechanism reveals"
+            )
         return "\n".join(lines + [f"  warning    {warning}" for warning in self.warnings])
 
     def to_document(self) -> dict[str, Any]:
@@ -144,6 +159,8 @@ class AuditResult(StoredSpecification):
         plain["counts"] = game_document(self.counts)
         plain["seeds"], plain["warnings"] = list(self.seeds), list(self.warnings)
         plain["epsilon"] = "inf" if self.epsilon == math.inf else self.epsilon
+        if self.at_best is None:
+            del plain["at_best"]
         return {"kind": self.kind, **plain}
 
     @classmethod
@@ -175,3 +192,9 @@ def _shown(value: float) -> str:
     if value == math.inf:
         return "infinity"
     return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(value))):.4g}"
+
+
+def rounded_down(value: float) -> str:
+    """A lower bound with three decimals, never more than it is."""
+    thousandths = math.floor(value * 1000.0)
+    return f"{(thousandths if thousandths <= value * 1000.0 else thousandths - 1) / 1000.0:.3f}"

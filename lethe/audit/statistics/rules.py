@@ -53,6 +53,15 @@ class Rule(Specification):
             level: $\alpha$ of both bounds together, and of all thresholds that are tried.
         """
 
+    def best_case(self, out_runs: int, in_runs: int, *, curve: TradeOffCurve, delta: float, level: float) -> CountedErrors:
+        """What `count_errors` gives for scores that tell the worlds apart without an error: no scores of so many runs prove more.
+
+        Args:
+            out_runs, in_runs: how many there are.
+            curve, delta, level: as for `count_errors`.
+        """
+        return self.count_errors(np.zeros(out_runs), np.ones(in_runs), curve=curve, delta=delta, level=level)
+
 
 class FixedThreshold(Rule):
     """Guess IN where the score is at least `threshold`, a number fixed before the runs."""
@@ -69,6 +78,11 @@ class FixedThreshold(Rule):
     ) -> CountedErrors:
         """See `Rule`."""
         tally = Tally.at(self.threshold, out_scores, in_scores)
+        return CountedErrors(tally, tally.upper_rates(level))
+
+    def best_case(self, out_runs: int, in_runs: int, *, curve: TradeOffCurve, delta: float, level: float) -> CountedErrors:
+        """See `Rule`."""
+        tally = Tally(out_trials=out_runs, false_positives=0, in_trials=in_runs, false_negatives=0)
         return CountedErrors(tally, tally.upper_rates(level))
 
 

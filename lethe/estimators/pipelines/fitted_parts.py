@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.frozen import FrozenEstimator
@@ -24,6 +23,7 @@ from lethe.estimators.pipelines.fitted_refusals import Path, named, not_fitted, 
 from lethe.estimators.preprocessing.data_free import learns_nothing
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.surrounding import others_around, search_around
+from lethe.estimators.unseen_costs import no_columns
 from lethe.mechanisms.base import Statement
 
 _ONE_RECORD = "taken to look at one record at a time, with constants that were not read off these records"
@@ -114,7 +114,7 @@ def _branches(fitted: ColumnTransformer, path: Path) -> Iterator[FittedPart]:
     if not hasattr(fitted, "transformers_"):
         raise not_fitted(fitted, path)
     # Of no columns a step is not fitted.
-    branches = [(str(name), step) for name, step, columns in fitted.transformers_ if not _is_word(step, "drop") and not _is_empty(columns)]
+    branches = [(str(name), step) for name, step, columns in fitted.transformers_ if not _is_word(step, "drop") and not no_columns(columns)]
     for name, step in branches:
         yield from parts_of(step, (*path, name))
     require_public_density(fitted, [step for _, step in branches], path)
@@ -157,11 +157,3 @@ def _is_nothing(step: object) -> bool:
 
 def _is_word(step: object, word: str) -> bool:
     return isinstance(step, str) and step == word
-
-
-def _is_empty(columns: Any) -> bool:
-    """Whether they are none: an empty list, or a mask of all False."""
-    if isinstance(columns, str) or not hasattr(columns, "__len__"):
-        return False
-    mask = np.asarray(columns)
-    return mask.size == 0 or (mask.dtype.kind == "b" and not mask.any())

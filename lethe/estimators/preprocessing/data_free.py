@@ -18,6 +18,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, OneHotEncoder, OrdinalEncoder, PolynomialFeatures
 
 from lethe.estimators.preprocessing.public_scaler import PublicScaler
+from lethe.estimators.unseen_costs import judged_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,12 @@ class Lesson:
 def learns_nothing(step: object) -> bool:
     """Whether a step, fitted or not, is known to learn nothing. By its type and not that of a subclass, which may do anything."""
     return type(step) in _RULES and lesson_of(step) is None
+
+
+@judged_by
+def learned_something(step: object) -> bool | None:
+    """Whether a step of a known type learned something; None: its type is not known."""
+    return lesson_of(step) is not None if type(step) in _RULES else None
 
 
 def lesson_of(step: object) -> Lesson | None:

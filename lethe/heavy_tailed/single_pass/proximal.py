@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.calculus.noise_generators import noise_generator
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.heavy_tailed.composite import proximal_map, require_pair
 from lethe.heavy_tailed.oracles.base import MeanOracle
@@ -24,6 +25,7 @@ from lethe.heavy_tailed.solution import Solution, composed
 from lethe.run.regularisers import Regulariser
 
 
+@in_other_words
 def proximal(
     problem: Problem,
     records: Records,

@@ -24,6 +24,7 @@ from lethe.calculus.targets import overshoot, require_target
 from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import holds
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.base import PrivateWeights, Statement
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
@@ -87,6 +88,7 @@ def solver_tolerance(loss: LinearLoss, *, records: int, weights: int, regularisa
     return max(wanted, _FLOOR * (bound + noise_std * math.sqrt(weights) / records))
 
 
+@in_other_words
 def objective_guarantee(
     loss: LinearLoss,
     *,
@@ -126,6 +128,7 @@ def objective_derivation(loss: LinearLoss, *, records: int, weights: int, regula
     return derivation("objective perturbation", loss=loss.to_document(), **numbers)
 
 
+@in_other_words
 def objective_noise_std(
     loss: LinearLoss,
     *,
@@ -172,6 +175,7 @@ def objective_noise_std(
     return smallest(excess, 1.0, start=model.row_gradient_bound / goal.epsilon_bound)
 
 
+@in_other_words
 def least_noise_std(loss: LinearLoss, *, ridge: float, target: ApproxDP, neighbours: Neighbours = "replace_one") -> float:
     r"""A number that `objective_noise_std` is never below, at a small part of its time; near it, since one vertex costs most.
 
@@ -195,6 +199,7 @@ def least_noise_std(loss: LinearLoss, *, ridge: float, target: ApproxDP, neighbo
     return (1.0 - 1e-9) * length * loss.row_gradient_bound / mu if mu > 0.0 else 0.0
 
 
+@in_other_words
 def objective_perturbation(
     features: Any,
     targets: Any,

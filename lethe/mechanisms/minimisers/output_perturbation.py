@@ -27,6 +27,7 @@ from lethe.calculus.rounding import round_up
 from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import Finding, holds
+from lethe.documents.synonyms import in_other_words
 from lethe.mechanisms.base import PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
 from lethe.mechanisms.minimisers.minimiser import minimiser
@@ -48,6 +49,7 @@ def solver_tolerance(gradient_bound: float, records: int) -> float:
     return gradient_bound * max(_SOLVER_SHARE / records, _SOLVER_FLOOR)
 
 
+@in_other_words
 def output_sensitivity(
     *, records: int, regularisation: float, gradient_bound: float, tolerance: float, neighbours: Neighbours = "replace_one"
 ) -> float:
@@ -68,6 +70,7 @@ def output_sensitivity(
     return round_up((one + 2.0 * require_nonnegative("tolerance", tolerance, allow_infinity=False)) / curvature, 1e-15)
 
 
+@in_other_words
 def output_perturbation(
     features: Any,
     targets: Any,

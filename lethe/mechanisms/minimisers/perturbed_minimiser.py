@@ -43,6 +43,7 @@ import numpy as np
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
 from lethe.calculus.rounding import round_up
+from lethe.documents.synonyms import in_other_words
 from lethe.run.losses import LinearLoss, Softmax, TruncatedSoftmax
 from lethe.run.run import Neighbours
 
@@ -70,6 +71,7 @@ def ridge_for(loss: LinearLoss, *, determinant: float) -> float:
     return trace / (rank * math.expm1(require_positive("determinant", determinant) / rank))
 
 
+@in_other_words
 def minimiser_profile(
     loss: LinearLoss, *, ridge: float, noise_std: float, solver_mu: float, neighbours: Neighbours = "replace_one"
 ) -> PerturbedMinimiser:

@@ -15,6 +15,7 @@ from lethe.calculus.targets import require_target
 from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.documents.synonyms import in_other_words
 from lethe.mechanisms.base import Statement, target_mu
 from lethe.mechanisms.quantiles.exponential import quantile_law
 from lethe.mechanisms.quantiles.ranks import Spacing, ranked
@@ -74,6 +75,7 @@ def quantile_method(quantile: float, records: int, target: Guarantee) -> Quantil
     return "exponential" if records * min(quantile, 1.0 - quantile) * target_mu(target) >= _ENOUGH else "search"
 
 
+@in_other_words
 def private_quantile(
     values: ArrayLike,
     *,

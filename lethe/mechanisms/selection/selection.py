@@ -16,6 +16,7 @@ from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.mechanisms.base import Statement
 from lethe.mechanisms.selection.privacy import selection_guarantee
@@ -49,6 +50,7 @@ class PrivateChoice(Generic[Candidate, Result]):
     statement: Statement
 
 
+@in_other_words
 def choose(
     candidates: Sequence[Candidate],
     train: Callable[[Candidate], Result],

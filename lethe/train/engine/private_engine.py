@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.certificates.training_record import TrainingRecord
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
@@ -80,6 +81,7 @@ class PrivacyEngine:
         InputError: see `make_private`, which checks everything.
     """
 
+    @in_other_words
     def __init__(
         self,
         run: Run,
@@ -111,6 +113,7 @@ class PrivacyEngine:
         self._model: nn.Module | None = None
         self._source: Any = None
 
+    @in_other_words
     def make_private(
         self, *, module: M, optimizer: OptimizerT, data: Any, noise_multiplier: float | None = None, max_grad_norm: float | None = None
     ) -> tuple[M, OptimizerT, PrivateLoader]:

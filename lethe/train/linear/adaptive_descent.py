@@ -8,12 +8,14 @@ from typing import Any
 from lethe.calculus import conversions, renyi_conversions
 from lethe.calculus.composition.budget import BudgetFilter
 from lethe.calculus.domains import outside, require_positive
+from lethe.documents.synonyms import class_in_other_words
 from lethe.errors import InputError
 from lethe.run.batches import Full
 from lethe.run.losses import Loss
 from lethe.run.run import Neighbours, Run
 
 
+@class_in_other_words
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveDescent:
     r"""The constants of DP-AGD; all of them public, fixed before training.

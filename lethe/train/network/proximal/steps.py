@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from lethe.calculus.domains import require_positive
+from lethe.documents.synonyms import class_in_other_words
 from lethe.errors import InputError
 from lethe.run.regularisers import Regulariser
 from lethe.train.core.tensors import checked_tensors
 from lethe.train.network.proximal.parts import Stage, stages_of
 
 
+@class_in_other_words
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProximalGroup:
     r"""Some parameters, and the h that acts on them together: $h(x_g)$ of their concatenation $x_g$.

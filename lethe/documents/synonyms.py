@@ -1,0 +1,155 @@
+"""Other libraries' names of what Lethe takes: the American spellings are taken, the rest is refused with the name that is meant."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
+
+from lethe.errors import InputError, UnknownArgumentError
+
+CallableT = TypeVar("CallableT", bound=Callable[..., Any])
+ClassT = TypeVar("ClassT", bound=type)
+
+SPELLINGS = {"neighbors": "neighbours", "regularizer": "regulariser", "regularizers": "regularisers"}
+"""American spelling -> the one that documents hold."""
+
+
+class Meant(NamedTuple):
+    """What a word of another library is called here: its names, of which one is known, and how the units differ."""
+
+    names: tuple[str, ...]
+    note: str = ""
+
+
+_PASSES = Meant(("passes",), "a pass takes as many batches as there are in the data")
+_STEPS = Meant(("steps", "passes"), "one step takes one batch")
+_STEP_SIZE = Meant(("step_size",), "the factor of the mean gradient of a batch, as in SGD on a mean loss")
+_CLIP = Meant(("clip_norm", "max_grad_norm", "feature_norm"), "the norm that each record's gradient is clipped to")
+_SIGMA = Meant(
+    ("noise_multiplier",),
+    "relative to clip_norm, on the sum of the gradients as in Opacus: a standard deviation on the sum is to be divided by clip_norm, one "
+    "on the mean multiplied by batch size / clip_norm. Opacus counts by add_or_remove; under replace_one the same number costs more",
+)
+_SIZE = Meant(
+    ("batches", "size", "physical_size"),
+    "a batch size says nothing of how records are drawn: Poisson(size=...) as in Opacus, Cyclic(size=...) in a fixed order, "
+    "Shuffled(size=...)",
+)
+_PHYSICAL = Meant(("physical_size",), "how many records are on the device at once")
+_SAMPLING = Meant(("batches", "size"), "Poisson(size=...) with size = sampling probability * records")
+_RECORDS = Meant(("records",), "the public number of records")
+_DECAY = Meant(("regulariser", "alpha", "C"), "regulariser={kind: ridge, strength: ...}; added inside each loss it is part of the loss")
+_PENALTY = Meant(
+    ("C", "alpha", "regulariser"),
+    "the class says which penalty; C is 1/strength on the sum of losses as in scikit-learn, alpha the strength",
+)
+_NORM = Meant(("feature_norm", "bounds", "clip_norm"), "the largest Euclidean norm of a row, a public number")
+_RANGE = Meant(("bounds", "target_bound", "feature_norm", "ranges"), "public numbers, never read off the records")
+_RANDOM = Meant(("random_state", "seed"), "")
+_EPSILON = Meant(("epsilon", "max_epsilon"), "")
+_DELTA = Meant(("delta",), "")
+_RELATION = Meant(("neighbours",), '"add_or_remove" is what Opacus counts by, "replace_one" costs up to twice as much noise')
+
+SYNONYMS: Mapping[str, Meant] = {
+    **dict.fromkeys(("epochs", "n_epochs", "num_epochs", "epoch"), _PASSES),
+    "max_iter": Meant(("passes", "steps"), "a number of passes or steps that is carried out, not a limit: what is not taken is not saved"),
+    **dict.fromkeys(("n_steps", "num_steps", "max_steps", "iterations", "n_iter", "num_iterations"), _STEPS),
+    **dict.fromkeys(("lr", "learning_rate", "eta0", "stepsize", "learning_rate_init"), _STEP_SIZE),
+    **dict.fromkeys(
+        (
+            "max_grad_norm",
+            "l2_norm_clip",
+            "l2_clip_norm",
+            "clipping_norm",
+            "clip",
+            "clip_value",
+            "clipping_bound",
+            "max_norm",
+            "gradient_clip",
+        ),
+        _CLIP,
+    ),
+    **dict.fromkeys(
+        ("sigma", "noise", "noise_std", "noise_scale", "noise_mult", "noise_multipliers", "noise_level", "noise_stddev"),
+        _SIGMA,
+    ),
+    **dict.fromkeys(("batch_size", "batchsize", "expected_batch_size", "lot_size", "minibatch_size"), _SIZE),
+    **dict.fromkeys(("max_physical_batch_size", "physical_batch_size", "microbatch_size", "num_microbatches", "microbatches"), _PHYSICAL),
+    **dict.fromkeys(("sample_rate", "sampling_rate", "sampling_probability", "poisson_sampling", "batch_sampler"), _SAMPLING),
+    **dict.fromkeys(("n", "n_samples", "num_samples", "sample_size", "dataset_size", "num_examples", "n_records", "population"), _RECORDS),
+    **dict.fromkeys(("weight_decay", "l2", "l2_regularization", "lambda_", "reg"), _DECAY),
+    "penalty": _PENALTY,
+    **dict.fromkeys(("data_norm", "max_norm_rows", "row_norm", "norm"), _NORM),
+    **dict.fromkeys(("bounds_X", "bounds_y", "bounds", "data_range", "range"), _RANGE),
+    **dict.fromkeys(("random_seed", "seed", "random_state", "rng"), _RANDOM),
+    **dict.fromkeys(("target_epsilon", "eps", "privacy_budget", "total_epsilon"), _EPSILON),
+    **dict.fromkeys(("target_delta", "privacy_delta"), _DELTA),
+    **dict.fromkeys(("neighboring_relation", "neighbouring_relation", "adjacency", "relation"), _RELATION),
+    "optimiser": Meant(("optimizer",)),
+    **dict.fromkeys(("criterion", "loss_fn", "loss_function"), Meant(("loss",))),
+    **dict.fromkeys(("data_loader", "dataloader", "train_loader", "dataset", "train_data"), Meant(("data",), "the data set, not a loader")),
+}
+"""A word of another library -> what is meant."""
+
+
+def did_you_mean(word: str, known: Collection[str]) -> str:
+    """A hint such as " did you mean 'passes'? (a pass ...)", or empty text."""
+    meant = SYNONYMS.get(word, SYNONYMS.get(word.lower()))
+    if meant is not None:
+        for name in meant.names:
+            if name in known:
+                return f" did you mean {name!r}?{f' ({meant.note})' if meant.note else ''}"
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" did you mean {near[0]!r}?" if near else ""
+
+
+def respelt(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """The arguments, those in American spelling under the name that is known.
+
+    Raises:
+        InputError: one is given in both spellings.
+    """
+    renamed: dict[str, Any] = {}
+    for name, value in given.items():
+        own = SPELLINGS.get(name, name)
+        if own == name or name in known or own not in known:
+            renamed[name] = value
+            continue
+        if own in given:
+            raise InputError(f"{own}: given as {own!r} and as {name!r}.", remedy=f"keep one of the two; documents hold {own!r}.")
+        renamed[own] = value
+    return renamed
+
+
+def in_other_words(function: CallableT) -> CallableT:
+    """A function that takes the American spellings too, and refuses an argument that it does not know with the name that is meant.
+
+    Raises:
+        UnknownArgumentError: such an argument.
+    """
+    parameters = inspect.signature(function).parameters
+    open_ended = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    known = [name for name, one in parameters.items() if one.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"]
+    name = function.__qualname__.removesuffix(".__init__")
+
+    @functools.wraps(function)
+    def checked(*args: Any, **given: Any) -> Any:
+        if not given.keys() <= parameters.keys():
+            given = respelt(given, known)
+            for word in given:
+                if word not in known and not open_ended:
+                    raise UnknownArgumentError(
+                        f"{word}: {name} takes no such argument;{did_you_mean(word, known)} it knows {', '.join(known)}."
+                    )
+        return function(*args, **given)
+
+    return cast(CallableT, checked)
+
+
+def class_in_other_words(owner: ClassT) -> ClassT:
+    """A class whose constructor is `in_other_words`."""
+    owner.__init__ = in_other_words(owner.__init__)
+    return owner
