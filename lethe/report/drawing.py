@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from lethe.errors import MissingExtraError
 
 try:
+    from matplotlib import rc_context
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure  # used directly, without pyplot: no window, no display, no global state
@@ -29,6 +31,8 @@ __all__ = [
     "label_ends",
     "open_sides",
     "png",
+    "svg",
+    "text_as_text",
 ]
 
 
@@ -88,4 +92,18 @@ def png(figure: Figure) -> bytes:
     """The figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()
+
+
+@contextmanager
+def text_as_text() -> Iterator[None]:
+    """Figures made and written inside keep their words as words, in the fonts of whoever looks at them, and are the same every time."""
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "lethe", "font.size": 10.5, "axes.unicode_minus": False}):
+        yield
+
+
+def svg(figure: Figure) -> str:
+    """The figure as the text of an SVG file, without a date."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return buffer.getvalue()

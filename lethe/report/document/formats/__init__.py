@@ -1,0 +1,1 @@
+"""The formats of a report: HTML, Markdown, LaTeX, JSON."""

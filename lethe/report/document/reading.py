@@ -1,0 +1,128 @@
+"""What lies in a file or folder: a run, a certificate, what `lethe train` wrote, audits and curves beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+from lethe.audit.page import AuditPage
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.signing import PublicKey
+from lethe.documents.strict import DOCUMENTS, as_path, read_document
+from lethe.errors import InputError
+from lethe.report.document.curves import Curve, as_curves
+from lethe.report.document.subject import Subject, subject_of, with_extras
+from lethe.run.run import Run
+
+_CERTIFICATE, _RUN, _TRAINED, _CURVES, _WEIGHTS = "certificate.json", "run.json", "report.json", "curves.json", "weights.npz"
+_OF_AN_AUDIT = frozenset({"subject", "canary", "audits"})
+_BESIDES = ("certificate", "lethe")  # what `lethe audit --json` writes beside the page
+
+
+def read_subject(
+    path: str | os.PathLike[str],
+    *,
+    delta: float | None = None,
+    key: PublicKey | None = None,
+    allow_large_delta: bool = False,
+    weights: Any = None,
+) -> Subject:
+    """The subject in a file or folder; args and errors as `lethe.report.write`."""
+    place = as_path(path)
+    if place.is_dir():
+        return _of_folder(place, delta, key, allow_large_delta, weights)
+    return _of_file(place, delta, key, allow_large_delta, weights)
+
+
+def _of_file(file: Path, delta: float | None, key: PublicKey | None, allow: bool, weights: Any) -> Subject:
+    content, named = read_document(file), shlex.quote(str(file))
+    if "batches" in content and "guarantee" not in content:
+        run = Run.from_document(content, source=str(file))
+        subject = subject_of(run, delta=delta, key=key, allow_large_delta=allow, weights=weights)
+        commands = [f"lethe certify {named} --delta {subject.delta!r}", f"lethe report {named} --delta {subject.delta!r} -o report.html"]
+    else:
+        subject = subject_of(Certificate.from_dict(content, source=str(file), key=key), delta=delta, key=key, weights=weights)
+        commands = [f"lethe explain {named}", f"lethe verify {named}", f"lethe report {named} -o report.html"]
+    return with_extras(subject, commands=commands, digests=[_digest(file)])
+
+
+def _of_folder(folder: Path, delta: float | None, key: PublicKey | None, allow: bool, weights: Any) -> Subject:
+    proof, found = folder / _CERTIFICATE, folder / _WEIGHTS
+    if not proof.is_file():
+        raise InputError(
+            f"{folder} holds no {_CERTIFICATE}.", source=str(folder), remedy="give a folder of `lethe train`, a certificate or a run."
+        )
+    released = weights if weights is not None else found if found.is_file() else None
+    certificate = Certificate.load(proof, key=key)
+    _require_same_run(folder / _RUN, certificate)
+    subject = subject_of(certificate, delta=delta, key=key, allow_large_delta=allow, weights=released)
+    at = shlex.quote(str(folder))
+    beside = f" --weights {at}/{_WEIGHTS}" if found.is_file() else ""
+    commands = [f"lethe certify {at}/{_RUN} --delta {subject.delta!r}"] if (folder / _RUN).is_file() else []
+    commands += [f"lethe verify {at}/{_CERTIFICATE}{beside}", f"lethe report {at} -o report.html"]
+    files = [file for file in (proof, folder / _RUN, found) if file.is_file()]
+    return with_extras(
+        subject,
+        audits=_audits(folder),
+        curves=_curves(folder / _CURVES),
+        scores=_scores(folder / _TRAINED),
+        commands=commands,
+        digests=[_digest(file) for file in files],
+    )
+
+
+def _require_same_run(file: Path, certificate: Certificate) -> None:
+    if file.is_file() and Run.load(file) != certificate.run:
+        raise InputError(
+            f"{file.name} is another run than that of {_CERTIFICATE} beside it.",
+            source=str(file.parent),
+            remedy="do not rely on this folder; give the certificate by itself.",
+        )
+
+
+def _audits(folder: Path) -> list[AuditPage]:
+    """The documents that are audits; others may lie there too."""
+    pages: list[AuditPage] = []
+    for file in sorted(folder.iterdir()):
+        if file.suffix.lower() not in DOCUMENTS or file.name in (_CERTIFICATE, _RUN, _TRAINED, _CURVES) or not file.is_file():
+            continue
+        content = read_document(file)
+        if content.keys() >= _OF_AN_AUDIT:
+            plain = {name: value for name, value in content.items() if name not in _BESIDES}
+            pages.append(AuditPage.from_document(plain, source=str(file)))
+    return pages
+
+
+def _curves(file: Path) -> tuple[Curve, ...]:
+    if not file.is_file():
+        return ()
+    content = read_document(file)
+    if set(content) != {"curves"}:
+        raise InputError(f"{file.name}: it needs one key, curves.", source=str(file), remedy="see docs/report.md.")
+    return as_curves(content["curves"], source=str(file))
+
+
+def _scores(file: Path) -> list[tuple[str, str]]:
+    """What `lethe train` noted of the data itself; the guarantee covers none of it."""
+    if not file.is_file():
+        return []
+    content = read_document(file)
+    score = content.get("score")
+    scores: list[tuple[str, str]] = []
+    if isinstance(score, dict):
+        kind = str(score.get("kind", "score"))
+        scores += [(f"{kind} on the {part} records", f"{value:.4f}") for part in ("train", "test") if isinstance(value := score.get(part), float)]
+    for name, words in (("projected", "records whose features were shortened"), ("left_over", "records left over by the batches")):
+        if type(value := content.get(name)) is int:
+            scores.append((words, f"{value:,}"))
+    return scores
+
+
+def _digest(file: Path) -> tuple[str, str]:
+    try:
+        return f"{file.name} (SHA-256 of the file)", hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error}.", source=str(file)) from error

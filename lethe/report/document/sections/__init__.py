@@ -1,0 +1,1 @@
+"""The sections of a report, one file each, in the order in which they are read."""

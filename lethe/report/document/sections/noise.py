@@ -1,0 +1,54 @@
+"""The noise schedule: where the noise of a run is, and how large."""
+
+from __future__ import annotations
+
+from lethe.report.document.model import Picture, Section, Table, Text
+from lethe.report.document.subject import Subject
+from lethe.report.document.wording import count, number
+from lethe.run.schedules import schedule_document
+
+_ROWS = 8
+
+
+def noise(subject: Subject) -> Section | None:
+    """The section; None of what is no run."""
+    run = subject.run
+    if run is None:
+        return None
+    noisy = run.noisy_steps
+    levels = run.noise_multipliers[noisy]
+    stds = run.noise_stds[noisy]
+    sizes = run.step_sizes
+    stride = max(1, -(-len(noisy) // _ROWS))
+    shown_places = sorted({*range(0, len(noisy), stride), len(noisy) - 1})
+    rows = tuple(
+        (count(int(noisy[place]) + 1), number(float(levels[place])), number(float(stds[place])), number(float(sizes[noisy[place]])))
+        for place in shown_places
+    )
+    constant = float(levels.min()) == float(levels.max())
+    at = "every step" if run.noise_at == "every_step" else "the last step of every pass, and of all"
+    words = f"Noise is added at {at}: {count(len(noisy))} of {count(run.total_steps)} steps" + (
+        f", each time with the same multiplier {number(float(levels[0]))}." if constant else "."
+    )
+    if float(levels.min()) == 0.0:
+        words += " At some of these steps the multiplier is 0: they have no noise."
+    blocks = (
+        Text(
+            f"{words} The multiplier is the standard deviation of the noise on the sum of a batch's gradients, in units of the longest "
+            "gradient that a record may have."
+        ),
+        Picture(
+            "Line plot. Across: steps. Up: noise multiplier of each step with noise; the table below has some of them.",
+            "Noise multiplier of each step with noise.",
+            lambda: _drawn([int(step) + 1 for step in noisy], levels.tolist()),
+        ),
+        Table("Noise and step size", ("step", "noise multiplier", "noise on the weights (standard deviation)", "step size"), rows, numbers=(0, 1, 2, 3)),
+    )
+    stored = None if run.noise_multiplier is None else schedule_document(run.noise_multiplier)
+    return Section("noise", "Noise schedule", blocks, {"noise_at": run.noise_at, "noise_multiplier": stored, "steps_with_noise": len(noisy)})
+
+
+def _drawn(steps: list[int], levels: list[float]) -> str:
+    from lethe.report.document.pictures import noise_picture  # pictures need the optional matplotlib
+
+    return noise_picture(steps, levels)

@@ -1,0 +1,50 @@
+"""Who is protected against whom, and against what not."""
+
+from __future__ import annotations
+
+from lethe.report.document.model import Heading, Items, Section, Table
+from lethe.report.document.subject import Subject
+from lethe.report.document.wording import RELATIONS
+
+_SEES = {
+    "last": "anybody who sees the final model: its weights, its answers, everything that is computed from it later",
+    "all": "anybody who sees the model after every step, and everything that is computed from these models later",
+    "released": "anybody who sees all that was released here, and everything that is computed from it later",
+}
+_ALSO_SEES = {
+    "last": "whoever sees anything else of the training: a checkpoint, an average of several models, the optimiser's state, the private loss",
+    "all": "whoever sees the records themselves, single gradients, or the loss on private data",
+    "released": "whoever sees anything else that was computed from the records",
+}
+
+
+def protection(subject: Subject) -> Section:
+    """The section."""
+    promise = "is protected" if subject.private else "would be protected, if anything were proved"
+    rows = (
+        ("Who", f"each single record in the training data {promise}: {RELATIONS[subject.neighbours]}"),
+        ("Against whom", _SEES[subject.release]),
+        ("Who may know", "everything else: all other records, the settings of the training, this report"),
+        ("Against what", "finding out whether, or with which values, the record took part; by any attack, with any amount of computing"),
+    )
+    against = against_what_not(subject)
+    blocks = (
+        Table("Who is protected, and against whom", ("", "what this report speaks of"), rows),
+        Heading("Against what it does not protect"),
+        Items(against),
+    )
+    return Section("protection", "Who is protected, and against what not", blocks, {"protected": dict(rows), "not_protected": list(against)})
+
+
+def against_what_not(subject: Subject) -> tuple[str, ...]:
+    """A line each."""
+    return (
+        "A person with several records: with k records epsilon grows about k times, and delta more than that. If people have several, one "
+        "record is the wrong unit.",
+        "Conclusions about everybody: if the data show that smoking is dangerous, the model may say so of every smoker, also of one whose "
+        "record was not used.",
+        f"{_ALSO_SEES[subject.release][0].upper()}{_ALSO_SEES[subject.release][1:]}.",
+        "Whoever has the data already, or breaks into the computer that trains.",
+        "Other releases from the same records: what they give away together is more than each alone.",
+        "The rounding of floating-point numbers, a generator that is statistical and not cryptographic, and how long training took.",
+    )

@@ -1,0 +1,92 @@
+"""Privacy against steps: what would be proved had the run stopped earlier, of all iterates and of the last one."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from typing import Any
+
+from lethe.accounting.certify import certify
+from lethe.accounting.cumulative import Cumulative, cumulative_privacy
+from lethe.calculus.upward_formatting import shown
+from lethe.errors import LetheError
+from lethe.report.document.model import Block, Picture, Section, Table, Text
+from lethe.report.document.subject import Subject
+from lethe.report.document.wording import count
+from lethe.run.run import Run
+
+_POINTS = 12
+_SECONDS = 4.0  # of a few seconds that a report may take
+
+
+def steps(subject: Subject) -> Section | None:
+    """The section; None of what is no run."""
+    run = subject.run
+    if run is None:
+        return None
+    title = "Privacy against steps"
+    if run.seeded:
+        words = "Nothing is proved of a seeded run after any step."
+        return Section("steps", title, (Text(words),), {"why_not": words})
+    found = _cumulative(run, subject.delta)
+    if isinstance(found, str):
+        return Section("steps", title, (Text(f"No curve: {found}"),), {"why_not": found})
+    rows = tuple(
+        (count(step), shown(every), shown(last))
+        for step, every, last in zip(found.steps, found.every_iterate, found.last_iterate, strict=True)
+    )
+    released = {"last": 2, "all": 1}[run.release]
+    blocks: tuple[Block, ...] = (
+        Text(
+            "What would be proved had the run stopped earlier. “All iterates”: an attacker sees the model after every step, as the usual "
+            "accounting assumes. “Last iterate”: an attacker sees one model only, and the noise of later steps covers the traces of earlier "
+            f"ones. This training releases {'the last iterate' if run.release == 'last' else 'all iterates'}; the other column is for comparison, "
+            "and each number is about one release alone."
+        ),
+        Picture(
+            "Line plot. Across: steps. Up: epsilon. One line for all iterates, one for the last iterate alone; the table below has the numbers.",
+            f"Epsilon at delta = {subject.delta:g}, had the run stopped there.",
+            lambda: _drawn(found, run.release),
+        ),
+        Table(
+            f"Epsilon at delta = {subject.delta:g}",
+            ("steps", "all iterates", "last iterate"),
+            rows,
+            numbers=(0, 1, 2),
+            marks=(*("" for _ in rows[1:]), "strong"),
+        ),
+    )
+    return Section("steps", title, blocks, {**found.to_dict(), "released": found_name(released)})
+
+
+def found_name(column: int) -> str:
+    """The key of a column in JSON."""
+    return ("steps", "every_iterate", "last_iterate")[column]
+
+
+def _cumulative(run: Run, delta: float) -> Cumulative | str:
+    """The points that can be had in a few seconds, or why there are none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a large delta, which the report says on top
+        try:
+            began = time.perf_counter()
+            for release in ("all", "last"):
+                if run.noise_budget is None:
+                    certify(run.replace(release=release), delta, allow_large_delta=True)
+            each = time.perf_counter() - began
+            points = max(2, min(_POINTS, int(_SECONDS / max(each, 1e-6))))
+            return cumulative_privacy(run, delta, points=points, allow_large_delta=True)
+        except LetheError as error:
+            return error.what
+
+
+def _drawn(found: Cumulative, release: str) -> str:
+    from lethe.report.document.pictures import steps_picture  # pictures need the optional matplotlib
+
+    return steps_picture(found.steps, _finite_pairs(found, "every_iterate"), _finite_pairs(found, "last_iterate"), release)
+
+
+def _finite_pairs(found: Cumulative, which: str) -> list[tuple[int, float]]:
+    values: Any = getattr(found, which)
+    return [(step, value) for step, value in zip(found.steps, values, strict=True) if value < math.inf]

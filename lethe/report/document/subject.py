@@ -1,0 +1,222 @@
+"""Subject: what a report is about, certified again before anything is said of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lethe.accounting.certify import certify
+from lethe.accounting.recheck import recheck
+from lethe.accounting.verify import Answer, verify
+from lethe.audit.page import AuditPage
+from lethe.calculus.guarantees import Guarantee
+from lethe.calculus.large_delta import is_large, usual_delta
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.comparison import Comparison
+from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
+from lethe.certificates.signing import PublicKey
+from lethe.certificates.training_record import Recorded
+from lethe.errors import InputError
+from lethe.mechanisms.base import Statement
+from lethe.report.document.curves import Curve
+from lethe.run.run import Run
+
+_SOME_DELTA = 1e-5  # where neither a delta nor a number of records is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Everything that a report says something of.
+
+    Args:
+        what: what was trained or released, in words.
+        guarantee: what is proved of it.
+        delta: the delta asked for.
+        neighbours: which two data sets must be hard to tell apart.
+        records: their public number, where it is known.
+        findings: the hypotheses.
+        citations: the sources.
+        certificate: as this version of Lethe writes it; None of a release that is no run.
+        statement: of a release that is no run; else None.
+        answers: what was verified when the report was made.
+        note: on words of another version; empty where there is nothing to say.
+        audits: of the same training.
+        curves: recorded during training.
+        scores: (name, value) of what was computed on private data.
+        show_private: whether what no guarantee covers is shown, marked.
+        commands: to be typed to repeat and to check it.
+        digests: (what, SHA-256).
+    """
+
+    what: str
+    guarantee: Guarantee
+    delta: float
+    neighbours: str
+    records: int | None
+    findings: tuple[Finding, ...]
+    citations: tuple[Citation, ...]
+    certificate: Certificate | None = None
+    statement: Statement | None = None
+    answers: tuple[Answer, ...] = ()
+    note: str = ""
+    audits: tuple[AuditPage, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    scores: tuple[tuple[str, str], ...] = ()
+    show_private: bool = False
+    commands: tuple[str, ...] = ()
+    digests: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def epsilon(self) -> float:
+        """Proved at the delta asked for; inf: nothing is."""
+        return self.guarantee.epsilon(self.delta) if self.certificate is None else self.certificate.epsilon
+
+    @property
+    def private(self) -> bool:
+        """Whether anything is proved."""
+        return self.epsilon < math.inf
+
+    @property
+    def run(self) -> Run | None:
+        """The run, where there is one."""
+        return None if self.certificate is None else self.certificate.run
+
+    @property
+    def release(self) -> str:
+        """What may be seen: "last", "all", or "released" of what is no run."""
+        return "released" if self.run is None else self.run.release
+
+    @property
+    def sealed(self) -> bool:
+        """Whether a key that is believed vouches for the training."""
+        seal = None if self.certificate is None else self.certificate.seal
+        return seal is not None and seal.holds
+
+    @property
+    def large_delta(self) -> bool:
+        """Whether delta is 1/records or more."""
+        return self.records is not None and is_large(self.delta, self.records)
+
+    def known(self, evidence: str) -> tuple[Finding, ...]:
+        """The hypotheses that hold and are known in that way."""
+        return tuple(one for one in self.findings if one.status == "holds" and one.evidence == evidence)
+
+    @property
+    def failing(self) -> tuple[Finding, ...]:
+        """The hypotheses that fail."""
+        return tuple(one for one in self.findings if one.status == "fails")
+
+    def matches(self, page: AuditPage) -> bool:
+        """Whether an audit held its trainings against this very claim."""
+        claim = page.claim
+        if claim is None or self.certificate is None:
+            return False
+        same = math.isclose(claim.epsilon, self.epsilon, rel_tol=1e-6) and math.isclose(claim.delta, self.delta, rel_tol=1e-6)
+        return same and (claim.neighbours, claim.release) == (self.neighbours, self.release)
+
+
+def subject_of(
+    value: object, *, delta: float | None = None, key: PublicKey | None = None, allow_large_delta: bool = False, weights: Any = None
+) -> Subject:
+    """The subject of a report; a certificate is certified again first.
+
+    Args:
+        value: a Run, a Certificate, a Comparison, a training result or its record, a Statement, or a fitted estimator.
+        delta: of a run or training result, which have none; of a statement the one to show.
+        key: whose seals are believed; None: this installation's and its team's.
+        allow_large_delta: whether a delta of 1/records or more is meant.
+        weights: the released weights, a file or tensors, to be held against the seal; None: not asked.
+    Raises:
+        InputError: it is something else, or a certificate that does not follow from its run, or delta is missing or not wanted.
+    """
+    if isinstance(value, Comparison):
+        value = value.certificate
+    if not isinstance(value, Run | Certificate | Statement | Recorded) and hasattr(value, "certificate_"):
+        value = value.certificate_  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(value, Statement):
+        return _of_statement(value, delta)
+    if isinstance(value, Certificate):
+        if delta is not None and delta != value.delta:
+            raise InputError(
+                f"delta: got {delta:g}; this certificate is at delta = {value.delta:g}.",
+                remedy="leave delta out, or certify the run at the other one.",
+            )
+        return _of_certificate(value, key, weights)
+    if isinstance(value, Run) or (isinstance(value, Recorded) and not isinstance(value, type)):
+        if delta is None:
+            raise InputError("delta: missing; a run has none of its own.", remedy="give delta, such as 1e-6 (--delta 1e-6).")
+        return _of_certificate(certify(value, delta, allow_large_delta=allow_large_delta), key, weights)
+    raise InputError(
+        f"report: got {type(value).__name__}; it needs a run, a certificate, a training result, a statement or a fitted estimator.",
+        remedy="give what lethe.certify takes or returns.",
+    )
+
+
+def _of_certificate(given: Certificate, key: PublicKey | None, weights: Any) -> Subject:
+    judged = given.trusting(key)
+    # Whether a large delta is meant was asked where the certificate was made; the report says it on top.
+    found = verify(judged, weights=weights, key=key, allow_large_delta=True)
+    again = recheck(judged) if found.certificate is None else found.certificate  # the first refuses it, and says why
+    run = again.run
+    seal = again.seal
+    released = () if seal is None or seal.record is None else seal.record.released
+    digests = [("run (the first 8 digits of its SHA-256)", run.run_id)]
+    digests += [(f"released weights, {one.name} (SHA-256)", one.sha256) for one in released]
+    if seal is not None and seal.signer is not None:
+        digests.append(("key of the seal", seal.signer.fingerprint))
+    return Subject(
+        what=run.loss.summary,
+        guarantee=again.guarantee,
+        delta=again.delta,
+        neighbours=run.neighbours,
+        records=run.records,
+        findings=again.findings,
+        citations=again.citations,
+        certificate=again,
+        answers=found.answers,
+        note=found.note,
+        digests=tuple(digests),
+    )
+
+
+def _of_statement(stated: Statement, delta: float | None) -> Subject:
+    records: int | None = getattr(stated, "records", None)
+    asked = delta if delta is not None else getattr(stated, "target_delta", None)
+    if asked is None:
+        asked = _SOME_DELTA if records is None else usual_delta(records)
+    stated.guarantee.epsilon(asked)  # refuses a delta out of range
+    return Subject(
+        what=stated.name,
+        guarantee=stated.guarantee,
+        delta=asked,
+        neighbours=stated.neighbours,
+        records=records,
+        findings=stated.findings,
+        citations=stated.citations,
+        statement=stated,
+    )
+
+
+def with_extras(
+    subject: Subject,
+    *,
+    audits: Sequence[AuditPage] = (),
+    curves: Sequence[Curve] = (),
+    scores: Sequence[tuple[str, str]] = (),
+    show_private: bool = False,
+    commands: Sequence[str] = (),
+    digests: Sequence[tuple[str, str]] = (),
+) -> Subject:
+    """A copy with what was found besides; args as of `Subject`."""
+    return replace(
+        subject,
+        audits=(*subject.audits, *audits),
+        curves=(*subject.curves, *curves),
+        scores=(*subject.scores, *scores),
+        show_private=show_private,
+        commands=(*subject.commands, *commands),
+        digests=(*subject.digests, *digests),
+    )

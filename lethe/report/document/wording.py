@@ -1,0 +1,52 @@
+"""How numbers, relations and releases are said to a person. Bounds are rounded up, never down."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Decimal
+
+from lethe.calculus.upward_formatting import shown
+
+RELATIONS = {
+    "replace_one": "one record is replaced by any other one; the number of records is public",
+    "zero_out": "one record is left out and its place kept empty; the number of records is public",
+    "add_or_remove": "one record is added or removed; not even the exact number of records is told",
+}
+SHORT_RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
+RELEASES = {"last": "the final model (the last iterate) only", "all": "the model after every step (every iterate)"}
+DESIGNS = {
+    "full": "every step uses all records",
+    "cyclic": "the records in fixed batches, in the same order in every pass",
+    "shuffled_once": "the records shuffled once in secret, then in the same batches in every pass",
+    "shuffled": "the records shuffled anew in secret in every pass",
+    "poisson": "each step draws every record by itself, in secret",
+    "without_replacement": "each step draws a batch of exact size, in secret",
+    "balls_in_bins": "each record is thrown into one batch of the pass, in secret",
+}
+
+
+def percent(probability: float, digits: int = 3) -> str:
+    """A probability, rounded up, such as "57.3 %"."""
+    if probability >= 1.0:
+        return "100 %"
+    scaled = Decimal(repr(probability)) * 100
+    places = max(0, digits - 1 - scaled.adjusted()) if scaled else 0
+    rounded = scaled.quantize(Decimal(1).scaleb(-min(places, 12)), rounding=ROUND_CEILING)
+    return f"{float(rounded):.{digits}g} %" if rounded < 100 else "100 %"
+
+
+def factor(epsilon: float) -> str:
+    """e to the epsilon, rounded up."""
+    # exp is correct to a few units in the last place.
+    value = math.exp(epsilon) * (1.0 + 1e-15) if epsilon < 700.0 else math.inf
+    return shown(value, 3)
+
+
+def count(value: int) -> str:
+    """A whole number with commas."""
+    return f"{value:,}"
+
+
+def number(value: float) -> str:
+    """Any other number."""
+    return f"{value:.6g}"

@@ -1,0 +1,96 @@
+"""write: a report in the format that the name of its file asks for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lethe.audit.page import AuditPage
+from lethe.certificates.signing import PublicKey
+from lethe.documents.strict import as_path, require_place, to_json, write_bytes
+from lethe.errors import InputError
+from lethe.report.document.build import document_of
+from lethe.report.document.curves import Curve, as_curves
+from lethe.report.document.reading import read_subject
+from lethe.report.document.subject import Subject, subject_of, with_extras
+
+FORMATS = (".html", ".md", ".tex", ".json")
+"""How the name of a report may end."""
+
+
+def write(
+    subject: object,
+    path: str | os.PathLike[str],
+    *,
+    delta: float | None = None,
+    audits: Iterable[AuditPage] = (),
+    curves: Iterable[Curve | Mapping[str, Any]] = (),
+    private: bool = False,
+    weights: Any = None,
+    key: PublicKey | None = None,
+    allow_large_delta: bool = False,
+) -> None:
+    """Write the report of a training: what is promised, to whom, what it rests on, what would make it void.
+
+    Args:
+        subject: a Run (with `delta`), a Certificate or Comparison, what training returned (with `delta`), a fitted estimator or its
+            statement; or the path of a run, a certificate, or a folder of `lethe train`. A certificate is certified again first.
+        path: a file that ends in .html (one page that needs nothing but itself), .md (a section for a model card), .tex (a paragraph and a
+            table for a paper) or .json (everything, for programs).
+        delta: in (0, 1), of what has none of its own.
+        audits: of the same training.
+        curves: quantities recorded during training; those that are `private` are left out unless `private` is true.
+        private: whether to show, marked, what was computed on private data and no guarantee covers. Such a report may not be published.
+        weights: the released weights, a file or tensors by name, to be held against the seal; None: those in the folder, if any.
+        key: whose seals are believed; None: this installation's and its team's.
+        allow_large_delta: whether a delta of 1/records or more is meant; the report says so on top.
+    Raises:
+        InputError: an argument cannot be used, or a certificate does not follow from its run.
+        MissingExtraError: jinja2 or matplotlib is not installed.
+    """
+    require_place(path, *FORMATS)
+    if not isinstance(private, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"private: got {private!r}; it needs True or False.")
+    pages = tuple(audits)
+    for page in pages:
+        if not isinstance(page, AuditPage):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"audits: one is {type(page).__name__}; it needs an AuditPage.", remedy="load it with AuditPage.load.")
+    if isinstance(subject, str | os.PathLike):
+        found = read_subject(subject, delta=delta, key=key, allow_large_delta=allow_large_delta, weights=weights)
+    else:
+        found = subject_of(subject, delta=delta, key=key, allow_large_delta=allow_large_delta, weights=weights)
+    write_report(with_extras(found, audits=pages, curves=as_curves(curves), show_private=private), path)
+
+
+def write_report(subject: Subject, path: str | os.PathLike[str]) -> None:
+    """Write the report of what was read already; see `write`."""
+    require_place(path, *FORMATS)
+    write_bytes(path, written(subject, as_path(path).suffix.lower()).encode())
+
+
+def written(subject: Subject, suffix: str) -> str:
+    """The text of a report.
+
+    Args:
+        subject: of whom.
+        suffix: one of `FORMATS`.
+    Raises:
+        MissingExtraError: jinja2 or matplotlib is not installed.
+    """
+    # Each format is loaded where it is asked for: JSON needs neither templates nor pictures.
+    if suffix == ".json":
+        from lethe.report.document.formats.machine_readable import content
+
+        return to_json(content(document_of(subject)))
+    if suffix == ".md":
+        from lethe.report.document.formats.markdown import markdown
+
+        return markdown(document_of(subject))
+    if suffix == ".tex":
+        from lethe.report.document.formats.latex import latex
+
+        return latex(document_of(subject))
+    from lethe.report.document.formats.html import html
+
+    return html(document_of(subject))
