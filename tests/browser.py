@@ -1,9 +1,9 @@
 """A real browser without a window, for what people look at: headless Chromium, driven by selenium.
 
-    with chromium() as page:
-        page.open(path)
-        page.look(360, "dark")
-        assert page.complaints() == []
+with chromium() as page:
+    page.open(path)
+    page.look(360, "dark")
+    assert page.complaints() == []
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Page:
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
         """A PNG of the page, or of what the screen shows of it."""
-        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": whole, **({"clip": self._clip()} if whole else {})})
+        shot = self.driver.execute_cdp_cmd(
+            "Page.captureScreenshot", {"captureBeyondViewport": whole, **({"clip": self._clip()} if whole else {})}
+        )
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def _clip(self) -> dict[str, float]:
@@ -90,7 +92,14 @@ def chromium() -> Iterator[Page]:
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     options = webdriver.ChromeOptions()
     options.binary_location = browser
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb"):
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--force-color-profile=srgb",
+    ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))

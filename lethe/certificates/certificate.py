@@ -31,6 +31,7 @@ from lethe.certificates.relations import RELATIONS
 from lethe.certificates.seal import Seal, read_seal, seal
 from lethe.certificates.signing import PublicKey
 from lethe.certificates.training_record import TrainingRecord
+from lethe.documents.html_tables import html_table
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError
@@ -139,6 +140,13 @@ class Certificate:
                 f"clip_norm = {run.clip_norm:.6g}. If none is longer, say so (loss.gradient_bound): the certificate can only get smaller."
             )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The claim, what it rests on and how each line is known, as a table for notebooks."""
+        sealed = "not sealed: nobody vouches for its run" if self.seal is None else self.seal.words
+        rows = [("proved by", self.theorem), ("of", f"run {self.run.run_id}, {self.run.total_steps} steps"), ("seal", sealed)]
+        rows += [(_label(finding), f"{finding.name}: {finding.words}") for finding in self.findings]
+        return html_table(self.not_private or self._claim, (), rows)
 
     @property
     def _claim(self) -> str:

@@ -12,6 +12,7 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate, OtherStatus
 from lethe.certificates.shown_elsewhere import figure_of, frame_of
 from lethe.certificates.swept import Over, axis_of, changes_length, own_value
+from lethe.documents.html_tables import html_table
 from lethe.documents.shortened import MOST_LINES, thinned
 from lethe.errors import InputError
 from lethe.run.run import Run
@@ -157,6 +158,15 @@ class Comparison:
             MissingExtraError: matplotlib is not installed.
         """
         return figure_of(self)
+
+    def _repr_html_(self) -> str:
+        """What every theorem says that applies, and how many do not, as a table for notebooks."""
+        said = [row for row in self.rows if row.epsilon is not None]
+        rows = [(row.theorem, row.shown(), row.standing, row.reason) for row in said]
+        if refused := len(self.rows) - len(said):
+            rows.append((f"{refused} more", "-", "refused", "explain() says why"))
+        title = " ".join([*self.warnings, self.title, *self.notes])
+        return html_table(title, ("theorem", "epsilon", "standing", "why"), rows)
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data that JSON can hold."""

@@ -43,6 +43,7 @@ from lethe.cli.console import (
 )
 from lethe.cli.gate import MaxEpsilon, gate, require_limit
 from lethe.cli.plan import plan
+from lethe.cli.report import report
 from lethe.cli.reproduce import reproduce
 from lethe.cli.seals import KeyFile, key, verify
 from lethe.cli.total import total
@@ -263,6 +264,7 @@ def train(
 app.command()(audit)
 app.command()(verify)
 app.command()(total)
+app.command()(report)
 app.command()(key)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
+from lethe.documents.html_tables import html_table
 from lethe.documents.shortened import shortened
 from lethe.documents.strict import read_document, write_document
 from lethe.documents.synonyms import did_you_mean, respelt
@@ -118,6 +119,18 @@ class StoredSpecification(Specification):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a .yaml, .yml or .json file, whole or not at all."""
         write_document(path, self.to_document())
+
+    def _repr_html_(self) -> str:
+        """Its fields as a table, for notebooks."""
+        rows = [(name, _in_a_cell(value)) for name, value in self.to_document().items()]
+        return html_table(type(self).__name__, (), rows)
+
+
+def _in_a_cell(value: object) -> str:
+    if isinstance(value, Mapping):
+        entries: Mapping[object, object] = value  # pyright: ignore[reportUnknownVariableType]
+        return ", ".join(f"{name}: {_in_a_cell(entry)}" for name, entry in entries.items())
+    return "none" if value is None else value if isinstance(value, str) else _short(value)
 
 
 def _plain(value: Any) -> Any:

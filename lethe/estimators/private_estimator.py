@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import field, replace
@@ -13,8 +14,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
 from lethe.calculus.large_delta import delta_for, usual_delta
+from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
+from lethe.documents.html_tables import html_table
 from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.runs import certified
@@ -67,6 +70,19 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.non_deterministic = not self.seed_noise
         return tags
+
+    def _html_repr(self) -> str:
+        """scikit-learn's diagram, and once it is fitted how private the result is; what notebooks show."""
+        diagram = super()._html_repr()
+        return diagram if "privacy_report_" not in vars(self) else f"{diagram}{self._privacy_table()}"
+
+    def _privacy_table(self) -> str:
+        stated = self.statement_
+        private = self.epsilon_ < math.inf
+        title = f"({shown(self.epsilon_)}, {self.delta_:g})-DP" if private else "NOT PRIVATE: no epsilon is proved"
+        rows = [("for", f"neighbours {stated.neighbours}, {self.n_samples_seen_} records"), ("released", stated.name)]
+        rows += [(one.evidence if one.status == "holds" else "FAILS", f"{one.name}: {one.words}") for one in stated.findings]
+        return html_table(f"privacy: {title}", (), rows)
 
     def _budget(self, records: int) -> Budget:
         """The whole of it, for n records; the parameters that belong to it are checked."""

@@ -1,6 +1,6 @@
 """The report of a training, for whoever reads or signs it; tables and plots of numbers computed elsewhere.
 
-    lethe.report.write(certificate, "report.html")
+lethe.report.write(certificate, "report.html")
 """
 
 from lethe.report.document.curves import Curve

@@ -12,7 +12,7 @@ from lethe.report.document.svg import ALERT, GRID, INK, MAIN, MUTED, OTHER
 from lethe.report.document.tradeoff import Lines, curve
 from lethe.report.drawing import Axes, Figure, MaxNLocator, open_sides, svg, text_as_text
 
-_WIDTH, _HEIGHT = 5.4, 3.5  # inches: on a telephone about the size of its screen, so that words stay readable
+_WIDTH, _HEIGHT = 4.6, 3.1  # inches: on a telephone about the size of its screen, so that words stay readable
 _MARKS_UP_TO = 60  # more points than this are drawn as a line
 _DOTS = ((0, (1, 2.2)), (0, (3, 2)), (0, (6, 2)), (0, (9, 2, 1.5, 2)))
 
@@ -44,7 +44,7 @@ def attack_picture(lines: Lines, usual: Sequence[float], *, private: bool) -> st
         private: whether anything is proved.
     """
     with text_as_text():
-        figure, axes = _begin(4.2)
+        figure, axes = _begin(3.9)
         alphas, betas = curve(lines)
         axes.fill_between(alphas, betas, color=ALERT, alpha=0.08, linewidth=0)
         axes.plot([0, 1], [1, 0], color=MUTED, linewidth=1, label="guessing (a coin)")
@@ -79,9 +79,7 @@ def delta_picture(points: Sequence[tuple[float, float]], own: tuple[float, float
         return svg(figure)
 
 
-def steps_picture(
-    steps: Sequence[int], every: Sequence[tuple[int, float]], last: Sequence[tuple[int, float]], release: str
-) -> str:
+def steps_picture(steps: Sequence[int], every: Sequence[tuple[int, float]], last: Sequence[tuple[int, float]], release: str) -> str:
     """Epsilon had the run stopped earlier.
 
     Args:
@@ -98,7 +96,9 @@ def steps_picture(
         ):
             if points:
                 label = f"{name} (what is released)" if own else name
-                axes.plot(*zip(*points, strict=True), dash, color=colour, linewidth=2.4 if own else 1.6, marker="o", markersize=4, label=label)
+                axes.plot(
+                    *zip(*points, strict=True), dash, color=colour, linewidth=2.4 if own else 1.6, marker="o", markersize=4, label=label
+                )
         if not every and not last:
             _say(axes, "nothing is proved after any step")
         else:
@@ -114,7 +114,7 @@ def steps_picture(
 def noise_picture(steps: Sequence[int], levels: Sequence[float]) -> str:
     """The noise multiplier of each step with noise; args: the steps, from 1, and their multipliers."""
     with text_as_text():
-        figure, axes = _begin(2.8)
+        figure, axes = _begin(2.5)
         thin = max(1, len(steps) // 2000)  # more points than a screen has say nothing more
         places = sorted({*range(0, len(steps), thin), len(steps) - 1})
         axes.plot(
@@ -139,7 +139,7 @@ def curve_picture(steps: Sequence[int], values: Sequence[float], *, private: boo
         private: whether no guarantee covers it; it is then dashed, and in the colour of warnings.
     """
     with text_as_text():
-        figure, axes = _begin(2.8)
+        figure, axes = _begin(2.5)
         axes.plot(steps, values, "--" if private else "-", color=ALERT if private else MAIN, linewidth=1.8)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         axes.set(xlabel="step", ylabel="value (private)" if private else "value")

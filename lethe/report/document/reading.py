@@ -114,7 +114,9 @@ def _scores(file: Path) -> list[tuple[str, str]]:
     scores: list[tuple[str, str]] = []
     if isinstance(score, dict):
         kind = str(score.get("kind", "score"))
-        scores += [(f"{kind} on the {part} records", f"{value:.4f}") for part in ("train", "test") if isinstance(value := score.get(part), float)]
+        scores += [
+            (f"{kind} on the {part} records", f"{value:.4f}") for part in ("train", "test") if isinstance(value := score.get(part), float)
+        ]
     for name, words in (("projected", "records whose features were shortened"), ("left_over", "records left over by the batches")):
         if type(value := content.get(name)) is int:
             scores.append((words, f"{value:,}"))

@@ -168,7 +168,7 @@ def _of_certificate(given: Certificate, key: PublicKey | None, weights: Any) -> 
     if seal is not None and seal.signer is not None:
         digests.append(("key of the seal", seal.signer.fingerprint))
     return Subject(
-        what=run.loss.summary,
+        what=_model(run),
         guarantee=again.guarantee,
         delta=again.delta,
         neighbours=run.neighbours,
@@ -180,6 +180,10 @@ def _of_certificate(given: Certificate, key: PublicKey | None, weights: Any) -> 
         note=found.note,
         digests=tuple(digests),
     )
+
+
+def _model(run: Run) -> str:
+    return "a model with an unknown loss" if run.loss.kind == "unknown" else run.loss.summary
 
 
 def _of_statement(stated: Statement, delta: float | None) -> Subject:

@@ -22,7 +22,7 @@ def audits(subject: Subject) -> Section:
     if not subject.audits:
         words = (
             "No audit lies beside this certificate. An audit attacks real trainings and finds faults of code that no proof sees: "
-            "`lethe audit` makes one."
+            "“lethe audit” makes one."
         )
         return Section("audit", "Audit", (Text(words),), {"pages": []})
     blocks: list[Block] = [
@@ -47,7 +47,14 @@ def _of_page(subject: Subject, page: AuditPage) -> list[Block]:
         blocks.append(Notice("caution", "ANOTHER CLAIM", words))
     if page.audits:
         rows = tuple(_row(result) for result in page.audits)
-        blocks.append(Table("What was found", ("kind", "epsilon is at least", "delta", "wrong with probability at most", "in words"), rows, numbers=(1, 2, 3)))
+        blocks.append(
+            Table(
+                "What was found",
+                ("kind", "epsilon is at least", "delta", "wrong with probability at most", "in words"),
+                rows,
+                numbers=(1, 2, 3),
+            )
+        )
     elif page.refused:
         blocks.append(Text(page.refused))
     blocks.append(Notice("danger" if page.failed else "plain", f"Verdict: {page.verdict.replace('_', ' ')}", f"{page.says}."))

@@ -13,6 +13,13 @@ from lethe.run.schedules import Schedule
 # How often a guess is right, at most, and how that is said.
 _STRENGTHS = ((0.6, "can hardly tell"), (0.75, "has only a limited advantage in telling"), (0.95, "may often be able to tell"))
 
+_SEEN = {"last": "the final model", "all": "the model after every step", "released": "what was released"}
+_CHANGES = {
+    "replace_one": "whether any one record was in the training data, or any other record in its place",
+    "zero_out": "whether any one record was in the training data, or its place was empty",
+    "add_or_remove": "whether any one record was in the training data or not",
+}
+
 
 def guarantee(subject: Subject, lines: Lines) -> Section:
     """The section."""
@@ -35,24 +42,21 @@ def guarantee(subject: Subject, lines: Lines) -> Section:
 def sentence(subject: Subject, lines: Lines) -> str:
     """What is promised, for somebody who has never heard of differential privacy."""
     if not subject.private:
-        return (
-            "Nothing is promised: no bound is proved on how much what was released gives away about any one record in the training data."
-        )
-    seen = "the final model" if subject.release == "last" else "the model after every step" if subject.release == "all" else "what was released"
+        return "Nothing is promised: no bound is proved on how much what was released gives away about any one record in the training data."
+    seen = _SEEN[subject.release]
     strength = next((words for most, words in _STRENGTHS if lines.right <= most), "may nearly always be able to tell")
     return (
-        f"Whoever sees {seen} {strength} whether any one record was in the training data as it is: offered two data sets that differ in "
-        f"one record and are equally likely, the best possible attack guesses right at most {percent(lines.right)} of the time, where "
-        "tossing a coin is right 50 % of the time."
+        f"Whoever sees {seen} {strength} {_CHANGES[subject.neighbours]}. Between two such data sets that are equally likely, the best "
+        f"possible attack picks the right one at most {percent(lines.right)} of the time; a coin does so 50 % of the time."
     )
 
 
 def _meaning(subject: Subject) -> str:
     return (
         f"In the terms of the field this is ({shown(subject.epsilon)}, {subject.delta:g})-differential privacy. Epsilon = "
-        f"{shown(subject.epsilon)} means that with the record any outcome is at most {factor(subject.epsilon)} times as likely as without "
-        f"it, up to a probability of delta = {subject.delta:g}. It holds against every attack, also those that nobody has thought of, with "
-        "any knowledge about the other records and any amount of computing."
+        f"{shown(subject.epsilon)} means that this change of one record makes no outcome more than {factor(subject.epsilon)} times as "
+        f"likely, plus a chance of delta = {subject.delta:g}. It holds against every attack, also those that nobody has thought of, with any "
+        "knowledge about the other records and any amount of computing."
     )
 
 
@@ -116,7 +120,7 @@ def _glance(subject: Subject) -> list[tuple[str, str]]:
     rows = [("What was trained" if subject.run is not None else "What was released", subject.what)]
     rows += _of_run(subject.run) if subject.run is not None else []
     if subject.run is None and subject.records is not None:
-        rows.append(("On", f"{count(subject.records)} records (a public number)"))
+        rows.append(("Training data", f"{count(subject.records)} records (a public number)"))
     released = RELEASES.get(subject.release, "all of what is named above")
     proved = f"({shown(subject.epsilon)}, {subject.delta:g})-DP" if subject.private else "nothing"
     rows += [
@@ -134,8 +138,8 @@ def _of_run(run: Run) -> list[tuple[str, str]]:
     design = f"{run.batches.design}: {DESIGNS.get(run.batches.design, 'see the documentation')}"
     clipped = "not clipped; the loss bounds them" if run.clip_norm is None else f"clipped to norm {number(run.clip_norm)}"
     return [
-        ("On", f"{count(run.records)} records (a public number)"),
-        ("For", f"{count(run.total_steps)} steps{passes}"),
+        ("Training data", f"{count(run.records)} records (a public number)"),
+        ("Length", f"{count(run.total_steps)} steps{passes}"),
         ("Batches", f"{count(run.batch_size)} records, {design}"),
         ("Gradients", clipped),
         ("Noise", _noise(run)),
@@ -148,5 +152,5 @@ def _noise(run: Run) -> str:
     noisy = run.noise_multipliers[run.noisy_steps]
     low, high = float(noisy.min()), float(noisy.max())
     if isinstance(run.noise_multiplier, Schedule) and low < high:
-        return f"{number(low)} to {number(high)} times the norm of one gradient, {at}"
-    return f"{number(high)} times the norm of one gradient, {at}"
+        return f"Gaussian, with {number(low)} to {number(high)} times the length of the longest gradient of one record, {at}"
+    return f"Gaussian, with {number(high)} times the length of the longest gradient of one record, {at}" if high > 0.0 else "none"

@@ -42,10 +42,17 @@ def noise(subject: Subject) -> Section | None:
             "Noise multiplier of each step with noise.",
             lambda: _drawn([int(step) + 1 for step in noisy], levels.tolist()),
         ),
-        Table("Noise and step size", ("step", "noise multiplier", "noise on the weights (standard deviation)", "step size"), rows, numbers=(0, 1, 2, 3)),
+        Table(
+            "Noise and step size",
+            ("step", "noise multiplier", "noise on the weights (standard deviation)", "step size"),
+            rows,
+            numbers=(0, 1, 2, 3),
+        ),
     )
     stored = None if run.noise_multiplier is None else schedule_document(run.noise_multiplier)
-    return Section("noise", "Noise schedule", blocks, {"noise_at": run.noise_at, "noise_multiplier": stored, "steps_with_noise": len(noisy)})
+    return Section(
+        "noise", "Noise schedule", blocks, {"noise_at": run.noise_at, "noise_multiplier": stored, "steps_with_noise": len(noisy)}
+    )
 
 
 def _drawn(steps: list[int], levels: list[float]) -> str:

@@ -12,7 +12,7 @@ _SEES = {
     "released": "anybody who sees all that was released here, and everything that is computed from it later",
 }
 _ALSO_SEES = {
-    "last": "whoever sees anything else of the training: a checkpoint, an average of several models, the optimiser's state, the private loss",
+    "last": "whoever sees anything else of the training: a checkpoint, an average of several models, the optimiser's state, a private loss",
     "all": "whoever sees the records themselves, single gradients, or the loss on private data",
     "released": "whoever sees anything else that was computed from the records",
 }
@@ -33,7 +33,9 @@ def protection(subject: Subject) -> Section:
         Heading("Against what it does not protect"),
         Items(against),
     )
-    return Section("protection", "Who is protected, and against what not", blocks, {"protected": dict(rows), "not_protected": list(against)})
+    return Section(
+        "protection", "Who is protected, and against what not", blocks, {"protected": dict(rows), "not_protected": list(against)}
+    )
 
 
 def against_what_not(subject: Subject) -> tuple[str, ...]:

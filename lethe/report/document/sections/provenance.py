@@ -26,8 +26,8 @@ def provenance(subject: Subject) -> Section:
         blocks += [Heading("To repeat it"), Code("\n".join(subject.commands))]
     blocks.append(
         Text(
-            "The same training gives other weights each time, because its noise is fresh; what is repeated is the proof: the same run gives "
-            "the same numbers."
+            "The same training gives other weights each time, because its noise is fresh; what is repeated is the proof: the same run "
+            "gives the same numbers."
         )
     )
     if subject.digests:
@@ -53,7 +53,9 @@ def _versions(subject: Subject) -> tuple[tuple[str, str], ...]:
     rows = [("This report", f"Lethe {__version__}, NumPy {np.__version__}, SciPy {scipy.__version__}, Python {platform.python_version()}")]
     seal = None if subject.certificate is None else subject.certificate.seal
     if seal is not None and seal.record is not None:
-        rows.append(("Trained by", f"{seal.record.by} of Lethe {seal.record.version}{'' if seal.holds else ', as an unbelieved seal says'}"))
+        rows.append(
+            ("Trained by", f"{seal.record.by} of Lethe {seal.record.version}{'' if seal.holds else ', as an unbelieved seal says'}")
+        )
     return tuple(rows)
 
 

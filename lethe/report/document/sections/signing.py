@@ -23,8 +23,8 @@ def signing(subject: Subject) -> Section:
     rows = tuple(questions(subject))
     blocks = (
         Text(
-            "The guidelines of NIST (SP 800-226) put what decides about a promise of differential privacy into a pyramid. Each layer is only "
-            "as good as those below it, so that a good epsilon on top of a leaking data collection protects nobody. Go through it from the "
+            "The guidelines of NIST (SP 800-226) put what decides about a promise of differential privacy into a pyramid. Each layer is "
+            "only as good as those below it, so that a good epsilon on top of a leaking data collection protects nobody. Go through it from the "
             "top; Lethe answers what it can know, and the rest is for you."
         ),
         Table("Before you sign", ("layer", "ask", "what this report knows"), rows),
@@ -97,5 +97,7 @@ def _utility(subject: Subject) -> str:
 def _correctness(subject: Subject, verified: str) -> str:
     if not subject.audits:
         return f"{verified}; no audit."
-    verdicts = "; ".join(f"{page.verdict.replace('_', ' ')}{'' if subject.matches(page) else ' (of another claim)'}" for page in subject.audits)
+    verdicts = "; ".join(
+        f"{page.verdict.replace('_', ' ')}{'' if subject.matches(page) else ' (of another claim)'}" for page in subject.audits
+    )
     return f"{verified}; audit: {verdicts}."

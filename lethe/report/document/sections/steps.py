@@ -16,6 +16,7 @@ from lethe.report.document.subject import Subject
 from lethe.report.document.wording import count
 from lethe.run.run import Run
 
+_COLUMNS = {"last": "last_iterate", "all": "every_iterate"}
 _POINTS = 12
 _SECONDS = 4.0  # of a few seconds that a report may take
 
@@ -36,16 +37,15 @@ def steps(subject: Subject) -> Section | None:
         (count(step), shown(every), shown(last))
         for step, every, last in zip(found.steps, found.every_iterate, found.last_iterate, strict=True)
     )
-    released = {"last": 2, "all": 1}[run.release]
     blocks: tuple[Block, ...] = (
         Text(
             "What would be proved had the run stopped earlier. “All iterates”: an attacker sees the model after every step, as the usual "
-            "accounting assumes. “Last iterate”: an attacker sees one model only, and the noise of later steps covers the traces of earlier "
-            f"ones. This training releases {'the last iterate' if run.release == 'last' else 'all iterates'}; the other column is for comparison, "
-            "and each number is about one release alone."
+            "accounting assumes. “Last iterate”: an attacker sees one model only, and the noise of later steps covers the traces of "
+            f"earlier ones. This training releases {'the last iterate' if run.release == 'last' else 'all iterates'}; the other column is for "
+            "comparison, and each number is about one release alone."
         ),
         Picture(
-            "Line plot. Across: steps. Up: epsilon. One line for all iterates, one for the last iterate alone; the table below has the numbers.",
+            "Line plot. Across: steps. Up: epsilon. One line for all iterates, one for the last one alone; the table below has the numbers.",
             f"Epsilon at delta = {subject.delta:g}, had the run stopped there.",
             lambda: _drawn(found, run.release),
         ),
@@ -57,12 +57,7 @@ def steps(subject: Subject) -> Section | None:
             marks=(*("" for _ in rows[1:]), "strong"),
         ),
     )
-    return Section("steps", title, blocks, {**found.to_dict(), "released": found_name(released)})
-
-
-def found_name(column: int) -> str:
-    """The key of a column in JSON."""
-    return ("steps", "every_iterate", "last_iterate")[column]
+    return Section("steps", title, blocks, {**found.to_dict(), "released": _COLUMNS[run.release]})
 
 
 def _cumulative(run: Run, delta: float) -> Cumulative | str:

@@ -24,7 +24,8 @@ def theorems(subject: Subject) -> Section | None:
     refused: dict[str, list[str]] = {}
     for row in comparison.rows:
         if row.epsilon is None:
-            refused.setdefault(row.reason, []).append(row.theorem)
+            reason = f"{row.hypothesis}: {row.why}" if row.hypothesis else row.why
+            refused.setdefault(reason, []).append(row.theorem)
     blocks: list[Block] = [
         Text(
             f"What Lethe's own theorems and the published ones say of this run at delta = {subject.delta:g}. The smallest epsilon that is "
@@ -61,4 +62,5 @@ def _better(subject: Subject, comparison: Comparison) -> str | None:
     best = comparison.certificate
     if best.epsilon * _SAME >= subject.epsilon:
         return None
-    return f"The certificate was made with fewer theorems: {best.theorem} proves epsilon = {shown(best.epsilon)}. Certify the run again to use it."
+    words = f"The certificate was made with fewer theorems: {best.theorem} proves epsilon = {shown(best.epsilon)}."
+    return f"{words} Certify the run again to use it."

@@ -24,13 +24,17 @@ def training(subject: Subject) -> Section:
     if scores or any(one.private for one in shown):
         blocks.append(_WARNING)
     if scores:
-        blocks.append(Table("Private: computed on the data itself", ("what", "value"), scores, numbers=(1,), marks=tuple("danger" for _ in scores)))
+        blocks.append(
+            Table("Private: computed on the data itself", ("what", "value"), scores, numbers=(1,), marks=tuple("danger" for _ in scores))
+        )
     for one in shown:
         blocks += _of_curve(one)
     if not shown:
         blocks.append(Text("No curve that the guarantee covers was recorded."))
     if hidden:
-        words = f"{hidden} score{'s or curves were' if hidden > 1 else ' or curve was'} computed on private data and left out of this report"
+        words = (
+            f"{hidden} score{'s or curves were' if hidden > 1 else ' or curve was'} computed on private data and left out of this report"
+        )
         blocks.append(Text(f"{words}: no guarantee covers them. Ask for them (--private) for your own eyes only."))
     data = {"curves": [one.model_dump() for one in shown], "scores": [list(one) for one in scores], "left_out": hidden}
     return Section("training", "Training curves", tuple(blocks), data)
