@@ -20,7 +20,8 @@ from typing import Any, Literal
 import pytest
 
 Scheme = Literal["light", "dark"]
-WIDTHS, SCHEMES = (360, 1440), ("light", "dark")
+WIDTHS = (360, 1440)
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 _HEIGHT = 900
 
 

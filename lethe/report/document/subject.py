@@ -148,7 +148,10 @@ def subject_of(
     if isinstance(value, Run) or (isinstance(value, Recorded) and not isinstance(value, type)):
         if delta is None:
             raise InputError("delta: missing; a run has none of its own.", remedy="give delta, such as 1e-6 (--delta 1e-6).")
-        return _of_certificate(certify(value, delta, allow_large_delta=allow_large_delta), key, weights)
+        certificate = certify(value, delta, allow_large_delta=allow_large_delta)
+        if weights is None and key is None:  # what was certified just now is not certified again
+            return _certified(certificate, (Answer(question="follows from its run", yes=True, why="it was certified for this report"),))
+        return _of_certificate(certificate, key, weights)
     raise InputError(
         f"report: got {type(value).__name__}; it needs a run, a certificate, a training result, a statement or a fitted estimator.",
         remedy="give what lethe.certify takes or returns.",
@@ -160,6 +163,10 @@ def _of_certificate(given: Certificate, key: PublicKey | None, weights: Any) -> 
     # Whether a large delta is meant was asked where the certificate was made; the report says it on top.
     found = verify(judged, weights=weights, key=key, allow_large_delta=True)
     again = recheck(judged) if found.certificate is None else found.certificate  # the first refuses it, and says why
+    return _certified(again, found.answers, found.note)
+
+
+def _certified(again: Certificate, answers: tuple[Answer, ...], note: str = "") -> Subject:
     run = again.run
     seal = again.seal
     released = () if seal is None or seal.record is None else seal.record.released
@@ -176,8 +183,8 @@ def _of_certificate(given: Certificate, key: PublicKey | None, weights: Any) -> 
         findings=again.findings,
         citations=again.citations,
         certificate=again,
-        answers=found.answers,
-        note=found.note,
+        answers=answers,
+        note=note,
         digests=tuple(digests),
     )
 

@@ -52,11 +52,11 @@ def sentence(subject: Subject, lines: Lines) -> str:
 
 
 def _meaning(subject: Subject) -> str:
+    epsilon, delta = shown(subject.epsilon), f"{subject.delta:g}"
     return (
-        f"In the terms of the field this is ({shown(subject.epsilon)}, {subject.delta:g})-differential privacy. Epsilon = "
-        f"{shown(subject.epsilon)} means that this change of one record makes no outcome more than {factor(subject.epsilon)} times as "
-        f"likely, plus a chance of delta = {subject.delta:g}. It holds against every attack, also those that nobody has thought of, with any "
-        "knowledge about the other records and any amount of computing."
+        f"In the terms of the field this is ({epsilon}, {delta})-differential privacy. Epsilon = {epsilon} means that this change of one "
+        f"record makes no outcome more than {factor(subject.epsilon)} times as likely, plus a chance of delta = {delta}. It holds against "
+        "every attack, also those that nobody has thought of, with any knowledge about the other records and any amount of computing."
     )
 
 

@@ -24,7 +24,7 @@ def signing(subject: Subject) -> Section:
     blocks = (
         Text(
             "The guidelines of NIST (SP 800-226) put what decides about a promise of differential privacy into a pyramid. Each layer is "
-            "only as good as those below it, so that a good epsilon on top of a leaking data collection protects nobody. Go through it from the "
+            "only as good as those below it, so that a good epsilon on top of leaking data protects nobody. Go through it from the "
             "top; Lethe answers what it can know, and the rest is for you."
         ),
         Table("Before you sign", ("layer", "ask", "what this report knows"), rows),

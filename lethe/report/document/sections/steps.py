@@ -18,7 +18,7 @@ from lethe.run.run import Run
 
 _COLUMNS = {"last": "last_iterate", "all": "every_iterate"}
 _POINTS = 12
-_SECONDS = 4.0  # of a few seconds that a report may take
+_SECONDS = 3.0  # of a few seconds that a report may take
 
 
 def steps(subject: Subject) -> Section | None:
@@ -41,11 +41,11 @@ def steps(subject: Subject) -> Section | None:
         Text(
             "What would be proved had the run stopped earlier. “All iterates”: an attacker sees the model after every step, as the usual "
             "accounting assumes. “Last iterate”: an attacker sees one model only, and the noise of later steps covers the traces of "
-            f"earlier ones. This training releases {'the last iterate' if run.release == 'last' else 'all iterates'}; the other column is for "
+            f"earlier ones. Released here: {'the last iterate' if run.release == 'last' else 'all iterates'}. The other column is for "
             "comparison, and each number is about one release alone."
         ),
         Picture(
-            "Line plot. Across: steps. Up: epsilon. One line for all iterates, one for the last one alone; the table below has the numbers.",
+            "Line plot. Across: steps. Up: epsilon. One line for all iterates, one for the last alone; the table below has the numbers.",
             f"Epsilon at delta = {subject.delta:g}, had the run stopped there.",
             lambda: _drawn(found, run.release),
         ),

@@ -1,0 +1,255 @@
+"""What a report refuses, keeps to itself, or writes down without believing it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import markdown
+import pytest
+from helpers import make_run
+from report_cases import HOSTILE, audit_page, hostile_record, trained_folder
+from seal_cases import DELTA, make_record, sealed_content
+from typer.testing import CliRunner
+
+import lethe
+import lethe.report
+from lethe.certificates.certificate import Certificate
+from lethe.cli.app import app, main
+from lethe.documents.strict import to_json
+from lethe.report.document.formats.latex import escaped as tex
+from lethe.report.document.formats.markdown import escaped as md
+from lethe.report.document.formats.markdown import fenced
+from lethe.report.document.sections import steps as steps_section
+from lethe.report.document.subject import Subject, subject_of, with_extras
+from lethe.report.document.writing import written
+
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+from reading_html import Read
+
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps_section, "_POINTS", 2)
+
+
+def _altered(tmp_path: Path) -> Path:
+    content = lethe.certify(make_run(), DELTA).to_dict()
+    content["run"]["noise_multiplier"] = 50.0
+    path = tmp_path / "altered.json"
+    path.write_text(to_json(content))
+    return path
+
+
+def test_an_altered_certificate_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    path, out = _altered(tmp_path), tmp_path / "report.html"
+    for subject in (path, Certificate.load(path)):
+        with pytest.raises(lethe.InputError, match="does not follow from its run"):
+            lethe.report.write(subject, out)
+    folder = trained_folder(tmp_path / "folder", certificate__json=json.loads(path.read_text()), run__json=None)
+    with pytest.raises(lethe.InputError, match="does not follow from its run"):
+        lethe.report.write(folder, out)
+    assert not out.exists()
+
+
+def test_words_that_do_not_follow_from_the_run_are_refused(tmp_path: Path) -> None:
+    content = lethe.certify(make_run(), DELTA).to_dict()
+    content["hypotheses"][0]["detail"] = "all is well"
+    with pytest.raises(lethe.InputError, match="reasons are not those"):
+        subject_of(Certificate.from_dict(content))
+
+
+def test_a_seal_over_another_run_is_refused() -> None:
+    content = sealed_content()
+    content["seal"]["signatures"][0]["sig"] = content["seal"]["signatures"][0]["sig"][::-1]
+    with pytest.raises(lethe.InputError, match="seal"):
+        subject_of(Certificate.from_dict(content))
+
+
+def test_a_folder_whose_run_is_another_one_is_refused(tmp_path: Path) -> None:
+    folder = trained_folder(tmp_path / "folder", run__json=make_run(noise_multiplier=50.0).to_document())
+    with pytest.raises(lethe.InputError, match="another run"):
+        lethe.report.write(folder, tmp_path / "report.html")
+
+
+@pytest.mark.parametrize(
+    ("subject", "arguments", "said"),
+    [
+        (make_run(), {}, "delta: missing"),
+        (make_run(), {"delta": 0.5}, "below 1/records"),
+        (make_run(noise_multiplier=None), {"delta": DELTA}, "no noise yet"),
+        (lethe.certify(make_run(), DELTA), {"delta": 1e-4}, "this certificate is at delta"),
+        ("nowhere.yaml", {"delta": DELTA}, "cannot be read"),
+        (3.0, {}, "got float"),
+        (make_run(), {"delta": DELTA, "audits": [1]}, "audits: one is int"),
+        (make_run(), {"delta": DELTA, "private": "yes"}, "private: got 'yes'"),
+        (make_run(), {"delta": DELTA, "curves": [{"name": "a", "steps": [1, 2], "values": [1.0]}]}, "1 for 2 steps"),
+        (make_run(), {"delta": DELTA, "curves": [{"name": "a", "steps": [2, 1], "values": [1.0, 2.0]}]}, "ascend"),
+        (make_run(), {"delta": DELTA, "curves": [{"name": "a", "steps": [1], "values": [float("nan")]}]}, "curves"),
+        (make_run(), {"delta": DELTA, "curves": "none"}, "needs a list"),
+    ],
+)
+def test_bad_input_is_named_and_nothing_is_written(tmp_path: Path, subject: Any, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(lethe.InputError, match=said):
+        lethe.report.write(subject, tmp_path / "report.html", **arguments)
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["report.pdf", "report", "nowhere/report.html"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, name: str) -> None:
+    with pytest.raises(lethe.InputError, match="report"):
+        lethe.report.write("no such run", tmp_path / name)
+
+
+def _hostile_subject() -> Subject:
+    words = " ".join(HOSTILE)
+    page = audit_page(subject=words, canary=words, source=words, rule=words, warnings=HOSTILE)
+    curves = [lethe.report.Curve(name=words[:200], steps=(0, 1), values=(1.0, 2.0), private=private) for private in (True, False)]
+    subject = subject_of(hostile_record(), delta=DELTA)
+    extras: dict[str, Any] = {"audits": [page], "curves": curves, "scores": [(words, words)], "show_private": True}
+    return with_extras(subject, **extras, commands=[f"lethe report '{words}' ``` ````"], digests=[(words, words)])
+
+
+def test_hostile_words_are_only_words_in_html() -> None:
+    page = written(_hostile_subject(), ".html")
+    read = Read(page)
+    assert {"script", "img", "b", "iframe"}.isdisjoint(read.tags)
+    assert read.handlers == []
+    assert all(address.startswith("#") for address in read.asked)
+    for words in HOSTILE:
+        assert " ".join(words.split()) in read.words
+    assert "49" not in read.words.split()
+
+
+def test_hostile_words_are_only_words_in_markdown() -> None:
+    text = written(_hostile_subject(), ".md")
+    _, _, body = text.split("---\n", maxsplit=2)
+    read = Read(f"<div>{markdown.markdown(body, extensions=['tables', 'fenced_code'])}</div>")
+    assert {"script", "img", "a", "iframe", "svg"}.isdisjoint(read.tags)
+    assert read.tags.count("h1") == 1
+    assert "<script>alert(1)</script>" in read.words
+    for words in HOSTILE:
+        assert "\n" not in md(words)
+    assert fenced("a ```` b").startswith("`````\n")
+    assert [md(words) for words in ("- a", "1. b", "+ c", "= d", "12) e")] == ["\\- a", "1\\. b", "\\+ c", "\\= d", "12\\) e"]
+
+
+def test_hostile_words_are_only_words_in_latex() -> None:
+    text = written(_hostile_subject(), ".tex")
+    assert text.isascii()
+    assert "\\input{/etc" not in text
+    for words in HOSTILE:
+        assert tex(words) in text
+    assert tex("\\ { } $ & # % _ ^ ~") == (r"\textbackslash{} \{ \} \$ \& \# \% \_ \textasciicircum{} \textasciitilde{}")
+    assert tex("é ü ø 漢 ≥\n\n% x") == r"\'e \"{u} {\o} (U+6F22) \ensuremath{\ge} \% x"
+
+
+@pytest.mark.parametrize("changes", [{}, {"seeded": True}])
+def test_latex_is_balanced(changes: dict[str, Any]) -> None:
+    text = written(with_extras(subject_of(make_run(**changes), delta=DELTA)), ".tex")
+    bare = text.replace("\\\\", "").replace("\\{", "").replace("\\}", "")
+    depth = 0
+    for letter in bare:
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        assert depth >= 0
+    assert depth == 0
+    for name in ("center", "tabular", "itemize"):
+        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") > 0
+    rows = text.partition("\\begin{tabular}")[2].partition("\\end{tabular}")[0].splitlines()
+    assert all(row.replace("\\&", "").count("&") == 1 for row in rows if row.endswith("\\\\") and "multicolumn" not in row)
+
+
+def test_private_numbers_are_left_out_unless_asked_for_and_then_marked(tmp_path: Path) -> None:
+    curves = {"curves": [{"name": "loss of every epoch", "steps": [1, 2], "values": [0.777, 0.666]}]}
+    folder, out = trained_folder(tmp_path / "trained", curves__json=curves), tmp_path / "report.md"
+    lethe.report.write(folder, out)
+    assert not any(words in out.read_text() for words in ("0.9877", "0.777", "loss of every epoch"))
+    assert "3" in out.read_text()
+    assert "left out of this report" in out.read_text()
+    lethe.report.write(folder, out, private=True)
+    text = out.read_text()
+    assert text.index("NOT COVERED BY THE GUARANTEE") < text.index("0.9877")
+    assert "loss of every epoch (private, not covered by the guarantee)" in text
+
+
+def test_an_audit_of_another_claim_supports_and_refutes_nothing(tmp_path: Path) -> None:
+    folder = trained_folder(tmp_path / "trained", audit__json=audit_page(0.1, claim=0.05).to_document())
+    result = runner.invoke(app, ["report", str(folder), "-o", str(tmp_path / "report.json")])
+    content = json.loads((tmp_path / "report.json").read_text())
+    assert result.exit_code == 1  # something is wrong with what lies there, whoever claims it
+    (page,) = content["sections"]["audit"]["pages"]
+    assert page["of_this_claim"] is False
+    assert "another claim" in (tmp_path / "report.json").read_text()
+
+
+def test_an_audit_in_the_folder_is_found_and_a_broken_one_is_no_silence(tmp_path: Path) -> None:
+    document = audit_page().to_document()
+    folder = trained_folder(tmp_path / "trained", audit__json={**document, "lethe": "0.2.0", "certificate": None}, notes__json={"a": 1})
+    result = runner.invoke(app, ["report", str(folder), "-o", str(tmp_path / "report.json")])
+    assert result.exit_code == 0
+    (page,) = json.loads((tmp_path / "report.json").read_text())["sections"]["audit"]["pages"]
+    assert page["of_this_claim"] is True
+    (folder / "audit.json").write_text(to_json({**document, "audits": [{"epsilon": -1.0}]}))
+    with pytest.raises(lethe.InputError, match=r"audit\.json|audits"):
+        lethe.report.write(folder, tmp_path / "again.html")
+
+
+def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["lethe", *map(str, words)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
+def test_the_verb_says_by_its_status_whether_anything_is_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    make_run().save(tmp_path / "run.yaml")
+    make_run(seeded=True).save(tmp_path / "seeded.yaml")
+    lethe.certify(make_record(), DELTA).save(tmp_path / "certificate.json")
+    assert _call(monkeypatch, "report", tmp_path / "run.yaml", "--delta", DELTA, "-o", tmp_path / "a.md") == 0
+    assert _call(monkeypatch, "report", tmp_path / "certificate.json", "-o", tmp_path / "b.tex") == 0
+    assert _call(monkeypatch, "report", tmp_path / "seeded.yaml", "--delta", DELTA, "-o", tmp_path / "c.md") == 1
+    assert "NOT PRIVATE" in capsys.readouterr().err
+    assert (tmp_path / "c.md").read_text().count("NOT PRIVATE") >= 2
+    assert _call(monkeypatch, "report", tmp_path / "run.yaml", "-o", tmp_path / "d.md") == 2
+    assert _call(monkeypatch, "report", _altered(tmp_path), "-o", tmp_path / "d.md") == 2
+    (tmp_path / "empty").mkdir()
+    assert _call(monkeypatch, "report", tmp_path / "empty", "-o", tmp_path / "d.md") == 2
+    assert "--delta" in capsys.readouterr().err
+    assert not (tmp_path / "d.md").exists()
+    monkeypatch.chdir(tmp_path)
+    assert _call(monkeypatch, "report", "certificate.json") == 0
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    capsys.readouterr()
+    assert _call(monkeypatch, "report", "certificate.json", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["sealed"] is True
+
+
+def test_notebooks_show_tables_in_which_words_are_only_words() -> None:
+    certificate = lethe.certify(hostile_record(), DELTA)
+    for shown in (make_run(), certificate, lethe.compare(make_run(), DELTA), lethe.certify(make_run(seeded=True), DELTA)):
+        page = shown._repr_html_()
+        read = Read(page)
+        assert set(read.tags) <= {"table", "caption", "thead", "tbody", "tr", "th", "td"}
+        assert read.asked == read.handlers == []
+    assert "alert(1)" in Read(certificate._repr_html_()).words
+    assert "NOT PRIVATE" in lethe.certify(make_run(seeded=True), DELTA)._repr_html_()
+    assert "NOT PRIVATE" in lethe.compare(make_run(seeded=True), DELTA)._repr_html_()
+
+
+@pytest.mark.slow
+def test_a_fitted_estimator_shows_its_privacy_and_has_a_report(tmp_path: Path) -> None:
+    np = pytest.importorskip("numpy")
+    estimators = pytest.importorskip("lethe.estimators")
+    features = np.random.default_rng(0).normal(size=(500, 3)) / 4
+    model = estimators.LogisticRegression(classes=[0, 1], feature_norm=1.0)
+    assert "privacy:" not in model._repr_mimebundle_()["text/html"]
+    model.fit(features, (features[:, 0] > 0).astype(int))
+    assert "privacy: (1," in model._repr_mimebundle_()["text/html"]
+    lethe.report.write(model, tmp_path / "report.html")
+    assert "1e-05" in (tmp_path / "report.html").read_text()
+    seeded = estimators.LogisticRegression(classes=[0, 1], feature_norm=1.0, seed_noise=True, random_state=0)
+    seeded.fit(features, (features[:, 0] > 0).astype(int))
+    assert "privacy: NOT PRIVATE" in seeded._repr_html_()
