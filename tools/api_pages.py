@@ -14,6 +14,7 @@ PUBLIC = {
     "lethe.train.clipping": "lethe.train.clipping",
     "lethe.estimators": "lethe.estimators",
     "lethe.heavy_tailed": "lethe.heavy_tailed",
+    "lethe.report": "lethe.report",
     "lethe.audit": "lethe.audit",
     "lethe.audit.trainers": "lethe.audit.trainers",
     "lethe.influence": "lethe.influence",

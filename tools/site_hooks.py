@@ -7,6 +7,10 @@ from api_pages import api_pages
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from lethe.report.document.subject import subject_of
+from lethe.report.document.writing import written
+from lethe.run.run import Run
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # One file with all of TeX and no fonts to fetch.
@@ -18,6 +22,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in api_pages().items():
         files.append(File.generated(config, path, content=text))
     files.append(File.generated(config, "changelog.md", content=(ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")))
+    files.append(File.generated(config, "example_report.html", content=example_report()))
     mathjax = distribution("django-static-mathjax").locate_file(_MATHJAX)
     files.append(File.generated(config, "javascripts/mathjax.js", abs_src_path=str(mathjax)))
     return files
+
+
+def example_report() -> str:
+    """The report of the run of the README."""
+    return written(subject_of(Run.load(ROOT / "examples" / "last_iterate.yaml"), delta=1e-6), ".html")

@@ -31,7 +31,7 @@ def hypotheses(subject: Subject) -> Section:
         **{evidence: [one.to_dict() for one in subject.known(evidence)] for evidence in _WORDS},
         "void_if": list(void),
     }
-    return Section("hypotheses", "What it rests on, and what would make it void", tuple(blocks), data)
+    return Section("hypotheses", "What must be believed, and what would make it void", tuple(blocks), data)
 
 
 def _table(caption: str, found: tuple[Finding, ...], *, mark: str) -> Table:
