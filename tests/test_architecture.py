@@ -21,7 +21,7 @@ def test_import_contracts_hold() -> None:
 
 @pytest.mark.slow
 def test_importing_lethe_stays_light() -> None:
-    heavy = ("torch", "sklearn", "matplotlib", "sqlalchemy", "dp_accounting", "pyarrow", "scipy.stats")
+    heavy = ("torch", "sklearn", "matplotlib", "jinja2", "lethe.report", "sqlalchemy", "dp_accounting", "pyarrow", "scipy.stats")
     code = f"import sys, lethe; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -29,7 +29,12 @@ def test_importing_lethe_stays_light() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("missing", "module", "extra"), [("torch", "lethe.train", "train"), ("matplotlib", "lethe.report.plots", "report")]
+    ("missing", "module", "extra"),
+    [
+        ("torch", "lethe.train", "train"),
+        ("matplotlib", "lethe.report.plots", "report"),
+        ("jinja2", "lethe.report.document.formats.html", "report"),
+    ],
 )
 def test_a_missing_extra_is_named(missing: str, module: str, extra: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; import lethe\n"

@@ -130,6 +130,18 @@ class Job(Specification):
         except InputError as error:
             raise InputError(error.what, source=str(path), remedy=error.remedy) from error
 
+    def repeating(self, run: Run) -> dict[str, Any]:
+        """The configuration that carries out this run again, with the noise that it has, as plain data.
+
+        Args:
+            run: as it was planned.
+        """
+        data = self.data.model_dump()
+        if data["classes"] is not None:
+            data["classes"] = list(data["classes"]) or FROM_DATA
+        privacy = {**self.privacy.model_dump(), "epsilon": None}
+        return {"data": data, "run": run.to_document(), "privacy": privacy, "seed": self.seed}
+
     def prepare(self) -> tuple[TrainingRows, Run]:
         """All that comes before training: read the data, and plan the run if a target is given.
 
@@ -177,6 +189,7 @@ class Job(Specification):
             folder=folder,
             seeded=trained.run.seeded,
             class_names=table.class_names,
+            config=self.repeating(run),
         )
         write_folder(folder, outcome.files())
         return outcome
@@ -208,6 +221,7 @@ class JobOutcome:
     folder: Path
     seeded: bool
     class_names: tuple[str, ...]
+    config: dict[str, Any]
 
     def __repr__(self) -> str:
         return f"JobOutcome({self.trained!r}, {self.certificate!r}, {self.folder})"
@@ -240,6 +254,7 @@ class JobOutcome:
         )
         return {
             "weights.npz": weights.getvalue(),
+            "config.json": to_json(self.config).encode(),
             "run.json": to_json(self.trained.run.to_document()).encode(),
             "certificate.json": to_json(self.certificate.to_dict()).encode(),
             "report.json": to_json(self.to_dict()).encode(),

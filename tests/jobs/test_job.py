@@ -34,7 +34,7 @@ def test_train_writes_weights_run_certificate_and_report(tmp_path: Path) -> None
     write_document(config, _config(seed=None))
     result = CliRunner().invoke(app, ["train", str(config), "-o", str(folder), "--json"])
     content = json.loads(result.stdout)
-    assert {entry.name for entry in folder.iterdir()} == {"weights.npz", "run.json", "certificate.json", "report.json"}
+    assert {entry.name for entry in folder.iterdir()} == {"weights.npz", "config.json", "run.json", "certificate.json", "report.json"}
     run, certificate = lethe.Run.load(folder / "run.json"), lethe.Certificate.load(folder / "certificate.json")
     assert certificate.run == run
     assert certificate.epsilon <= 1
@@ -46,6 +46,18 @@ def test_train_writes_weights_run_certificate_and_report(tmp_path: Path) -> None
         assert str(weights["loss"]) == "softmax_regression"
         assert weights["class_names"].tolist() == [str(digit) for digit in range(10)]
     assert content["score"]["test"] > 0.2  # ten classes: better than twice chance
+    again = Job.load(folder / "config.json")
+    assert again.seed is None
+    assert again.prepare()[1] == run
+
+
+def test_classes_read_off_the_data_are_so_again(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("a,b,kind\n" + "\n".join(f"{row % 7},{row % 5},{'xy'[row % 2]}" for row in range(60)))
+    for classes in ("from_data", ["x", "y"]):
+        data = {"path": str(tmp_path / "data.csv"), "target": "kind", "classes": classes}
+        job = Job(data=data, run={**RUN, "batches": {"design": "cyclic", "size": 6}}, privacy={"epsilon": 5.0, "delta": 1e-3})
+        content = job.repeating(job.prepare()[1])
+        assert Job(**json.loads(json.dumps(content))).data == job.data
 
 
 def test_the_run_s_own_noise_is_certified_when_no_epsilon_is_asked(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def trained_folder(folder: Path, **files: Any) -> Path:
     certificate = lethe.certify(make_record(), DELTA)
     written: dict[str, Any] = {
         "certificate.json": certificate.to_dict(),
+        "config.json": {"run": certificate.run.to_document()},
         "run.json": certificate.run.to_document(),
         "report.json": {"score": {"kind": "accuracy", "train": 0.9877, "test": 0.91234}, "projected": 17, "left_over": 3},
         **{name.replace("__", "."): content for name, content in files.items()},

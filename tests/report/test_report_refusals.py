@@ -134,6 +134,7 @@ def test_hostile_words_are_only_words_in_markdown() -> None:
     for words in HOSTILE:
         assert "\n" not in md(words)
     assert fenced("a ```` b").startswith("`````\n")
+    assert [md(words) for words in ("0.5", "-0.5", "a_b", "--- x", "===")] == ["0.5", "-0.5", "a\\_b", "\\--- x", "\\==="]
     assert [md(words) for words in ("- a", "1. b", "+ c", "= d", "12) e")] == ["\\- a", "1\\. b", "\\+ c", "\\= d", "12\\) e"]
 
 

@@ -17,7 +17,8 @@ from lethe.report.document.curves import Curve, as_curves
 from lethe.report.document.subject import Subject, subject_of, with_extras
 from lethe.run.run import Run
 
-_CERTIFICATE, _RUN, _TRAINED, _CURVES, _WEIGHTS = "certificate.json", "run.json", "report.json", "curves.json", "weights.npz"
+_CERTIFICATE, _RUN, _WEIGHTS = "certificate.json", "run.json", "weights.npz"
+_CONFIG, _TRAINED, _CURVES = "config.json", "report.json", "curves.json"
 _OF_AN_AUDIT = frozenset({"subject", "canary", "audits"})
 _BESIDES = ("certificate", "lethe")  # what `lethe audit --json` writes beside the page
 
@@ -30,7 +31,14 @@ def read_subject(
     allow_large_delta: bool = False,
     weights: Any = None,
 ) -> Subject:
-    """The subject in a file or folder; args and errors as `lethe.report.write`."""
+    """The subject in a file or folder.
+
+    Args:
+        path: of a run, a certificate, or a folder of `lethe train`.
+        delta, key, allow_large_delta, weights: as of `lethe.report.write`.
+    Raises:
+        InputError: it cannot be read, or a certificate does not follow from its run, or the folder contradicts itself.
+    """
     place = as_path(path)
     if place.is_dir():
         return _of_folder(place, delta, key, allow_large_delta, weights)
@@ -61,7 +69,8 @@ def _of_folder(folder: Path, delta: float | None, key: PublicKey | None, allow: 
     subject = subject_of(certificate, delta=delta, key=key, allow_large_delta=allow, weights=released)
     at = shlex.quote(str(folder))
     beside = f" --weights {at}/{_WEIGHTS}" if found.is_file() else ""
-    commands = [f"lethe certify {at}/{_RUN} --delta {subject.delta!r}"] if (folder / _RUN).is_file() else []
+    commands = [f"lethe train {at}/{_CONFIG} -o again"] if (folder / _CONFIG).is_file() else []
+    commands += [f"lethe certify {at}/{_RUN} --delta {subject.delta!r}"] if (folder / _RUN).is_file() else []
     commands += [f"lethe verify {at}/{_CERTIFICATE}{beside}", f"lethe report {at} -o report.html"]
     files = [file for file in (proof, folder / _RUN, found) if file.is_file()]
     return with_extras(
@@ -87,7 +96,7 @@ def _audits(folder: Path) -> list[AuditPage]:
     """The documents that are audits; others may lie there too."""
     pages: list[AuditPage] = []
     for file in sorted(folder.iterdir()):
-        if file.suffix.lower() not in DOCUMENTS or file.name in (_CERTIFICATE, _RUN, _TRAINED, _CURVES) or not file.is_file():
+        if file.suffix.lower() not in DOCUMENTS or file.name in (_CERTIFICATE, _RUN, _CONFIG, _TRAINED, _CURVES) or not file.is_file():
             continue
         content = read_document(file)
         if content.keys() >= _OF_AN_AUDIT:

@@ -221,7 +221,12 @@ def with_extras(
     commands: Sequence[str] = (),
     digests: Sequence[tuple[str, str]] = (),
 ) -> Subject:
-    """A copy with what was found besides; args as of `Subject`."""
+    """A copy with what was found besides.
+
+    Args:
+        subject: what it is added to.
+        audits, curves, scores, show_private, commands, digests: as of `Subject`.
+    """
     return replace(
         subject,
         audits=(*subject.audits, *audits),

@@ -13,7 +13,7 @@ from lethe.report.document.model import Document
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$])")
 _SPACES = re.compile(r"\s+")
-_BEGINS_A_BLOCK = re.compile(r"^(?:[-+=]|\d+[.)])")
+_BEGINS_A_BLOCK = re.compile(r"^(?:[-+=](?=[-+=\s]|$)|\d+[.)](?=\s|$))")
 
 
 def markdown(document: Document) -> str:

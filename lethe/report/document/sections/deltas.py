@@ -12,6 +12,7 @@ from lethe.report.document.model import Picture, Section, Table, Text
 from lethe.report.document.subject import Subject
 
 _POWERS = (3, 4, 5, 6, 7, 8, 9, 10, 12)
+_TITLE = "Epsilon against delta"
 _CURVE = np.logspace(-12, -2, 31)
 
 
@@ -20,6 +21,9 @@ def deltas(subject: Subject) -> Section:
     asked = sorted({*(10.0**-power for power in _POWERS), subject.delta}, reverse=True)
     allowed = [delta for delta in asked if delta == subject.delta or not _large(subject, delta)]
     pairs = [(delta, _epsilon(subject, delta)) for delta in allowed]
+    data = {"pairs": [{"delta": delta, "epsilon": _finite(epsilon)} for delta, epsilon in pairs]}
+    if all(epsilon == math.inf for _, epsilon in pairs):
+        return Section("deltas", _TITLE, (Text("No epsilon is proved, whatever delta is."),), data)
     rows = tuple((f"{delta:g}", shown(epsilon)) for delta, epsilon in pairs)
     marks = tuple("strong" if delta == subject.delta else "" for delta in allowed)
     records = "" if subject.records is None else f" Deltas of 1 / {subject.records:,} or more promise next to nothing and are left out."
@@ -36,8 +40,7 @@ def deltas(subject: Subject) -> Section:
         ),
         Table("Pairs that hold of this training", ("delta", "epsilon"), rows, numbers=(0, 1), marks=marks),
     )
-    data = {"pairs": [{"delta": delta, "epsilon": _finite(epsilon)} for delta, epsilon in pairs]}
-    return Section("deltas", "Epsilon against delta", blocks, data)
+    return Section("deltas", _TITLE, blocks, data)
 
 
 def _epsilon(subject: Subject, delta: float) -> float:

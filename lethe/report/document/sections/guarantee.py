@@ -86,7 +86,7 @@ def notices(subject: Subject) -> tuple[Notice, ...]:
                 f"Delta = {subject.delta:g} is 1 / (number of records) or more. Publishing one record whole would pass such a promise.",
             )
         )
-    found += _vouching(subject)
+    found += _vouching(subject) if subject.private else []  # of nothing, nobody needs to vouch
     if subject.note:
         found.append(Notice("plain", "Another version", subject.note))
     return tuple(found)

@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 from lethe.accounting.certify import certify
-from lethe.accounting.cumulative import Cumulative, cumulative_privacy
+from lethe.accounting.cumulative import Cumulative, cumulative_privacy, stopped
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import LetheError
 from lethe.report.document.model import Block, Picture, Section, Table, Text
@@ -65,15 +65,20 @@ def _cumulative(run: Run, delta: float) -> Cumulative | str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a large delta, which the report says on top
         try:
-            began = time.perf_counter()
-            for release in ("all", "last"):
-                if run.noise_budget is None:
-                    certify(run.replace(release=release), delta, allow_large_delta=True)
-            each = time.perf_counter() - began
-            points = max(2, min(_POINTS, int(_SECONDS / max(each, 1e-6))))
+            points = _POINTS if run.noise_budget is not None else max(2, min(_POINTS, int(_SECONDS / _seconds(run, delta))))
             return cumulative_privacy(run, delta, points=points, allow_large_delta=True)
         except LetheError as error:
             return error.what
+
+
+def _seconds(run: Run, delta: float) -> float:
+    """How long a point takes, measured in the middle."""
+    unit = run.steps_per_pass if run.noise_at == "pass_ends" else 1
+    middle = min(run.total_steps, max(unit, run.total_steps // 2 // unit * unit))
+    began = time.perf_counter()
+    for release in ("all", "last"):
+        certify(stopped(run, middle).replace(release=release), delta, allow_large_delta=True)
+    return max(time.perf_counter() - began, 1e-6)
 
 
 def _drawn(found: Cumulative, release: str) -> str:
