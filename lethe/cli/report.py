@@ -23,7 +23,10 @@ _DEFAULT = Path("report.html")
 
 def report(
     subject: Annotated[
-        Path, typer.Argument(metavar="RUN_OR_CERTIFICATE_OR_FOLDER", help="A run, a certificate, or a folder that `lethe train` wrote.")
+        Path,
+        typer.Argument(
+            metavar="RUN_OR_CERTIFICATE_OR_FOLDER", help="A run, a certificate, statement or total, or a folder that `lethe train` wrote."
+        ),
     ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The file: .html, .md, .tex or .json; default: report.html.", show_default=False)

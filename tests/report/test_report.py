@@ -20,8 +20,8 @@ import lethe.report
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.signing import signing_key
+from lethe.certificates.statement import Statement
 from lethe.documents.strict import to_json
-from lethe.mechanisms.base import Statement
 from lethe.report.document.build import document_of
 from lethe.report.document.formats.machine_readable import content
 from lethe.report.document.sections import steps as steps_section
@@ -170,14 +170,31 @@ def test_a_statement_without_a_run_has_the_sections_that_apply() -> None:
     document = document_of(subject_of(stated))
     assert tuple(section.key for section in document.sections) == tuple(key for key in KEYS if key not in ("steps", "noise", "theorems"))
     assert document.notices[0].heading == "DECLARED ONLY"
+    assert "taken as it is written" in str(document.section("hypotheses"))  # nothing computes it again
     assert f"({shown(GDP(0.3).epsilon(1e-5))}, 1e-05)" in written(subject_of(stated), ".md")
     seeded = Statement(name="a mean", guarantee=GDP(0.3), neighbours="replace_one", findings=(), citations=(), seeded=True)
     assert document_of(subject_of(seeded)).notices[0].heading == "NOT PRIVATE"
     Read(written(subject_of(seeded), ".html"))
 
 
-def test_the_page_is_well_made_and_asks_for_nothing(tmp_path: Path) -> None:
+def test_a_total_shows_its_parts_and_what_they_declare(tmp_path: Path) -> None:
+    total = lethe.total([lethe.certify(make_run(), DELTA), lethe.certify(make_run(noise_multiplier=7.0), DELTA)], delta=DELTA)
+    document = document_of(subject_of(total))
+    assert document.notices[0].heading == "DECLARED ONLY"
+    section = document.section("guarantee")
+    assert section is not None
+    assert section.data["epsilon"] == total.epsilon
+    assert "What is added up" in str(section.blocks)
+    total.save(tmp_path / "total.json")
+    lethe.report.write(tmp_path / "total.json", tmp_path / "report.md")
+    assert f"({shown(total.epsilon)}, {DELTA:g})-differential privacy" in (tmp_path / "report.md").read_text()
+    sealed = lethe.total([lethe.certify(make_record(), DELTA)], delta=DELTA)
+    assert document_of(subject_of(sealed)).notices[0].heading == "Sealed"
+
+
+def test_the_page_is_well_made_and_asks_for_nothing() -> None:
     page = written(subject_of(make_run(), delta=DELTA), ".html")
+    assert page == written(subject_of(make_run(), delta=DELTA), ".html")
     read = Read(page)
     assert read.asked
     assert all(address.startswith("#") for address in read.asked)
@@ -205,10 +222,6 @@ def test_the_metadata_of_a_model_card_never_calls_private_what_is_not() -> None:
         card = yaml.safe_load(metadata)
         assert card["differential_privacy"]["private"] is private
         assert ("differential-privacy" in card["tags"]) is private
-
-
-def test_the_same_training_gives_the_same_page() -> None:
-    assert written(subject_of(make_run(), delta=DELTA), ".html") == written(subject_of(make_run(), delta=DELTA), ".html")
 
 
 def test_a_folder_s_weights_are_held_against_the_seal(tmp_path: Path) -> None:

@@ -251,6 +251,16 @@ def test_a_fitted_estimator_shows_its_privacy_and_has_a_report(tmp_path: Path) -
     assert "privacy: (1," in model._repr_mimebundle_()["text/html"]
     lethe.report.write(model, tmp_path / "report.html")
     assert "1e-05" in (tmp_path / "report.html").read_text()
+    assert "DECLARED ONLY" not in (tmp_path / "report.html").read_text()
+    # Of a file nothing is enforced but by its own word, and a smaller number in it is refused.
+    model.certificate_.save(tmp_path / "statement.json")
+    lethe.report.write(tmp_path / "statement.json", tmp_path / "report.md")
+    assert "DECLARED ONLY" in (tmp_path / "report.md").read_text()
+    stated = json.loads((tmp_path / "statement.json").read_text())
+    stated["guarantee"]["mu" if "mu" in stated["guarantee"] else "epsilon_bound"] = 1e-3
+    (tmp_path / "altered.json").write_text(to_json({name: entry for name, entry in stated.items() if name not in ("epsilon", "delta")}))
+    with pytest.raises(lethe.InputError):
+        lethe.report.write(tmp_path / "altered.json", tmp_path / "altered.md")
     seeded = estimators.LogisticRegression(classes=[0, 1], feature_norm=1.0, seed_noise=True, random_state=0)
     seeded.fit(features, (features[:, 0] > 0).astype(int))
     assert "privacy: NOT PRIVATE" in seeded._repr_html_()

@@ -37,7 +37,7 @@ def document_of(subject: Subject) -> Document:
         signing(subject),
         provenance(subject),
     ]
-    proof = subject.certificate if subject.certificate is not None else subject.statement
+    kinds = {"certificate": subject.certificate, "statement": subject.statement, "total": subject.total}
     about = "" if subject.run is None else f", run {subject.run.run_id}"
     return Document(
         title=f"Privacy report: {subject.what}",
@@ -47,7 +47,7 @@ def document_of(subject: Subject) -> Document:
         data={
             "private": subject.private,
             "sealed": subject.sealed,
-            "certificate" if subject.certificate is not None else "statement": None if proof is None else proof.to_dict(),
+            **{kind: proof.to_dict() for kind, proof in kinds.items() if proof is not None},
         },
         sources=sources_of(subject),
     )

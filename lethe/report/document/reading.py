@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from lethe.accounting.verify_others import load
 from lethe.audit.page import AuditPage
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.signing import PublicKey
@@ -52,7 +53,7 @@ def _of_file(file: Path, delta: float | None, key: PublicKey | None, allow: bool
         subject = subject_of(run, delta=delta, key=key, allow_large_delta=allow, weights=weights)
         commands = [f"lethe certify {named} --delta {subject.delta!r}", f"lethe report {named} --delta {subject.delta!r} -o report.html"]
     else:
-        subject = subject_of(Certificate.from_dict(content, source=str(file), key=key), delta=delta, key=key, weights=weights)
+        subject = subject_of(load(file, key=key), delta=delta, key=key, weights=weights)
         commands = [f"lethe explain {named}", f"lethe verify {named}", f"lethe report {named} -o report.html"]
     return with_extras(subject, commands=commands, digests=[_digest(file)])
 

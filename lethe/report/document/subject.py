@@ -9,18 +9,21 @@ from typing import Any
 
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck
-from lethe.accounting.verify import Answer, verify
+from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.totals.composed import Total
+from lethe.accounting.verification import Answer
+from lethe.accounting.verify import verify
 from lethe.audit.page import AuditPage
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import is_large, usual_delta
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison
-from lethe.certificates.findings import Finding
+from lethe.certificates.findings import Finding, holds
 from lethe.certificates.parts import Citation
 from lethe.certificates.signing import PublicKey
+from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import Recorded
 from lethe.errors import InputError
-from lethe.mechanisms.base import Statement
 from lethe.report.document.curves import Curve
 from lethe.run.run import Run
 
@@ -41,6 +44,7 @@ class Subject:
         citations: the sources.
         certificate: as this version of Lethe writes it; None of a release that is no run.
         statement: of a release that is no run; else None.
+        total: of several releases together; else None.
         answers: what was verified when the report was made.
         note: on words of another version; empty where there is nothing to say.
         audits: of the same training.
@@ -60,6 +64,7 @@ class Subject:
     citations: tuple[Citation, ...]
     certificate: Certificate | None = None
     statement: Statement | None = None
+    total: Total | None = None
     answers: tuple[Answer, ...] = ()
     note: str = ""
     audits: tuple[AuditPage, ...] = ()
@@ -72,7 +77,8 @@ class Subject:
     @property
     def epsilon(self) -> float:
         """Proved at the delta asked for; inf: nothing is."""
-        return self.guarantee.epsilon(self.delta) if self.certificate is None else self.certificate.epsilon
+        proof = self.certificate or self.total
+        return self.guarantee.epsilon(self.delta) if proof is None else proof.epsilon
 
     @property
     def private(self) -> bool:
@@ -91,7 +97,9 @@ class Subject:
 
     @property
     def sealed(self) -> bool:
-        """Whether a key that is believed vouches for the training."""
+        """Whether a key that is believed vouches for the training, or for all of several releases."""
+        if self.total is not None:
+            return all(part.sealed for part in self.total.parts)
         seal = None if self.certificate is None else self.certificate.seal
         return seal is not None and seal.holds
 
@@ -124,7 +132,7 @@ def subject_of(
     """The subject of a report; a certificate is certified again first.
 
     Args:
-        value: a Run, a Certificate, a Comparison, a training result or its record, a Statement, or a fitted estimator.
+        value: a Run, a Certificate, a Comparison, a training result or its record, a Statement, a Total, or a fitted estimator.
         delta: of a run or training result, which have none; of a statement the one to show.
         key: whose seals are believed; None: this installation's and its team's.
         allow_large_delta: whether a delta of 1/records or more is meant.
@@ -134,17 +142,17 @@ def subject_of(
     """
     if isinstance(value, Comparison):
         value = value.certificate
-    if not isinstance(value, Run | Certificate | Statement | Recorded) and hasattr(value, "certificate_"):
+    if not isinstance(value, Run | Certificate | Statement | Total | Recorded) and hasattr(value, "certificate_"):
         value = value.certificate_  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(value, Statement):
-        return _of_statement(value, delta)
-    if isinstance(value, Certificate):
+        return _of_statement(value, delta, weights)
+    if isinstance(value, Certificate | Total):
         if delta is not None and delta != value.delta:
             raise InputError(
                 f"delta: got {delta:g}; this certificate is at delta = {value.delta:g}.",
-                remedy="leave delta out, or certify the run at the other one.",
+                remedy="leave delta out, or certify it at the other one.",
             )
-        return _of_certificate(value, key, weights)
+        return _of_total(value, key, weights) if isinstance(value, Total) else _of_certificate(value, key, weights)
     if isinstance(value, Run) or (isinstance(value, Recorded) and not isinstance(value, type)):
         if delta is None:
             raise InputError("delta: missing; a run has none of its own.", remedy="give delta, such as 1e-6 (--delta 1e-6).")
@@ -162,7 +170,8 @@ def _of_certificate(given: Certificate, key: PublicKey | None, weights: Any) -> 
     judged = given.trusting(key)
     # Whether a large delta is meant was asked where the certificate was made; the report says it on top.
     found = verify(judged, weights=weights, key=key, allow_large_delta=True)
-    again = recheck(judged) if found.certificate is None else found.certificate  # the first refuses it, and says why
+    # Where it does not follow, the first refuses it and says why.
+    again = found.certificate if isinstance(found.certificate, Certificate) else recheck(judged)
     return _certified(again, found.answers, found.note)
 
 
@@ -193,21 +202,39 @@ def _model(run: Run) -> str:
     return "a model with an unknown loss" if run.loss.kind == "unknown" else run.loss.summary
 
 
-def _of_statement(stated: Statement, delta: float | None) -> Subject:
-    records: int | None = getattr(stated, "records", None)
-    asked = delta if delta is not None else getattr(stated, "target_delta", None)
+def _of_statement(given: Statement, delta: float | None, weights: Any) -> Subject:
+    again = recheck_statement(given)
+    stated = again.statement
+    asked = stated.target_delta if delta is None else delta
     if asked is None:
-        asked = _SOME_DELTA if records is None else usual_delta(records)
+        asked = _SOME_DELTA if stated.records is None else usual_delta(stated.records)
     stated.guarantee.epsilon(asked)  # refuses a delta out of range
     return Subject(
         what=stated.name,
         guarantee=stated.guarantee,
         delta=asked,
         neighbours=stated.neighbours,
-        records=records,
-        findings=stated.findings,
+        records=stated.records,
+        findings=(*again.declared, *(one for one in stated.findings if one.evidence != "declared")),
         citations=stated.citations,
         statement=stated,
+        answers=verify(given, weights=weights, allow_large_delta=True).answers,
+    )
+
+
+def _of_total(given: Total, key: PublicKey | None, weights: Any) -> Subject:
+    again = Total.from_dict(given.to_dict(), key=key)
+    lines = [line.partition(": ") for line in again.declared]
+    return Subject(
+        what=f"{len(again.parts)} releases from the same records",
+        guarantee=again.guarantee,
+        delta=again.delta,
+        neighbours=again.neighbours,
+        records=again.records,
+        findings=tuple(holds(name, words, evidence="declared") for name, _, words in lines),
+        citations=again.citations,
+        total=again,
+        answers=verify(again, weights=weights, key=key, allow_large_delta=True).answers,
     )
 
 

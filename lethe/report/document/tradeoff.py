@@ -2,7 +2,8 @@ r"""The best test for one record: how rarely it can err in the other direction, 
 
 A mechanism that is $(\epsilon, \delta(\epsilon))$-DP has type II error $\beta \ge \max(1 - \delta - e^\epsilon\alpha,
 e^{-\epsilon}(1 - \delta - \alpha), 0)$ at type I error $\alpha$. Each $\epsilon$ gives two such lines, and all of them hold, so that the
-largest holds: too few of them make the curve too pessimistic, never too optimistic.
+largest holds: too few of them make the curve too pessimistic, never too optimistic. `Guarantee.tradeoff` is exact at one rate, and asks a
+profile many times for it; a curve of hundreds of rates goes by one list of pairs.
 
 Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Proposition 2.5 and 2.12.
 """

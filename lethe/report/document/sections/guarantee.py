@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lethe.calculus.upward_formatting import shown
-from lethe.report.document.model import Block, Facts, Notice, Section, Text
+from lethe.report.document.model import Block, Facts, Notice, Section, Table, Text
 from lethe.report.document.subject import Subject
 from lethe.report.document.tradeoff import Lines
 from lethe.report.document.wording import DESIGNS, RELATIONS, RELEASES, SHORT_RELATIONS, count, factor, number, percent
@@ -27,6 +27,9 @@ def guarantee(subject: Subject, lines: Lines) -> Section:
     if subject.private:
         blocks += (Text(_meaning(subject)),)
     blocks += (Facts(tuple(_glance(subject))),)
+    if subject.total is not None:
+        head = ("release", "times", "epsilon alone", "guarantee", "known how")
+        blocks += (Table("What is added up", head, subject.total.rows, numbers=(1, 2)),)
     data = {
         "sentence": sentence(subject, lines),
         "epsilon": subject.epsilon if subject.private else "inf",
@@ -63,9 +66,9 @@ def _meaning(subject: Subject) -> str:
 def notices(subject: Subject) -> tuple[Notice, ...]:
     """What stands on top, the worst first."""
     found: list[Notice] = []
-    certificate = subject.certificate
     if not subject.private:
-        why = certificate.not_private.removeprefix("NOT PRIVATE: ") if certificate is not None else ""
+        proof = subject.certificate or subject.statement or subject.total
+        why = "" if proof is None else proof.not_private.removeprefix("NOT PRIVATE: ")
         why = why or " ".join(f"{one.detail}." for one in subject.failing) or "no epsilon is proved."
         found.append(Notice("danger", "NOT PRIVATE", f"Do not rely on any privacy of what was released: {why}"))
     found += [
@@ -94,9 +97,9 @@ def notices(subject: Subject) -> tuple[Notice, ...]:
 
 def _vouching(subject: Subject) -> list[Notice]:
     if subject.sealed:
-        assert subject.certificate is not None
-        assert subject.certificate.seal is not None
-        words = f"The code that trained signed what it did: {subject.certificate.seal.words}."
+        seal = None if subject.certificate is None else subject.certificate.seal
+        by = "in every part, with a key that is known here" if seal is None else seal.words
+        words = f"The code that trained signed what it did: {by}."
         lines = len(subject.known("declared"))
         if lines:
             words += f" {lines} line{'s' if lines > 1 else ''} below {'are' if lines > 1 else 'is'} declared and not covered by that."
