@@ -24,7 +24,7 @@ def protection(subject: Subject) -> Section:
     rows = (
         ("Who", f"each single record in the training data {promise}: {RELATIONS[subject.neighbours]}"),
         ("Against whom", _SEES[subject.release]),
-        ("Who may know", "everything else: all other records, the settings of the training, this report"),
+        ("What they may know", f"all other records, the settings of the training, this report; not {_secrets(subject)}"),
         ("Against what", "finding out whether, or with which values, the record took part; by any attack, with any amount of computing"),
     )
     against = against_what_not(subject)
@@ -36,6 +36,11 @@ def protection(subject: Subject) -> Section:
     return Section(
         "protection", "Who is protected, and against what not", blocks, {"protected": dict(rows), "not_protected": list(against)}
     )
+
+
+def _secrets(subject: Subject) -> str:
+    secret = "" if subject.run is None else subject.run.batches.secret
+    return f"the noise, nor {secret}" if secret else "the noise"
 
 
 def against_what_not(subject: Subject) -> tuple[str, ...]:
