@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from lethe.calculus.guarantees import Guarantee
 
-_LEVELS = 48
-_SMALLEST, _LARGEST = 1e-3, 60.0
+_LEVELS = 36
+_SMALLEST, _LARGEST = 0.02, 60.0
+_NO_MORE = 1e-8  # a delta below which larger epsilons say nothing that could be seen
 _ROUNDING = 1e-12  # of a few additions and products of numbers below 1
 
 Array = NDArray[np.float64]
@@ -61,11 +62,15 @@ def lines_of(guarantee: Guarantee, epsilon: float) -> Lines:
         guarantee: what is proved.
         epsilon: the one that is certified, which is among them where it is finite.
     """
-    levels = {0.0, *np.geomspace(_SMALLEST, _LARGEST, _LEVELS).tolist()}
-    if epsilon < math.inf:
-        levels.add(epsilon)
-    ordered = tuple(sorted(levels))
-    return Lines(ordered, tuple(guarantee.delta(level) for level in ordered))
+    if epsilon == math.inf and guarantee.delta(_LARGEST) == 1.0:
+        return Lines((0.0,), (1.0,))
+    found = {level: guarantee.delta(level) for level in ({0.0} if epsilon == math.inf else {0.0, epsilon})}
+    for level in np.geomspace(_SMALLEST, _LARGEST, _LEVELS).tolist():
+        found[level] = guarantee.delta(level)
+        if found[level] <= _NO_MORE:
+            break
+    ordered = tuple(sorted(found))
+    return Lines(ordered, tuple(found[level] for level in ordered))
 
 
 def curve(lines: Lines, points: int = 201) -> tuple[Array, Array]:
