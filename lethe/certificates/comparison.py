@@ -163,10 +163,8 @@ class Comparison:
         """What every theorem says that applies, and how many do not, as a table for notebooks."""
         said = [row for row in self.rows if row.epsilon is not None]
         rows = [(row.theorem, row.shown(), row.standing, row.reason) for row in said]
-        if refused := len(self.rows) - len(said):
-            rows.append((f"{refused} more", "-", "refused", "explain() says why"))
-        title = " ".join([*self.warnings, self.title, *self.notes])
-        return html_table(title, ("theorem", "epsilon", "standing", "why"), rows)
+        rows.append((f"{len(self.rows) - len(said)} more", "-", "refused", "explain() says why"))
+        return html_table(" ".join([*self.warnings, self.title, *self.notes]), ("theorem", "epsilon", "standing", "why"), rows)
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data that JSON can hold."""
