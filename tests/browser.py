@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,13 +62,15 @@ class Page:
         """How many pixels the page is wider than its screen."""
         return self.driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
 
-    def violations(self) -> list[str]:
-        """The rules of WCAG 2.1 AA and of good practice that axe finds broken, each with where."""
+    def violations(self, *, without: Sequence[str] = ()) -> list[str]:
+        """The rules of WCAG 2.1 AA and of good practice that axe finds broken, each with where; elements `without` are left out."""
         axe = pytest.importorskip("axe_selenium_python")
-        script = Path(axe.__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+        library = Path(axe.__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
         self.driver.execute_cdp_cmd("Page.setBypassCSP", {"enabled": True})
-        self.driver.execute_script(script.read_text())
-        found = self.driver.execute_async_script("const done = arguments[0]; axe.run(document).then(done);")
+        self.driver.execute_script(library.read_text())
+        context = "arguments[0].length ? {exclude: arguments[0]} : document"
+        script = f"const done = arguments[1]; axe.run({context}).then(done);"
+        found = self.driver.execute_async_script(script, [[selector] for selector in without])
         return [f"{one['id']}: {one['help']}: {[node['target'] for node in one['nodes'][:4]]}" for one in found["violations"]]
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""The documentation is built, strictly, with every example run; in a real browser it asks nobody for anything and can be read by everybody."""
+"""The documentation is built strictly, with every example run; in a real browser it asks nobody for anything, and everybody can read it."""
 
 import importlib
 import os

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lethe.certificates.signing import PublicKey
-from lethe.cli.console import ERRORS, AllowLargeDelta, AsJson
+from lethe.cli.console import ERRORS, AllowLargeDelta, AsJson, Quiet, working
 from lethe.cli.gate import SHUT, gate
 from lethe.cli.seals import KeyFile
 from lethe.documents.strict import require_place, to_json
@@ -41,12 +41,16 @@ def report(
     key: KeyFile = None,
     allow_large_delta: AllowLargeDelta = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Write a report that says what is promised, to whom, on what it rests and what voids it; exit status 1 for NOT PRIVATE."""
+    """Write a report that says what is promised, to whom, on what it rests and what voids it; exit status 1 for NOT PRIVATE.
+
+    Such as: lethe report run.yaml --delta 1e-6 -o report.html
+    """
     place = None if as_json and output is None else output or _DEFAULT
     if place is not None:
         require_place(place, *FORMATS)
-    with ERRORS.status("writing the report"):
+    with working("writing the report", quiet):
         believed = None if key is None else PublicKey.load(key)
         found = read_subject(subject, delta=delta, key=believed, allow_large_delta=allow_large_delta, weights=weights)
         found = with_extras(found, show_private=private)
