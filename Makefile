@@ -68,6 +68,11 @@ release: $(STAMP)
 	build/wheel/bin/python -m pip install --quiet dist/*.whl
 	cd build/wheel && bin/lethe --version && bin/lethe certify ../../examples/last_iterate.yaml --delta 1e-6
 
+# What a new user does first, from the wheel to an audit, with how long each step takes.
+.PHONY: new-user
+new-user: $(STAMP)
+	$(BIN)/python tools/new_user.py
+
 # The oldest versions that pyproject.toml allows; what trains is left out, since PyTorch's oldest weighs gigabytes.
 lowest:
 	rm -rf build/lowest
