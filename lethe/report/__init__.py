@@ -3,7 +3,23 @@
 lethe.report.write(certificate, "report.html")
 """
 
-from lethe.report.document.curves import Curve
-from lethe.report.document.writing import write
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lethe.report.document.curves import Curve
+    from lethe.report.document.writing import write
 
 __all__ = ["Curve", "write"]
+
+
+def __getattr__(name: str) -> Any:
+    """What a report needs is loaded when it is asked for: `import lethe` loads this package."""
+    if name == "write":
+        from lethe.report.document.writing import write
+
+        return write
+    if name == "Curve":
+        from lethe.report.document.curves import Curve
+
+        return Curve
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
