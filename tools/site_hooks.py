@@ -4,6 +4,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 from api_pages import api_pages
+from jinja2 import Environment
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
@@ -13,6 +14,7 @@ from lethe.run.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 
+_PYODIDE = "_markdown_exec_pyodide"
 # One file with all of TeX and no fonts to fetch.
 _MATHJAX = "mathjax/static/mathjax/es5/tex-svg-full.js"
 
@@ -26,6 +28,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     mathjax = distribution("django-static-mathjax").locate_file(_MATHJAX)
     files.append(File.generated(config, "javascripts/mathjax.js", abs_src_path=str(mathjax)))
     return files
+
+
+def on_env(env: Environment, config: MkDocsConfig, files: Files) -> Environment:
+    """Leaves out what markdown-exec adds to every page for code that runs in the browser: we have none, and it loads from another host."""
+    config.extra_css = [path for path in config.extra_css if _PYODIDE not in str(path)]
+    config.extra_javascript = [path for path in config.extra_javascript if _PYODIDE not in str(path)]
+    return env
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Removes the files of the same."""
+    for path in Path(config.site_dir).rglob(f"*{_PYODIDE}*"):
+        path.unlink()
 
 
 def example_report() -> str:

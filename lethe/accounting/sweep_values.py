@@ -59,6 +59,10 @@ def sweep_values(run: Run, over: Over, delta: float, values: Iterable[float] | N
 def run_at(run: Run, over: Over, value: float) -> Run:
     """The run at a value of the sweep.
 
+    Args:
+        run: the run that is varied.
+        over: what is varied.
+        value: its value, in the unit of `lethe.compare`'s `values`.
     Raises:
         InputError: there is no such run; the value is named.
     """

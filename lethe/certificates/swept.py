@@ -52,6 +52,10 @@ def changes_length(run: Run, over: Over) -> bool:
 def moved(run: Run, over: Over, value: Any) -> Run:
     """The run with another value of what is varied; delta is none of its.
 
+    Args:
+        run: the run that is varied.
+        over: what is varied.
+        value: its value; of noise and step sizes that follow a schedule, the factor that scales it.
     Raises:
         InputError: there is no such run.
     """

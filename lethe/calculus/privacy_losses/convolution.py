@@ -33,9 +33,10 @@ def power_ends(masses: FloatArray, count: int, tail: float) -> tuple[int, int]:
     which is found by walking downhill: $(T\log\sum_i p_i e^{si} + \log(2/\text{tail}))/s$ has one minimum, as the logarithm is convex.
 
     Args:
-        masses: at the places 0, 1, ..., some of them positive; what rounding has made negative counts as 0.
+        masses: shape (n,), at the places 0, 1, ..., some of them positive; what rounding has made negative counts as 0.
         count: T >= 1.
         tail: in (0, 1).
+
     Reference: Chernoff 1952.
     """
     places, share = np.arange(masses.size, dtype=np.float64), math.log(2.0 / tail)
@@ -73,7 +74,7 @@ def joined(one: FloatArray, other: FloatArray, tail: float) -> Joined:
     Mass cut off below is moved up to the lowest place that is left, which is to the safe side for losses.
 
     Args:
-        one, other: masses.
+        one, other: masses, of shapes (n,) and (m,).
         tail: at most this much is cut off.
     """
     size = one.size + other.size - 1
