@@ -119,7 +119,8 @@ def test_estimators_take_both_spellings_and_say_what_is_meant() -> None:
 
     model = estimators.LogisticRegression(neighbors="zero_out")
     assert model.neighbours == "zero_out"
-    assert clone(model).get_params()["neighbours"] == "zero_out"
+    again: Any = clone(model)
+    assert again.get_params()["neighbours"] == "zero_out"
     assert model.set_params(neighbors="replace_one").neighbours == "replace_one"
     with pytest.raises(lethe.InputError, match="given as"):
         estimators.LogisticRegression(neighbors="zero_out", neighbours="zero_out")
