@@ -24,6 +24,7 @@ class Control:
         default: its text when the page is opened without a link.
         words: the values it knows, each with what is shown of it; None: any text.
         hint: a line under it.
+        broad: whether it takes the whole width.
         only: a control and those of its words with which this one matters; None: always.
     """
 
@@ -33,13 +34,14 @@ class Control:
     default: str = ""
     words: Mapping[str, str] | None = None
     hint: str = ""
+    broad: bool = False
     only: tuple[str, frozenset[str]] | None = None
 
 
 def loss_parameters() -> tuple[str, ...]:
     """The names of everything that is known of some loss, each once; who vouches for it is no number and goes into `more`."""
     names = (name for loss in LOSSES.values() for name in loss.model_fields if name != "evidence")
-    return tuple(name for name in dict.fromkeys(names) if name != "gradient_bound") + ("gradient_bound",)
+    return (*(name for name in dict.fromkeys(names) if name != "gradient_bound"), "gradient_bound")
 
 
 def _said(words: tuple[str, ...]) -> dict[str, str]:
@@ -56,7 +58,7 @@ def _parameter(name: str) -> Control:
     return Control(
         name=name,
         label=name.replace("_", " ").capitalize(),
-        group="Loss",
+        group="Loss and regulariser",
         default=_PARAMETER_DEFAULTS.get(name, ""),
         words=_PARAMETER_WORDS.get(name),
         hint=_PARAMETER_HINTS.get(name, ""),
@@ -70,6 +72,7 @@ CONTROLS: tuple[Control, ...] = (
         label="Find",
         group="Privacy",
         default="noise",
+        broad=True,
         words={"noise": "the noise for this epsilon", "epsilon": "the epsilon of this noise"},
     ),
     Control(name="epsilon", label="Target epsilon", group="Privacy", default="1.0", only=("find", frozenset({"noise"}))),
@@ -78,11 +81,13 @@ CONTROLS: tuple[Control, ...] = (
         label="Noise multiplier",
         group="Privacy",
         default="10.0",
-        hint="A number, a list or {schedule: ...}. Where the noise is looked for, a number is ignored and a schedule keeps its shape.",
+        hint="A number, a list or {schedule: ...}. Where the noise is looked for, only the shape of a list or schedule counts.",
+        broad=True,
     ),
     Control(name="delta", label="Delta", group="Privacy", default="1e-6", hint="Below 1/(10 records)."),
     Control(
         name="release",
+        broad=True,
         label="Who sees what",
         group="Privacy",
         default="last",
@@ -96,16 +101,29 @@ CONTROLS: tuple[Control, ...] = (
     Control(name="count", label="How many", group="Batches and steps", default="20"),
     Control(name="step_size", label="Step size", group="Batches and steps", default="0.5", hint="A number, a list or {schedule: ...}."),
     Control(name="noise_at", label="Noise at", group="Batches and steps", default="every_step", words=_said(get_args(NoiseAt))),
-    Control(name="loss", label="Kind of loss", group="Loss", default="softmax_regression", words=_said(tuple(LOSSES))),
+    Control(
+        name="loss",
+        label="Kind of loss",
+        group="Loss and regulariser",
+        default="softmax_regression",
+        broad=True,
+        words=_said(tuple(LOSSES)),
+    ),
     *(_parameter(name) for name in loss_parameters()),
-    Control(name="clip_norm", label="Clip norm", group="Loss", hint="Leave empty for no clipping, where the loss bounds its gradients."),
-    Control(name="ridge", label="Ridge", group="Loss", hint="Strength of the regulariser; leave empty for none."),
+    Control(
+        name="clip_norm",
+        label="Clip norm",
+        group="Loss and regulariser",
+        hint="Leave empty for no clipping, where the loss bounds its gradients.",
+    ),
+    Control(name="ridge", label="Ridge", group="Loss and regulariser", hint="Strength of the regulariser; leave empty for none."),
     Control(name="dimension", label="Number of parameters", group="Prediction", hint="That get noise; only for the predicted risk."),
     Control(name="initial_gap", label="Initial gap", group="Prediction", hint="How far the start is above the least loss, at most."),
     Control(
         name="more",
         label="Other fields of the run",
         group="More",
+        broad=True,
         hint="As in a run's file, such as {clip_method: normalise} or {batches: {truncate_at: 800}}.",
     ),
 )

@@ -61,7 +61,9 @@ class State:
                 raise InputError(f"{control.name}: missing.", source="link", remedy=_OPEN)
             if control.words is not None and text not in control.words:
                 raise InputError(
-                    f"{control.name}: got {text!r}; it needs one of {', '.join(control.words)}.", source="link", remedy="choose one of them."
+                    f"{control.name}: got {text!r}; it needs one of {', '.join(control.words)}.",
+                    source="link",
+                    remedy="choose one of them.",
                 )
 
     @classmethod
