@@ -137,10 +137,11 @@ def certified(question: Question) -> tuple[Run, Certificate]:
 
 def _is_note(records: int, delta: object) -> bool:
     """Whether `delta` would be warned of and no more; a delta of 1/records or more is refused, as it is everywhere."""
-    known = isinstance(delta, float) and 0.0 < delta < 1.0
-    if known and is_large(delta, records):
-        delta_for(records, delta)
-    return known
+    if not isinstance(delta, float) or not 0.0 < delta < 1.0:
+        return False
+    if is_large(delta, records):
+        delta_for(records, delta)  # which refuses it
+    return True
 
 
 def _notes(run: Run, certificate: Certificate) -> Iterable[str]:

@@ -84,7 +84,7 @@ def _answers() -> Any:
         *(
             ui.tags.section(
                 ui.tags.h2(heading, ui.HTML(' <span class="tag">prediction</span>') if name == "prediction" else None),
-                ui.output_ui(name, **({"aria_live": "polite"} if name == "headline" else {})),
+                ui.div(ui.output_ui(name), aria_live="polite" if name == "headline" else None),
                 class_=f"card-like {name}",
             )
             for name, heading in _PARTS
@@ -134,7 +134,7 @@ def _serve(input: Inputs, session: Session, workers: dict[str, ThreadPoolExecuto
         for task in (asked, compared):  # what was asked before is of no use any more
             task.cancel()
         asked.invoke(wanted)
-        await session.send_custom_message("link", wanted if len(wanted) <= LONGEST_LINK else "")
+        await session.send_custom_message("link", {"query": wanted if len(wanted) <= LONGEST_LINK else ""})
 
     def current() -> Answer | str | None:
         """The answer to what the controls say now; None: it is not there yet."""

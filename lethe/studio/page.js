@@ -12,7 +12,7 @@ document.addEventListener("DOMContentLoaded", () => {
     document.getElementById(hint.id.replace(/-hint$/, ""))?.setAttribute("aria-describedby", hint.id);
   }
   // The address is the state: nothing is loaded again.
-  Shiny.addCustomMessageHandler("link", (query) => { history.replaceState(null, "", query ? `?${query}` : location.pathname); });
+  Shiny.addCustomMessageHandler("link", ({query}) => { history.replaceState(null, "", query ? `?${query}` : location.pathname); });
 
   document.addEventListener("click", async (event) => {
     const copy = event.target.closest("[data-copy]"), save = event.target.closest("[data-save]");

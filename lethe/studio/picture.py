@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from lethe.calculus.upward_formatting import shown
 
-_WIDTH, _HEIGHT = 640.0, 220.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 12.0, 14.0, 34.0
+_WIDTH, _HEIGHT = 640.0, 240.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 12.0, 14.0, 46.0
 _MARKS_UP_TO = 60
 
 
@@ -35,6 +35,6 @@ def schedule_svg(points: Sequence[tuple[int, float]], steps: int) -> str:
         f'<g class="line"><polyline points="{line}"/>{marks}</g>'
         f'<g class="words"><text x="{_LEFT - 6:g}" y="{base:g}" text-anchor="end">0</text>'
         f'<text x="{_LEFT - 6:g}" y="{roof + 4:g}" text-anchor="end">{shown(highest)}</text>'
-        f'<text x="{_LEFT:g}" y="{base + 18:g}">1</text><text x="{end:g}" y="{base + 18:g}" text-anchor="end">{steps}</text>'
-        f'<text x="{(_LEFT + end) / 2:g}" y="{base + 28:g}" text-anchor="middle">step</text></g></svg>'
+        f'<text x="{_LEFT:g}" y="{base + 30:g}">1</text><text x="{end:g}" y="{base + 30:g}" text-anchor="end">{steps}</text>'
+        f'<text x="{(_LEFT + end) / 2:g}" y="{base + 30:g}" text-anchor="middle">step</text></g></svg>'
     )
