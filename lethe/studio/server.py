@@ -76,6 +76,7 @@ def listen(port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((LOOPBACK, port))
+        listening.listen()
     except OSError as error:
         listening.close()
         reason = error.strerror or str(error)
@@ -97,10 +98,12 @@ def serve(first: State, *, port: int, browser: bool, told: Callable[[str], None]
     with listen(port) as listening:
         taken = listening.getsockname()[1]
         address = f"http://{LOOPBACK}:{taken}/"
-        server = uvicorn.Server(uvicorn.Config(OwnPagesOnly(make_app(first), taken), log_level="warning", lifespan="on"))
+        server = uvicorn.Server(
+            uvicorn.Config(OwnPagesOnly(make_app(first), taken), log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
+        )
         told(address)
         if browser:
-            webbrowser.open(address)  # the socket listens by then, so that an early request waits and is not refused
+            webbrowser.open(address)  # the socket listens already: an early request waits and is not refused
         try:
             server.run(sockets=[listening])
         except KeyboardInterrupt:
