@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.table import Table
 
 from lethe.run.batches import DESIGNS
-from lethe.studio import shown
+from lethe.studio import parts
 from lethe.studio.answers import answer
 from lethe.studio.prices import ALTERNATIVES, price
 from lethe.studio.state import State
 
 GOAL = 0.3  # seconds a change
-PARTS = (shown.headline, shown.theorems, shown.schedule, shown.prediction, shown.documents)
+PARTS = (parts.headline, parts.theorems, parts.schedule, parts.prediction, parts.documents)
 
 
 def query(change: int, steps: int, **texts: str) -> str:

@@ -129,14 +129,18 @@ def certified(question: Question) -> tuple[Run, Certificate]:
     """
     run, delta = question.run, question.delta
     # What would be warned of stands in the notes: warnings of threads that work at the same time cannot be told apart.
-    with_note = _is_note(run.records, delta)
+    quiet = _may_be_asked_quietly(run.records, delta)
     if question.find_noise:
-        return plan_with_certificate(run, question.epsilon, delta, allow_large_delta=with_note)
-    return run, certify(run, delta, allow_large_delta=with_note)
+        return plan_with_certificate(run, question.epsilon, delta, allow_large_delta=quiet)
+    return run, certify(run, delta, allow_large_delta=quiet)
 
 
-def _is_note(records: int, delta: object) -> bool:
-    """Whether `delta` would be warned of and no more; a delta of 1/records or more is refused, as it is everywhere."""
+def _may_be_asked_quietly(records: int, delta: object) -> bool:
+    """Whether `delta` needs a warning at most.
+
+    Raises:
+        InputError: it is 1/records or more.
+    """
     if not isinstance(delta, float) or not 0.0 < delta < 1.0:
         return False
     if is_large(delta, records):

@@ -11,7 +11,7 @@ from typing import Any
 from lethe.documents.strict import parse_document
 from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
-from lethe.studio import inputs, shown
+from lethe.studio import inputs, parts
 from lethe.studio.answers import Answer, answer
 from lethe.studio.controls import CONTROLS
 from lethe.studio.prices import ALTERNATIVES, Price, price
@@ -40,7 +40,7 @@ def make_app(first: State) -> App:
         try:
             state = State.from_query(request.url.query) if request.url.query else first
         except LetheError as error:
-            return _whole(ui.tags.main(shown.refusal(str(error)), ui.tags.a("Start afresh", href="/")))
+            return _whole(ui.tags.main(parts.refusal(str(error)), ui.tags.a("Start afresh", href="/")))
         return _whole(ui.tags.main(ui.div(_questions(state), _answers(), class_="sides")))
 
     def server(input: Inputs, output: Outputs, session: Session) -> None:
@@ -153,60 +153,58 @@ def _serve(input: Inputs, session: Session, workers: dict[str, ThreadPoolExecuto
     def part(draw: Callable[[Answer], Any], otherwise: str = "") -> Any:
         got = current()
         if got is None:
-            return shown.waiting()
-        return draw(got) if isinstance(got, Answer) else shown.refusal(otherwise or got)
+            return parts.waiting()
+        return draw(got) if isinstance(got, Answer) else parts.refusal(otherwise or got)
 
     nothing = "There is nothing to show before the inputs make a run that can be certified."
 
     @render.ui
     def headline() -> Any:
-        return part(shown.headline)
+        return part(parts.headline)
 
     @render.ui
     def theorems() -> Any:
-        return part(shown.theorems, nothing)
+        return part(parts.theorems, nothing)
 
     @render.ui
     def schedule() -> Any:
-        return part(shown.schedule, nothing)
+        return part(parts.schedule, nothing)
 
     @render.ui
     def prediction() -> Any:
-        return part(shown.prediction, nothing)
+        return part(parts.prediction, nothing)
 
     @render.ui
     def documents() -> Any:
-        return part(shown.documents, nothing)
+        return part(parts.documents, nothing)
 
     @render.ui
     def alternatives() -> Any:
         wanted, found = priced()
         now = found if wanted == query() else {}
-        return part(lambda got: shown.prices(now, tuple(ALTERNATIVES), noise=got.found_noise), nothing)
+        return part(lambda got: parts.prices(now, tuple(ALTERNATIVES), noise=got.found_noise), nothing)
 
     @render.ui
     def said() -> Any:
         long = len(query()) > LONGEST_LINK
         note = ui.tags.p("Too long for a link: save the run instead.", class_="small-print") if long else None
-        return ui.TagList(shown.refusal(told()) if told() else None, note)
+        return ui.TagList(parts.refusal(told()) if told() else None, note)
 
     @reactive.effect
     @reactive.event(input.opened)
-    def _open() -> None:
-        with reactive.isolate():
-            base = State.from_query(query())
-        try:
-            opened = _state_of(input.opened(), base)
-        except LetheError as error:
-            told.set(str(error))
-            return
-        told.set("")
-        inputs.update(opened.texts)
+    async def _open() -> None:
+        opened = await beside("answers", _state_of, input.opened(), query())
+        if isinstance(opened, State):
+            inputs.update(opened.texts)
+        told.set("" if isinstance(opened, State) else opened)
+
+    for task in (asked, compared):
+        session.on_ended(task.cancel)
 
 
-def _state_of(file: dict[str, Any], base: State) -> State:
-    """The state that shows the run in a file that was opened."""
+def _state_of(file: dict[str, Any], query: str) -> State:
+    """The state that shows the run in a file that was opened; what a run does not say is as in the state with this query."""
     name, text = str(file["name"]), str(file["text"])
     if len(text) > _LONGEST_FILE:
         raise InputError(f"{name}: got {len(text)} letters; a run has at most {_LONGEST_FILE}.", source=name)
-    return State.of_run(Run.from_document(parse_document(text, name), source=name), base)
+    return State.of_run(Run.from_document(parse_document(text, name), source=name), State.from_query(query))

@@ -14,7 +14,7 @@ from lethe.run.run import Run
 from lethe.studio.controls import CONTROLS, NAMED, loss_parameters
 
 LONGEST_LINK = 16_000
-"""Letters of a query; servers and browsers take no request of any length."""
+"""Letters of a query that an address may have; servers and browsers take no request of any length."""
 
 _OPEN = "open the page without anything after the ?, and set the controls again."
 _INSIDE = {"batches": {"design", "size"}, "loss": {"kind", *loss_parameters()}}
@@ -82,8 +82,6 @@ class State:
         """
         if query == "":
             return cls.first()
-        if len(query) > LONGEST_LINK:
-            raise InputError(f"link: {len(query)} letters; at most {LONGEST_LINK} are read.", source="link", remedy=_OPEN)
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=len(CONTROLS) + 1)
         texts = dict(pairs)
         if len(texts) != len(pairs):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import lethe
 from lethe.studio.controls import CONTROLS, NAMED
-from lethe.studio.state import LONGEST_LINK, State
+from lethe.studio.state import State
 
 STATES = st.fixed_dictionaries(
     {control.name: st.text(max_size=12) if control.words is None else st.sampled_from(list(control.words)) for control in CONTROLS}
@@ -109,7 +109,6 @@ def test_a_link_that_was_cut_says_no_number() -> None:
         ("colour=red", "colour"),
         ("find=noise&find=epsilon", "twice"),
         ("records=10", "missing"),
-        ("noise=" + "1" * LONGEST_LINK, "letters"),
     ],
 )
 def test_a_link_that_nobody_wrote_is_refused(query: str, words: str) -> None:

@@ -28,11 +28,12 @@ def waiting() -> Any:
 def headline(answer: Answer) -> Any:
     """The number that was asked for, and what it means in a sentence."""
     epsilon, noise = shown(answer.epsilon), shown(answer.noise)
-    wanted, unit = (noise, "noise multiplier") if answer.found_noise else (epsilon, "epsilon")
+    name = "noise multiplier" if len({level for _, level in answer.schedule}) == 1 else "largest noise multiplier"
+    wanted, unit = (noise, name) if answer.found_noise else (epsilon, "epsilon")
     where = f"({epsilon}, {answer.delta:g})-DP for one record {_CHANGED[answer.neighbours]}, {_SEEN[answer.release]}"
     return ui.TagList(
         ui.tags.p(ui.tags.span(wanted, id="wanted"), " ", ui.tags.small(unit), class_="number"),
-        ui.tags.p(f"{where}: noise multiplier {noise}, {answer.steps} steps, by {answer.theorem}."),
+        ui.tags.p(f"{where}: {name} {noise}, {answer.steps} steps, by {answer.theorem}."),
         *(ui.tags.p(note, class_="small-print") for note in answer.notes),
     )
 
@@ -69,7 +70,13 @@ def prediction(answer: Answer) -> Any:
 
 
 def prices(found: Mapping[str, Price | None], labels: tuple[str, ...], *, noise: bool) -> Any:
-    """What each alternative costs; those that are not computed yet say so."""
+    """What each alternative costs; those that are not computed yet say so.
+
+    Args:
+        found: what is computed so far, by label; None where the run has it already.
+        labels: all alternatives, in order.
+        noise: whether noise was looked for, or else epsilon.
+    """
     rows = [_price_row(label, found.get(label, "…")) for label in labels if found.get(label, "…") is not None]
     return _table(("Change", "Noise needed" if noise else "Epsilon", "Against this run"), rows, "Price of alternatives")
 
