@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from lethe.studio.controls import CONTROLS
 from lethe.studio.prices import ALTERNATIVES, Price, price
 from lethe.studio.state import LONGEST_LINK, State
 from lethe.studio.web import App, HTMLDependency, Inputs, Outputs, Request, Session, reactive, render, ui
+from lethe.studio.workers import Workers
 
 _HERE = Path(__file__).parent
 _LONGEST_FILE = 1_000_000
@@ -34,7 +34,8 @@ _PARTS = (
 
 def make_app(first: State) -> App:
     """The planner; a page that is opened without a link shows `first`."""
-    workers = {"answers": ThreadPoolExecutor(2, "answers"), "prices": ThreadPoolExecutor(1, "prices")}
+    # A computation cannot be stopped midway: a few slow ones that nobody waits for any more must not hold up the next.
+    workers = {"answers": Workers(8, "answers"), "prices": Workers(3, "prices")}
 
     def page(request: Request) -> Any:
         try:
@@ -103,7 +104,7 @@ def _attempt(work: Callable[..., Any], *arguments: Any) -> Any:
         return f"No number: this is a fault of Lethe's own ({type(error).__name__}: {error}). Please report it with the link of this page."
 
 
-def _serve(input: Inputs, session: Session, workers: dict[str, ThreadPoolExecutor]) -> None:
+def _serve(input: Inputs, session: Session, workers: dict[str, Workers]) -> None:
     told: reactive.Value[str] = reactive.Value("")
     priced: reactive.Value[tuple[str, dict[str, Price | None]]] = reactive.Value(("", {}))
 
@@ -112,7 +113,7 @@ def _serve(input: Inputs, session: Session, workers: dict[str, ThreadPoolExecuto
         return State({control.name: input[control.name]() for control in CONTROLS}).query()
 
     async def beside(which: str, work: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(workers[which], _attempt, work, *arguments)
+        return await asyncio.wrap_future(workers[which].submit(_attempt, work, *arguments))
 
     @reactive.extended_task
     async def asked(wanted: str) -> tuple[str, Answer | str]:
@@ -150,39 +151,37 @@ def _serve(input: Inputs, session: Session, workers: dict[str, ThreadPoolExecuto
                 compared.cancel()
                 compared.invoke(query())
 
-    def part(draw: Callable[[Answer], Any], otherwise: str = "") -> Any:
+    def part(draw: Callable[[Answer], Any], otherwise: Callable[[str], Any] = parts.nothing) -> Any:
         got = current()
         if got is None:
             return parts.waiting()
-        return draw(got) if isinstance(got, Answer) else parts.refusal(otherwise or got)
-
-    nothing = "There is nothing to show before the inputs make a run that can be certified."
+        return draw(got) if isinstance(got, Answer) else otherwise(got)
 
     @render.ui
     def headline() -> Any:
-        return part(parts.headline)
+        return part(parts.headline, parts.refusal)
 
     @render.ui
     def theorems() -> Any:
-        return part(parts.theorems, nothing)
+        return part(parts.theorems)
 
     @render.ui
     def schedule() -> Any:
-        return part(parts.schedule, nothing)
+        return part(parts.schedule)
 
     @render.ui
     def prediction() -> Any:
-        return part(parts.prediction, nothing)
+        return part(parts.prediction)
 
     @render.ui
     def documents() -> Any:
-        return part(parts.documents, nothing)
+        return part(parts.documents)
 
     @render.ui
     def alternatives() -> Any:
         wanted, found = priced()
         now = found if wanted == query() else {}
-        return part(lambda got: parts.prices(now, tuple(ALTERNATIVES), noise=got.found_noise), nothing)
+        return part(lambda got: parts.prices(now, tuple(ALTERNATIVES), noise=got.found_noise))
 
     @render.ui
     def said() -> Any:

@@ -20,6 +20,11 @@ def refusal(text: str) -> Any:
     return ui.tags.p(text, class_="refusal")
 
 
+def nothing(text: str) -> Any:
+    """What stands in all other places while the headline shows this refusal."""
+    return ui.tags.p("Nothing to show.", class_="waiting", title=text.partition("\n")[0])
+
+
 def waiting() -> Any:
     """While a number is being computed; the number of another run would be a wrong one."""
     return ui.tags.p("Computing …", class_="waiting")
@@ -85,6 +90,7 @@ def _price_row(label: str, price: Price | str | None) -> Any:
     if not isinstance(price, Price):
         return ui.tags.tr(ui.tags.th(label, scope="row"), ui.tags.td("…", class_="amount"), ui.tags.td("computing"))
     ratio = "" if price.ratio is None else f"{price.ratio:.3g} times"
+    ratio = "the same" if ratio == "1 times" else ratio
     return ui.tags.tr(
         ui.tags.th(label, scope="row"), ui.tags.td(price.number or "–", class_="amount"), ui.tags.td(price.why or ratio), data_price=label
     )
