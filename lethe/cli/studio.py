@@ -11,8 +11,10 @@ from lethe.run.run import Run
 
 
 def studio(
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run to begin with: .yaml or .json.")] = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where to listen on this computer; 0: any free port.")] = 0,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run to begin with: .yaml or .json.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="Where to listen on this computer; 0: any free port; default: 8421.")
+    ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
     """Plan a run in the browser: what every choice costs, as it is made. Only this computer can open the page."""

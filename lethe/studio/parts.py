@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,8 +37,11 @@ def headline(answer: Answer) -> Any:
     name = "noise multiplier" if len({level for _, level in answer.schedule}) == 1 else "largest noise multiplier"
     wanted, unit = (noise, name) if answer.found_noise else (epsilon, "epsilon")
     where = f"({epsilon}, {answer.delta:g})-DP for one record {_CHANGED[answer.neighbours]}, {_SEEN[answer.release]}"
+    number = ui.tags.p(ui.tags.span(wanted, id="wanted"), " ", ui.tags.small(unit), class_="number")
+    if answer.epsilon == math.inf:
+        return ui.TagList(number, *(refusal(note) for note in answer.notes))
     return ui.TagList(
-        ui.tags.p(ui.tags.span(wanted, id="wanted"), " ", ui.tags.small(unit), class_="number"),
+        number,
         ui.tags.p(f"{where}: {name} {noise}, {answer.steps} steps, by {answer.theorem}."),
         *(ui.tags.p(note, class_="small-print") for note in answer.notes),
     )

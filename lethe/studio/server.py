@@ -13,6 +13,9 @@ from lethe.studio.state import State
 from lethe.studio.web import Headers, PlainTextResponse, uvicorn
 
 LOOPBACK = "127.0.0.1"
+USUAL_PORT = 8421
+"""The same every time, so that links that were kept still work."""
+
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self' ws://{host}; frame-ancestors 'none'; form-action 'none'; base-uri 'none'"
@@ -64,14 +67,19 @@ async def _refuse(scope: Message, receive: Receive, send: Send) -> None:
     await PlainTextResponse("lethe studio answers pages of its own only.\n", status_code=403)(scope, receive, send)
 
 
-def listen(port: int) -> socket.socket:
+def listen(port: int | None) -> socket.socket:
     """A socket on this computer's own address, which no other computer reaches.
 
     Args:
-        port: 0 for any that is free.
+        port: 0 for any that is free; None for `USUAL_PORT`, or any where that is taken.
     Raises:
         InputError: the port is taken, or may not be used.
     """
+    if port is None:
+        try:
+            return listen(USUAL_PORT)
+        except InputError:
+            return listen(0)
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -84,12 +92,12 @@ def listen(port: int) -> socket.socket:
     return listening
 
 
-def serve(first: State, *, port: int, browser: bool, told: Callable[[str], None]) -> None:
+def serve(first: State, *, port: int | None, browser: bool, told: Callable[[str], None]) -> None:
     """Serve the planner until it is interrupted.
 
     Args:
         first: what the page shows at first.
-        port: 0 for any that is free.
+        port: as `listen` takes it.
         browser: whether to open a browser.
         told: is told the address.
     Raises:

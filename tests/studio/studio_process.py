@@ -12,7 +12,7 @@ from contextlib import contextmanager
 @contextmanager
 def studio(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command itself, on a free port: its process, and the address that it prints."""
-    command = [sys.executable, "-m", "lethe", "studio", "--no-browser", *words]
+    command = [sys.executable, "-m", "lethe", "studio", "--no-browser", "--port", "0", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

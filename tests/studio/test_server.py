@@ -74,6 +74,15 @@ def test_only_this_computer_can_connect_and_a_taken_port_is_an_error() -> None:
             listen(one.getsockname()[1])
 
 
+def test_links_keep_their_port_where_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listen(0) as free:
+        usual = free.getsockname()[1]
+    monkeypatch.setattr("lethe.studio.server.USUAL_PORT", usual)
+    with listen(None) as first, listen(None) as second:
+        assert first.getsockname()[1] == usual
+        assert second.getsockname()[1] not in (0, usual)
+
+
 def test_a_run_that_is_none_is_one_message(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("records: 0\n")
