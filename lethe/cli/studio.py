@@ -17,7 +17,10 @@ def studio(
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Plan a run in the browser: what every choice costs, as it is made. Only this computer can open the page."""
+    """Plan a run in the browser: what every choice costs, as it is made. Only this computer can open the page.
+
+    Such as: lethe studio run.yaml --no-browser
+    """
     from lethe.studio.server import serve  # the page needs the optional Shiny
     from lethe.studio.state import State
 

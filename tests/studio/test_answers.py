@@ -15,6 +15,7 @@ from lethe.studio.exports import python_of
 from lethe.studio.picture import schedule_svg
 from lethe.studio.prices import ALTERNATIVES, price
 from lethe.studio.state import State
+from lethe.utility import excess_risk_bound
 
 DELTA = 1e-6
 
@@ -154,7 +155,7 @@ def test_risk_is_predicted_where_it_can_be() -> None:
     texts = {"find": "epsilon", "design": "full", "length": "steps", "count": "100", "noise": "30", "records": "10000", "ridge": "0.1"}
     texts |= {"step_size": "1.8", "delta": "1e-6"}
     run = State.from_query(query(**texts)).question().run
-    bound = lethe.utility.excess_risk_bound(run, dimension=650, initial_gap=2.303)
+    bound = excess_risk_bound(run, dimension=650, initial_gap=2.303)
     got = answer(query(**texts, dimension="650", initial_gap="2.303")).risk
     assert bound.value <= float(got.value) <= bound.value * 1.001
     assert got.words == bound.explain()

@@ -126,6 +126,7 @@ def test_a_link_that_nobody_wrote_is_refused(query: str, words: str) -> None:
         ("{batches: {size: 2}}", "batches is set by a control"),
         ("{loss: {kind: unknown}}", "loss is set by a control"),
         ("{learning_rate: 1}", "learning_rate"),
+        ("{neighbors: zero_out}", "given as 'neighbours' and as 'neighbors'"),
         ("{seeded: true, seeded: false}", "twice"),
         ("3", "fields of a run"),
         ("{", "no YAML value"),

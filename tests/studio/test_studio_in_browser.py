@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import SCHEMES, WIDTHS, Page, Scheme, chromium
 from studio_process import studio
 from typer.testing import CliRunner
 
@@ -17,30 +18,33 @@ from lethe.calculus.upward_formatting import shown
 from lethe.cli.app import app
 
 pytest.importorskip("shiny", reason="the studio needs Shiny")
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 pytestmark = pytest.mark.slow
-BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-DRIVER = shutil.which("chromedriver")
 SMALL = {"records": "2000", "size": "100", "count": "5", "delta": "1e-5"}
 
 
+@dataclass
 class Tab:
-    """One tab of a browser without a window, which saves files in `folder`."""
+    """A page of the planner.
 
-    def __init__(self, driver: Any, address: str, folder: Path) -> None:
-        self.driver, self.address, self.folder = driver, address, folder
-        driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    Args:
+        page: the browser's.
+        address: of the planner.
+        folder: where files that are saved go.
+    """
 
-    def look(self, width: int, scheme: str) -> None:
-        shape = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", shape)
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    page: Page
+    address: str
+    folder: Path
+
+    @property
+    def driver(self) -> Any:
+        return self.page.driver
 
     def until(self, holds: Callable[[], Any]) -> Any:
         waiting = WebDriverWait(self.driver, 60, 0.1, [NoSuchElementException, StaleElementReferenceException])
@@ -68,44 +72,17 @@ class Tab:
         file.write_text(self.content("#run-yaml"))
         return lethe.Run.load(file)
 
-    def console(self) -> list[str]:
-        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
-
-    def strangers(self) -> list[str]:
-        """The addresses elsewhere that the page asked for."""
-        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        sent = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-        return [url for url in sent if not url.startswith((self.address, "data:", "blob:"))]
-
-    def axe(self) -> list[str]:
-        """The rules of WCAG 2.1 AA and of good practice that are broken."""
-        axe = pytest.importorskip("axe_selenium_python", reason="axe-selenium-python is not installed")
-        script = Path(axe.__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
-        self.driver.execute_script(script.read_text())
-        found = self.driver.execute_async_script("const done = arguments[0]; axe.run(document).then(done);")
-        return [f"{one['id']}: {[node['target'] for node in one['nodes'][:4]]}" for one in found["violations"]]
-
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    if BROWSER is None or DRIVER is None:
-        pytest.skip("no Chromium with its chromedriver is installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with studio() as (_, address):
-        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
-        try:
-            driver.set_script_timeout(60)
-            yield Tab(driver, address, tmp_path_factory.mktemp("saved"))
-        finally:
-            driver.quit()
+    folder = tmp_path_factory.mktemp("saved")
+    with chromium() as page, studio() as (_, address):
+        page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+        yield Tab(page, address, folder)
 
 
 def test_from_a_control_to_a_certificate_of_the_saved_run(tab: Tab) -> None:
-    tab.look(1440, "light")
+    tab.page.look(1440, "light")
     tab.driver.get(tab.address)
     tab.until(lambda: tab.text("#wanted"))
     tab.write(find="epsilon", **SMALL, noise="9.5")
@@ -205,14 +182,14 @@ def test_a_run_with_a_long_list_is_shown_and_its_link_is_not(tab: Tab) -> None:
     assert tab.driver.current_url == tab.address  # an address of another state would be a wrong one
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_can_be_read_by_everybody_and_asks_nobody_else(tab: Tab, scheme: str) -> None:
-    tab.look(1440, scheme)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_page_can_be_read_by_everybody_and_asks_nobody_else(tab: Tab, scheme: Scheme) -> None:
+    tab.page.look(1440, scheme)
     tab.driver.get(tab.address)
     tab.until(lambda: tab.text("#wanted"))
-    for width in (1440, 360):
-        tab.look(width, scheme)
-        assert tab.axe() == []
-        assert tab.driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth") <= 0
-    assert tab.console() == []
-    assert tab.strangers() == []
+    for width in WIDTHS:
+        tab.page.look(width, scheme)
+        assert tab.page.violations() == []
+        assert tab.page.overflow() <= 0
+    assert tab.page.complaints() == []
+    assert [url for url in tab.page.requests() if not url.startswith((tab.address, "blob:"))] == []
