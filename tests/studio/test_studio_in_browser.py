@@ -140,6 +140,19 @@ def test_a_bad_input_takes_the_number_away_and_a_good_one_brings_it_back(tab: Ta
     assert tab.text("#wanted") == shown(float(lethe.plan(tab.said(), 1.0, 1e-6).noise_multipliers.max()))
 
 
+def test_no_number_of_another_run_stands_while_one_is_computed_and_nobody_waits_for_it(tab: Tab) -> None:
+    """Noise of a schedule on Poisson batches takes seconds to find."""
+    tab.driver.get(tab.address)
+    tab.until(lambda: tab.text("#wanted"))
+    tab.write(noise="{schedule: exponential, first: 20.0, ratio: 0.9995}", design="poisson", count="30")
+    tab.until(lambda: tab.text(".headline .waiting"))
+    assert tab.driver.find_elements("id", "wanted") == []
+    assert tab.driver.find_elements("id", "run-yaml") == []
+    tab.write(design="cyclic")
+    tab.until(lambda: tab.said().batches == lethe.Cyclic(size=600) and tab.said().passes == 30)
+    assert tab.text("#wanted") == shown(float(tab.said().noise_multipliers.max()))
+
+
 def test_a_run_is_opened_from_a_file_and_a_bad_one_is_refused(tab: Tab) -> None:
     tab.driver.get(tab.address)
     tab.until(lambda: tab.text("#wanted"))
