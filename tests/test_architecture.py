@@ -22,6 +22,7 @@ def test_import_contracts_hold() -> None:
 @pytest.mark.slow
 def test_importing_lethe_stays_light() -> None:
     heavy = ("torch", "sklearn", "matplotlib", "jinja2", "lethe.report.document", "sqlalchemy", "dp_accounting", "pyarrow", "scipy.stats")
+    heavy += ("shiny",)
     code = f"import sys, lethe; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -34,6 +35,7 @@ def test_importing_lethe_stays_light() -> None:
         ("torch", "lethe.train", "train"),
         ("matplotlib", "lethe.report.plots", "report"),
         ("jinja2", "lethe.report.document.formats.html", "report"),
+        ("shiny", "lethe.studio.server", "studio"),
     ],
 )
 def test_a_missing_extra_is_named(missing: str, module: str, extra: str) -> None:

@@ -49,14 +49,19 @@ def delta_for(records: int, delta: object, *, allow_large_delta: bool = False) -
             remedy=f"give delta = {_tenth(records):.1g} = 1/(10 records) or less; or say allow_large_delta=True (--allow-large-delta), "
             "and it is told wherever the number is.",
         )
-    if Fraction(number) * records > _LARGEST_USUAL:
-        warnings.warn(
-            f"delta = {number:g} is above 1/(10 records) = {_tenth(records):.3g}: the chance that something fails for one of "
-            f"{records} records is not small.",
-            LargeDeltaWarning,
-            stacklevel=3,
-        )
+    if (warning := unusual_delta_warning(number, records)) is not None:
+        warnings.warn(warning, LargeDeltaWarning, stacklevel=3)
     return number
+
+
+def unusual_delta_warning(delta: float, records: int) -> str | None:
+    r"""What `delta_for` warns of where $\delta > 1/(10n)$; None if there is nothing to warn of."""
+    if Fraction(delta) * records <= _LARGEST_USUAL:
+        return None
+    return (
+        f"delta = {delta:g} is above 1/(10 records) = {_tenth(records):.3g}: the chance that something fails for one of "
+        f"{records} records is not small."
+    )
 
 
 def require_allowed(allow_large_delta: object) -> bool:

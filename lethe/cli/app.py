@@ -46,6 +46,7 @@ from lethe.cli.plan import plan
 from lethe.cli.report import report
 from lethe.cli.reproduce import reproduce
 from lethe.cli.seals import KeyFile, key, verify
+from lethe.cli.studio import studio
 from lethe.cli.total import total
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import DOCUMENTS, require_place, to_json
@@ -310,3 +311,4 @@ def demo(
 
 
 app.command()(reproduce)
+app.command()(studio)

@@ -23,6 +23,8 @@ _LONG_LIST = 1000
 _YAML_SUFFIXES = {".yaml", ".yml"}
 DOCUMENTS = (".json", ".yaml", ".yml")
 """How the name of a document may end."""
+# PyYAML's constructors look at nothing where a tag does not fit its text, such as "!!bool maybe".
+_UNREADABLE = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 # Numbers and truth values as YAML 1.2 and JSON have them. YAML 1.1, PyYAML's own, reads 1e-5 as text, 1:30 as 90, 010 as 8, no as false.
 _SCALARS = {
     "tag:yaml.org,2002:int": (re.compile(r"^[-+]?\d+$"), "-+0123456789"),
@@ -116,6 +118,21 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise InputError(f"{file} cannot be read: {error}.", remedy="give the path of a readable YAML or JSON file.") from error
+    return parse_document(text, str(file))
+
+
+def parse_document(text: str, name: str) -> dict[str, Any]:
+    """Read one mapping from the text of a .json, .yaml or .yml file.
+
+    Args:
+        text: what the file holds.
+        name: of the file; its suffix decides the format.
+    Returns:
+        The mapping, with plain Python values.
+    Raises:
+        InputError: an unknown suffix, text that cannot be parsed, a key given twice, or no mapping at the top.
+    """
+    file = Path(name)
     try:
         if file.suffix.lower() == ".json":
             content = json.loads(text, object_pairs_hook=_pairs_once, parse_constant=_refuse_constant)
@@ -124,13 +141,34 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
         else:
             raise InputError(f"{file.name} ends in {file.suffix!r}; a document ends in .json, .yaml or .yml.")
     except InputError as error:
-        raise InputError(error.what, source=str(file), remedy=error.remedy) from error
-    # PyYAML's constructors look at nothing where a tag does not fit its text, such as "!!bool maybe".
-    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
-        raise InputError(f"{file} is not valid: {error}", remedy="mend the text at the place named.") from error
+        raise InputError(error.what, source=name, remedy=error.remedy) from error
+    except _UNREADABLE as error:
+        raise InputError(f"{name} is not valid: {error}", remedy="mend the text at the place named.") from error
     if not isinstance(content, dict):
-        raise InputError(f"{file} holds {type(content).__name__}; it needs key: value pairs at the top.")
+        raise InputError(f"{name} holds {type(content).__name__}; it needs key: value pairs at the top.")
     return content
+
+
+def parse_value(text: str, name: str) -> Any:
+    """Read one YAML value: a number, a word, a list or a mapping; None of an empty text.
+
+    Args:
+        text: the value.
+        name: what the error calls it.
+    Raises:
+        InputError: it cannot be parsed, or has a key twice.
+    """
+    try:
+        return yaml.load(text, Loader=_StrictLoader)
+    except InputError as error:
+        raise InputError(f"{name}: {error.what}", source=name, remedy=error.remedy) from error
+    except _UNREADABLE as error:
+        raise InputError(f"{name}: got {text!r}, which is no YAML value.", source=name, remedy=f"mend it: {error}") from error
+
+
+def to_yaml(content: dict[str, Any]) -> str:
+    """YAML text of a mapping, in its order."""
+    return yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True)
 
 
 def to_json(content: object, *, indent: int | None = 2) -> str:
@@ -160,7 +198,7 @@ def write_document(path: str | os.PathLike[str], content: dict[str, Any]) -> Non
     if file.suffix.lower() == ".json":
         text = to_json(content)
     elif file.suffix.lower() in _YAML_SUFFIXES:
-        text = yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True)
+        text = to_yaml(content)
     else:
         raise InputError(f"{file.name} ends in {file.suffix!r}; a document ends in .json, .yaml or .yml.")
     write_bytes(file, text.encode("utf-8"))

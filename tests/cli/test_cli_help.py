@@ -56,6 +56,9 @@ def _prepared(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / "trained").mkdir()
         write_document("trained/certificate.json", sealed_content())
         np.savez("trained/weights.npz", **WEIGHTS)
+    if verb == "studio":
+        pytest.importorskip("shiny")
+        monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)  # it would serve until somebody interrupts it
     if verb == "total":
         assert CliRunner().invoke(app, ["certify", "run.yaml", "--delta", "1e-6", "-o", "model.json"]).exit_code == 0
         lethe.certify(make_run(noise_multiplier=9.0), 1e-6).save("statistics.json")
@@ -76,7 +79,7 @@ def test_the_example_of_every_verb_runs(verb: str, tmp_path: Path, monkeypatch: 
         assert option != "-o" or Path(name).exists()
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "key"])
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("key", "studio")])
 def test_every_verb_that_shows_progress_can_be_quiet(verb: str) -> None:
     assert "--quiet" in CliRunner().invoke(app, [verb, "--help"], env={"COLUMNS": "300"}).stdout
 

@@ -1,0 +1,209 @@
+"""The page of the planner: controls on one side, answers on the other, computed beside the loop that serves the page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lethe.documents.strict import parse_document
+from lethe.errors import InputError, LetheError
+from lethe.run.run import Run
+from lethe.studio import inputs, parts
+from lethe.studio.answers import Answer, answer
+from lethe.studio.controls import CONTROLS
+from lethe.studio.prices import ALTERNATIVES, Price, price
+from lethe.studio.state import LONGEST_LINK, State
+from lethe.studio.web import App, HTMLDependency, Inputs, Outputs, Request, Session, reactive, render, ui
+from lethe.studio.workers import Workers
+
+_HERE = Path(__file__).parent
+_LONGEST_FILE = 1_000_000
+# No date is asked for, and the console complains of the script that asks for them: of one name the highest version is taken.
+_NO_DATES = HTMLDependency("bootstrap-datepicker", "999")
+_PARTS = (
+    ("headline", "What is certified"),
+    ("alternatives", "The price of alternatives"),
+    ("theorems", "Epsilon by theorem"),
+    ("schedule", "Noise schedule"),
+    ("prediction", "Predicted risk"),
+    ("documents", "This run"),
+)
+
+
+def make_app(first: State) -> App:
+    """The planner; a page that is opened without a link shows `first`."""
+    # A computation cannot be stopped midway: a few slow ones that nobody waits for any more must not hold up the next.
+    workers = {"answers": Workers(8, "answers"), "prices": Workers(3, "prices")}
+
+    def page(request: Request) -> Any:
+        try:
+            state = State.from_query(request.url.query) if request.url.query else first
+        except LetheError as error:
+            return _whole(ui.tags.main(parts.refusal(str(error)), ui.tags.a("Start afresh", href="/")))
+        return _whole(ui.tags.main(ui.div(_questions(state), _answers(), class_="sides")))
+
+    def server(input: Inputs, output: Outputs, session: Session) -> None:
+        _serve(input, session, workers)
+
+    return App(page, server)
+
+
+def _whole(content: Any) -> Any:
+    return ui.page_fluid(
+        _NO_DATES,
+        ui.head_content(
+            ui.tags.meta(name="viewport", content="width=device-width, initial-scale=1"),
+            ui.tags.link(rel="icon", href="data:,"),
+            ui.tags.style((_HERE / "page.css").read_text(encoding="utf-8")),
+            ui.tags.script(ui.HTML((_HERE / "page.js").read_text(encoding="utf-8"))),
+        ),
+        ui.tags.header(
+            ui.tags.h1("Lethe studio"),
+            ui.tags.p("What every choice of a private training costs.", class_="lead-line"),
+        ),
+        content,
+        title="Lethe studio",
+        lang="en",
+    )
+
+
+def _questions(state: State) -> Any:
+    opening = ui.div(
+        ui.tags.label("Open a run (.yaml or .json)", for_="open"),
+        ui.tags.input(type="file", id="open", accept=".yaml,.yml,.json", class_="form-control"),
+        ui.tags.p(id="told", class_="small-print", role="status"),
+        ui.output_ui("said"),
+        class_="card-like",
+    )
+    return ui.tags.form(inputs.groups(state.texts), opening, class_="questions", aria_label="The run", onsubmit="return false")
+
+
+def _answers() -> Any:
+    return ui.div(
+        *(
+            ui.tags.section(
+                ui.tags.h2(heading, ui.HTML(' <span class="tag">prediction</span>') if name == "prediction" else None),
+                ui.div(ui.output_ui(name), aria_live="polite" if name == "headline" else None),
+                class_=f"card-like {name}",
+            )
+            for name, heading in _PARTS
+        ),
+        class_="answers",
+    )
+
+
+def _attempt(work: Callable[..., Any], *arguments: Any) -> Any:
+    """The result, or in words why there is none; whatever fails, the page lives on."""
+    try:
+        return work(*arguments)
+    except LetheError as error:
+        return str(error)
+    except Exception as error:
+        return f"No number: this is a fault of Lethe's own ({type(error).__name__}: {error}). Please report it with the link of this page."
+
+
+def _serve(input: Inputs, session: Session, workers: dict[str, Workers]) -> None:
+    told: reactive.Value[str] = reactive.Value("")
+    priced: reactive.Value[tuple[str, dict[str, Price | None]]] = reactive.Value(("", {}))
+
+    @reactive.calc
+    def query() -> str:
+        return State({control.name: input[control.name]() for control in CONTROLS}).query()
+
+    async def beside(which: str, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.wrap_future(workers[which].submit(_attempt, work, *arguments))
+
+    @reactive.extended_task
+    async def asked(wanted: str) -> tuple[str, Answer | str]:
+        return wanted, await beside("answers", answer, wanted)
+
+    @reactive.extended_task
+    async def compared(wanted: str) -> None:
+        found: dict[str, Price | None] = {}
+        for label in ALTERNATIVES:
+            one = await beside("prices", price, wanted, label)
+            found[label] = Price(label=label, number="", ratio=None, why=one) if isinstance(one, str) else one
+            async with reactive.lock():
+                priced.set((wanted, dict(found)))
+                await reactive.flush()
+
+    @reactive.effect
+    async def _ask() -> None:
+        wanted = query()
+        for task in (asked, compared):  # what was asked before is of no use any more
+            task.cancel()
+        asked.invoke(wanted)
+        await session.send_custom_message("link", {"query": wanted if len(wanted) <= LONGEST_LINK else ""})
+
+    def current() -> Answer | str | None:
+        """The answer to what the controls say now; None: it is not there yet."""
+        if asked.status() != "success":
+            return None
+        wanted, got = asked.value()
+        return got if wanted == query() else None
+
+    @reactive.effect
+    def _compare() -> None:
+        if isinstance(current(), Answer):
+            with reactive.isolate():
+                compared.cancel()
+                compared.invoke(query())
+
+    def part(draw: Callable[[Answer], Any], otherwise: Callable[[str], Any] = parts.nothing) -> Any:
+        got = current()
+        if got is None:
+            return parts.waiting()
+        return draw(got) if isinstance(got, Answer) else otherwise(got)
+
+    @render.ui
+    def headline() -> Any:
+        return part(parts.headline, parts.refusal)
+
+    @render.ui
+    def theorems() -> Any:
+        return part(parts.theorems)
+
+    @render.ui
+    def schedule() -> Any:
+        return part(parts.schedule)
+
+    @render.ui
+    def prediction() -> Any:
+        return part(parts.prediction)
+
+    @render.ui
+    def documents() -> Any:
+        return part(parts.documents)
+
+    @render.ui
+    def alternatives() -> Any:
+        wanted, found = priced()
+        now = found if wanted == query() else {}
+        return part(lambda got: parts.prices(now, tuple(ALTERNATIVES), noise=got.found_noise))
+
+    @render.ui
+    def said() -> Any:
+        long = len(query()) > LONGEST_LINK
+        note = ui.tags.p("Too long for a link: save the run instead.", class_="small-print") if long else None
+        return ui.TagList(parts.refusal(told()) if told() else None, note)
+
+    @reactive.effect
+    @reactive.event(input.opened)
+    async def _open() -> None:
+        opened = await beside("answers", _state_of, input.opened(), query())
+        if isinstance(opened, State):
+            inputs.update(opened.texts)
+        told.set("" if isinstance(opened, State) else opened)
+
+    for task in (asked, compared):
+        session.on_ended(task.cancel)
+
+
+def _state_of(file: dict[str, Any], query: str) -> State:
+    """The state that shows the run in a file that was opened; what a run does not say is as in the state with this query."""
+    name, text = str(file["name"]), str(file["text"])
+    if len(text) > _LONGEST_FILE:
+        raise InputError(f"{name}: got {len(text)} letters; a run has at most {_LONGEST_FILE}.", source=name)
+    return State.of_run(Run.from_document(parse_document(text, name), source=name), State.from_query(query))

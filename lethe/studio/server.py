@@ -1,0 +1,118 @@
+"""The server of the planner: on this computer only, for pages of its own only."""
+
+from __future__ import annotations
+
+import socket
+import webbrowser
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from lethe.errors import InputError
+from lethe.studio.app import make_app
+from lethe.studio.state import State
+from lethe.studio.web import Headers, PlainTextResponse, uvicorn
+
+LOOPBACK = "127.0.0.1"
+USUAL_PORT = 8421
+"""The same every time, so that links that were kept still work."""
+
+_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self' ws://{host}; frame-ancestors 'none'; form-action 'none'; base-uri 'none'"
+)
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class OwnPagesOnly:
+    """Refuse requests for another host's name, and from another site's pages; tell browsers to ask no other host.
+
+    A page from elsewhere may send requests to this computer, also under a name that its owner lets point here.
+
+    Args:
+        inner: the application.
+        port: that it listens on.
+    """
+
+    def __init__(self, inner: Callable[..., Awaitable[None]], port: int) -> None:
+        self._inner = inner
+        self._hosts = {f"{LOOPBACK}:{port}", f"localhost:{port}"}
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one request or connection."""
+        if scope["type"] == "lifespan":
+            await self._inner(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if host not in self._hosts or origin not in (None, f"http://{host}"):
+            await _refuse(scope, receive, send)
+            return
+
+        async def with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                policy = [(b"content-security-policy", _POLICY.format(host=host).encode()), (b"referrer-policy", b"no-referrer")]
+                message["headers"] = [*message.get("headers", ()), *policy]
+            await send(message)
+
+        await self._inner(scope, receive, with_policy)
+
+
+async def _refuse(scope: Message, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await PlainTextResponse("lethe studio answers pages of its own only.\n", status_code=403)(scope, receive, send)
+
+
+def listen(port: int | None) -> socket.socket:
+    """A socket on this computer's own address, which no other computer reaches.
+
+    Args:
+        port: 0 for any that is free; None for `USUAL_PORT`, or any where that is taken.
+    Raises:
+        InputError: the port is taken, or may not be used.
+    """
+    if port is None:
+        try:
+            return listen(USUAL_PORT)
+        except InputError:
+            return listen(0)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((LOOPBACK, port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        reason = error.strerror or str(error)
+        raise InputError(f"--port {port}: it cannot be used: {reason}.", remedy="give another one, or none.") from error
+    return listening
+
+
+def serve(first: State, *, port: int | None, browser: bool, told: Callable[[str], None]) -> None:
+    """Serve the planner until it is interrupted.
+
+    Args:
+        first: what the page shows at first.
+        port: as `listen` takes it.
+        browser: whether to open a browser.
+        told: is told the address.
+    Raises:
+        InputError: the port cannot be used.
+    """
+    with listen(port) as listening:
+        taken = listening.getsockname()[1]
+        address = f"http://{LOOPBACK}:{taken}/"
+        server = uvicorn.Server(
+            uvicorn.Config(OwnPagesOnly(make_app(first), taken), log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
+        )
+        told(address)
+        if browser:
+            webbrowser.open(address)  # the socket listens already: an early request waits and is not refused
+        try:
+            server.run(sockets=[listening])
+        except KeyboardInterrupt:
+            return

@@ -1,0 +1,181 @@
+"""The state of the planner: the texts of its controls, as a Run, and as the query of a link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+from lethe.documents.strict import parse_value, to_json
+from lethe.errors import InputError
+from lethe.run.losses import LOSSES
+from lethe.run.run import Run
+from lethe.studio.controls import CONTROLS, NAMED, loss_parameters
+
+LONGEST_LINK = 16_000
+"""Letters of a query that an address may have; servers and browsers take no request of any length."""
+
+_OPEN = "open the page without anything after the ?, and set the controls again."
+_INSIDE = {"batches": {"design", "size"}, "loss": {"kind", *loss_parameters()}}
+
+
+class Question(NamedTuple):
+    """What is asked of a run.
+
+    Args:
+        run: the run; where the noise is looked for its own is only a shape.
+        find_noise: whether to find the noise for `epsilon`, or else the epsilon of the run's noise.
+        epsilon: the target; used only with `find_noise`.
+        delta: in (0, 1).
+        dimension, initial_gap: of `lethe.utility.excess_risk_bound`; None: not given.
+    """
+
+    run: Run
+    find_noise: bool
+    epsilon: Any
+    delta: Any
+    dimension: Any
+    initial_gap: Any
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The text of every control, whether or not it makes sense.
+
+    Args:
+        texts: name of a control -> its text.
+    Raises:
+        InputError: a control is missing or unknown, or has a word that it does not know.
+    """
+
+    texts: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        for name in self.texts:
+            if name not in NAMED:
+                raise InputError(f"{name}: the planner has no such control.", source="link", remedy=_OPEN)
+        for control in CONTROLS:
+            text = self.texts.get(control.name)
+            if text is None:
+                raise InputError(f"{control.name}: missing.", source="link", remedy=_OPEN)
+            if control.words is not None and text not in control.words:
+                raise InputError(
+                    f"{control.name}: got {text!r}; it needs one of {', '.join(control.words)}.",
+                    source="link",
+                    remedy="choose one of them.",
+                )
+
+    @classmethod
+    def first(cls) -> State:
+        """What the page shows when it is opened without a link."""
+        return cls({control.name: control.default for control in CONTROLS})
+
+    @classmethod
+    def from_query(cls, query: str) -> State:
+        """The state that `query` wrote; of an empty query the first one.
+
+        A field of text that a link leaves out is empty, not at its default: a link that was cut says no number.
+
+        Raises:
+            InputError: an unknown name, one given twice, or a word that a control does not know.
+        """
+        if query == "":
+            return cls.first()
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=len(CONTROLS) + 1)
+        texts = dict(pairs)
+        if len(texts) != len(pairs):
+            raise InputError("link: a name is given twice.", source="link", remedy=_OPEN)
+        return cls({control.name: "" for control in CONTROLS if control.words is None} | texts)
+
+    @classmethod
+    def of_run(cls, run: Run, base: State | None = None) -> State:
+        """The state that shows `run`; what a run does not say, such as delta, is as in `base`."""
+        texts = dict((base or cls.first()).texts)
+        document = run.to_document()
+        batches, loss = document.pop("batches"), document.pop("loss")
+        texts |= {"design": batches.pop("design"), "loss": loss.pop("kind")}
+        texts["size"] = _text(batches.pop("size", None))
+        texts |= {name: _text(loss.pop(name, None)) for name in loss_parameters()}
+        texts["intercept"] = texts["intercept"] or "false"
+        length = "passes" if "passes" in document else "steps"
+        texts |= {"length": length, "count": _text(document.pop(length))}
+        texts["noise"] = _text(document.pop("noise_multiplier"))
+        texts["find"] = "noise" if run.noise_multiplier is None else "epsilon"
+        regulariser = document.pop("regulariser")
+        plain = isinstance(regulariser, dict) and regulariser["kind"] == "ridge"
+        texts["ridge"] = _text(regulariser["strength"] if plain else None)
+        for name in ("records", "step_size", "clip_norm", "noise_at", "release", "neighbours"):
+            texts[name] = _text(document.pop(name))
+        rest = document | ({} if plain or regulariser is None else {"regulariser": regulariser})
+        rest |= {name: part for name, part in (("batches", batches), ("loss", loss)) if part}
+        texts["more"] = to_json(rest, indent=None).strip() if rest else ""
+        return cls(texts)
+
+    def query(self) -> str:
+        """The state as the query of a link; what is empty is left out."""
+        return urlencode({control.name: self.texts[control.name] for control in CONTROLS if self.texts[control.name] or control.words})
+
+    def question(self) -> Question:
+        """What the controls ask.
+
+        Raises:
+            InputError: the texts make no run.
+        """
+        document = self._document()
+        find_noise = self.texts["find"] == "noise"
+        if find_noise and type(document.get("noise_multiplier")) in (int, float):
+            del document["noise_multiplier"]
+        rest = {name: self._value(name) for name in ("epsilon", "delta", "dimension", "initial_gap") if name != "epsilon" or find_noise}
+        return Question(run=Run.from_document(document), find_noise=find_noise, epsilon=rest.pop("epsilon", None), **rest)
+
+    def _document(self) -> dict[str, Any]:
+        """The run's document; what is empty is left out, and is the run's to refuse."""
+        texts = self.texts
+        batches = {"design": texts["design"]} | ({} if texts["design"] == "full" else self._given("size"))
+        known = [name for name in loss_parameters() if name in LOSSES[texts["loss"]].model_fields]
+        document: dict[str, Any] = {
+            **self._given("records", "step_size", "clip_norm"),
+            "batches": batches,
+            "loss": {"kind": texts["loss"], **self._given(*known)},
+            "noise_at": texts["noise_at"],
+            "release": texts["release"],
+            "neighbours": texts["neighbours"],
+        }
+        for name, field in (("count", texts["length"]), ("noise", "noise_multiplier")):
+            if (value := self._value(name)) is not None:
+                document[field] = value
+        if (strength := self._value("ridge")) is not None:
+            document["regulariser"] = {"kind": "ridge", "strength": strength}
+        return self._with_more(document)
+
+    def _with_more(self, document: dict[str, Any]) -> dict[str, Any]:
+        more = self._value("more")
+        if more is None:
+            return document
+        if not isinstance(more, dict):
+            raise InputError(f"more: got {self.texts['more']!r}; it needs fields of a run, such as {{clip_method: normalise}}.")
+        for name, value in more.items():
+            inside = _INSIDE.get(name)
+            if inside is not None and isinstance(value, dict) and not inside & value.keys():
+                document[name] = {**document[name], **value}
+            elif name in (*document, "passes", "steps", "noise_multiplier", "clip_norm", "step_size", "records"):
+                raise InputError(
+                    f"more: {name} is set by a control of its own.", source=f"more = {self.texts['more']}", remedy="use that one."
+                )
+            else:
+                document[name] = value
+        return document
+
+    def _given(self, *names: str) -> dict[str, Any]:
+        return {name: value for name in names if (value := self._value(name)) is not None}
+
+    def _value(self, name: str) -> Any:
+        return parse_value(self.texts[name], name)
+
+
+def _text(value: Any) -> str:
+    """A value as a control holds it; JSON is YAML, too."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else to_json(value, indent=None).strip()
