@@ -8,8 +8,12 @@ import pytest
 
 import lethe
 from lethe.accounting.statements.recheck import recheck_statement
+from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.certificates.statement import Statement
 from lethe.mechanisms.base import gaussian_guarantee
+from lethe.mechanisms.selection.privacy import selection_guarantee
+from lethe.mechanisms.selection.repetitions import PoissonRepetitions
+from lethe.run.run import Neighbours
 
 _MEAN = gaussian_guarantee(2.0, 4.0)
 
@@ -36,6 +40,20 @@ def mean_of_rows() -> dict[str, Any]:
 
 def declared(content: dict[str, Any]) -> str:
     return "\n".join(f"{one.name}: {one.words}" for one in recheck_statement(Statement.from_dict(content)).declared)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "add_or_remove"])
+def test_a_guarantee_of_other_neighbours_is_refused(relation: Neighbours) -> None:
+    step = SampledGaussian(sampling_probability=0.01, noise=(1.0,), counts=(100,), relation=relation, design="poisson")
+    with pytest.raises(lethe.InputError, match=f"is about {relation}"):
+        declared(written(step, None, numbers={}))
+    law = PoissonRepetitions(rate=5.0)
+    numbers = {"one_try": step.to_dict(), "repetitions": law.to_dict(), "delta": 1e-6}
+    searched = selection_guarantee(step, law, delta=1e-6)
+    with pytest.raises(lethe.InputError, match=f"is about {relation}"):
+        declared(written(searched, "private selection", numbers=numbers))
+    assert not lethe.verify(Statement.from_dict(written(step, None, numbers={}))).follows.yes
+    assert "one try of" in declared({**written(searched, "private selection", numbers=numbers), "neighbours": relation})
 
 
 @pytest.mark.parametrize("seeded", [0, 0.0, 1])

@@ -11,6 +11,7 @@ from typing import Any
 from lethe.accounting.certify import certify
 from lethe.accounting.statements.phases import phases_guarantee, phases_stated
 from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.any_guarantee.relations import require_relation
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.base import Guarantee
 from lethe.calculus.domains import require_count
@@ -154,8 +155,9 @@ def _search(neighbours: Neighbours, *, quantile: float, noise_std: float) -> Gua
 
 
 def _selection(neighbours: Neighbours, *, one_try: dict[str, Any], repetitions: dict[str, Any], delta: float | None) -> Guarantee:
-    del neighbours
-    return selection_guarantee(guarantee_from_dict(one_try), repetitions_from_dict(repetitions), delta=delta)
+    base = guarantee_from_dict(one_try)
+    require_relation(base, neighbours)
+    return selection_guarantee(base, repetitions_from_dict(repetitions), delta=delta)
 
 
 def _run(neighbours: Neighbours, *, run: dict[str, Any], delta: float) -> Guarantee:

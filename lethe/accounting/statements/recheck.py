@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from lethe._version import __version__
 from lethe.accounting.recheck import DELTAS, close, same_content
+from lethe.calculus.any_guarantee.relations import require_relation
 from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import Finding, holds
 from lethe.certificates.statement import Statement
@@ -46,6 +47,7 @@ def recheck_statement(statement: Statement) -> RecheckedStatement:
     from lethe.accounting.statements.derivations import computed  # loads every mechanism
 
     try:
+        require_relation(statement.planned, statement.neighbours)
         found = computed(statement)
     except LetheError as error:
         raise _refused(statement, error.what.rstrip(".")) from error
