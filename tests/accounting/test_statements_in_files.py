@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import lethe
+from lethe.accounting.statements.phases import phases_guarantee
 from lethe.accounting.statements.recheck import recheck_statement
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.certificates.statement import Statement
@@ -40,6 +41,15 @@ def mean_of_rows() -> dict[str, Any]:
 
 def declared(content: dict[str, Any]) -> str:
     return "\n".join(f"{one.name}: {one.words}" for one in recheck_statement(Statement.from_dict(content)).declared)
+
+
+def test_fewer_records_than_the_phases_go_through_are_refused() -> None:
+    phases = [{"first": 0, "stop": 60_000, "touches": 3, "sensitivity": 1.0, "noise_std": 10.0}]
+    content = written(phases_guarantee(phases), "phases", numbers={"phases": phases})
+    with pytest.raises(lethe.InputError, match="it says 10 records, and a release in it is of 60000"):
+        declared({**content, "records": 10})
+    assert recheck_statement(Statement.from_dict({**content, "records": 60_000})).statement.records == 60_000
+    assert recheck_statement(Statement.from_dict(content)).statement.records == 60_000
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "add_or_remove"])

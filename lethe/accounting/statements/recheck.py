@@ -73,6 +73,8 @@ def known_records(known: Derivation | None) -> int | None:
     numbers = known.parameters
     run = numbers.get("run")
     said = [numbers.get("records"), run.get("records") if isinstance(run, dict) else None]
+    phases = numbers.get("phases")
+    said += [phase.get("stop") for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
     said += [part.records for part in known.parts]
     said += [known_records(part.derivation) for part in known.parts]
     return max((one for one in said if isinstance(one, int)), default=None)
