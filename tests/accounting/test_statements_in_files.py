@@ -10,6 +10,7 @@ import lethe
 from lethe.accounting.statements.phases import phases_guarantee
 from lethe.accounting.statements.recheck import recheck_statement
 from lethe.calculus.sampled.gaussian import SampledGaussian
+from lethe.certificates.derivation import derivation
 from lethe.certificates.statement import Statement
 from lethe.mechanisms.base import gaussian_guarantee
 from lethe.mechanisms.selection.privacy import selection_guarantee
@@ -41,6 +42,42 @@ def mean_of_rows() -> dict[str, Any]:
 
 def declared(content: dict[str, Any]) -> str:
     return "\n".join(f"{one.name}: {one.words}" for one in recheck_statement(Statement.from_dict(content)).declared)
+
+
+def test_a_file_that_leaves_out_its_hypotheses_is_told_to_rest_on_its_word() -> None:
+    assert "mechanism: that mean of rows ran with these numbers" in declared(mean_of_rows())
+    twice = written(_MEAN, "composition", mean_of_rows(), numbers={})
+    assert "mechanism: that mean of rows ran with these numbers" in declared(twice)
+    found = lethe.total([Statement.from_dict(mean_of_rows())], 1e-6)
+    assert any("mean of rows ran with these numbers" in line for line in found.declared)
+    assert any("ran with these numbers" in line for line in lethe.verify(Statement.from_dict(mean_of_rows())).declared)
+
+
+def test_that_parts_are_disjoint_nothing_shows_and_it_is_told() -> None:
+    both = written(_MEAN, "disjoint parts", mean_of_rows(), mean_of_rows(), numbers={})
+    assert "disjoint parts: of disjoint parts, each record in one of them" in declared(both)
+    inner = written(_MEAN, "composition", both, numbers={})
+    assert "disjoint parts: of" in declared(inner)
+
+
+def test_what_the_code_saw_to_is_not_called_declared() -> None:
+    enforced = lethe.certificates.findings.holds("rows", "of norm at most 1", evidence="enforced")
+    made = Statement(
+        name="mean",
+        guarantee=_MEAN,
+        neighbours="replace_one",
+        findings=(enforced,),
+        citations=(),
+        derivation=derivation("mean of rows", norm=1.0, noise_std=4.0),
+    )
+    assert recheck_statement(made).declared == ()
+    assert "mean ran with these numbers" in declared(made.to_dict())
+
+
+def test_disjoint_parts_have_no_counts() -> None:
+    content = written(_MEAN, "disjoint parts", mean_of_rows(), mean_of_rows(), numbers={"counts": [5, 3]})
+    with pytest.raises(lethe.InputError, match="disjoint parts needs"):
+        declared(content)
 
 
 def test_fewer_records_than_the_phases_go_through_are_refused() -> None:
