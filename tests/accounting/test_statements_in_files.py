@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +14,11 @@ from lethe.accounting.statements.recheck import recheck_statement
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.certificates.derivation import derivation
 from lethe.certificates.statement import Statement
+from lethe.heavy_tailed.solution import gaussian_release
+from lethe.mechanisms.adassp import moments_sensitivity
 from lethe.mechanisms.base import gaussian_guarantee
+from lethe.mechanisms.covariance import moment_sensitivity
+from lethe.mechanisms.minimisers.output_perturbation import output_sensitivity
 from lethe.mechanisms.selection.privacy import selection_guarantee
 from lethe.mechanisms.selection.repetitions import PoissonRepetitions
 from lethe.run.run import Neighbours
@@ -108,3 +114,25 @@ def test_seeded_is_true_or_false_and_no_number(seeded: float) -> None:
     content = {**mean_of_rows(), "guarantee": {"kind": "not_private"}, "with_fresh_noise": _MEAN.to_dict(), "seeded": seeded}
     with pytest.raises(lethe.InputError, match="seeded needs to be true"):
         Statement.from_dict(content)
+
+
+@pytest.mark.parametrize(
+    "sensitivity",
+    [
+        lambda tiny: moment_sensitivity(tiny, 3, "replace_one"),
+        lambda tiny: moments_sensitivity(norm=tiny),
+        lambda tiny: gaussian_release(tiny, 1e308).guarantee.mu,
+        lambda tiny: output_sensitivity(records=10**12, regularisation=1e300, gradient_bound=tiny, tolerance=0.0),
+    ],
+)
+def test_a_sensitivity_too_small_for_floats_is_not_zero(sensitivity: Callable[[float], float]) -> None:
+    assert sensitivity(1e-170) > 0.0
+    assert gaussian_guarantee(sensitivity(1e-170), 1e300).epsilon(0.0) == math.inf
+
+
+def test_squares_of_tiny_norms_are_rounded_up() -> None:
+    # (2.7e-162)^2 = 7.29e-324 is between the smallest float, 4.94e-324, and the next one.
+    assert 1e-323 <= moment_sensitivity(2.7e-162, 1, "zero_out") <= 2e-323
+    content = written(lethe.GDP(0.0), "largest eigenvalue", numbers={"norm": 1e-162, "records": 10**6, "noise_std": 1.0})
+    # 0 and the smallest float are the same but for rounding; kept is the one that was computed.
+    assert recheck_statement(Statement.from_dict(content)).statement.guarantee.epsilon(0.0) == math.inf

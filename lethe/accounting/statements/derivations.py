@@ -15,9 +15,9 @@ from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.any_guarantee.relations import require_relation
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.base import Guarantee
-from lethe.calculus.domains import require_count
+from lethe.calculus.domains import require_count, require_positive
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.rounding import round_up
+from lethe.calculus.rounding import above, square_above
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.heavy_tailed.solution import beside
@@ -143,7 +143,9 @@ def _scales(neighbours: Neighbours, *, columns: int, noise_std: float) -> Guaran
 
 def _eigenvalue(neighbours: Neighbours, *, norm: float, records: int, noise_std: float) -> Guarantee:
     require_swap(neighbours)
-    return gaussian_guarantee(round_up(norm * norm, 1e-15) / require_count("records", records), noise_std)
+    # A square or a quotient that underflows is not 0.
+    moved = float(above(square_above(require_positive("norm", norm)) / require_count("records", records), 1e-15))
+    return gaussian_guarantee(moved, noise_std)
 
 
 def _objective(neighbours: Neighbours, *, loss: dict[str, Any], **numbers: Any) -> Guarantee:
