@@ -332,3 +332,9 @@ def test_statements_are_verified_and_written_numbers_are_told(tmp_path: Path) ->
 def test_rounding_is_upward() -> None:
     found = added(lethe.GDP(0.3), lethe.ApproxDP(0.2, 1e-9))
     assert found.delta_at(round_up(found.epsilon)) <= DELTA
+
+
+def test_a_total_of_nothing_is_refused() -> None:
+    content = {**added(CERTIFICATE).to_dict(), "parts": [], "epsilon": 0.0}
+    with pytest.raises(lethe.InputError, match="it has no parts"):
+        lethe.Total.from_dict(content)
