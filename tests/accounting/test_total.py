@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -338,3 +339,12 @@ def test_a_total_of_nothing_is_refused() -> None:
     content = {**added(CERTIFICATE).to_dict(), "parts": [], "epsilon": 0.0}
     with pytest.raises(lethe.InputError, match="it has no parts"):
         lethe.Total.from_dict(content)
+
+
+def test_a_document_too_deep_to_be_read_is_refused(tmp_path: Path) -> None:
+    inner: dict[str, Any] = {"kind": "gdp", "mu": 0.1}
+    for _ in range(400):
+        inner = {"kind": "tightest", "parts": [inner]}
+    (tmp_path / "deep.json").write_text(json.dumps(inner))
+    with pytest.raises(lethe.InputError):
+        added(tmp_path / "deep.json")
