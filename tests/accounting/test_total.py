@@ -348,3 +348,10 @@ def test_a_document_too_deep_to_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "deep.json").write_text(json.dumps(inner))
     with pytest.raises(lethe.InputError):
         added(tmp_path / "deep.json")
+
+
+def test_events_repeated_beyond_all_counts_are_refused() -> None:
+    dp = pytest.importorskip("dp_accounting")
+    for count in (10**16, 10**400):
+        with pytest.raises(lethe.InputError, match="counts need to be whole numbers from 1 to 1e15"):
+            added(dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.0), count))

@@ -23,6 +23,7 @@ from lethe.run.run import Neighbours
 
 PartKind = Literal["certificate", "statement", "guarantee"]
 _NO_RELATION = "says no neighbouring relation"
+_MOST_TIMES = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +169,8 @@ def _of_event(event: Any, name: str, count: int, neighbours: Neighbours) -> Part
     parts: list[tuple[Guarantee, int]] = []
     for leaf, times in leaves_of(event, 1):
         try:
-            if times is None:
-                raise UnknownEvent("counts need to be whole numbers >= 1, and events a list")
+            if times is None or times > _MOST_TIMES:
+                raise UnknownEvent("counts need to be whole numbers from 1 to 1e15, and events a list")
             parts.append((guarantee_of(leaf, neighbours), times))
         except UnknownEvent as error:
             raise InputError(
