@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -355,3 +356,14 @@ def test_events_repeated_beyond_all_counts_are_refused() -> None:
     for count in (10**16, 10**400):
         with pytest.raises(lethe.InputError, match="counts need to be whole numbers from 1 to 1e15"):
             added(dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.0), count))
+
+
+def test_a_sample_that_is_not_empty_costs_something() -> None:
+    dp = pytest.importorskip("dp_accounting")
+    event = dp.SampledWithoutReplacementDpEvent(10**330, 1, dp.GaussianDpEvent(1.0))
+    assert added(event).guarantee.delta(0.0) > 0.0
+    assert added(event).guarantee.epsilon(0.0) == math.inf
+    third = dp.SampledWithoutReplacementDpEvent(3, 1, dp.GaussianDpEvent(1.0))
+    step = added(third).guarantee
+    assert isinstance(step, SampledGaussian)
+    assert Fraction(step.sampling_probability) >= Fraction(1, 3)
