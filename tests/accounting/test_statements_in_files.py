@@ -13,6 +13,7 @@ from lethe.accounting.statements.phases import phases_guarantee
 from lethe.accounting.statements.recheck import recheck_statement
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.certificates.derivation import derivation
+from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
 from lethe.heavy_tailed.solution import gaussian_release
 from lethe.mechanisms.adassp import moments_sensitivity
@@ -67,7 +68,7 @@ def test_that_parts_are_disjoint_nothing_shows_and_it_is_told() -> None:
 
 
 def test_what_the_code_saw_to_is_not_called_declared() -> None:
-    enforced = lethe.certificates.findings.holds("rows", "of norm at most 1", evidence="enforced")
+    enforced = holds("rows", "of norm at most 1", evidence="enforced")
     made = Statement(
         name="mean",
         guarantee=_MEAN,
@@ -121,7 +122,7 @@ def test_seeded_is_true_or_false_and_no_number(seeded: float) -> None:
     [
         lambda tiny: moment_sensitivity(tiny, 3, "replace_one"),
         lambda tiny: moments_sensitivity(norm=tiny),
-        lambda tiny: gaussian_release(tiny, 1e308).guarantee.mu,
+        lambda tiny: gaussian_release(tiny, 1e308).guarantee.delta(0.0),
         lambda tiny: output_sensitivity(records=10**12, regularisation=1e300, gradient_bound=tiny, tolerance=0.0),
     ],
 )
