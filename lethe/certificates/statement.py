@@ -245,7 +245,8 @@ def _parsed(cls: type[Statement], content: dict[str, Any]) -> Statement:
     if content["kind"] != KIND:
         raise ValueError(f"its kind is {content['kind']!r}")
     seeded, planned = content.get("seeded", False), content.get("with_fresh_noise")
-    if seeded not in (True, False) or (planned is None) is seeded:
+    # 0 equals False and is not it.
+    if not isinstance(seeded, bool) or (planned is None) is seeded:
         raise ValueError("seeded needs to be true, with what would hold with fresh noise")
     known, records = content["derivation"], content["records"]
     if records is not None and (type(records) is not int or records < 1):

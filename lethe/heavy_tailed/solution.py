@@ -14,7 +14,7 @@ import numpy as np
 from lethe.calculus.composition.budget import gaussian_cost
 from lethe.calculus.composition.composition import compose_gdp
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate
-from lethe.calculus.rounding import round_up
+from lethe.calculus.rounding import above, round_up
 from lethe.errors import InputError, LetheError
 from lethe.heavy_tailed.inputs import Array
 from lethe.run.run import Run
@@ -37,7 +37,10 @@ class Release:
 
 def gaussian_release(sensitivity: float, noise_std: float) -> Release:
     r"""A Gaussian mechanism: $(s/\sigma)$-GDP, rounded up; not private without noise."""
-    guarantee = GDP(round_up(sensitivity / noise_std, 1e-15)) if noise_std > 0.0 else NotPrivate()
+    if not noise_std > 0.0:
+        return Release(guarantee=NotPrivate(), sensitivity=sensitivity, noise_std=noise_std)
+    # A ratio that underflows is above 0 all the same.
+    guarantee = GDP(float(above(sensitivity / noise_std, 1e-15)) if sensitivity > 0.0 else 0.0)
     return Release(guarantee=guarantee, sensitivity=sensitivity, noise_std=noise_std)
 
 

@@ -34,7 +34,7 @@ from scipy import linalg
 from lethe.calculus.domains import require_nonnegative, require_positive
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
-from lethe.calculus.rounding import round_up
+from lethe.calculus.rounding import round_up, square_above
 from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
@@ -71,7 +71,7 @@ def moments_sensitivity(
     square = weight * weight
     replaced = 2.0 * (1.0 + 0.5 * square) ** 2 if square <= 2.0 else 4.0 * square
     moved = replaced if require_swap(neighbours) == 2.0 else 1.0 + square
-    return round_up(radius * radius * math.sqrt(moved + extra * extra), 4e-15)
+    return round_up(float(square_above(radius)) * math.sqrt(moved + extra * extra), 4e-15)
 
 
 def moments(rows: Array, targets: Array, *, norm: float, target_bound: float, target_weight: float, eigenvalue_weight: float) -> Array:

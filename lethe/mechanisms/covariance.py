@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
+from lethe.calculus.rounding import round_up, square_above
 from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
@@ -78,8 +79,9 @@ def moment_sensitivity(norm: float, columns: int, neighbours: object) -> float:
         neighbours: replace_one or zero_out.
     """
     radius = require_positive("norm", norm)
-    square = radius * radius
-    return square * (math.sqrt(2.0) if require_swap(neighbours) == 2.0 and columns > 1 else 1.0) * (1.0 + 1e-14)
+    # A square that underflows is not 0.
+    square = float(square_above(radius))
+    return round_up(square * (math.sqrt(2.0) if require_swap(neighbours) == 2.0 and columns > 1 else 1.0), 1e-14)
 
 
 def symmetric_noise(columns: int, noise_std: float, generator: np.random.Generator) -> Array:

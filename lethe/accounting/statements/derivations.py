@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from lethe.accounting.certify import certify
 from lethe.accounting.statements.phases import phases_guarantee, phases_stated
 from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.any_guarantee.relations import require_relation
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.base import Guarantee
-from lethe.calculus.domains import require_count
+from lethe.calculus.domains import require_count, require_positive
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.rounding import round_up
+from lethe.calculus.rounding import above, square_above
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.heavy_tailed.solution import beside
@@ -41,11 +43,15 @@ class Computed:
         guarantee: with fresh noise.
         stated: of which releases in it the number is nothing but written, by name.
         assumed: numbers it is computed from that are guarantees themselves, in words.
+        unseen: of which releases in it nobody here saw the mechanism run, by name: they were read from a file.
+        apart: of which statements in it the parts are said to be on disjoint records, by name.
     """
 
     guarantee: Guarantee
     stated: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 def computed(stated: Statement) -> Computed:
@@ -73,15 +79,18 @@ def _applied(kind: str, text: str, stated: Statement) -> Computed:
         raise
     except (TypeError, KeyError, AttributeError, ValueError, ArithmeticError) as error:
         raise InputError(f"derivation: {kind} does not take these numbers: {str(error).splitlines()[0]}.") from error
+    # What a file calls checked or enforced was read as declared.
+    unseen = () if any(finding.evidence != "declared" for finding in stated.findings) else (stated.name,)
     if kind == "private selection":
         one = guarantee_from_dict(stated.derivation.parameters["one_try"])
-        return Computed(guarantee=guarantee, assumed=(f"one try of {stated.name}: {one.describe()}",))
+        return Computed(guarantee=guarantee, assumed=(f"one try of {stated.name}: {one.describe()}",), unseen=unseen)
     written = kind == "phases" and phases_stated(stated.derivation.parameters["phases"])
-    return Computed(guarantee=guarantee, stated=(stated.name,) if written else ())
+    return Computed(guarantee=guarantee, stated=(stated.name,) if written else (), unseen=unseen)
 
 
 def _joined(stated: Statement, kind: str, parts: Sequence[Statement], parameters: dict[str, Any]) -> Computed:
-    counts = parameters.pop("counts", [1] * len(parts))
+    # Of disjoint parts each is what it is once.
+    counts = parameters.pop("counts", [1] * len(parts)) if kind == "composition" else [1] * len(parts)
     if not parts or parameters or not isinstance(counts, list) or len(counts) != len(parts):
         raise InputError(f"derivation: {kind} needs at least one part, a count for each, and nothing else.")
     if any(part.neighbours != stated.neighbours for part in parts):
@@ -90,9 +99,17 @@ def _joined(stated: Statement, kind: str, parts: Sequence[Statement], parameters
         raise InputError(f"derivation: a part of {stated.name} is seeded, and so is the whole.")
     found = [computed(part) for part in parts]
     pairs = [(one.guarantee, require_count("counts", count)) for one, count in zip(found, counts, strict=True)]
-    names = tuple(dict.fromkeys(name for one in found for name in one.stated))
-    assumed = tuple(dict.fromkeys(line for one in found for line in one.assumed))
-    return Computed(guarantee=_JOINING[kind](pairs), stated=names, assumed=assumed)
+    return Computed(
+        guarantee=_JOINING[kind](pairs),
+        stated=_each_once(one.stated for one in found),
+        assumed=_each_once(one.assumed for one in found),
+        unseen=_each_once(one.unseen for one in found),
+        apart=_each_once([(stated.name,) if kind == "disjoint parts" else (), *(one.apart for one in found)]),
+    )
+
+
+def _each_once(listed: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(listed)))
 
 
 def _beside(pairs: Sequence[tuple[Guarantee, int]]) -> Guarantee:
@@ -126,7 +143,9 @@ def _scales(neighbours: Neighbours, *, columns: int, noise_std: float) -> Guaran
 
 def _eigenvalue(neighbours: Neighbours, *, norm: float, records: int, noise_std: float) -> Guarantee:
     require_swap(neighbours)
-    return gaussian_guarantee(round_up(norm * norm, 1e-15) / require_count("records", records), noise_std)
+    # A square or a quotient that underflows is not 0.
+    moved = float(above(square_above(require_positive("norm", norm)) / require_count("records", records), 1e-15))
+    return gaussian_guarantee(moved, noise_std)
 
 
 def _objective(neighbours: Neighbours, *, loss: dict[str, Any], **numbers: Any) -> Guarantee:
@@ -154,8 +173,9 @@ def _search(neighbours: Neighbours, *, quantile: float, noise_std: float) -> Gua
 
 
 def _selection(neighbours: Neighbours, *, one_try: dict[str, Any], repetitions: dict[str, Any], delta: float | None) -> Guarantee:
-    del neighbours
-    return selection_guarantee(guarantee_from_dict(one_try), repetitions_from_dict(repetitions), delta=delta)
+    base = guarantee_from_dict(one_try)
+    require_relation(base, neighbours)
+    return selection_guarantee(base, repetitions_from_dict(repetitions), delta=delta)
 
 
 def _run(neighbours: Neighbours, *, run: dict[str, Any], delta: float) -> Guarantee:

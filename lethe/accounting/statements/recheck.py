@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from lethe._version import __version__
 from lethe.accounting.recheck import DELTAS, close, same_content
+from lethe.calculus.any_guarantee.relations import require_relation
 from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import Finding, holds
 from lethe.certificates.statement import Statement
@@ -20,17 +21,30 @@ class RecheckedStatement:
         statement: with the guarantee as this version of Lethe computes it.
         stated: of which releases in it the guarantee is only written, by name: nothing computes it.
         assumed: guarantees that its own is computed from, in words: of one try of a search, which each try was held to.
+        unseen: of which releases in it the numbers are those of a file, by name: nothing shows that the mechanism ran with them.
+        apart: of which statements in it the parts are said to be on disjoint records, by name.
     """
 
     statement: Statement
     stated: tuple[str, ...]
     assumed: tuple[str, ...]
+    unseen: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
     @property
     def declared(self) -> tuple[Finding, ...]:
-        """What it rests on that nothing proves: numbers that are only written, and its declared hypotheses."""
+        """What it rests on that nothing proves: numbers that are only written, and its declared hypotheses.
+
+        A file may leave hypotheses out. So that of files the mechanism ran as its numbers say, and that parts are disjoint, is told here
+        whatever the file lists.
+        """
         numbers = [holds("guarantee", f"of {name}, taken as it is written", evidence="declared") for name in self.stated]
         numbers += [holds("guarantee", f"of {line}", evidence="declared") for line in self.assumed]
+        if self.unseen:
+            words = f"that {', '.join(self.unseen)} ran with these numbers, and as its theorem needs"
+            numbers.append(holds("mechanism", words, evidence="declared"))
+        if not any(finding.name == "disjoint parts" for finding in self.statement.findings):
+            numbers += [holds("disjoint parts", f"of {name}, each record in one of them", evidence="declared") for name in self.apart]
         return (*numbers, *(finding for finding in self.statement.findings if finding.evidence == "declared"))
 
 
@@ -46,6 +60,7 @@ def recheck_statement(statement: Statement) -> RecheckedStatement:
     from lethe.accounting.statements.derivations import computed  # loads every mechanism
 
     try:
+        require_relation(statement.planned, statement.neighbours)
         found = computed(statement)
     except LetheError as error:
         raise _refused(statement, error.what.rstrip(".")) from error
@@ -61,7 +76,7 @@ def recheck_statement(statement: Statement) -> RecheckedStatement:
         raise _refused(statement, "the parts of its guarantee are not those that its mechanism has")
     records = inner if statement.records is None else statement.records
     kept = replace(statement, records=records, **{"with_fresh_noise" if statement.seeded else "guarantee": proved})
-    return RecheckedStatement(statement=kept, stated=found.stated, assumed=found.assumed)
+    return RecheckedStatement(statement=kept, stated=found.stated, assumed=found.assumed, unseen=found.unseen, apart=found.apart)
 
 
 def known_records(known: Derivation | None) -> int | None:
@@ -71,6 +86,8 @@ def known_records(known: Derivation | None) -> int | None:
     numbers = known.parameters
     run = numbers.get("run")
     said = [numbers.get("records"), run.get("records") if isinstance(run, dict) else None]
+    phases = numbers.get("phases")
+    said += [phase.get("stop") for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
     said += [part.records for part in known.parts]
     said += [known_records(part.derivation) for part in known.parts]
     return max((one for one in said if isinstance(one, int)), default=None)

@@ -41,7 +41,7 @@ def read_saved(content: dict[str, Any], *, source: str, key: PublicKey | None = 
         )
     try:
         return guarantee_from_dict(content)
-    except (InputError, TypeError, ValueError) as error:
+    except (InputError, TypeError, ValueError, RecursionError) as error:
         known = "certificate, statement, total or guarantee"
         reason = f"not a {known}" if kind is None else f"not a {known}: {str(error).splitlines()[0].rstrip('.')}"
         raise InputError(

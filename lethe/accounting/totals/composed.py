@@ -211,6 +211,8 @@ class Total:
             if content["kind"] != TOTAL or asked not in ("delta", "epsilon") or neighbours not in get_args(Neighbours):
                 raise ValueError("its kind, its relation or what was asked for is none that is known")
             version, said = read_text(content["lethe"]), {name: float(content[name]) for name in ("epsilon", "delta")}
+            if not isinstance(content["parts"], list) or not content["parts"]:
+                raise ValueError("it has no parts")
             listed = [_read(part, neighbours, key) for part in content["parts"]]
         except InputError as error:
             raise InputError(f"total: {error.what}", source=source or error.source, remedy=error.remedy) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any, cast
 
 from dp_accounting import dp_event  # pyright: ignore[reportMissingTypeStubs]
@@ -117,7 +118,13 @@ def _without_replacement(event: Any, neighbours: Neighbours) -> Guarantee:
             f"sample_size: got {event.sample_size!r} of source_dataset_size = {event.source_dataset_size!r}; "
             "it needs a sample of at most all records."
         )
-    return _sampled(sample / size, event.event, neighbours, "without_replacement")
+    return _sampled(_share_above(sample, size), event.event, neighbours, "without_replacement")
+
+
+def _share_above(sample: int, size: int) -> float:
+    """The smallest float that is not below sample / size; not 0 where a quotient underflows."""
+    nearest = sample / size
+    return nearest if Fraction(nearest) * size >= sample else math.nextafter(nearest, 1.0)
 
 
 def _sampled(probability: float, inner: Any, neighbours: Neighbours, design: Any) -> Guarantee:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, cast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from lethe.accounting.recheck import recheck
 from lethe.accounting.statements.recheck import recheck_statement
 from lethe.accounting.statements.saved import read_saved
 from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.any_guarantee.relations import require_relation
 from lethe.calculus.base import Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import Finding
@@ -22,6 +23,7 @@ from lethe.run.run import Neighbours
 
 PartKind = Literal["certificate", "statement", "guarantee"]
 _NO_RELATION = "says no neighbouring relation"
+_MOST_TIMES = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +134,6 @@ def _of_certificate(certificate: Certificate, name: str, count: int) -> Part:
 
 def _of_statement(statement: Statement, name: str, count: int) -> Part:
     again = recheck_statement(statement)
-    _require_same(again.statement.planned, statement.neighbours)
     return Part(
         name=name,
         kind="statement",
@@ -148,7 +149,7 @@ def _of_statement(statement: Statement, name: str, count: int) -> Part:
 
 
 def _of_guarantee(guarantee: Guarantee, name: str, count: int, neighbours: Neighbours, *, one_release: bool) -> Part:
-    _require_same(guarantee, neighbours)
+    require_relation(guarantee, neighbours)
     content = guarantee.to_dict()
     return Part(
         name=name,
@@ -162,33 +163,14 @@ def _of_guarantee(guarantee: Guarantee, name: str, count: int, neighbours: Neigh
     )
 
 
-def _require_same(guarantee: Guarantee, neighbours: Neighbours) -> None:
-    for relation in _relations(guarantee):
-        if relation != neighbours:
-            raise InputError(f"{guarantee.describe()} is about {relation}, and is said to be about {neighbours}.")
-
-
-def _relations(guarantee: object) -> Iterator[str]:
-    """The relations that guarantees within name: of batches sampled at random."""
-    if isinstance(guarantee, Guarantee):
-        for entry in fields(guarantee):  # pyright: ignore[reportArgumentType]
-            value: object = getattr(guarantee, entry.name)
-            if entry.name == "relation" and isinstance(value, str):
-                yield value
-            yield from _relations(value)
-    elif isinstance(guarantee, tuple):
-        for entry in cast("tuple[object, ...]", guarantee):
-            yield from _relations(entry)
-
-
 def _of_event(event: Any, name: str, count: int, neighbours: Neighbours) -> Part:
     from lethe.accounting.totals.dp_events import UnknownEvent, guarantee_of, leaves_of  # dp_accounting takes most of a second to import
 
     parts: list[tuple[Guarantee, int]] = []
     for leaf, times in leaves_of(event, 1):
         try:
-            if times is None:
-                raise UnknownEvent("counts need to be whole numbers >= 1, and events a list")
+            if times is None or times > _MOST_TIMES:
+                raise UnknownEvent("counts need to be whole numbers from 1 to 1e15, and events a list")
             parts.append((guarantee_of(leaf, neighbours), times))
         except UnknownEvent as error:
             raise InputError(

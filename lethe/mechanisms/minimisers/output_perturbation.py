@@ -23,7 +23,7 @@ import numpy as np
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
-from lethe.calculus.rounding import round_up
+from lethe.calculus.rounding import above
 from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import Finding, holds
@@ -66,8 +66,9 @@ def output_sensitivity(
     """
     size = require_count("records", records)
     curvature = require_positive("regularisation", regularisation)
-    one = require_swap(neighbours) * require_positive("gradient_bound", gradient_bound) / size
-    return round_up((one + 2.0 * require_nonnegative("tolerance", tolerance, allow_infinity=False)) / curvature, 1e-15)
+    # Quotients that underflow are not 0.
+    one = float(above(require_swap(neighbours) * require_positive("gradient_bound", gradient_bound) / size))
+    return float(above((one + 2.0 * require_nonnegative("tolerance", tolerance, allow_infinity=False)) / curvature, 1e-15))
 
 
 @in_other_words
