@@ -43,6 +43,11 @@ docs: theorems
 docs-serve: theorems
 	$(MKDOCS) serve
 
+# The screenshots that the pages show, made by the tests in a browser.
+.PHONY: pictures
+pictures: $(STAMP)
+	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/studio/test_studio_in_browser.py tests/report/test_report_in_browser.py
+
 # The page of theorems, from the registry.
 theorems: $(STAMP)
 	$(BIN)/python tools/theorems_page.py > docs/theorems.md

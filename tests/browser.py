@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ Scheme = Literal["light", "dark"]
 WIDTHS = (360, 1440)
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 _HEIGHT = 900
+_PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 
 
 @dataclass
@@ -79,6 +81,12 @@ class Page:
             "Page.captureScreenshot", {"captureBeyondViewport": whole, **({"clip": self._clip()} if whole else {})}
         )
         path.write_bytes(base64.b64decode(shot["data"]))
+
+    def kept(self, name: str) -> None:
+        """Keep what the screen shows as docs/pictures/NAME.png, if that was asked for: `make pictures`."""
+        if os.environ.get("LETHE_PICTURES"):
+            self.driver.execute_script("window.scrollTo({top: 0, behavior: 'instant'})")
+            self.screenshot(_PICTURES / f"{name}.png", whole=False)
 
     def _clip(self) -> dict[str, float]:
         height = self.driver.execute_script("return document.documentElement.scrollHeight")
