@@ -11,6 +11,7 @@ from lethe.certificates.findings import enforced
 from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.range_ends import end_is_informative, public_sizes, warn_of_end
 from lethe.estimators.inputs.ranges import spread
+from lethe.estimators.inputs.scale import warn_if_unscaled
 from lethe.mechanisms.base import Array, Statement
 from lethe.mechanisms.quantiles.quantile import private_quantile
 from lethe.mechanisms.quantiles.searched import COMPARISONS
@@ -21,7 +22,9 @@ NORM_SHARE = 0.05  # of the total squared mu
 _WIDTH = 1e-3  # of what ties are spread over, of a norm
 
 
-def private_norm(norms: Array, budget: Budget, *, neighbours: Neighbours, generator: np.random.Generator | None) -> tuple[float, Statement]:
+def private_norm(
+    norms: Array, budget: Budget, *, neighbours: Neighbours, generator: np.random.Generator | None, columns: int = 1
+) -> tuple[float, Statement]:
     """The 0.75 quantile of the rows' norms, released for a twentieth of the budget (in squared mu), and what it costs.
 
     Args:
@@ -29,12 +32,14 @@ def private_norm(norms: Array, budget: Budget, *, neighbours: Neighbours, genera
         budget: the total.
         neighbours: replace_one or zero_out.
         generator: None where privacy matters.
+        columns: d, public; with two or more, a released norm that says that they are not scaled is warned of.
     """
-    return released_norm(norms, quantile=_QUANTILE, share=budget.share(NORM_SHARE), neighbours=neighbours, generator=generator)
+    share = budget.share(NORM_SHARE)
+    return released_norm(norms, quantile=_QUANTILE, share=share, neighbours=neighbours, generator=generator, columns=columns)
 
 
 def released_norm(
-    norms: Array, *, quantile: float, share: GDP, neighbours: Neighbours, generator: np.random.Generator | None
+    norms: Array, *, quantile: float, share: GDP, neighbours: Neighbours, generator: np.random.Generator | None, columns: int = 1
 ) -> tuple[float, Statement]:
     """A quantile of the rows' norms, and what it costs.
 
@@ -45,6 +50,7 @@ def released_norm(
         share: what it may cost.
         neighbours: replace_one or zero_out.
         generator: None where privacy matters.
+        columns: as `private_norm`.
     """
     count = len(norms)
     low, high = public_sizes(quantile, count, share)
@@ -65,6 +71,9 @@ def released_norm(
         for end, beyond, there in ((low, "Smaller ones", found.value <= least * ratio), (high, "Larger ones", found.value >= most / ratio)):
             if there:
                 warn_of_end(f"the {quantile:g} quantile of the norms", end, beyond=beyond)
+                break
+        else:
+            warn_if_unscaled(found.value, columns)
     statement, public = found.statement, f"[{low:g}, {high:g}] for every data set of {count} records, fixed in the code"
     return min(max(found.value, low), high), replace(
         statement,

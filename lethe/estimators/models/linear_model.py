@@ -100,7 +100,7 @@ class PrivateLinearModel(PrivateEstimator):
         radius = declared_norm(self.feature_norm)
         released = radius is None
         if radius is None:
-            radius, cost = private_norm(norms, budget, neighbours=self.neighbours, generator=chance.norm)
+            radius, cost = private_norm(norms, budget, neighbours=self.neighbours, generator=chance.norm, columns=columns)
             budget = budget.with_spent(cost)
         else:
             known.append(f"feature_norm = {radius:g}")
