@@ -1,14 +1,12 @@
-"""Data to train on: scikit-learn's embedded digits, and the user's own npz, csv or parquet files."""
+"""Data to train on: scikit-learn's embedded digits, and the user's own npz, csv, csv.gz or parquet files."""
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +14,10 @@ import numpy.typing as npt
 
 from lethe.documents.array_files import reading_arrays
 from lethe.documents.strict import as_path
-from lethe.errors import InputError, MissingExtraError
+from lethe.errors import InputError
+from lethe.jobs.tables.columns import as_number
+from lethe.jobs.tables.public_columns import PublicColumns
+from lethe.jobs.tables.reading import SUFFIXES, ColumnTable, extra, table_name, table_suffix
 
 Task = Literal["classification", "regression"]
 
@@ -51,7 +52,7 @@ def digits() -> Table:
     Raises:
         MissingExtraError: scikit-learn is not installed.
     """
-    bunch: Any = _extra("sklearn.datasets").load_digits()
+    bunch: Any = extra("sklearn.datasets").load_digits()
     names = tuple(str(digit) for digit in range(10))
     return Table(features=bunch.data / 16.0, targets=bunch.target.astype(np.int64), classes=10, name="digits", class_names=names)
 
@@ -72,9 +73,14 @@ def centred_digits() -> Table:
 
 
 def load_table(
-    path: str | os.PathLike[str], target: str | None = None, *, task: Task | None = None, classes: Sequence[str] | None = None
+    path: str | os.PathLike[str],
+    target: str | None = None,
+    *,
+    task: Task | None = None,
+    classes: Sequence[str] | None = None,
+    columns: PublicColumns | None = None,
 ) -> Table:
-    """Read features and targets from a .npz, .csv or .parquet file.
+    """Read features and targets from a .npz, .csv, .csv.gz or .parquet file.
 
     Args:
         path: the file. csv: the first line names the columns. npz: arrays named x and y, x_train and y_train, features and targets, or
@@ -82,6 +88,8 @@ def load_table(
         target: the target's column; for npz the target's array, such as y_test (then x_test holds the features).
         task: None: text, true/false and integer targets are classes, other numbers are real targets.
         classes: the public list of classes, numbered in this order; None: those found in the file, sorted, which tells what occurs in it.
+        columns: what is stated of each column, by which numbers are scaled and words encoded; None: all columns are numbers, taken as
+            they stand. Not of an .npz file.
     Returns:
         The table; classes are numbered from 0.
     Raises:
@@ -90,15 +98,21 @@ def load_table(
         MissingExtraError: pyarrow is not installed (csv and parquet).
     """
     file = as_path(path)
-    suffix = file.suffix.lower()
+    suffix = table_suffix(file)
     if task not in (None, "classification", "regression"):
         raise InputError(f"task: got {task!r}; it needs classification, regression or None.")
     if suffix == ".npz":
+        if columns is not None:
+            raise InputError(
+                "columns: arrays have no named columns.", source=str(file), remedy="give a .csv or .parquet file, or drop columns."
+            )
         features, targets = _read_npz(file, target)
-    elif suffix in (".csv", ".parquet"):
-        features, targets = _read_columns(file, suffix, target)
+    elif suffix not in SUFFIXES:
+        raise InputError(f"{file.name} ends in {file.suffix!r}; a table ends in .npz, .csv, .csv.gz or .parquet.")
+    elif columns is None:
+        features, targets = _read_columns(file, target)
     else:
-        raise InputError(f"{file.name} ends in {file.suffix!r}; a table ends in .npz, .csv or .parquet.")
+        features, targets = _encode_columns(file, target, columns, task)
     return _table(file, features, targets, task, classes)
 
 
@@ -136,13 +150,6 @@ def _rows(table: Table, rows: npt.NDArray[np.int64], part: str) -> Table:
     )
 
 
-def _extra(module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(f"{module.split('.')[0]} is needed and not installed.", remedy='pip install "lethe-dp[train]"') from error
-
-
 def _read_npz(file: Path, target: str | None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     with (
         reading_arrays(file, what="be read", remedy="give an .npz file of plain arrays (no pickled objects)."),
@@ -175,52 +182,52 @@ def _npz_names(file: Path, arrays: Mapping[str, object], target: str | None) -> 
     )
 
 
-def _read_columns(file: Path, suffix: str, target: str | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
-    arrow = _extra("pyarrow")
-    try:
-        table: Any = _extra("pyarrow.csv").read_csv(file) if suffix == ".csv" else _extra("pyarrow.parquet").read_table(file)
-    except (OSError, arrow.ArrowException) as error:
-        raise InputError(f"{file} cannot be read: {error}.", remedy=f"give a {suffix} file with named columns.") from error
-    if table.num_rows == 0:
-        raise InputError(f"{file} has no rows.", remedy="give a file with at least one record.")
-    names: list[str] = list(table.column_names)
-    repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if repeated:
-        raise InputError(
-            f"column {repeated[0]!r} occurs {names.count(repeated[0])} times.", source=str(file), remedy="give each column its own name."
-        )
-    # pandas writes its row labels as columns of this name; they are no features.
-    names = [name for name in names if not name.startswith("__index_level_")]
-    if target not in names:
-        raise InputError(
-            f"target: got {target!r}; it needs one of the columns {', '.join(names)}.",
-            source=str(file),
-            remedy="name the column to predict.",
-        )
-    if len(names) < 2:
-        raise InputError(f"{target!r} is the only column; there are no features.", source=str(file))
-    columns = [_feature(file, name, table.column(name), arrow) for name in names if name != target]
-    return np.column_stack(columns), _target(file, target, table.column(target), arrow)
+def _read_columns(file: Path, target: str | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
+    table = ColumnTable.read(file)
+    target = table.require_target(target)
+    columns = [_feature(table, name) for name in table.names if name != target]
+    return np.column_stack(columns), _target(table, target)
 
 
-def _feature(file: Path, name: str, column: Any, arrow: ModuleType) -> npt.NDArray[np.float64]:
-    kind = arrow.types
-    _refuse_missing(file, name, column)
-    if not (kind.is_integer(column.type) or kind.is_floating(column.type) or kind.is_boolean(column.type) or kind.is_decimal(column.type)):
+def _encode_columns(
+    file: Path, target: str | None, columns: PublicColumns, task: Task | None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
+    known = [*columns.stated, *([] if target is None else [target])]
+    table = ColumnTable.read(file, as_text=known)
+    target = table.require_target(target)
+    features = columns.encode(table, target)
+    if table_suffix(file) == ".parquet":
+        return features, _target(table, target)
+    labels = [(entry or "").strip() for entry in table.texts(target)]
+    return features, np.array([_number(file, target, row, label) for row, label in enumerate(labels)] if task == "regression" else labels)
+
+
+def _number(file: Path, name: str, row: int, text: str) -> float:
+    number = as_number(text)
+    if number is None:
+        raise _missing(file, row, name)
+    return number
+
+
+def _feature(table: ColumnTable, name: str) -> npt.NDArray[np.float64]:
+    column = table.column(name)
+    _refuse_missing(table.file, name, column)
+    if not table.is_number(name):
         raise InputError(
             f"column {name!r} holds {column.type}, not numbers.",
-            source=str(file),
-            remedy="leave the column out, or encode it first: one 0/1 column for each category of a public list.",
+            source=str(table.file),
+            remedy=f"state its categories, and the ranges of the others: `lethe init --data {table.file} --target COLUMN` writes a "
+            "configuration that asks for them, for `lethe train` and `lethe demo --columns`. Or leave the column out, or encode it first: "
+            "one 0/1 column for each category of a public list.",
         )
     return np.asarray(column.to_numpy(), dtype=np.float64)
 
 
-def _target(file: Path, name: str, column: Any, arrow: ModuleType) -> npt.NDArray[Any]:
-    _refuse_missing(file, name, column)
-    if arrow.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+def _target(table: ColumnTable, name: str) -> npt.NDArray[Any]:
+    _refuse_missing(table.file, name, table.content.column(name))
+    column = table.column(name)
     values = column.to_numpy()
-    return values.astype(np.float64) if arrow.types.is_decimal(column.type) else values
+    return values.astype(np.float64) if extra("pyarrow").types.is_decimal(column.type) else values
 
 
 def _refuse_missing(file: Path, name: str, column: Any) -> None:
@@ -252,9 +259,9 @@ def _table(file: Path, features: npt.NDArray[Any], targets: npt.NDArray[Any], ta
     if task is None:
         task = "regression" if values.dtype.kind == "f" else "classification"
     if task == "regression":
-        return Table(features=numbers, targets=_real(file, values), classes=None, name=file.stem)
+        return Table(features=numbers, targets=_real(file, values), classes=None, name=table_name(file))
     names, encoded = _numbered(file, values) if classes is None else _numbered_as(file, values, classes)
-    return Table(features=numbers, targets=encoded, classes=len(names), name=file.stem, class_names=names)
+    return Table(features=numbers, targets=encoded, classes=len(names), name=table_name(file), class_names=names)
 
 
 def _real(file: Path, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

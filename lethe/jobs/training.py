@@ -2,89 +2,42 @@
 
 from __future__ import annotations
 
-import io
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
 from lethe.accounting.certify import certify
 from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for
-from lethe.certificates.certificate import Certificate
+from lethe.certificates.training_record import HypothesisClaim
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.specification import Specification
-from lethe.documents.strict import read_document, to_json
+from lethe.documents.strict import read_document
 from lethe.errors import InputError
+from lethe.jobs.configuration import FROM_DATA, Data, Privacy, as_data, as_mapping, as_privacy, refuse_unanswered
 from lethe.jobs.datasets import Table, centred_digits, load_table, split
+from lethe.jobs.estimators.choice import EstimatorChoice
+from lethe.jobs.estimators.training import EstimatorOutcome, train_estimator
+from lethe.jobs.run_outcome import JobOutcome
+from lethe.jobs.tables.public_columns import PublicColumns
+from lethe.jobs.tables.scale_notes import scale_notes
 from lethe.run.losses import LOSSES, LinearLoss
 from lethe.run.run import Run
-from lethe.train import Fitted, LinearPredictor, fit_linear
-
-FROM_DATA = "from_data"
+from lethe.train import fit_linear
 
 
-def _as_mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InputError(f"got {value!r}; it needs a mapping.")
-    return {str(key): entry for key, entry in value.items()}
+def _as_columns(value: Any) -> PublicColumns | None:
+    return None if value is None else PublicColumns.parse(value)
 
 
-def _as_classes(value: Any) -> tuple[str, ...] | None:
-    if value is None or value == FROM_DATA:
-        return () if value == FROM_DATA else None
-    if isinstance(value, list | tuple) and value and all(isinstance(name, str | int) and not isinstance(name, bool) for name in value):
-        return tuple(str(name) for name in value)
-    raise InputError(f"got {value!r}; it needs a list of class names, or {FROM_DATA}.")
+def _as_run(value: Any) -> dict[str, Any] | None:
+    return None if value is None else as_mapping(value)
 
 
-class Privacy(Specification):
-    """The target (epsilon, delta); with epsilon null the run's own noise is used and certified at delta.
-
-    Args:
-        delta: in (0, 1), and below 1/records.
-        epsilon: > 0.
-        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
-    """
-
-    delta: float = Field(gt=0, lt=1)
-    epsilon: float | None = Field(default=None, gt=0)
-    allow_large_delta: bool = False
-
-
-class Data(Specification):
-    """Where the records are.
-
-    Args:
-        path: a .csv, .parquet or .npz file; null: scikit-learn's digits.
-        target: the column (or array) to predict.
-        classes: the public list of classes, or "from_data", which says that the classes found there are public knowledge.
-        test_fraction: of the rows, in [0, 1), kept for testing.
-    """
-
-    path: str | None = None
-    target: str | None = None
-    classes: Annotated[tuple[str, ...] | None, BeforeValidator(_as_classes)] = None
-    test_fraction: float = Field(default=0.2, ge=0, lt=1)
-
-    @model_validator(mode="after")
-    def _complete(self) -> Data:
-        if self.path is None and (self.target is not None or self.classes is not None):
-            raise InputError("path: missing; a target or classes belong to a file of yours.", remedy="name the file, or drop both.")
-        if self.path is not None and self.target is None:
-            raise InputError("target: missing; name the column (or array) to predict.")
-        return self
-
-
-def _as_data(value: Any) -> Data:
-    return value if isinstance(value, Data) else Data(**_as_mapping(value))
-
-
-def _as_privacy(value: Any) -> Privacy:
-    return value if isinstance(value, Privacy) else Privacy(**_as_mapping(value))
+def _as_model(value: Any) -> EstimatorChoice | None:
+    return None if value is None else EstimatorChoice.parse(value)
 
 
 class TrainingRows(NamedTuple):
@@ -99,17 +52,42 @@ class Job(Specification):
     """The configuration of `lethe train`.
 
     Args:
-        data: {path, target, test_fraction}.
+        data: {path, target, classes, target_range, test_fraction}.
+        columns: what is known of each column without looking at the records; None: all are numbers, used as they stand.
+        public: how that is known, if it needs a word, such as "read off the table"; it then stands in the certificate, as declared.
         run: the fields of a Run; `records` may be left out and is then the number of training records, which must be public.
+        model: in place of a run, an estimator of `lethe.estimators` and its parameters.
         privacy: {delta, epsilon}.
         seed: for reproducible trials, whose certificate is infinite: whoever knows the seed knows the noise; null (the default) draws
             fresh randomness, as a release needs.
     """
 
-    data: Annotated[InstanceOf[Data], BeforeValidator(_as_data)] = Data()
-    run: Annotated[dict[str, Any], BeforeValidator(_as_mapping)]
-    privacy: Annotated[InstanceOf[Privacy], BeforeValidator(_as_privacy)]
+    data: Annotated[InstanceOf[Data], BeforeValidator(as_data)] = Data()
+    columns: Annotated[InstanceOf[PublicColumns] | None, BeforeValidator(_as_columns)] = None
+    public: str | None = Field(default=None, min_length=1, max_length=300)
+    run: Annotated[dict[str, Any] | None, BeforeValidator(_as_run)] = None
+    model: Annotated[InstanceOf[EstimatorChoice] | None, BeforeValidator(_as_model)] = None
+    privacy: Annotated[InstanceOf[Privacy], BeforeValidator(as_privacy)]
     seed: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _one_way_to_train(self) -> Job:
+        if (self.run is None) == (self.model is None):
+            raise InputError(
+                f"run, model: both are {'missing' if self.run is None else 'given'}; one of the two says how to train.",
+                remedy="state the fields of a run, or model: {estimator: logistic_regression}.",
+            )
+        if self.columns is not None and self.data.path is None:
+            raise InputError("columns: they belong to a file of yours.", remedy="state data.path, or drop columns.")
+        if self.public is not None and self.columns is None:
+            raise InputError(
+                "public: it says how what is stated under columns is known, and nothing is.", remedy="drop it, or state columns."
+            )
+        if self.run is not None and self.data.target_range is not None:
+            raise InputError("data.target_range: a run states its residual_bound in place of it.", remedy="leave it out.")
+        if self.model is not None:
+            self.model.require_sections(self.privacy, self.data)
+        return self
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Job:
@@ -119,6 +97,10 @@ class Job(Specification):
             InputError: the file cannot be read or holds no valid configuration.
         """
         content = read_document(path)
+        try:
+            refuse_unanswered(content)
+        except InputError as error:
+            raise InputError(error.what, source=str(path), remedy=error.remedy) from error
         if "run" not in content and "batches" in content:
             raise InputError(
                 "this describes a run; a training configuration also says on which data and at what delta.",
@@ -130,29 +112,39 @@ class Job(Specification):
         except InputError as error:
             raise InputError(error.what, source=str(path), remedy=error.remedy) from error
 
-    def repeating(self, run: Run) -> dict[str, Any]:
-        """The configuration that carries out this run again, with the noise that it has, as plain data.
+    def repeating(self, run: Run | None = None) -> dict[str, Any]:
+        """The configuration that trains the same again, as plain data.
 
         Args:
-            run: as it was planned.
+            run: as it was planned, to be carried out with the noise that it has; None: of an estimator.
         """
-        data = self.data.model_dump()
-        if data["classes"] is not None:
-            data["classes"] = list(data["classes"]) or FROM_DATA
-        privacy = {**self.privacy.model_dump(), "epsilon": None}
-        return {"data": data, "run": run.to_document(), "privacy": privacy, "seed": self.seed}
+        data = {**self.data.model_dump(), "classes": None}
+        if self.data.classes is not None:
+            data["classes"] = list(self.data.classes) or FROM_DATA
+        privacy = self.privacy.model_dump()
+        content: dict[str, Any] = {"data": data}
+        if self.columns is not None:
+            content |= {"columns": self.columns.to_document(), **({} if self.public is None else {"public": self.public})}
+        if run is None:
+            assert self.model is not None
+            return {**content, "model": self.model.to_document(), "privacy": privacy, "seed": self.seed}
+        return {**content, "run": run.to_document(), "privacy": {**privacy, "epsilon": None}, "seed": self.seed}
 
     def prepare(self) -> tuple[TrainingRows, Run]:
-        """All that comes before training: read the data, and plan the run if a target is given.
+        """All that comes before the training of a run: read the data, and plan the run if a target is given.
 
         Raises:
-            InputError: data or run cannot be used.
+            InputError: data or run cannot be used, or a model is asked for in place of a run.
             CalibrationError: no noise of the run's shape meets the target.
         """
-        table = self._table()
-        train, test = split(table, self.data.test_fraction, seed=self.seed or 0) if self.data.test_fraction > 0 else (table, None)
-        run = Run.from_document({"records": len(train.features), **self.run}, source="run")
-        if run.neighbours == "add_or_remove" and test is not None:
+        if self.run is None:
+            raise InputError(
+                "model: an estimator chooses its own run; here a run is needed.",
+                remedy="state run: in place of model:, or give the function that trains it (docs/audit.md).",
+            )
+        rows = self._rows()
+        run = Run.from_document({"records": len(rows.train.features), **self.run}, source="run")
+        if run.neighbours == "add_or_remove" and rows.test is not None:
             raise InputError(
                 "data.test_fraction: a removed record would move others between training and test rows.",
                 source="run.neighbours = add_or_remove",
@@ -161,10 +153,39 @@ class Job(Specification):
         delta_for(run.records, self.privacy.delta, allow_large_delta=self.privacy.allow_large_delta)  # before the long work
         if self.privacy.epsilon is not None:
             run = plan(run, self.privacy.epsilon, self.privacy.delta, allow_large_delta=True)
-        return TrainingRows(table, train, test), run
+        return rows, run
+
+    def train(self, folder: Path, *, progress: bool = True) -> JobOutcome | EstimatorOutcome:
+        """Train by the run, or the model, and write the folder, whole or not at all.
+
+        Args:
+            folder: a new one.
+            progress: whether a bar is shown.
+        Raises:
+            InputError: data, run, model or folder cannot be used.
+            CalibrationError: no noise of the run's shape meets the target.
+        """
+        if self.model is None:
+            return self.execute(folder, progress=progress)
+        require_new_folder(folder)
+        self.model.build(self.privacy, self.data, seed=self.seed)  # its parameters, before the data
+        rows = self._rows()
+        return train_estimator(
+            self.model,
+            rows.train,
+            rows.test,
+            data=self.data,
+            privacy=self.privacy,
+            seed=self.seed,
+            columns=self.columns,
+            declared=self._declared(rows.every),
+            notes=self._notes(self.model.feature_norm),
+            config=self.repeating(),
+            folder=folder,
+        )
 
     def execute(self, folder: Path, *, progress: bool = True) -> JobOutcome:
-        """Plan (if a target is given), train, certify what was recorded, and write the folder, whole or not at all.
+        """Of a run: plan (if a target is given), train, certify what was recorded, and write the folder, whole or not at all.
 
         Args:
             folder: a new one.
@@ -177,9 +198,8 @@ class Job(Specification):
         (table, train, test), run = self.prepare()
         trained = fit_linear(run, train.features, train.targets, classes=table.classes, seed=self.seed, progress=progress)
         record = trained.record
-        if self.data.classes == ():
-            names = ", ".join(table.class_names)
-            record = record.with_declared("classes", f"read off the data and said to be public knowledge: {names}")
+        for claim in self._declared(table):
+            record = record.with_declared(*claim)
         certificate = certify(record, self.privacy.delta, allow_large_delta=True)  # `prepare` has looked at it
         outcome = JobOutcome(
             trained=trained,
@@ -190,90 +210,50 @@ class Job(Specification):
             seeded=trained.run.seeded,
             class_names=table.class_names,
             config=self.repeating(run),
+            target=self.data.target,
+            columns=self.columns,
+            notes=tuple(self._notes(trained.run.loss.to_document().get("feature_norm"))),
         )
         write_folder(folder, outcome.files())
         return outcome
 
+    def _rows(self) -> TrainingRows:
+        table = self._table()
+        fraction = self.data.test_fraction
+        return TrainingRows(table, *(split(table, fraction, seed=self.seed or 0) if fraction > 0 else (table, None)))
+
+    def _declared(self, table: Table) -> list[HypothesisClaim]:
+        """What the certificate rests on besides, and nobody can check: that facts about the data are public."""
+        claims: list[HypothesisClaim] = []
+        if self.data.classes == ():
+            names = ", ".join(table.class_names)
+            claims.append(HypothesisClaim("classes", f"read off the data and said to be public knowledge: {names}"))
+        if self.columns is not None:
+            how = "stated without a look at the records" if self.public is None else f"said to be public knowledge: {self.public}"
+            claims.append(HypothesisClaim("columns", f"names, types, ranges, categories and values to fill in: {how}"))
+        return claims
+
+    def _notes(self, feature_norm: float | None) -> list[str]:
+        return [] if self.data.path is None else scale_notes(feature_norm, self.columns)
+
     def _table(self) -> Table:
-        data = self.data
+        data, columns = self.data, self.columns
         if data.path is None:
             return centred_digits()
-        loss = self.run.get("loss")
-        known = LOSSES.get(str(loss.get("kind"))) if isinstance(loss, dict) else None
-        if known is not None and issubclass(known, LinearLoss) and known.numeric_targets:
-            return load_table(data.path, data.target, task="regression")
+        if self.model is not None and columns is None and not data.path.lower().endswith(".npz"):
+            columns = PublicColumns.parse({})  # whatever is not stated is refused by name
+        if self._numeric_targets():
+            return load_table(data.path, data.target, task="regression", columns=columns)
         if data.classes is None:
             raise InputError(
                 "data.classes: missing; which classes occur is itself private, and the trained weights would show it.",
                 remedy=f"list the classes that may occur, or say classes: {FROM_DATA} if those found in the data are public knowledge.",
             )
-        return load_table(data.path, data.target, task="classification", classes=data.classes or None)
+        return load_table(data.path, data.target, task="classification", classes=data.classes or None, columns=columns)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class JobOutcome:
-    """The result of a training: weights, recorded run, certificate, scores."""
-
-    trained: Fitted[LinearPredictor]
-    certificate: Certificate
-    train_score: float
-    test_score: float | None
-    folder: Path
-    seeded: bool
-    class_names: tuple[str, ...]
-    config: dict[str, Any]
-
-    def __repr__(self) -> str:
-        return f"JobOutcome({self.trained!r}, {self.certificate!r}, {self.folder})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the weights, as plain data."""
-        report = self.trained.report
-        return {
-            "folder": str(self.folder),
-            "score": {"kind": self.trained.model.score_name, "train": self.train_score, "test": self.test_score},
-            "records": report.records,
-            "projected": report.projected,
-            "left_over": report.left_over,
-            "steps": report.steps,
-            "seeded": self.seeded,
-            "certificate": self.certificate.to_dict(),
-        }
-
-    def files(self) -> dict[str, bytes]:
-        """The folder's files."""
-        weights = io.BytesIO()
-        loss = self.trained.run.loss.to_document()
-        np.savez(
-            weights,
-            weights=self.trained.model.weights,
-            intercept=self.trained.model.intercept,
-            class_names=np.array(self.class_names),
-            loss=np.array(loss["kind"]),
-            feature_norm=np.array(loss["feature_norm"]),  # new features must be projected to it before predicting
-        )
-        return {
-            "weights.npz": weights.getvalue(),
-            "config.json": to_json(self.config).encode(),
-            "run.json": to_json(self.trained.run.to_document()).encode(),
-            "certificate.json": to_json(self.certificate.to_dict()).encode(),
-            "report.json": to_json(self.to_dict()).encode(),
-        }
-
-    def summary(self) -> str:
-        """For a person, in a few lines; the scores are of private data and are not covered by the certificate."""
-        report, score_name = self.trained.report, self.trained.model.score_name
-        test = "" if self.test_score is None else f", test {self.test_score:.4f}"
-        lines = [
-            f"{score_name}: train {self.train_score:.4f}{test} (computed on the data itself: not covered by the certificate)",
-            f"{report.records} records, {report.projected} projected to the feature norm, "
-            f"{report.left_over} left over by the batches, {report.steps} steps",
-            f"weights, run, certificate and report: {self.folder}/",
-        ]
-        if report.projected == report.records:
-            lines.append(
-                "Every feature vector was longer than feature_norm: scale the features by public constants, or state a larger norm."
-            )
-        if self.seeded:
-            lines.append("NO RELEASE: the noise was seeded, which is fine for a trial; leave seed out to draw fresh randomness.")
-        return "\n".join(lines)
+    def _numeric_targets(self) -> bool:
+        if self.model is not None:
+            return not self.model.is_classifier
+        loss = (self.run or {}).get("loss")
+        known = LOSSES.get(str(loss.get("kind"))) if isinstance(loss, dict) else None
+        return known is not None and issubclass(known, LinearLoss) and known.numeric_targets

@@ -7,8 +7,8 @@ import pyarrow.parquet
 import pytest
 
 from lethe.errors import InputError, MissingExtraError
-from lethe.jobs import datasets
 from lethe.jobs.datasets import Table, centred_digits, digits, load_table, split
+from lethe.jobs.tables.reading import extra
 
 
 def test_centring_digits_maps_each_image_by_itself_and_only_shortens_it() -> None:
@@ -148,7 +148,7 @@ def test_text_features_are_refused_with_a_way_out(tmp_path: Path) -> None:
         ("t.parquet", "no parquet", "y", "cannot be read"),
         ("t.npz", "no zip", None, "cannot be read"),
         ("t.npz", "PK\x03\x04 truncated", None, "cannot be read"),
-        ("t.txt", "a", "y", "ends in .npz, .csv or .parquet"),
+        ("t.txt", "a", "y", "ends in .npz, .csv, .csv.gz or .parquet"),
         ("t.csv", "a,y\n1,2\n", "z", "target: got 'z'; it needs one of the columns a, y"),
         ("t.csv", "a,y\n1,2\n", None, "target: got None"),
         ("t.csv", "a,a,y\n1,2,3\n", "y", "column 'a' occurs 2 times"),
@@ -216,7 +216,7 @@ def test_bad_splits_are_refused(fraction: Any, seed: Any) -> None:
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
     with pytest.raises(MissingExtraError, match=r'(?s)no_such_package is needed.*pip install "lethe-dp\[train\]"'):
-        datasets._extra("no_such_package.part")  # pyright: ignore[reportPrivateUsage]
+        extra("no_such_package.part")
 
 
 @pytest.mark.parametrize("path", [None, 3])

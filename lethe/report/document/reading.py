@@ -65,8 +65,9 @@ def _of_folder(folder: Path, delta: float | None, key: PublicKey | None, allow: 
             f"{folder} holds no {_CERTIFICATE}.", source=str(folder), remedy="give a folder of `lethe train`, a certificate or a run."
         )
     released = weights if weights is not None else found if found.is_file() else None
-    certificate = Certificate.load(proof, key=key)
-    _require_same_run(folder / _RUN, certificate)
+    certificate = load(proof, key=key)  # of an estimator, it may be a statement
+    if isinstance(certificate, Certificate):
+        _require_same_run(folder / _RUN, certificate)
     subject = subject_of(certificate, delta=delta, key=key, allow_large_delta=allow, weights=released)
     at = shlex.quote(str(folder))
     beside = f" --weights {at}/{_WEIGHTS}" if found.is_file() else ""

@@ -1,0 +1,137 @@
+"""EstimatorChoice: which estimator of `lethe.estimators` is asked for, with which parameters."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from lethe.documents.specification import Specification
+from lethe.errors import InputError, quoted
+from lethe.jobs.configuration import AUTO, Data, Privacy
+
+CLASSIFIERS = {"logistic_regression": "LogisticRegression", "softmax_regression": "SoftmaxRegression", "linear_svc": "LinearSVC"}
+REGRESSORS = {
+    "linear_regression": "LinearRegression",
+    "ridge": "Ridge",
+    "lasso": "Lasso",
+    "elastic_net": "ElasticNet",
+    "huber_regressor": "HuberRegressor",
+}
+ESTIMATORS = {**CLASSIFIERS, **REGRESSORS}
+"""What an estimator is called in a configuration -> its class."""
+
+_ELSEWHERE = {
+    "epsilon": "privacy.epsilon",
+    "delta": "privacy.delta",
+    "allow_large_delta": "privacy.allow_large_delta",
+    "random_state": "seed",
+    "seed_noise": "seed",
+    "classes": "data.classes",
+    "target_bound": "data.target_range",
+}
+_UNUSED = frozenset({"max_weight"})  # the records of a file have no weights
+
+
+class EstimatorChoice(Specification):
+    """An estimator by name, and its parameters.
+
+    Args:
+        estimator: one of `ESTIMATORS`.
+        parameters: of its constructor, but for those that other sections state.
+    """
+
+    estimator: str
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, value: Any) -> EstimatorChoice:
+        """From {estimator: name, parameter: value, ...}.
+
+        Raises:
+            InputError: no or another estimator, or a parameter that belongs elsewhere.
+        """
+        if isinstance(value, EstimatorChoice):
+            return value
+        names = ", ".join(ESTIMATORS)
+        if not isinstance(value, Mapping) or "estimator" not in value:
+            raise InputError(f"got {quoted(value)}; it needs estimator: one of {names}.")
+        fields = {str(name): entry for name, entry in value.items()}
+        name = fields.pop("estimator")
+        if name not in ESTIMATORS:
+            near = difflib.get_close_matches(str(name), ESTIMATORS, n=1)
+            raise InputError(f"estimator: got {quoted(name)};{f' did you mean {near[0]!r}?' if near else ''} it needs one of {names}.")
+        for parameter in fields:
+            if parameter in _ELSEWHERE:
+                raise InputError(f"{parameter}: it is stated as {_ELSEWHERE[parameter]}.", remedy="state it there, and once.")
+        return cls(estimator=name, parameters=fields)
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether it predicts classes."""
+        return self.estimator in CLASSIFIERS
+
+    @property
+    def feature_norm(self) -> float | None:
+        """The public bound that was stated; None: it is released."""
+        given = self.parameters.get("feature_norm", AUTO)
+        return float(given) if isinstance(given, int | float) and not isinstance(given, bool) else None
+
+    def to_document(self) -> dict[str, Any]:
+        """As plain data that `parse` takes."""
+        return {"estimator": self.estimator, **self.parameters}
+
+    def require_sections(self, privacy: Privacy, data: Data) -> None:
+        """Refuse sections that lack what this estimator needs, or have what it does not take.
+
+        Raises:
+            InputError: they do.
+        """
+        if privacy.epsilon is None:
+            raise InputError("privacy.epsilon: missing; an estimator is trained for a target.", remedy="state it, such as epsilon: 1.0.")
+        if self.is_classifier and data.target_range is not None:
+            raise InputError(f"data.target_range: {self.estimator} predicts classes.", remedy="leave it out.")
+        if not self.is_classifier and data.path is None:
+            raise InputError(f"data.path: missing; the digits have classes, and {self.estimator} predicts numbers.")
+        if not self.is_classifier and data.classes is not None:
+            raise InputError(f"data.classes: {self.estimator} predicts numbers.", remedy="leave them out, and state data.target_range.")
+        if not self.is_classifier and data.target_range is None:
+            raise InputError(
+                "data.target_range: missing; where targets lie must be public.",
+                remedy=f"state [low, high], known without looking at the records, or {AUTO}: released, for a twentieth of the budget.",
+            )
+
+    def build(self, privacy: Privacy, data: Data, *, seed: int | None) -> Any:
+        """The estimator, not fitted.
+
+        Args:
+            privacy: the target.
+            data: the classes, or the range of the targets.
+            seed: for trials; None: fresh noise.
+        Raises:
+            InputError: a parameter that it does not have.
+            MissingExtraError: scikit-learn is not installed.
+        """
+        self.require_sections(privacy, data)
+        import lethe.estimators as private  # needs the optional scikit-learn
+
+        kind = getattr(private, ESTIMATORS[self.estimator])
+        known = [name for name in kind().get_params() if name not in _ELSEWHERE and name not in _UNUSED]
+        for name in self.parameters:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f" did you mean {near[0]!r}?" if near else ""
+                raise InputError(f"model.{name}: unknown;{hint} {self.estimator} knows {', '.join(known)}.")
+        facts: dict[str, Any] = {"classes": list(data.classes) if data.classes else None} if self.is_classifier else {}
+        return kind(
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            allow_large_delta=privacy.allow_large_delta,
+            random_state=seed,
+            seed_noise=seed is not None,
+            **facts,
+            **({} if self.is_classifier else {"target_bound": data.target_range}),
+            **self.parameters,
+        )

@@ -1,0 +1,165 @@
+"""SavedModel: a linear model as `lethe train` writes it, and its predictions. Two plain files, nothing in them is executed."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lethe._version import __version__
+from lethe.documents.array_files import reading_arrays
+from lethe.documents.strict import as_path, read_document, to_json
+from lethe.errors import InputError, require_finite
+from lethe.jobs.tables.columns import Array
+from lethe.jobs.tables.public_columns import PublicColumns
+from lethe.jobs.tables.reading import SUFFIXES, ColumnTable, table_suffix
+
+MODEL, WEIGHTS = "model.json", "weights.npz"
+_FORMAT = "linear-model-1"
+_KEYS = {"format", "lethe", "trained_by", "target", "classes", "feature_norm", "columns"}
+_NAMES = (("coef_", "intercept_"), ("weights", "intercept"))  # of an estimator; of a run, the other way round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SavedModel:
+    r"""A linear function of encoded rows, each shortened to norm R: $x \mapsto \langle w, x\min(1, R/\|x\|)\rangle + b$.
+
+    Args:
+        trained_by: the estimator, or the loss of a run.
+        target: what is predicted.
+        classes: in the order of the scores; None: numbers are predicted.
+        feature_norm: R.
+        columns: how rows of a table are encoded; None: the model is of arrays.
+        weights: shape (d, k), k scores.
+        intercept: shape (k,).
+    """
+
+    trained_by: str
+    target: str
+    classes: tuple[str, ...] | None
+    feature_norm: float
+    columns: PublicColumns | None
+    weights: Array
+    intercept: Array
+
+    def document(self) -> bytes:
+        """The public document that goes beside the weights."""
+        content = {
+            "format": _FORMAT,
+            "lethe": __version__,
+            "trained_by": self.trained_by,
+            "target": self.target,
+            "classes": None if self.classes is None else list(self.classes),
+            "feature_norm": self.feature_norm,
+            "columns": None if self.columns is None else self.columns.to_document(),
+        }
+        return to_json(content).encode()
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> SavedModel:
+        """Read a folder that `lethe train` wrote.
+
+        Raises:
+            InputError: it holds no model, or a damaged one.
+        """
+        path = as_path(folder)
+        content = read_document(path / MODEL)
+        try:
+            if set(content) != _KEYS or content["format"] != _FORMAT:
+                raise InputError(f"it is no model of the format {_FORMAT}.")
+            columns = None if content["columns"] is None else PublicColumns.parse(content["columns"])
+            classes = _names(content["classes"])
+            weights, intercept = _arrays(path / WEIGHTS)
+            wanted = 1 if classes is None or len(classes) == 2 else len(classes)
+            if weights.shape[1] not in (wanted, 0 if classes is None else len(classes)) or intercept.shape != weights.shape[1:]:
+                raise InputError(
+                    f"weights of shape {weights.shape} do not fit {'numbers' if classes is None else f'{len(classes)} classes'}."
+                )
+            if columns is not None and len(columns.feature_names) != len(weights):
+                raise InputError(f"{len(weights)} weights do not fit the {len(columns.feature_names)} features of its columns.")
+            return cls(
+                trained_by=str(content["trained_by"]),
+                target=str(content["target"]),
+                classes=classes,
+                feature_norm=require_finite("feature_norm", content["feature_norm"], low=0.0, strict=True),
+                columns=columns,
+                weights=weights,
+                intercept=intercept,
+            )
+        except (ValueError, TypeError) as error:  # NumPy's, of texts among the weights, too
+            what = error.what if isinstance(error, InputError) else str(error)
+            raise InputError(f"not a model: {what}", source=str(path), remedy="give a folder that `lethe train` wrote, whole.") from error
+
+    def scores(self, features: npt.ArrayLike) -> Array:
+        """Shape (n, k).
+
+        Args:
+            features: encoded rows, shape (n, d), finite.
+        Raises:
+            InputError: they are of another shape, or not finite.
+        """
+        rows = np.asarray(features, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != len(self.weights) or not np.isfinite(rows).all():
+            raise InputError(f"features: got shape {rows.shape}; they need (n, {len(self.weights)}), all finite.")
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        shorter: Array = np.minimum(1.0, self.feature_norm / np.maximum(norms, 1e-300))
+        result: Array = (rows @ self.weights) * shorter + self.intercept
+        return result
+
+    def predict(self, features: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Classes, or numbers, shape (n,), of encoded rows."""
+        scores = self.scores(features)
+        if self.classes is None:
+            return scores[:, 0]
+        places = (scores[:, 0] > 0.0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
+        return np.array(self.classes)[places]
+
+    def predict_table(self, path: str | os.PathLike[str]) -> npt.NDArray[Any]:
+        """Classes, or numbers, shape (n,), of the rows of a table; columns that the model does not know are not looked at.
+
+        Args:
+            path: a .csv, .csv.gz or .parquet file with the columns that the model was trained on.
+        Raises:
+            InputError: the model is of arrays, the file cannot be read, or a column is missing or cannot be encoded.
+        """
+        file = as_path(path)
+        if self.columns is None:
+            raise InputError("columns: this model was trained on arrays.", remedy="call predict with an array of such rows.")
+        if table_suffix(file) not in SUFFIXES:
+            raise InputError(f"{file.name} ends in {file.suffix!r}; a table ends in {', '.join(SUFFIXES)}.")
+        table = ColumnTable.read(file, as_text=[*self.columns.stated])
+        return self.predict(self.columns.encode(table, None))
+
+
+def weights_file(coefficients: Array, intercept: Any) -> bytes:
+    """The file of an estimator's weights, under the names to which its certificate is bound."""
+    stream = io.BytesIO()
+    np.savez(stream, coef_=coefficients, intercept_=np.asarray(intercept))
+    return stream.getvalue()
+
+
+def _names(classes: object) -> tuple[str, ...] | None:
+    if classes is None:
+        return None
+    if not isinstance(classes, list) or len(set(map(str, classes))) < max(len(classes), 2):
+        raise InputError(f"classes: got {classes!r}; it needs a list of different names, or null.")
+    return tuple(map(str, classes))
+
+
+def _arrays(file: Path) -> tuple[Array, Array]:
+    with reading_arrays(file, what="be read", remedy="give the folder as `lethe train` wrote it."), file.open("rb") as stream:
+        archive = np.load(stream, allow_pickle=False)
+        arrays = {name: np.asarray(archive[name]) for name in archive.files}
+    for one, other in _NAMES:
+        if one in arrays and other in arrays:
+            weights, intercept = np.asarray(arrays[one], dtype=np.float64), np.atleast_1d(np.asarray(arrays[other], dtype=np.float64))
+            weights = weights if one == "weights" else np.atleast_2d(weights).T
+            if weights.ndim != 2 or not np.isfinite(weights).all() or not np.isfinite(intercept).all():
+                raise InputError("its weights are no finite table.")
+            return weights, intercept
+    raise InputError(f"{file.name} holds {', '.join(arrays) or 'nothing'}, and no weights.")
