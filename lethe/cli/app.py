@@ -42,6 +42,7 @@ from lethe.cli.console import (
     working,
 )
 from lethe.cli.gate import MaxEpsilon, gate, require_limit
+from lethe.cli.own_data import init, predict
 from lethe.cli.plan import plan
 from lethe.cli.report import report
 from lethe.cli.reproduce import reproduce
@@ -253,15 +254,17 @@ def train(
     """
     from lethe.jobs.training import Job  # training needs the optional torch
 
-    outcome = Job.load(config).execute(output, progress=not quiet)
+    outcome = Job.load(config).train(output, progress=not quiet)
     if as_json:
         print(to_json(outcome.to_dict()), end="")
     else:
         print(outcome.summary())
-        print(outcome.certificate.explain())
-    gate(outcome.certificate.epsilon, None)
+        print(outcome.explain())
+    gate(outcome.epsilon, None)
 
 
+app.command()(init)
+app.command()(predict)
 app.command()(audit)
 app.command()(verify)
 app.command()(total)
@@ -271,8 +274,11 @@ app.command()(key)
 
 @app.command()
 def demo(
-    data: Annotated[Path | None, typer.Option("--data", help="Your own .npz, .csv or .parquet; default: scikit-learn's digits.")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Your own .npz, .csv(.gz) or .parquet; default: scikit-learn's digits.")
+    ] = None,
     target: Annotated[str | None, typer.Option("--target", help="The column (or array) to predict, with --data.")] = None,
+    columns: Annotated[Path | None, typer.Option("--columns", help="A configuration of `lethe train` with a section columns:.")] = None,
     epsilon: Annotated[float, typer.Option("--epsilon", help="The privacy target, > 0.")] = 1.0,
     delta: Annotated[
         float | None, typer.Option("--delta", help="In (0, 1), and below 1/records; default: the smaller of 1e-5 and 1/(10 records).")
@@ -296,6 +302,7 @@ def demo(
     demo = Demo.prepare(
         data=data,
         target=target,
+        columns=columns,
         epsilon=epsilon,
         delta=delta,
         neighbours=neighbours,

@@ -22,7 +22,8 @@ from lethe.certificates.certificate import Certificate
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import to_json
 from lethe.errors import InputError
-from lethe.jobs.datasets import Table, centred_digits, load_table, split
+from lethe.jobs.datasets import Table, split
+from lethe.jobs.own_table import OwnTable, own_table
 from lethe.report.plots import demo_plot
 from lethe.run.batches import Batches, Cyclic, Poisson, ShuffledOnce
 from lethe.run.losses import Softmax
@@ -121,7 +122,7 @@ class DemoTable:
             f"batches of {demo.batch_size} ({BATCHES_PER_PASS} a pass), step size {demo.step_size:g} (half of 1/smoothness), "
             f"clip norm {CLIP_NORM:g}, {PASSES} passes ({PASSES_WITHOUT_PRIVACY} without privacy).\n"
             f"Feature vectors longer than {FEATURE_NORM:g} are projected: {self.projected} of {demo.train_records} in the last split"
-            f"{_SCALE_FIRST if demo.own_data and 2 * self.projected > demo.train_records else '.'}\n"
+            f"{_SCALE_FIRST if demo.scale_first and 2 * self.projected > demo.train_records else '.'}\n"
             "(a) and (e) hold even if every iterate is seen; (b), (c), (d) for the last iterate only; (c) and (e) need secret batches.\n"
             f"{demo.data_note}"
             "Noise is seeded here so that the table can be made again, and every epsilon is that of the same run with fresh noise: train "
@@ -135,15 +136,13 @@ class Demo:
     """What will be trained.
 
     Args:
-        table: the data, features with their classes.
-        own_data: whether it is the user's, not the digits.
+        data: the records, and what was taken as public of them.
         epsilon, delta: the privacy target of every private row.
         neighbours: the relation that every row is certified under.
         seeds: each row is trained with seeds 0..seeds-1; a seed sets the split, the order and the noise.
     """
 
-    table: Table
-    own_data: bool
+    data: OwnTable
     epsilon: float
     delta: float
     neighbours: Neighbours
@@ -155,6 +154,7 @@ class Demo:
         *,
         data: Path | None,
         target: str | None,
+        columns: Path | None = None,
         epsilon: float,
         delta: float | None,
         neighbours: str,
@@ -166,6 +166,7 @@ class Demo:
         Args:
             data: a file with a table; None: the digits of scikit-learn.
             target: the column to predict; None with the digits.
+            columns: a configuration of `lethe train`, of which columns: and data: are read; None: all columns are numbers.
             epsilon: of every private row.
             delta: None: the smaller of 1e-5 and 1/(10 records).
             neighbours: zero_out or replace_one.
@@ -178,9 +179,8 @@ class Demo:
             raise InputError(
                 f"neighbours: got {neighbours!r}; it needs zero_out or replace_one.", remedy="the fixed designs exclude add_or_remove."
             )
-        if (data is None) != (target is None):
-            raise InputError("--data and --target: one is given without the other.", remedy="name the file and the column to predict.")
-        table = centred_digits() if data is None or target is None else load_table(data, target, task="classification")
+        own = own_table(data, target, columns)
+        table = own.table
         if table.classes is None:
             raise InputError(f"{table.name}: the target is a measurement; the demo needs classes.", remedy="choose a column of labels.")
         if seeds < 1:
@@ -189,16 +189,26 @@ class Demo:
             raise InputError(f"{table.name}: {len(table.features)} records; the demo needs at least {FEWEST_RECORDS}.")
         records = _train_records(table)
         chosen = usual_delta(records) if delta is None else delta_for(records, delta, allow_large_delta=allow_large_delta)
-        return cls(table=table, own_data=data is not None, epsilon=epsilon, delta=chosen, neighbours=neighbours, seeds=seeds)
+        return cls(data=own, epsilon=epsilon, delta=chosen, neighbours=neighbours, seeds=seeds)
 
     @property
     def data_note(self) -> str:
         """A line on what was taken from data before training: the classes of the user's own, the rule's constants from the digits."""
-        if self.own_data:
-            return f"The classes were read off the data and are taken as public: {', '.join(self.table.class_names)}.\n"
+        if self.data.own:
+            return "".join(f"{note}\n" for note in self.data.notes)
         return (
             "The rule's constants and the picture that centres the digits were chosen by its authors on these digits, which are public.\n"
         )
+
+    @property
+    def table(self) -> Table:
+        """The records."""
+        return self.data.table
+
+    @property
+    def scale_first(self) -> bool:
+        """Whether nothing says that the columns are scaled."""
+        return self.data.own and not self.data.stated
 
     @property
     def train_records(self) -> int:

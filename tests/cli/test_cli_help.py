@@ -37,6 +37,21 @@ def test_every_verb_shows_an_example_of_itself(verb: str) -> None:
     assert _example(verb) in shown
 
 
+def _table(folder: Path) -> None:
+    """A table, and what `lethe train` would have written for it."""
+    pytest.importorskip("torch")
+    from lethe.jobs.training import Job
+
+    (folder / "table.csv").write_text("size,label\n" + "".join(f"{size},{'big' if size > 50 else 'small'}\n" for size in range(100)))
+    fields = {
+        "data": {"path": "table.csv", "target": "label", "classes": ["small", "big"]},
+        "columns": {"size": {"range": [0, 100]}},
+        "model": {"estimator": "logistic_regression", "feature_norm": 1.0},
+        "privacy": {"epsilon": 5.0, "delta": 1e-5},
+    }
+    Job(**fields).train(folder / "trained")  # pyright: ignore[reportArgumentType]
+
+
 def _prepared(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files that the example names."""
     monkeypatch.chdir(folder)
@@ -46,6 +61,8 @@ def _prepared(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert written(folder) == folder / "audit.yaml"
     if verb == "train":
         shutil.copy(ROOT / "examples" / "train_digits.yaml", "train.yaml")
+    if verb in ("init", "predict"):
+        _table(folder)
     if verb == "explain":
         assert CliRunner().invoke(app, shlex.split(_example("certify"))[1:]).exit_code == 0
     if verb == "verify":

@@ -55,7 +55,8 @@ def test_ordinary_use_is_not_warned_of() -> None:
     def ordinary() -> None:
         train, test, labels, _ = train_test_split(X, Y, random_state=0)
         for _ in range(2):
-            clone(MODEL).fit(train, labels).predict(test)
+            model: Any = clone(MODEL)
+            model.fit(train, labels).predict(test)
         scaler = PrivateStandardScaler(delta=1e-4, bounds=(-9.0, 9.0))
         union = FeatureUnion([("a", Normalizer()), ("b", FunctionTransformer())])
         columns = ColumnTransformer([("scaled", PublicScaler(-9, 9), [0, 1])], remainder="passthrough")
@@ -80,7 +81,7 @@ def test_a_private_search_within_its_one_epsilon_is_not_warned_of() -> None:
     ids=["scaler", "columns", "nested"],
 )
 def test_a_step_that_learned_is_told_and_stands_in_the_headline(first: Any, named: str) -> None:
-    pipeline = make_pipeline(first, clone(MODEL))
+    pipeline: Any = make_pipeline(first, clone(MODEL))
     (said,) = _said(lambda: pipeline.fit(X, Y), UncoveredStepWarning)
     assert named in said
     assert "privacy_of(pipeline) refuses it" in said
@@ -92,13 +93,14 @@ def test_a_step_that_learned_is_told_and_stands_in_the_headline(first: Any, name
 
 def test_a_private_step_between_sees_what_came_before_it_alone() -> None:
     """The scaler behind it has not been fitted when it is."""
-    pipeline = make_pipeline(PrivateStandardScaler(delta=1e-4, bounds=(-9.0, 9.0)), StandardScaler(), clone(MODEL))
+    pipeline: Any = make_pipeline(PrivateStandardScaler(delta=1e-4, bounds=(-9.0, 9.0)), StandardScaler(), clone(MODEL))
     (said,) = _said(lambda: pipeline.fit(X, Y), UncoveredStepWarning)
     assert "before LogisticRegression was fitted" in said
     assert "NOT OF THE PIPELINE" not in pipeline[0].privacy_report_
 
 
 def test_an_estimator_s_own_report_speaks_of_its_own_fit() -> None:
-    second, third = clone(MODEL).fit(X, Y).privacy_report_.splitlines()[1:3]
+    model: Any = clone(MODEL)
+    second, third = model.fit(X, Y).privacy_report_.splitlines()[1:3]
     assert second == "That is about this fit alone, given the rows it was called with; of a pipeline ask privacy_of(pipeline)."
     assert "StandardScaler" in third

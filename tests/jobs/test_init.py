@@ -1,0 +1,179 @@
+"""`lethe init`: what it asks, what it answers without looking, and that an answered file trains."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lethe
+from lethe.cli.app import app
+from lethe.documents.strict import read_document
+from lethe.jobs.configuration import UNANSWERED
+from lethe.jobs.init.table import quoted_text, table_configuration
+from lethe.jobs.init.tasks import TASKS, task_run
+from lethe.jobs.training import Job
+
+
+def _call(*words: object) -> Any:
+    return CliRunner().invoke(app, ["init", *map(str, words)])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_is_a_run_that_can_be_certified(task: str, tmp_path: Path) -> None:
+    assert _call(task, "-o", tmp_path / "run.yaml").exit_code == 0
+    run = lethe.Run.load(tmp_path / "run.yaml")
+    assert 0 < lethe.certify(run, 1e-6).epsilon < 10
+    assert "#" in (tmp_path / "run.yaml").read_text()
+    assert f"{task} " in _call().stdout
+    assert _call("--task", task).stdout == task_run(task)
+
+
+def _table(path: Path, rows: int = 200) -> Path:
+    random = np.random.default_rng(0)
+    size, on = random.uniform(0, 9, rows), random.choice(["true", "false"], rows)
+    word = random.choice(["no", 'a "quote", and a comma', "k: v # c"], rows)
+    lines = ['"wide, odd: name",on,word,when,label']
+    for a, b, c in zip(size, on, word, strict=True):
+        lines.append(f'{a:.2f},{b},"{c.replace(chr(34), chr(34) * 2)}",2020-01-01,{"yes" if a > 4 else "no"}')
+    (path / "t.csv").write_text("\n".join(lines) + "\n")
+    return path / "t.csv"
+
+
+def test_nothing_but_names_and_types_is_taken_from_the_table(tmp_path: Path) -> None:
+    file = _table(tmp_path)
+    first = table_configuration(file, "label")
+    header, *lines = file.read_text().splitlines()
+    file.write_text("\n".join([header, "77.5,true,other,2021-01-01,maybe", *lines[5:20]]) + "\n")
+    assert table_configuration(file, "label") == first
+    assert "77" not in first
+    assert "quote" not in first
+    (tmp_path / "train.yaml").write_text(first)
+    content = read_document(tmp_path / "train.yaml")
+    assert content["columns"] == {
+        "wide, odd: name": {"range": UNANSWERED, "missing": "refuse"},
+        "on": {"range": [0, 1], "missing": "refuse"},
+        "word": {"categories": UNANSWERED},
+        "when": "drop",
+    }
+    assert content["data"]["classes"] == UNANSWERED
+    assert content["model"]["feature_norm"] == pytest.approx(3**0.5, abs=1e-3)
+    assert content["model"]["feature_norm"] >= 3**0.5
+    assert "public" not in content
+
+
+def test_questions_are_refused_by_name_until_they_are_answered(tmp_path: Path) -> None:
+    file = _table(tmp_path)
+    assert _call("--data", file, "--target", "label", "-o", tmp_path / "train.yaml").exit_code == 0
+    with pytest.raises(lethe.InputError) as refused:
+        Job.load(tmp_path / "train.yaml")
+    assert "data.classes, columns.wide, odd: name.range, columns.word.categories: not answered yet (???)" in str(refused.value)
+    text = (tmp_path / "train.yaml").read_text().replace("classes: ???", "classes: [no, yes]").replace("range: ???", "range: [0, 9]")
+    (tmp_path / "train.yaml").write_text(text.replace("delta: 1e-5", "delta: 1e-4"))
+    with pytest.raises(lethe.InputError, match=r"columns\.word\.categories: not answered"):
+        Job.load(tmp_path / "train.yaml")
+    answered = text.replace("categories: ???", 'categories: ["no", "a \\"quote\\", and a comma"]').replace("epsilon: 1.0", "epsilon: 10.0")
+    (tmp_path / "train.yaml").write_text(answered)
+    outcome = Job.load(tmp_path / "train.yaml").train(tmp_path / "out")
+    assert outcome.train_score > 0.8
+    declared = {one["name"]: one["detail"] for one in outcome.to_dict()["declared"]}
+    assert declared["columns"].endswith("stated without a look at the records")
+
+
+def test_what_was_looked_at_is_declared(tmp_path: Path) -> None:
+    file = _table(tmp_path)
+    assert _call("--data", file, "--target", "label", "--look", "-o", tmp_path / "train.yaml").exit_code == 0
+    content = read_document(tmp_path / "train.yaml")
+    assert content["columns"]["word"] == {"categories": ['a "quote", and a comma', "k: v # c", "no"]}
+    low, high = content["columns"]["wide, odd: name"]["range"]
+    assert 0 <= low < 0.2
+    assert 8.8 < high <= 9
+    assert content["data"]["classes"] == ["no", "yes"]
+    outcome = Job.load(tmp_path / "train.yaml").train(tmp_path / "out")
+    declared = {one["name"]: one["detail"] for one in outcome.to_dict()["declared"]}
+    assert declared["columns"].endswith("said to be public knowledge: read off the table")
+    assert "read off the table" in (tmp_path / "out" / "certificate.json").read_text()
+
+
+def test_a_schema_answers_what_it_can_and_nothing_of_a_dictionary(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    content = {
+        "kind": arrow.array(["rare", "usual", "usual"]).dictionary_encode(),
+        "size": arrow.array([1.0, 2.0, 3.0]),
+        "bins": arrow.array([[1], [2], [3]]),
+        "sold": arrow.array([True, False, True]),
+    }
+    parquet.write_table(arrow.table(content), tmp_path / "t.parquet")
+    text = table_configuration(tmp_path / "t.parquet", "sold")
+    assert "rare" not in text
+    (tmp_path / "train.yaml").write_text(text)
+    written = read_document(tmp_path / "train.yaml")
+    assert written["data"]["classes"] == ["False", "True"]
+    assert written["columns"]["kind"] == {"categories": UNANSWERED}
+    assert written["columns"]["bins"] == "drop"
+    prices = table_configuration(tmp_path / "t.parquet", "size")
+    assert "target_range: ???" in prices
+    assert "estimator: ridge" in prices
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "yes", "No", "null", "~", "", " a", "1", "1e5", "a: b", "a #b", "???", "a\nb", '"', "é€", "[x]", "\u2028"]
+)
+def test_names_are_written_as_yaml_reads_them_back(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(f"{quoted_text(text)}: {quoted_text(text)}\nlist: [{quoted_text(text)}]\n")
+    assert read_document(tmp_path / "t.yaml") == {text: text, "list": [text]}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["softmax_hed"], "did you mean 'softmax_head'"),
+        (["softmax_head", "--task", "softmax_head"], "both are given"),
+        (["softmax_head", "--data", "t.csv", "--target", "y"], "both are given"),
+        (["--data", "t.csv"], "one is given without the other"),
+        (["--target", "y"], "one is given without the other"),
+        (["--data", "missing.csv", "--target", "y"], "cannot be read"),
+        (["--data", "t.npz", "--target", "y"], "a table ends in"),
+        (["--look"], "nothing to look at"),
+        (["-o", "t.yaml"], "without anything to write"),
+        (["softmax_head", "-o", "t.txt"], "needs to end in .yaml"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = _call(*words)
+    assert isinstance(result.exception, lethe.InputError)
+    assert message in str(result.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_overwritten_and_a_target_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("mine")
+    assert "exists already" in str(_call("softmax_head", "-o", tmp_path / "mine.yaml").exception)
+    assert (tmp_path / "mine.yaml").read_text() == "mine"
+    with pytest.raises(lethe.InputError, match="target: got 'price'"):
+        table_configuration(_table(tmp_path), "price")
+    (tmp_path / "dates.csv").write_text("when,y\n2020-01-01,u\n2020-01-02,v\n")
+    with pytest.raises(lethe.InputError, match="none of its columns but the target"):
+        table_configuration(tmp_path / "dates.csv", "y")
+
+
+def test_the_demo_takes_the_same_columns_and_names_the_way_out_without(tmp_path: Path) -> None:
+    from lethe.jobs.demo import Demo
+
+    file = _table(tmp_path)
+    (tmp_path / "train.yaml").write_text(table_configuration(file, "label"))
+    fields: dict[str, Any] = {"target": "label", "epsilon": 1.0, "delta": None, "neighbours": "zero_out", "seeds": 1}
+    with pytest.raises(lethe.InputError, match="lethe init --data"):
+        Demo.prepare(**fields, data=file)
+    with pytest.raises(lethe.InputError, match="not answered yet"):
+        Demo.prepare(**fields, data=file, columns=tmp_path / "train.yaml")
+    (tmp_path / "train.yaml").write_text(table_configuration(file, "label", look=True))
+    demo = Demo.prepare(**{**fields, "target": None}, data=None, columns=tmp_path / "train.yaml")  # which names both
+    assert demo.table.features.shape == (200, 5)
+    assert demo.table.class_names == ("no", "yes")
+    assert "Ranges and categories of 3 columns were stated and are taken as public (read off the table)." in demo.data_note
+    (tmp_path / "only.yaml").write_text("data: {path: t.csv, target: label}\n")
+    with pytest.raises(lethe.InputError, match="columns: missing"):
+        Demo.prepare(**fields, data=file, columns=tmp_path / "only.yaml")
