@@ -88,6 +88,11 @@ def test_the_training_configuration_on_the_page_is_one() -> None:
     page = (ROOT / "docs" / "train.md").read_text()
     content = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[0].replace("1e-5", "1.0e-5"))
     assert Job(**content).data.classes == ("cat", "dog", "fish")
+    own = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[1].replace("1e-5", "1.0e-5"))
+    columns = Job(**own).columns
+    assert columns is not None
+    assert columns.feature_names[:4] == ["age", "hours", "retired", "work=Private"]
+    assert columns.feature_names[-1] == "work=Self-employed, alone"
 
 
 def test_the_noise_policy_on_the_page_trains_within_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
