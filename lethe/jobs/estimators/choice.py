@@ -32,6 +32,7 @@ _ELSEWHERE = {
     "classes": "data.classes",
     "target_bound": "data.target_range",
 }
+_MOST = 1e300
 _UNUSED = frozenset({"max_weight"})  # the records of a file have no weights
 
 
@@ -60,10 +61,12 @@ class EstimatorChoice(Specification):
             raise InputError(f"got {quoted(value)}; it needs estimator: one of {names}.")
         fields = {str(name): entry for name, entry in value.items()}
         name = fields.pop("estimator")
-        if name not in ESTIMATORS:
+        if not isinstance(name, str) or name not in ESTIMATORS:
             near = difflib.get_close_matches(str(name), ESTIMATORS, n=1)
             raise InputError(f"estimator: got {quoted(name)};{f' did you mean {near[0]!r}?' if near else ''} it needs one of {names}.")
-        for parameter in fields:
+        for parameter, entry in fields.items():
+            if isinstance(entry, int | float) and not abs(entry) < _MOST:  # NaN too
+                raise InputError(f"{parameter}: got {quoted(entry)}; it needs a finite number, below {_MOST:g}.")
             if parameter in _ELSEWHERE:
                 raise InputError(f"{parameter}: it is stated as {_ELSEWHERE[parameter]}.", remedy="state it there, and once.")
         return cls(estimator=name, parameters=fields)
