@@ -44,7 +44,7 @@ def _generator(subject: Subject) -> str:
         return "What really drew it is not known here: commonly rounded (floating-point) numbers of a generator that is not cryptographic."
     secure = ", unless it was trained with secure=True" if subject.release == "all" else ""
     return (
-        f"Really, {seal.record.by} draws rounded (floating-point) numbers from the generator of NumPy or PyTorch, started with fresh "
+        f"In fact, {seal.record.by} draws rounded (floating-point) numbers from the generator of NumPy or PyTorch, started with fresh "
         f"entropy; it is statistical, not cryptographic{secure}."
     )
 

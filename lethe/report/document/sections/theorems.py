@@ -32,7 +32,7 @@ def theorems(subject: Subject) -> Section | None:
     blocks: list[Block] = [
         Text(
             f"What Lethe's own theorems and the published ones say of this run at delta = {subject.delta:g}. The smallest epsilon that is "
-            "proved is used.{claims}"
+            "proved is used." + claims
         ),
         Table(
             "Theorems that say something",
@@ -44,12 +44,12 @@ def theorems(subject: Subject) -> Section | None:
     ]
     if refused:
         rows = tuple((", ".join(names), f"{reason}.") for reason, names in refused.items())
-        blocks.append(
-            Text(
+        if subject.private:
+            words = (
                 "The others were made for other trainings than this one. That they do not apply is no fault of this training, and takes "
                 "nothing from what is proved."
             )
-        )
+            blocks.append(Text(words))
         blocks.append(Table("Theorems that do not apply", ("theorems", "why it is not the one used"), rows))
     if (better := _better(subject, comparison)) is not None:
         blocks.append(Text(better))
