@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 _THEOREMS = {
-    "optimal-shift": "noise that is added later hides what earlier steps learned",
-    "holder-shift": "later noise hides what earlier steps learned, also of a loss whose gradient changes abruptly",
-    "windowed": "the last steps are counted one by one, and their noise hides what the steps before them learned",
+    "optimal-shift": "noise that is added later hides part of what earlier steps learned",
+    "holder-shift": "later noise hides part of what earlier steps learned, also with a loss whose gradient changes abruptly",
+    "windowed": "batches are drawn in secret, and later noise hides part of what earlier steps learned",
     "sampled-gaussian": "nobody knows which steps used a record, because every batch is drawn in secret",
     "balls-in-bins": "nobody knows which batch of a pass a record is in",
     "composition": "what each step gives away is added up",
@@ -27,8 +27,8 @@ _TERMS = (
     (
         "smoothness",
         "smoothness",
-        "the largest curvature. With a convex loss, a step of at most 2/smoothness never moves two trainings, with and without the change "
-        "of a record, further apart; a larger one may spread their difference.",
+        "the largest curvature. With a convex loss, a step of at most 2/smoothness on the same records never moves two models further "
+        "apart; a larger one may spread the difference that one record made.",
     ),
     ("worst slot", "worst slot", "nobody relies on which batch holds the record: the number is that of the worst place in a pass."),
     ("[by lethe", "[by lethe. ...]", "the code that made it so. The seal, where there is one, says of which version it was."),
