@@ -69,6 +69,7 @@ def test_the_promise_names_its_exceptions_and_the_number_to_judge_by() -> None:
     words = _words(subject, "guarantee")
     assert "every attack on the released model, except what section 2 leaves out" in words
     assert "nobody has thought of" not in words
+    assert "by any attack but those listed below" in str(_section(subject, "protection").blocks)
     right = re.search(r"at most ([\d.]+ %) of the time", words)
     assert right is not None
     assert f"judge by: {right[1]}" in words

@@ -17,7 +17,7 @@ _TERMS = (
     (
         "projected to norm",
         "projected to norm",
-        "a record whose row of features is longer is shortened to that length; the model does the same when it predicts.",
+        "a record whose row of features is longer is shortened to that length; Lethe's models do the same when they predict.",
     ),
     (
         "curvature",
@@ -31,7 +31,7 @@ _TERMS = (
         "apart; a larger one may spread the difference that one record made.",
     ),
     ("worst slot", "worst slot", "nobody relies on which batch holds the record: the number is that of the worst place in a pass."),
-    ("[by lethe", "[by lethe. ...]", "the code that made it so. The seal, where there is one, says of which version it was."),
+    ("[by lethe", "[by ...]", "the code that made it so. The seal, where there is one, says of which version it was."),
 )
 
 

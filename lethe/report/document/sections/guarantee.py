@@ -59,9 +59,9 @@ def sentence(subject: Subject, lines: Lines) -> str:
 def _meaning(subject: Subject) -> str:
     epsilon, delta = shown(subject.epsilon), f"{subject.delta:g}"
     return (
-        f"In the terms of the field this is ({epsilon}, {delta})-differential privacy: whatever one looks for in what may be seen, this "
-        f"change of one record makes its probability at most {factor(subject.epsilon)} times as large, plus delta = {delta}: by no more "
-        f"than that may a probability exceed the factor. It holds against every attack on {_ATTACKED[subject.release]}, except what "
+        f"In the terms of the field this is ({epsilon}, {delta})-differential privacy: this change of one record makes nothing that may "
+        f"come out more than {factor(subject.epsilon)} times as likely, but for a probability of delta = {delta}, by which that factor may "
+        f"be exceeded. It holds against every attack on {_ATTACKED[subject.release]}, except what "
         "section 2 leaves out, with any knowledge about the other records and any amount of computing."
     )
 

@@ -25,7 +25,10 @@ def protection(subject: Subject) -> Section:
         ("Who", f"each single record in the training data {promise}: {RELATIONS[subject.neighbours]}"),
         ("Against whom", _SEES[subject.release]),
         ("What they may know", f"all other records, the settings of the training, this report; not {_secrets(subject)}"),
-        ("Against what", "finding out whether, or with which values, the record took part; by any attack, with any amount of computing"),
+        (
+            "Against what",
+            "finding out whether, or with which values, the record took part; by any attack but those listed below, with any amount of computing",
+        ),
     )
     against = against_what_not(subject)
     blocks = (
