@@ -27,7 +27,7 @@ def protection(subject: Subject) -> Section:
         ("What they may know", f"all other records, the settings of the training, this report; not {_secrets(subject)}"),
         (
             "Against what",
-            "finding out whether, or with which values, the record took part; by any attack but those listed below, with any amount of computing",
+            "finding out whether, or with which values, the record took part; by any attack but those listed below",
         ),
     )
     against = against_what_not(subject)
