@@ -128,9 +128,9 @@ def _scores(file: Path) -> list[tuple[str, str]]:
         scores += [
             (f"{kind} on the {part} records", f"{value:.4f}") for part in ("train", "test") if isinstance(value := score.get(part), float)
         ]
-    for name, words in (("projected", "records whose features were shortened"), ("left_over", "records left over by the batches")):
-        if type(value := content.get(name)) is int:
-            scores.append((words, f"{value:,}"))
+    # How many records the batches leave over is public, as the number of records is, and stands in the first section.
+    if type(value := content.get("projected")) is int:
+        scores.append(("records whose features were shortened", f"{value:,}"))
     return scores
 
 

@@ -180,7 +180,7 @@ def _certified(again: Certificate, answers: tuple[Answer, ...], note: str = "") 
     seal = again.seal
     released = () if seal is None or seal.record is None else seal.record.released
     digests = [("run (the first 8 digits of its SHA-256)", run.run_id)]
-    digests += [(f"released weights, {one.name} (SHA-256)", one.sha256) for one in released]
+    digests += [(f"released weights: {one.name} (SHA-256 of the numbers)", one.sha256) for one in released]
     if seal is not None and seal.signer is not None:
         digests.append(("key of the seal", seal.signer.fingerprint))
     return Subject(

@@ -13,7 +13,10 @@ RELATIONS = {
     "add_or_remove": "one record is added or removed; not even the exact number of records is told",
 }
 SHORT_RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
-RELEASES = {"last": "the final model (the last iterate) only", "all": "the model after every step (every iterate)"}
+RELEASES = {
+    "last": "the final model only: the weights after the last step (“last iterate”)",
+    "all": "the model after every step (“every iterate”)",
+}
 DESIGNS = {
     "full": "every step uses all records",
     "cyclic": "the records in fixed batches, in the same order in every pass",
@@ -39,7 +42,15 @@ def factor(epsilon: float) -> str:
     """e to the epsilon, rounded up."""
     # exp is correct to a few units in the last place.
     value = math.exp(epsilon) * (1.0 + 1e-15) if epsilon < 700.0 else math.inf
-    return shown(value, 3)
+    said = shown(value, 3)
+    if not 1e3 <= float(said) < 1e15:
+        return said
+    return f"{float(said):.0f}" if float(said) < 1e4 else f"{float(said):,.0f}"
+
+
+def times(many: int, thing: str, things: str) -> str:
+    """A count with its noun, such as "1 pass" or "2 passes"."""
+    return f"{count(many)} {thing if many == 1 else things}"
 
 
 def count(value: int) -> str:

@@ -26,7 +26,7 @@ def attacks(subject: Subject, lines: Lines) -> Section:
             "Line plot. Across: false alarms (type I error) from 0 to 1. Up: missed records (type II error) from 0 to 1. The certified "
             f"curve lies below the straight line of guessing; the best guess is right at most {percent(lines.right)} of the time. The "
             "table below gives points on it.",
-            "No attack can be below the thick line. Thin lines: what pure differential privacy with the usual epsilons would allow.",
+            "No attack can be below the thick line. Thin lines: what the usual epsilons would allow at delta = 0 (called pure).",
             lambda: _drawn(subject, lines),
         ),
         Table(

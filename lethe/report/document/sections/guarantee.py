@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from lethe.calculus.upward_formatting import shown
+from lethe.report.document.glossary import proved_by
 from lethe.report.document.model import Block, Facts, Notice, Section, Table, Text
 from lethe.report.document.subject import Subject
 from lethe.report.document.tradeoff import Lines
-from lethe.report.document.wording import DESIGNS, RELATIONS, RELEASES, SHORT_RELATIONS, count, factor, number, percent
+from lethe.report.document.wording import DESIGNS, RELATIONS, RELEASES, SHORT_RELATIONS, count, factor, number, percent, times
 from lethe.run.run import Run
 from lethe.run.schedules import Schedule
 
@@ -14,6 +15,7 @@ from lethe.run.schedules import Schedule
 _STRENGTHS = ((0.6, "can hardly tell"), (0.75, "has only a limited advantage in telling"), (0.95, "may often be able to tell"))
 
 _SEEN = {"last": "the final model", "all": "the model after every step", "released": "what was released"}
+_ATTACKED = {"last": "the released model", "all": "the released models", "released": "what was released"}
 _CHANGES = {
     "replace_one": "whether any one record was in the training data, or any other record in its place",
     "zero_out": "whether any one record was in the training data, or its place was empty",
@@ -25,7 +27,7 @@ def guarantee(subject: Subject, lines: Lines) -> Section:
     """The section."""
     blocks: tuple[Block, ...] = (Text(sentence(subject, lines), lead=True),)
     if subject.private:
-        blocks += (Text(_meaning(subject)),)
+        blocks += (Text(_meaning(subject)), Text(_which_number(subject, lines)))
     blocks += (Facts(tuple(_glance(subject))),)
     if subject.total is not None:
         head = ("release", "times", "epsilon alone", "guarantee", "known how")
@@ -57,9 +59,19 @@ def sentence(subject: Subject, lines: Lines) -> str:
 def _meaning(subject: Subject) -> str:
     epsilon, delta = shown(subject.epsilon), f"{subject.delta:g}"
     return (
-        f"In the terms of the field this is ({epsilon}, {delta})-differential privacy. Epsilon = {epsilon} means that this change of one "
-        f"record makes no outcome more than {factor(subject.epsilon)} times as likely, plus a chance of delta = {delta}. It holds against "
-        "every attack, also those that nobody has thought of, with any knowledge about the other records and any amount of computing."
+        f"In the terms of the field this is ({epsilon}, {delta})-differential privacy: this change of one record makes nothing that may "
+        f"come out more than {factor(subject.epsilon)} times as likely, but for a probability of delta = {delta}, by which that factor may "
+        f"be exceeded. It holds against every attack on {_ATTACKED[subject.release]}, except what "
+        "section 2 leaves out, with any knowledge about the other records and any amount of computing."
+    )
+
+
+def _which_number(subject: Subject, lines: Lines) -> str:
+    return (
+        f"Which number to judge by: {percent(lines.right)} is the most that an attacker gets right who holds both cases to be equally "
+        f"likely. It is an average over all that may come out, and needs no delta: judge the protection by it, and by the table of section "
+        f"4. The factor {factor(subject.epsilon)} is about the single outcome that tells most (up to delta), which may be very rare. Both "
+        "are true, of the same proof. Epsilon and delta are for comparing with other trainings."
     )
 
 
@@ -99,10 +111,11 @@ def _vouching(subject: Subject) -> list[Notice]:
     if subject.sealed:
         seal = None if subject.certificate is None else subject.certificate.seal
         by = "in every part, with a key that is known here" if seal is None else seal.words
-        words = f"The code that trained signed what it did: {by}."
+        if by.endswith("this installation's key"):
+            by += " (kept on the computer that made this report)"
+        words = f"The code that trained signed what it did: {by}. Whoever holds the key could sign anything."
         lines = len(subject.known("declared"))
-        if lines:
-            words += f" {lines} line{'s' if lines > 1 else ''} below {'are' if lines > 1 else 'is'} declared and not covered by that."
+        words += f" {lines} line{' is' if lines == 1 else 's are'} declared; section 3 lists all that must be believed."
         return [Notice("plain", "Sealed", words)]
     if subject.certificate is not None:
         seal = subject.certificate.seal
@@ -132,17 +145,17 @@ def _glance(subject: Subject) -> list[tuple[str, str]]:
         ("What is promised", f"{proved}, {SHORT_RELATIONS[subject.neighbours]}"),
     ]
     if subject.certificate is not None:
-        rows.append(("Proved by", subject.certificate.theorem))
+        rows.append(("Proved by", proved_by(subject.certificate.theorem)))
     return rows
 
 
 def _of_run(run: Run) -> list[tuple[str, str]]:
-    passes = f", {number(run.total_steps / run.steps_per_pass)} passes over the data"
+    passes = run.total_steps / run.steps_per_pass
     design = f"{run.batches.design}: {DESIGNS.get(run.batches.design, 'see the documentation')}"
     clipped = "not clipped; the loss bounds them" if run.clip_norm is None else f"clipped to norm {number(run.clip_norm)}"
     return [
-        ("Training data", f"{count(run.records)} records (a public number)"),
-        ("Length", f"{count(run.total_steps)} steps{passes}"),
+        ("Training data", f"{count(run.records)} records (a public number){_unused(run)}"),
+        ("Length", f"{times(run.total_steps, 'step', 'steps')}, {number(passes)} {'pass' if passes == 1 else 'passes'} over the data"),
         ("Batches", f"{count(run.batch_size)} records, {design}"),
         ("Gradients", clipped),
         ("Noise", _noise(run)),
@@ -150,8 +163,22 @@ def _of_run(run: Run) -> list[tuple[str, str]]:
     ]
 
 
+def _unused(run: Run) -> str:
+    """How many records no step is trained on, where the design leaves some over; the number is as public as that of all records."""
+    if not (run.batches.fixed and run.batches.exact_size):
+        return ""
+    again = run.batches.design == "shuffled" and run.total_steps > run.steps_per_pass
+    left = run.records - min(run.total_steps, run.steps_per_pass) * run.batch_size
+    if left <= 0:
+        return ""
+    words = "left over by the batches of each pass" if again else "left over and never trained on"
+    return f"; {count(left)} of them {'is' if left == 1 else 'are'} {words}"
+
+
 def _noise(run: Run) -> str:
     at = "at every step" if run.noise_at == "every_step" else "at the end of each pass"
+    if len(run.noisy_steps) == 1:
+        at = f"once, at step {count(int(run.noisy_steps[0]) + 1)}"
     noisy = run.noise_multipliers[run.noisy_steps]
     low, high = float(noisy.min()), float(noisy.max())
     if isinstance(run.noise_multiplier, Schedule) and low < high:

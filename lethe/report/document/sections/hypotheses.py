@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from lethe.certificates.findings import FRESH_NOISE, Finding
-from lethe.report.document.model import Block, Heading, Items, Section, Table, Text
+from lethe.report.document.glossary import explained_terms
+from lethe.report.document.model import Block, Facts, Heading, Items, Section, Table, Text
 from lethe.report.document.subject import Subject
 
 _WORDS = {
     "declared": "Declared: somebody said so, and nothing proves it. Whoever signs, signs these",
-    "enforced": "Enforced: the code that trained made it so",
+    "enforced": "Enforced: the code that trained made it so; it is named in brackets",
     "checked": "Checked: computed from the numbers of the run",
 }
 
@@ -24,11 +25,17 @@ def hypotheses(subject: Subject) -> Section:
             blocks.append(_table(words, found, mark="strong" if evidence == "declared" else ""))
         elif evidence == "declared":
             blocks.append(Text("Declared: nothing besides what every report rests on, which is listed below."))
+    if explained := explained_terms(" ".join(one.words for one in subject.findings)):
+        blocks += [Heading("Words used above"), Facts(explained)]
+    trusted = believed(subject)
+    if subject.private:
+        blocks += [Heading("What must be believed besides, and this report cannot check"), Items(trusted)]
     void = voids(subject)
     blocks += [Heading("What would make it void"), Items(void)]
     data = {
         "fails": [one.to_dict() for one in subject.failing],
         **{evidence: [one.to_dict() for one in subject.known(evidence)] for evidence in _WORDS},
+        "believed_besides": list(trusted),
         "void_if": list(void),
     }
     return Section("hypotheses", "What must be believed, and what would make it void", tuple(blocks), data)
@@ -37,6 +44,30 @@ def hypotheses(subject: Subject) -> Section:
 def _table(caption: str, found: tuple[Finding, ...], *, mark: str) -> Table:
     rows = tuple((one.name, one.words) for one in found)
     return Table(caption, ("what", "in words"), rows, marks=tuple(mark for _ in rows))
+
+
+def believed(subject: Subject) -> tuple[str, ...]:
+    """A line for each thing that is no hypothesis of the theorem, that nothing here can check, and that the promise rests on."""
+    lines = [
+        "No setting (step size, noise, number of passes, when to stop) was tuned on the private data, or each trial was counted.",
+        "No other release from the same records is left out of account.",
+        "The rounding of numbers and the generator of the noise, which section 2 leaves out, did no harm here.",
+    ]
+    if codes := sorted({one.by for one in subject.known("enforced") if one.by}):
+        lines.append(f"The code that trained ({', '.join(codes)}) has no fault, so that the enforced lines are true.")
+    theorem = "" if subject.certificate is None else f" ({subject.certificate.theorem})"
+    lines.append(f"The theorem{theorem} is right, and so is the code of Lethe that computes epsilon by it.")
+    seal = None if subject.certificate is None else subject.certificate.seal
+    if subject.sealed and seal is not None and seal.signer is not None:
+        lines.append(
+            f"The key that sealed ({seal.signer.fingerprint}) was in the right hands: this report knows the key and not who holds it, and "
+            "whoever holds it could sign anything."
+        )
+    elif subject.sealed:
+        lines.append("The keys that sealed the parts were in the right hands: whoever holds one could sign anything.")
+    else:
+        lines.append("What was done is what is described here; no seal that is believed says so.")
+    return tuple(lines)
 
 
 def voids(subject: Subject) -> tuple[str, ...]:

@@ -27,11 +27,14 @@ def noise(subject: Subject) -> Section | None:
     )
     constant = float(levels.min()) == float(levels.max())
     at = "every step" if run.noise_at == "every_step" else "the last step of every pass, and of all"
-    words = f"Noise is added at {at}: {count(len(noisy))} of {count(run.total_steps)} steps" + (
-        f", each time with the same multiplier {number(float(levels[0]))}." if constant else "."
-    )
+    if len(noisy) == 1:
+        words = f"Noise is added once, at step {count(int(noisy[0]) + 1)}, with the multiplier {number(float(levels[0]))}."
+    else:
+        words = f"Noise is added at {at}: {count(len(noisy))} of {count(run.total_steps)} steps" + (
+            f", each time with the same multiplier {number(float(levels[0]))}." if constant else "."
+        )
     if float(levels.min()) == 0.0:
-        words += " At some of these steps the multiplier is 0: they have no noise."
+        words += " Where the multiplier is 0, there is no noise."
     blocks = (
         Text(
             f"{words} The multiplier is the standard deviation of the noise on the sum of a batch's gradients, in units of the longest "

@@ -25,7 +25,10 @@ def protection(subject: Subject) -> Section:
         ("Who", f"each single record in the training data {promise}: {RELATIONS[subject.neighbours]}"),
         ("Against whom", _SEES[subject.release]),
         ("What they may know", f"all other records, the settings of the training, this report; not {_secrets(subject)}"),
-        ("Against what", "finding out whether, or with which values, the record took part; by any attack, with any amount of computing"),
+        (
+            "Against what",
+            "finding out whether, or with which values, the record took part; by any attack but those listed below",
+        ),
     )
     against = against_what_not(subject)
     blocks = (
@@ -35,6 +38,17 @@ def protection(subject: Subject) -> Section:
     )
     return Section(
         "protection", "Who is protected, and against what not", blocks, {"protected": dict(rows), "not_protected": list(against)}
+    )
+
+
+def _generator(subject: Subject) -> str:
+    seal = None if subject.certificate is None or not subject.sealed else subject.certificate.seal
+    if seal is None or seal.record is None or not seal.record.fresh:
+        return "What really drew it is not known here: commonly rounded (floating-point) numbers of a generator that is not cryptographic."
+    secure = ", unless it was trained with secure=True" if subject.release == "all" else ""
+    return (
+        f"In fact, {seal.record.by} draws rounded (floating-point) numbers from the generator of NumPy or PyTorch, started with fresh "
+        f"entropy; it is statistical, not cryptographic{secure}."
     )
 
 
@@ -53,5 +67,6 @@ def against_what_not(subject: Subject) -> tuple[str, ...]:
         f"{_ALSO_SEES[subject.release][0].upper()}{_ALSO_SEES[subject.release][1:]}.",
         "Whoever has the data already, or breaks into the computer that trains.",
         "Other releases from the same records: what they give away together is more than each alone.",
-        "The rounding of floating-point numbers, a generator that is statistical and not cryptographic, and how long training took.",
+        f"Attacks on the noise itself: the proof takes it as exact numbers that nobody can foresee. {_generator(subject)}",
+        "How long training took, and whatever else can be measured of the computer that trains.",
     )

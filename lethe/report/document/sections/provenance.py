@@ -8,6 +8,7 @@ import numpy as np
 import scipy
 
 from lethe._version import __version__
+from lethe.accounting.verification import Answer
 from lethe.certificates.findings import FRESH_NOISE
 from lethe.report.document.model import Block, Code, Facts, Heading, Items, Section, Table, Text
 from lethe.report.document.sections.signing import SOURCE
@@ -20,7 +21,7 @@ def provenance(subject: Subject) -> Section:
     noise = randomness(subject)
     blocks: list[Block] = [Facts((*versions, ("Randomness", noise)))]
     if subject.answers:
-        rows = tuple((answer.question, "yes" if answer.yes else "NO", answer.why) for answer in subject.answers)
+        rows = tuple((_asked(answer), "yes" if answer.yes else "NO", answer.why) for answer in subject.answers)
         blocks.append(Table("Verified when this report was made", ("question", "answer", "why"), rows))
     if subject.commands:
         blocks += [Heading("To repeat it"), Code("\n".join(subject.commands))]
@@ -32,6 +33,8 @@ def provenance(subject: Subject) -> Section:
     )
     if subject.digests:
         blocks.append(Table("Digests", ("of what", "digest"), subject.digests))
+        if subject.sealed and subject.certificate is not None:
+            blocks.append(Text(_which_digest(subject)))
     sources = sources_of(subject)
     blocks += [Heading("Sources"), Items(tuple(f"[{key}] {text}" for key, text in sources))]
     data = {
@@ -42,6 +45,21 @@ def provenance(subject: Subject) -> Section:
         "digests": dict(subject.digests),
     }
     return Section("provenance", "How to repeat and check it", tuple(blocks), data)
+
+
+def _asked(answer: Answer) -> str:
+    """The question; "private: yes" would read as "safe"."""
+    return "has a finite epsilon" if answer.question == "private" else answer.question
+
+
+def _which_digest(subject: Subject) -> str:
+    held = next((one for one in subject.commands if one.startswith("lethe verify ") and "--weights" in one), "")
+    command = held or "lethe verify CERTIFICATE --weights FILE"
+    return (
+        "Of the weights, compare the digest of the numbers: it is the one that the seal names. "
+        f"“{command}” computes it from the file and compares. The digest of a file (sha256sum) tells only whether it is the very "
+        "same file: the same weights, saved again, may have another."
+    )
 
 
 def sources_of(subject: Subject) -> tuple[tuple[str, str], ...]:

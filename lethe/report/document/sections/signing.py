@@ -17,6 +17,15 @@ SOURCE = (
     "Publication 800-226, doi:10.6028/NIST.SP.800-226.",
 )
 
+_LINE = "_" * 24  # short enough for a telephone
+_BY_HAND = (
+    "Name of the data set, and where it is from",
+    "Is one record one person? If not: records of one person, at most",
+    "Who signs, and for whom",
+    "Place and date",
+    "Signature",
+)
+
 
 def signing(subject: Subject) -> Section:
     """The section."""
@@ -28,8 +37,13 @@ def signing(subject: Subject) -> Section:
             "top; Lethe answers what it can know, and the rest is for you."
         ),
         Table("Before you sign", ("layer", "ask", "what this report knows"), rows),
+        Table("To be filled in by hand: what this report cannot know", ("what", "answer"), tuple((one, _LINE) for one in _BY_HAND)),
     )
-    data = {"questions": [dict(zip(("layer", "ask", "known"), row, strict=True)) for row in rows], "reference": SOURCE[1]}
+    data = {
+        "by_hand": list(_BY_HAND),
+        "questions": [dict(zip(("layer", "ask", "known"), row, strict=True)) for row in rows],
+        "reference": SOURCE[1],
+    }
     return Section("signing", "What to check before you sign", blocks, data)
 
 
@@ -58,7 +72,7 @@ def questions(subject: Subject) -> list[tuple[str, str, str]]:
         ),
         (
             "Bias",
-            "Noise and clipping hurt small groups most: were errors looked at group by group, on data that may be used for it?",
+            f"{_hurting(subject)} small groups most: were errors looked at group by group, on data that may be used for it?",
             "Not known here.",
         ),
         (
@@ -86,6 +100,12 @@ def questions(subject: Subject) -> list[tuple[str, str, str]]:
 
 
 _RELEASED = {"last": "the final model only", "all": "the model after every step", "released": "what was released here"}
+
+
+def _hurting(subject: Subject) -> str:
+    if subject.run is None:
+        return "Noise, and clipping where there is any, hurt"
+    return "Noise hurts" if subject.run.clip_norm is None else "Noise and clipping hurt"
 
 
 def _utility(subject: Subject) -> str:

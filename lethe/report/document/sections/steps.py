@@ -43,6 +43,7 @@ def steps(subject: Subject) -> Section | None:
             "accounting assumes. “Last iterate”: an attacker sees one model only, and the noise of later steps covers the traces of "
             f"earlier ones. Released here: {'the last iterate' if run.release == 'last' else 'all iterates'}. The other column is for "
             "comparison, and each number is about one release alone."
+            f"{_without_noise(run, found)}"
         ),
         Picture(
             "Line plot. Across: steps. Up: epsilon. One line for all iterates, one for the last alone; the table below has the numbers.",
@@ -58,6 +59,15 @@ def steps(subject: Subject) -> Section | None:
         ),
     )
     return Section("steps", title, blocks, {**found.to_dict(), "released": _COLUMNS[run.release]})
+
+
+def _without_noise(run: Run, found: Cumulative) -> str:
+    """Why nothing is proved of all iterates, where steps without noise are the reason."""
+    bare = int((run.noise_multipliers == 0.0).sum())
+    if bare == 0 or found.every_iterate[-1] < math.inf:
+        return ""
+    told = f"{count(bare)} of {count(run.total_steps)} steps {'has' if bare == 1 else 'have'} no noise"
+    return f" Of all iterates nothing is proved (infinity): {told}, and the model after such a step may never be shown."
 
 
 def _cumulative(run: Run, delta: float) -> Cumulative | str:

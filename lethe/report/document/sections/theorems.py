@@ -26,10 +26,13 @@ def theorems(subject: Subject) -> Section | None:
         if row.epsilon is None:
             reason = f"{row.hypothesis}: {row.why}" if row.hypothesis else row.why
             refused.setdefault(reason, []).append(row.theorem)
+    claims = ""
+    if any(not row.usable for row in said):
+        claims = " A number in parentheses is a claim of a paper that does not hold here, and no guarantee."
     blocks: list[Block] = [
         Text(
             f"What Lethe's own theorems and the published ones say of this run at delta = {subject.delta:g}. The smallest epsilon that is "
-            "proved is used. A number in parentheses is a claim of a paper that does not hold here, and no guarantee."
+            "proved is used." + claims
         ),
         Table(
             "Theorems that say something",
@@ -40,8 +43,14 @@ def theorems(subject: Subject) -> Section | None:
         ),
     ]
     if refused:
-        rows = tuple((", ".join(names), reason) for reason, names in refused.items())
-        blocks.append(Table("Theorems that do not apply, and why", ("theorems", "what fails"), rows))
+        rows = tuple((", ".join(names), f"{reason}.") for reason, names in refused.items())
+        if subject.private:
+            words = (
+                "The others were made for other trainings than this one. That they do not apply is no fault of this training, and takes "
+                "nothing from what is proved."
+            )
+            blocks.append(Text(words))
+        blocks.append(Table("Theorems that do not apply", ("theorems", "why it is not the one used"), rows))
     if (better := _better(subject, comparison)) is not None:
         blocks.append(Text(better))
     return Section("theorems", "Every theorem's answer", tuple(blocks), {"rows": [row.to_dict() for row in comparison.rows]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lethe.report.document.curves import Curve
-from lethe.report.document.model import Block, Notice, Picture, Section, Table, Text
+from lethe.report.document.model import Block, Code, Notice, Picture, Section, Table, Text
 from lethe.report.document.subject import Subject
 from lethe.report.document.wording import count, number
 
@@ -35,9 +35,22 @@ def training(subject: Subject) -> Section:
         words = (
             f"{hidden} score{'s or curves were' if hidden > 1 else ' or curve was'} computed on private data and left out of this report"
         )
-        blocks.append(Text(f"{words}: no guarantee covers them. Ask for them (--private) for your own eyes only."))
+        blocks.append(
+            Text(
+                f"{words}: no guarantee covers them. That is no breach, unless they are shown to others or anything was chosen by them: a "
+                "setting, when to stop, which model to release. This shows them, for your own eyes only:"
+            )
+        )
+        blocks.append(Code(_shown_by(subject)))
     data = {"curves": [one.model_dump() for one in shown], "scores": [list(one) for one in scores], "left_out": hidden}
     return Section("training", "Training curves", tuple(blocks), data)
+
+
+def _shown_by(subject: Subject) -> str:
+    command = next((one for one in subject.commands if one.startswith("lethe report ")), "")
+    if not command:
+        return 'lethe.report.write(..., "private_report.html", private=True)'
+    return f"{command.removesuffix(' -o report.html')} --private -o private_report.html"
 
 
 def _of_curve(one: Curve) -> list[Block]:
