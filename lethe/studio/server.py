@@ -107,7 +107,13 @@ def serve(first: State, *, port: int | None, browser: bool, told: Callable[[str]
         taken = listening.getsockname()[1]
         address = f"http://{LOOPBACK}:{taken}/"
         server = uvicorn.Server(
-            uvicorn.Config(OwnPagesOnly(make_app(first), taken), log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
+            uvicorn.Config(
+                OwnPagesOnly(make_app(first), taken),
+                log_config=None,  # its own would close the handlers of whoever called
+                log_level="warning",
+                lifespan="on",
+                timeout_graceful_shutdown=2,
+            )
         )
         told(address)
         if browser:

@@ -75,7 +75,9 @@ def _prepared(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         np.savez("trained/weights.npz", **WEIGHTS)
     if verb == "studio":
         pytest.importorskip("shiny")
-        monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)  # it would serve until somebody interrupts it
+        monkeypatch.setattr(
+            "lethe.studio.server.serve", lambda *_, told, **__: told("http://127.0.0.1:8421/")
+        )  # it would serve until somebody interrupts it
     if verb == "total":
         assert CliRunner().invoke(app, ["certify", "run.yaml", "--delta", "1e-6", "-o", "model.json"]).exit_code == 0
         lethe.certify(make_run(noise_multiplier=9.0), 1e-6).save("statistics.json")

@@ -33,7 +33,7 @@ def a_theorem_is_tried_beside_the_others() -> None:
     assert exact <= alone.epsilon <= 1.25 * exact
     beside = lethe.certify(run, 1e-5, theorems=[*OURS, acme.EveryStep()])
     assert beside.epsilon <= alone.epsilon
-    assert acme.EveryStep.name in beside.explain()
+    assert acme.EveryStep.name in beside.explain(every=True)
     cyclic = run.model_copy(update={"batches": lethe.Cyclic(size=10)})
     with pytest.raises(lethe.HypothesisError, match="full batches"):
         lethe.certify(cyclic, 1e-5, theorems=[acme.EveryStep()])

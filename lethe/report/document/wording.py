@@ -49,7 +49,13 @@ def factor(epsilon: float) -> str:
 
 
 def times(many: int, thing: str, things: str) -> str:
-    """A count with its noun, such as "1 pass" or "2 passes"."""
+    """A count with its noun, such as "1 pass" or "2 passes".
+
+    Args:
+        many: how many.
+        thing: the noun of one.
+        things: the noun of none or several.
+    """
     return f"{count(many)} {thing if many == 1 else things}"
 
 
