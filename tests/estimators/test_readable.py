@@ -90,6 +90,7 @@ def test_a_fit_does_not_tell_that_a_record_is_huge(mechanism: str, last: list[fl
     )
 
 
+@pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.scale.UnscaledColumnsWarning")  # its rows are huge on purpose
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 def test_regressions_and_scalers_take_it_too(make: Any) -> None:

@@ -17,15 +17,6 @@ RELEASES = {
     "last": "the final model only: the weights after the last step (“last iterate”)",
     "all": "the model after every step (“every iterate”)",
 }
-DESIGNS = {
-    "full": "every step uses all records",
-    "cyclic": "the records in fixed batches, in the same order in every pass",
-    "shuffled_once": "the records shuffled once in secret, then in the same batches in every pass",
-    "shuffled": "the records shuffled anew in secret in every pass",
-    "poisson": "each step draws every record by itself, in secret",
-    "without_replacement": "each step draws a batch of exact size, in secret",
-    "balls_in_bins": "each record is thrown into one batch of the pass, in secret",
-}
 
 
 def percent(probability: float, digits: int = 3) -> str:

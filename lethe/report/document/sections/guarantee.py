@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 from lethe.calculus.upward_formatting import shown
 from lethe.report.document.glossary import proved_by
 from lethe.report.document.model import Block, Facts, Notice, Section, Table, Text
 from lethe.report.document.subject import Subject
 from lethe.report.document.tradeoff import Lines
-from lethe.report.document.wording import DESIGNS, RELATIONS, RELEASES, SHORT_RELATIONS, count, factor, number, percent, times
+from lethe.report.document.wording import RELATIONS, RELEASES, SHORT_RELATIONS, count, factor, number, percent, times
 from lethe.run.run import Run
 from lethe.run.schedules import Schedule
 
@@ -151,7 +153,9 @@ def _glance(subject: Subject) -> list[tuple[str, str]]:
 
 def _of_run(run: Run) -> list[tuple[str, str]]:
     passes = run.total_steps / run.steps_per_pass
-    design = f"{run.batches.design}: {DESIGNS.get(run.batches.design, 'see the documentation')}"
+    # The first line of a design's docstring says in words how its batches are made; a design from outside has one too.
+    words = (inspect.getdoc(type(run.batches)) or "see the documentation").partition("\n")[0].rstrip(".")
+    design = f"{run.batches.design}: {words[:1].lower()}{words[1:]}"
     clipped = "not clipped; the loss bounds them" if run.clip_norm is None else f"clipped to norm {number(run.clip_norm)}"
     return [
         ("Training data", f"{count(run.records)} records (a public number){_unused(run)}"),
@@ -167,7 +171,7 @@ def _unused(run: Run) -> str:
     """How many records no step is trained on, where the design leaves some over; the number is as public as that of all records."""
     if not (run.batches.fixed and run.batches.exact_size):
         return ""
-    again = run.batches.design == "shuffled" and run.total_steps > run.steps_per_pass
+    again = not run.batches.repeats and run.total_steps > run.steps_per_pass
     left = run.records - min(run.total_steps, run.steps_per_pass) * run.batch_size
     if left <= 0:
         return ""
