@@ -108,6 +108,10 @@ def told(loop: Loop) -> None:
         loop.use(inputs, targets)
 
 
+HELD = r"codebook\.weight.* changed"
+REFUSED = HELD + "|depends on the other records"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("release", RELEASES)
@@ -119,14 +123,15 @@ def test_a_record_written_into_a_trained_weight_in_a_later_batch_is_refused(rele
         def tell(done: int, of: int, model: Any = model) -> None:
             model.step = done + 1
 
-        with pytest.raises(HypothesisError, match=r"codebook\.weight.* changed"):
+        # One batch in 128 is looked at by chance, and what it finds first may be that the records of that batch meet.
+        with pytest.raises((HypothesisError, InputError), match=REFUSED if verify else HELD):
             fit(model, CROSS_ENTROPY, make_data(), run, verify=verify, progress=tell)
         assert model.step == steps[0]
         loop = Loop(run, model=Codebook(steps), verify=verify)
-        with pytest.raises(HypothesisError, match=r"codebook\.weight.* changed"):
+        with pytest.raises((HypothesisError, InputError), match=REFUSED if verify else HELD):
             told(loop)
         assert loop.engine.steps == steps[0] - 1
-        with pytest.raises(InputError, match="interrupted"):
+        with pytest.raises((HypothesisError, InputError), match=f"interrupted|{HELD}" if verify else "interrupted"):
             loop.losses(*make_data())
     assert fit(Codebook(()), CROSS_ENTROPY, make_data(), run, verify=verify).run == run
 
