@@ -35,7 +35,7 @@ def _above(order: float, mean: float) -> float:
 
 
 def _spared(order: float, first: float, common: float, second: float) -> float:
-    """V(H(Q || P)) = E_Q[x^alpha - 1 - alpha(x - 1); x < 1], x = P/Q, of P = (1 - q)N(common) + qN(first) and Q with `second` for `first`."""
+    """E_Q[x^alpha - 1 - alpha(x - 1); x < 1], x = P/Q: P = (1 - q)N(common) + qN(first), Q the same with `second` for `first`."""
 
     def integrand(x: float) -> float:
         rest = (1.0 - RATE) * _normal(x, common) + RATE * _normal(x, second)
