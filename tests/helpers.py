@@ -5,6 +5,8 @@ A list that means fewer designs is made from their facts, so that a new one join
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import lethe
@@ -95,6 +97,18 @@ def batches(design: str, size: int) -> dict[str, Any]:
     return {"design": design} if design == "full" else {"design": design, "size": size}
 
 
+# Softmax regression on as many records as MNIST has.
+MNIST_SIZED = lethe.Run(
+    records=60_000,
+    batches=lethe.Cyclic(size=600),
+    passes=20,
+    step_size=0.5,
+    noise_multiplier=10.0,
+    loss=lethe.losses.Softmax(feature_norm=1.0),
+    release="last",
+)
+
+
 def make_run(**changes: Any) -> lethe.Run:
     """100 records in 10 cyclic batches, 5 passes, softmax regression; any field can be changed."""
     fields: dict[str, Any] = {
@@ -110,6 +124,16 @@ def make_run(**changes: Any) -> lethe.Run:
     if "steps" in changes:
         fields.pop("passes")
     return lethe.Run(**{**fields, **changes})
+
+
+def varied_runs() -> Iterator[lethe.Run]:
+    """Every loss with every regulariser and two schedules, each in every design."""
+    for loss, regulariser, schedule in itertools.product(LOSSES, REGULARISERS, SCHEDULES[:2]):
+        relations = ("replace_one",) if loss["kind"] == "strongly_convex" else ("replace_one", "zero_out")
+        for design, relation in zip(DESIGNS, itertools.cycle(relations)):
+            yield make_run(
+                loss=loss, regulariser=regulariser, step_size=schedule, steps=50, batches=batches(design, 10), neighbours=relation
+            )
 
 
 def admits(design: str, relation: str) -> bool:

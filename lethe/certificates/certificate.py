@@ -10,8 +10,9 @@ from typing import Any, get_args
 from lethe._version import __version__
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.guarantees import Guarantee
-from lethe.calculus.large_delta import delta_for, is_large, large_delta_note
+from lethe.calculus.large_delta import is_large, large_delta_note
 from lethe.calculus.upward_formatting import shown
+from lethe.certificates.claims import Claims
 from lethe.certificates.findings import FRESH_NOISE, Finding, as_said, as_written
 from lethe.certificates.not_used import others_counted, others_listed
 from lethe.certificates.parts import (
@@ -48,7 +49,7 @@ __all__ = ["Certificate", "Citation", "Other", "OtherStatus", "StepConstant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Certificate:
+class Certificate(Claims):
     """A proved (epsilon, delta) for what a run releases.
 
     Args:
@@ -98,21 +99,10 @@ class Certificate:
         r"""Whether $\delta \ge 1/n$, with which a record may be published whole."""
         return is_large(self.delta, self.run.records)
 
-    def epsilon_at(self, delta: float, *, allow_large_delta: bool = False) -> float:
-        """The epsilon that the guarantee of this certificate gives at another delta in (0, 1), and below 1/records.
-
-        Raises:
-            InputError: it is not, and no large one was allowed.
-        """
-        return self.guarantee.epsilon(delta_for(self.run.records, delta, allow_large_delta=allow_large_delta))
-
-    def delta_at(self, epsilon: float) -> float:
-        """The delta that the guarantee of this certificate gives at epsilon >= 0."""
-        return self.guarantee.delta(epsilon)
-
-    def tradeoff(self, type_one: float) -> float:
-        """The least chance of a type II error that a test of one record with this chance of a type I error, in [0, 1], can have."""
-        return self.guarantee.tradeoff(type_one)
+    @property
+    def records(self) -> int:
+        """n, as the run states it."""
+        return self.run.records
 
     def explain(self, *, every: bool = False) -> str:
         """The certificate as text for a person: what holds, by what and from what.

@@ -13,8 +13,9 @@ from lethe._version import __version__
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import Guarantee, NotPrivate
-from lethe.calculus.large_delta import delta_for, is_large, large_delta_note, open_delta
+from lethe.calculus.large_delta import is_large, large_delta_note, open_delta
 from lethe.calculus.upward_formatting import shown
+from lethe.certificates.claims import Claims
 from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import FRESH_NOISE, Finding, as_told, first_failure, not_fresh
 from lethe.certificates.parts import Citation, exactly, read_citation, read_finding, read_text, require_known_finding
@@ -30,7 +31,7 @@ _BESIDES = ("epsilon", "delta", "seeded", "with_fresh_noise")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Statement:
+class Statement(Claims):
     """The guarantee of a release, and what it rests on.
 
     Formal guarantee: for every two data sets that are neighbours in the sense of `neighbours`, the laws of what was released satisfy
@@ -115,23 +116,6 @@ class Statement:
     def delta(self, epsilon: float) -> float:
         r"""The smallest $\delta$ proved at $\epsilon \ge 0$; InputError outside that range."""
         return self.guarantee.delta(epsilon)
-
-    def epsilon_at(self, delta: float, *, allow_large_delta: bool = False) -> float:
-        """As `Certificate.epsilon_at`: the epsilon at a delta in (0, 1), below 1/records where their number is known.
-
-        Raises:
-            InputError: it is not, and no large one was allowed.
-        """
-        level = open_delta(delta) if self.records is None else delta_for(self.records, delta, allow_large_delta=allow_large_delta)
-        return self.guarantee.epsilon(level)
-
-    def delta_at(self, epsilon: float) -> float:
-        """As `Certificate.delta_at`: the delta at an epsilon >= 0."""
-        return self.guarantee.delta(epsilon)
-
-    def tradeoff(self, type_one: float) -> float:
-        """The least chance of a type II error that a test of one record with this chance of a type I error, in [0, 1], can have."""
-        return self.guarantee.tradeoff(type_one)
 
     @property
     def large_delta(self) -> bool:

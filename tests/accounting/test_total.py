@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import MNIST_SIZED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
@@ -23,15 +24,7 @@ from lethe.certificates.statement import Statement
 from lethe.documents.strict import read_document, write_document
 
 DELTA = 1e-6
-RUN = lethe.Run(
-    records=60_000,
-    batches=lethe.Cyclic(size=600),
-    passes=20,
-    step_size=0.5,
-    noise_multiplier=10.0,
-    loss=lethe.losses.Softmax(feature_norm=1.0),
-    release="last",
-)
+RUN = MNIST_SIZED
 CERTIFICATE = lethe.certify(RUN, delta=DELTA)
 OTHER = lethe.certify(RUN.replace(passes=10), delta=DELTA)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import MNIST_SIZED
 from typer.testing import CliRunner
 
 import lethe
@@ -19,15 +20,7 @@ from lethe.cli.app import app
 from lethe.documents.strict import write_document
 from lethe.mechanisms.base import gaussian_guarantee
 
-RUN = lethe.Run(
-    records=60_000,
-    batches=lethe.Cyclic(size=600),
-    passes=20,
-    step_size=0.5,
-    noise_multiplier=10.0,
-    loss=lethe.losses.Softmax(feature_norm=1.0),
-    release="last",
-)
+RUN = MNIST_SIZED
 
 
 @pytest.fixture

@@ -88,3 +88,9 @@ def test_weights_are_read_without_executing_anything(tmp_path: Path) -> None:
     np.savez(tmp_path / "out" / "weights.npz", coef_=np.full((1, 3), np.nan), intercept_=np.zeros(1))
     with pytest.raises(lethe.InputError, match="no finite table"):
         SavedModel.load(tmp_path / "out")
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(InputError, match="holds no model.json"):
+            SavedModel.load(folder)

@@ -17,6 +17,7 @@ from lethe.calculus.domains import require_count, require_nonnegative
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note, open_delta
 from lethe.calculus.upward_formatting import shown
+from lethe.certificates.claims import Claims
 from lethe.certificates.parts import Citation, exactly, read_text
 from lethe.certificates.relations import RELATIONS
 from lethe.certificates.signing import PublicKey
@@ -40,7 +41,7 @@ MOST = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Total:
+class Total(Claims):
     """What several releases from the same records cost together, for one neighbouring relation.
 
     Formal guarantee: if the parts draw noise of their own, and the guarantee of each was fixed before anything was released, then all
@@ -138,23 +139,6 @@ class Total:
         if self.records is None:
             large = f"note: no part says of how many records it is: delta = {self.delta:g} needs to be below 1/records."
         return (*([self.not_private] if self.not_private else []), FIXED_BEFORE, *([] if large is None else [large]))
-
-    def epsilon_at(self, delta: float, *, allow_large_delta: bool = False) -> float:
-        """The epsilon of all parts together at another delta in (0, 1), below 1/records where that is known.
-
-        Raises:
-            InputError: it is not, and no large one was allowed.
-        """
-        level = open_delta(delta) if self.records is None else delta_for(self.records, delta, allow_large_delta=allow_large_delta)
-        return self.guarantee.epsilon(level)
-
-    def delta_at(self, epsilon: float) -> float:
-        """The delta of all parts together at epsilon >= 0."""
-        return self.guarantee.delta(epsilon)
-
-    def tradeoff(self, type_one: float) -> float:
-        """The least chance of a type II error that a test of one record with this chance of a type I error, in [0, 1], can have."""
-        return self.guarantee.tradeoff(type_one)
 
     def explain(self) -> str:
         """The total as text for a person."""

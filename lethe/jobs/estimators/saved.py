@@ -68,6 +68,11 @@ class SavedModel:
             InputError: it holds no model, or a damaged one.
         """
         path = as_path(folder)
+        if not (path / MODEL).is_file():
+            raise InputError(
+                f"{path}: it holds no {MODEL}.",
+                remedy="give the folder that `lethe train` wrote from a configuration with `model:`.",
+            )
         content = read_document(path / MODEL)
         try:
             if set(content) != _KEYS or content["format"] != _FORMAT:

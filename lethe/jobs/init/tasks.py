@@ -25,6 +25,10 @@ _LAST = "release: last   # nothing but the final weights is ever shown or used; 
 _ALL = "release: all   # every iterate may be shown; of a loss that is not convex the last one alone is proved no better"
 _EVERY = "noise_at: every_step   # or pass_ends, if only the last iterate is released and batches are fixed"
 _NORM = "feature_norm: 1.0, evidence: enforced"
+_LOGISTIC = f"loss: {{kind: logistic_regression, {_NORM}}}   # longer rows are projected by the code that trains"
+_CLIP = "clip_norm: 1.0   # the norm to which each record's gradient is clipped"
+_NOISE = "noise_multiplier: 10.0   # of the batch sum, over its sensitivity; `lethe plan` finds it"
+_REPLACED = "neighbours: replace_one   # or zero_out: one record's contribution becomes zero"
 
 TASKS: dict[str, Task] = {
     "softmax_head": Task(
@@ -33,11 +37,11 @@ TASKS: dict[str, Task] = {
 batches: {{design: cyclic, size: 600}}   # disjoint, in a fixed order
 passes: 20
 step_size: 2.0   # at most 2/smoothness; the smoothness is feature_norm^2 / 2
-noise_multiplier: 10.0   # of the batch sum, over its sensitivity; `lethe plan` finds it
+{_NOISE}
 noise_at: pass_ends   # all noise after the last step of each pass
 loss: {{kind: softmax_regression, {_NORM}, intercept: false}}   # longer rows are projected by the code that trains
 {_LAST}
-neighbours: replace_one   # or zero_out: one record's contribution becomes zero""",
+{_REPLACED}""",
     ),
     "cyclic_logistic": Task(
         "Logistic regression for two classes: fixed batches in a fixed order, the last iterate.",
@@ -45,11 +49,11 @@ neighbours: replace_one   # or zero_out: one record's contribution becomes zero"
 batches: {{design: cyclic, size: 600}}   # disjoint, in a fixed order
 passes: 20
 step_size: 4.0   # at most 2/smoothness; the smoothness is feature_norm^2 / 4
-noise_multiplier: 10.0   # of the batch sum, over its sensitivity; `lethe plan` finds it
+{_NOISE}
 {_EVERY}
-loss: {{kind: logistic_regression, {_NORM}}}   # longer rows are projected by the code that trains
+{_LOGISTIC}
 {_LAST}
-neighbours: replace_one   # or zero_out: one record's contribution becomes zero""",
+{_REPLACED}""",
     ),
     "shuffled_logistic": Task(
         "Logistic regression on batches that are shuffled once, in secret: the last iterate.",
@@ -57,11 +61,11 @@ neighbours: replace_one   # or zero_out: one record's contribution becomes zero"
 batches: {{design: shuffled_once, size: 600}}   # one secret permutation, drawn before training
 passes: 20
 step_size: 4.0   # at most 2/smoothness; the smoothness is feature_norm^2 / 4
-noise_multiplier: 10.0   # of the batch sum, over its sensitivity; `lethe plan` finds it
+{_NOISE}
 {_EVERY}
-loss: {{kind: logistic_regression, {_NORM}}}   # longer rows are projected by the code that trains
+{_LOGISTIC}
 {_LAST}
-neighbours: replace_one   # or zero_out: one record's contribution becomes zero""",
+{_REPLACED}""",
     ),
     "full_batch_logistic": Task(
         "Logistic regression with a ridge, every record at every step: the last iterate.",
@@ -71,10 +75,10 @@ passes: 100
 step_size: 4.0   # at most 2/smoothness; the smoothness is feature_norm^2 / 4, and the ridge's strength besides
 noise_multiplier: 10.0   # of the sum, over its sensitivity; `lethe plan` finds it
 noise_at: every_step
-loss: {{kind: logistic_regression, {_NORM}}}   # longer rows are projected by the code that trains
+{_LOGISTIC}
 regulariser: {{kind: ridge, strength: 0.01}}   # beside the mean loss
 {_LAST}
-neighbours: replace_one   # or zero_out: one record's contribution becomes zero""",
+{_REPLACED}""",
     ),
     "least_squares": Task(
         "Least squares with truncated residuals: fixed batches, the last iterate.",
@@ -82,11 +86,11 @@ neighbours: replace_one   # or zero_out: one record's contribution becomes zero"
 batches: {{design: cyclic, size: 600}}   # disjoint, in a fixed order
 passes: 20
 step_size: 0.5   # at most 2/smoothness; the smoothness is feature_norm^2
-noise_multiplier: 10.0   # of the batch sum, over its sensitivity; `lethe plan` finds it
+{_NOISE}
 {_EVERY}
 loss: {{kind: least_squares, {_NORM}, residual_bound: 1.0}}   # scale targets by a public constant, so that few residuals are larger
 {_LAST}
-neighbours: replace_one   # or zero_out: one record's contribution becomes zero""",
+{_REPLACED}""",
     ),
     "poisson_network": Task(
         "DP-SGD on any network: Poisson batches, clipped gradients, as Opacus and JAX Privacy train.",
@@ -94,7 +98,7 @@ neighbours: replace_one   # or zero_out: one record's contribution becomes zero"
 batches: {{design: poisson, size: 600}}   # each record with probability 600/60000 at each step, in secret
 steps: 2000
 step_size: 0.5
-clip_norm: 1.0   # the norm to which each record's gradient is clipped
+{_CLIP}
 noise_multiplier: 1.0   # of the batch sum, over clip_norm; `lethe plan` finds it
 {_ALL}
 neighbours: add_or_remove   # one record is there or not""",
@@ -105,7 +109,7 @@ neighbours: add_or_remove   # one record is there or not""",
 batches: {{design: shuffled, size: 600}}   # a secret permutation for every pass
 passes: 20
 step_size: 0.5
-clip_norm: 1.0   # the norm to which each record's gradient is clipped
+{_CLIP}
 noise_multiplier: 4.0   # of the batch sum, over clip_norm; `lethe plan` finds it
 {_ALL}
 neighbours: zero_out   # or replace_one; one record's contribution becomes zero""",
@@ -116,7 +120,7 @@ neighbours: zero_out   # or replace_one; one record's contribution becomes zero"
 batches: {{design: balls_in_bins, size: 600}}   # each record falls into one of 100 bins, in secret, for all passes
 passes: 20
 step_size: 0.5
-clip_norm: 1.0   # the norm to which each record's gradient is clipped
+{_CLIP}
 noise_multiplier: 4.0   # of the batch sum, over clip_norm; `lethe plan` finds it
 {_ALL}
 neighbours: zero_out   # or add_or_remove""",
