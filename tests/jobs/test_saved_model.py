@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import lethe
 from lethe.cli.app import app
+from lethe.errors import InputError
 from lethe.jobs.estimators.saved import SavedModel
 from lethe.jobs.training import Job
 
@@ -92,5 +93,5 @@ def test_weights_are_read_without_executing_anything(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(InputError, match="holds no model.json"):
+        with pytest.raises(InputError, match=r"holds no model\.json"):
             SavedModel.load(folder)
