@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from lethe._version import __version__
+from lethe.calculus.any_guarantee.relations import require_relation
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import Guarantee, NotPrivate
@@ -55,7 +56,7 @@ class Statement(Claims):
         version: of Lethe.
     Raises:
         HypothesisError: a hypothesis fails.
-        InputError: a field of the wrong type, or an unknown relation.
+        InputError: a field of the wrong type, an unknown relation, or a guarantee that is about another one.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Statement(Claims):
             raise outside("guarantee", self.guarantee, "a guarantee of lethe.calculus")
         if self.neighbours not in get_args(Neighbours):
             raise outside("neighbours", self.neighbours, "one of " + ", ".join(get_args(Neighbours)))
+        require_relation(self.guarantee, self.neighbours)
         if self.target_delta is not None:
             open_delta(self.target_delta)
         object.__setattr__(self, "findings", tuple(self.findings))

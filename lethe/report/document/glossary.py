@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _THEOREMS = {
-    "optimal-shift": "noise that is added later hides part of what earlier steps learned",
+    "optimal-shift": "only the final model is seen, so that noise added later also covers what earlier steps learned; Lethe's own theorem",
     "holder-shift": "later noise hides part of what earlier steps learned, also with a loss whose gradient changes abruptly",
     "windowed": "batches are drawn in secret, and later noise hides part of what earlier steps learned",
     "sampled-gaussian": "nobody knows which steps used a record, because every batch is drawn in secret",

@@ -33,7 +33,7 @@ def factor(epsilon: float) -> str:
     """e to the epsilon, rounded up."""
     # exp is correct to a few units in the last place.
     value = math.exp(epsilon) * (1.0 + 1e-15) if epsilon < 700.0 else math.inf
-    said = shown(value, 3)
+    said = shown(value, 4)
     if not 1e3 <= float(said) < 1e15:
         return said
     return f"{float(said):.0f}" if float(said) < 1e4 else f"{float(said):,.0f}"

@@ -18,9 +18,10 @@ def attacks(subject: Subject, lines: Lines) -> Section:
     rows = tuple((percent(alarm), percent(lines.found(alarm))) for alarm in _ALARMS)
     blocks = (
         Text(
-            "An attack says of a record “it was used” or “it was not”. It errs in two ways: it raises a false alarm (type I error), or it "
-            "misses a record that was used (type II error). The curve is the fewest misses that any attack can have at each rate of false "
-            "alarms. The nearer it is to the straight line of guessing, the better the protection."
+            "An attack says of one record “it was used” or “it was not” (or: another one stood in its place). It errs in two ways: it "
+            "raises a false alarm (type I error), or it misses a record that was used (type II error). The curve is the fewest misses that "
+            "any attack can have at each rate of false alarms. The nearer it is to the straight line of guessing, the better the "
+            "protection."
         ),
         Picture(
             "Line plot. Across: false alarms (type I error) from 0 to 1. Up: missed records (type II error) from 0 to 1. The certified "
@@ -30,8 +31,8 @@ def attacks(subject: Subject, lines: Lines) -> Section:
             lambda: _drawn(subject, lines),
         ),
         Table(
-            "The most that an attack can find of the records that were used",
-            ("if so many false alarms are allowed", "it finds at most"),
+            "How often the best attack is right about one record, over many trainings",
+            ("false alarms, where it was not used", "finds it, where it was used, at most"),
             rows,
             numbers=(0, 1),
         ),

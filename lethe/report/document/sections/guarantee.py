@@ -186,5 +186,5 @@ def _noise(run: Run) -> str:
     noisy = run.noise_multipliers[run.noisy_steps]
     low, high = float(noisy.min()), float(noisy.max())
     if isinstance(run.noise_multiplier, Schedule) and low < high:
-        return f"Gaussian, with {number(low)} to {number(high)} times the length of the longest gradient of one record, {at}"
-    return f"Gaussian, with {number(high)} times the length of the longest gradient of one record, {at}" if high > 0.0 else "none"
+        return f"Gaussian, standard deviation {number(low)} to {number(high)} times the longest gradient that a record may have, {at}"
+    return f"Gaussian, standard deviation {number(high)} times the longest gradient that a record may have, {at}" if high > 0.0 else "none"

@@ -23,7 +23,9 @@ def hypotheses(subject: Subject) -> Section:
         found = subject.known(evidence)
         if found:
             blocks.append(_table(words, found, mark="strong" if evidence == "declared" else ""))
-        elif evidence == "declared":
+        if evidence == "declared" and subject.release == "last" and any(one.name == "release" for one in found):
+            blocks.append(Text("“Nobody” is anybody but those who train and could read the records anyway."))
+        if not found and evidence == "declared":
             blocks.append(Text("Declared: nothing besides what every report rests on, which is listed below."))
     if explained := explained_terms(" ".join(one.words for one in subject.findings)):
         blocks += [Heading("Words used above"), Facts(explained)]
@@ -49,8 +51,10 @@ def _table(caption: str, found: tuple[Finding, ...], *, mark: str) -> Table:
 def believed(subject: Subject) -> tuple[str, ...]:
     """A line for each thing that is no hypothesis of the theorem, that nothing here can check, and that the promise rests on."""
     lines = [
-        "No setting (step size, noise, number of passes, when to stop) was tuned on the private data, or each trial was counted.",
-        "No other release from the same records is left out of account.",
+        "No setting (step size, noise, number of passes, when to stop) was tuned on the private data; or each trial was trained with "
+        "noise, and its certificate is added to this one (“lethe total”).",
+        "What prepared the records (scaling, filling gaps, choosing columns) learned nothing from them, or its price is counted here too.",
+        "Nothing else was released from the same records; or its certificate is added to this one (“lethe total”).",
         "The rounding of numbers and the generator of the noise, which section 2 leaves out, did no harm here.",
     ]
     if codes := sorted({one.by for one in subject.known("enforced") if one.by}):
@@ -85,9 +89,12 @@ def voids(subject: Subject) -> tuple[str, ...]:
         lines.append(f"Anybody outside learns {run.batches.secret}, which must stay secret.")
     if not any(one.name == FRESH_NOISE and one.evidence == "enforced" for one in subject.findings):
         lines.append("The noise can be foreseen: somebody fixed or knows the seed.")
-    lines.append("Settings were chosen by trying several on the same private data, and the trials are not counted.")
+    lines.append("Settings were chosen by trying several on the same private data, and the trials are not added up.")
     if subject.sealed:
-        lines.append("The released weights are others than those whose digest stands at the end of this report.")
+        lines.append(
+            "Other weights are released than those trained here, whose digest stands at the end: of a second training, say. To round or "
+            "to convert these is no breach; to train them further on the same records is another release."
+        )
     else:
         lines.append("What was done is not what is described here.")
     lines.append("The same records were used for another release, and the two are not added up.")

@@ -25,6 +25,13 @@ def provenance(subject: Subject) -> Section:
         blocks.append(Table("Verified when this report was made", ("question", "answer", "why"), rows))
     if subject.commands:
         blocks += [Heading("To repeat it"), Code("\n".join(subject.commands))]
+        if any(one.startswith("lethe train ") for one in subject.commands):
+            blocks.append(
+                Text(
+                    "“lethe train” trains a second model on the private records. Looking at it is no breach; to release it too, or to "
+                    "release the better of the two, is a second release, whose price is added to this one (“lethe total”)."
+                )
+            )
     blocks.append(
         Text(
             "The same training gives other weights each time, because its noise is fresh; what is repeated is the proof: the same run "

@@ -39,9 +39,9 @@ def steps(subject: Subject) -> Section | None:
     )
     blocks: tuple[Block, ...] = (
         Text(
-            "What would be proved had the run stopped earlier. “All iterates”: an attacker sees the model after every step, as the usual "
-            "accounting assumes. “Last iterate”: an attacker sees one model only, and the noise of later steps covers the traces of "
-            f"earlier ones. Released here: {'the last iterate' if run.release == 'last' else 'all iterates'}. The other column is for "
+            "Epsilon by the number of steps, had the training ended there. “All iterates”: an attacker sees the model after every step, "
+            "as the usual accounting assumes. “Last iterate”: an attacker sees one model only, and noise covers the traces of the steps "
+            f"before it. Released here: {'the last iterate' if run.release == 'last' else 'all iterates'}. The other column is for "
             "comparison, and each number is about one release alone."
             f"{_without_noise(run, found)}"
         ),

@@ -50,7 +50,7 @@ def theorems(subject: Subject) -> Section | None:
                 "nothing from what is proved."
             )
             blocks.append(Text(words))
-        blocks.append(Table("Theorems that do not apply", ("theorems", "why it is not the one used"), rows))
+        blocks.append(Table("Theorems that do not apply", ("theorems", "why they say nothing here"), rows))
     if (better := _better(subject, comparison)) is not None:
         blocks.append(Text(better))
     return Section("theorems", "Every theorem's answer", tuple(blocks), {"rows": [row.to_dict() for row in comparison.rows]})
