@@ -10,7 +10,7 @@ LetheError
 
 A warning says what was done all the same. LetheWarning (a UserWarning) is the root of them: LargeDeltaWarning, of a delta above
 1/(10 records); RepeatedFitWarning, of a cross-validation that spends an epsilon a fit; UncoveredStepWarning, of a pipeline's step that
-learned without privacy.
+learned without privacy; CallbackWarning, of a logger that failed while training went on.
 """
 
 from __future__ import annotations
@@ -65,6 +65,10 @@ class RepeatedFitWarning(LetheWarning):
 
 class UncoveredStepWarning(LetheWarning):
     """A step before a private estimator learned from the records without privacy, which the estimator's epsilon does not count."""
+
+
+class CallbackWarning(LetheWarning):
+    """A callback of training raised an error and is called no more; the training went on."""
 
 
 class LargeDeltaWarning(LetheWarning):

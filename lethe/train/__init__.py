@@ -13,6 +13,7 @@ from lethe.errors import MissingExtraError
 if importlib.util.find_spec("torch") is None:
     raise MissingExtraError("lethe.train needs PyTorch, which is not installed.", remedy='pip install "lethe-dp[train]"')
 
+from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallback, TrainingEnd
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clipping import Group
 from lethe.train.core.budgeted_noise import NoisePolicy, Observed
@@ -38,8 +39,12 @@ __all__ = [
     "NoisePolicy",
     "Observed",
     "PrivacyEngine",
+    "PrivateStep",
     "ProximalGroup",
     "Report",
+    "StepEnd",
+    "TrainingCallback",
+    "TrainingEnd",
     "ValidationDecay",
     "fit",
     "fit_head",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,8 @@ from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.losses import Loss
 from lethe.run.run import Run
+from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
+from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checks.loss import LossFunction
 from lethe.train.clipping import Group
@@ -47,6 +49,7 @@ def fit(
     batch_generator: torch.Generator | None = None,
     noise_generator: np.random.Generator | torch.Generator | None = None,
     progress: bool | Callback = False,
+    callbacks: TrainingCallback | Iterable[TrainingCallback] = (),
     physical_size: int | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     clip_groups: Sequence[Group] | None = None,
@@ -99,6 +102,8 @@ def fit(
             design keeps nothing secret.
         progress: True: a bar on standard error if that is a terminal; or a function of (step, steps), which must leave the parameters as
             they are.
+        callbacks: are told of the training: public facts of each step, and the training record at its end. See `TrainingCallback`, and
+            `lethe.integrations.logging` for TensorBoard and MLflow.
         physical_size: of modules and heads, how many records are on the device at once; None: a whole batch, and 256 through a backbone.
             The result does not depend on it but for rounding.
         optimizer: this and all that follow are of modules alone. Over the model's parameters; needs run.release = all, unless it is SGD
@@ -140,6 +145,7 @@ def fit(
         batch_generator=batch_generator,
         noise_generator=noise_generator,
         progress=progress,
+        callbacks=(told := Telling(callbacks)),
     )
     network = NetworkOptions(
         physical_size=physical_size,
@@ -152,19 +158,38 @@ def fit(
         verify=verify,
         checkpoints=checkpoints,
     )
-    fitted: Fitted[Any]
+    try:
+        fitted = _trained(model, loss, data, run, adaptive, common, network)
+    except BaseException as error:
+        told.failed(type(error).__name__)
+        raise
+    told.end(
+        TrainingEnd(
+            run=fitted.run,
+            steps=fitted.report.steps,
+            record=fitted.training_record,
+            guarantee=fitted.guarantee,
+            spent=fitted.spent,
+            report=fitted.report,
+        )
+    )
+    return fitted
+
+
+def _trained(
+    model: Any, loss: Any, data: Any, run: Run, adaptive: AdaptiveDescent | None, common: CommonOptions, network: NetworkOptions
+) -> Fitted[Any]:
     match model:
         case Linear():
             network.refuse_for("a Linear")
             _refuse_other_loss(loss, run)
-            fitted = train_linear(model, data, run, common) if adaptive is None else train_adaptively(model, data, run, adaptive, common)
+            return train_linear(model, data, run, common) if adaptive is None else train_adaptively(model, data, run, adaptive, common)
         case Head():
             network.refuse_for("a Head", understood=("physical_size",))
             _refuse_other_loss(loss, run)
-            fitted = train_head(model, data, run, common, physical_size=physical_size)
+            return train_head(model, data, run, common, physical_size=network.physical_size)
         case _:  # what is no module is refused there
-            fitted = train_network(model, loss, data, run, common, network)  # pyright: ignore[reportArgumentType]
-    return fitted
+            return train_network(model, loss, data, run, common, network)
 
 
 @in_other_words

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
 from lethe.run.run import Run
+from lethe.train.callbacks.telling import Telling
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.generators import is_seeded
 from lethe.train.core.progress import Callback
@@ -23,6 +24,7 @@ class CommonOptions:
     batch_generator: torch.Generator | None = None
     noise_generator: np.random.Generator | torch.Generator | None = None
     progress: bool | Callback = False
+    callbacks: Telling = field(default_factory=Telling)
 
     @property
     def randomness(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,14 @@ from lethe.run.participation import BatchSizes, unknown_sizes
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.train.core.samplers import Batch
+
+
+class Noted(NamedTuple):
+    """A step as it was noted: step size, noise in parameter units, and how many records it really met, which is private."""
+
+    step_size: float
+    noise_std: float
+    records: int
 
 
 class Recorder:
@@ -33,6 +41,7 @@ class Recorder:
         "_divisors",
         "_exact",
         "_irregular",
+        "_met",
         "_noise_stds",
         "_records",
         "_repeats",
@@ -52,6 +61,7 @@ class Recorder:
         self._divisors: set[float] = set()
         self._averages: list[tuple[float, ...] | None] = []
         self._irregular: int | None = None
+        self._met = 0
         self._cap = plan.batches.cap
         self._exact = _exact_size(plan)
         self._repeats = plan.batches.repeats
@@ -80,6 +90,7 @@ class Recorder:
         """
         if self._irregular is None and not self._of_the_design(batch):
             self._irregular = len(self._step_sizes) + 1
+        self._met = _length(batch)
         self._step_sizes.append(step_size)
         self._noise_stds.append(noise_std)
         self._clip_norms.add(clip_norm)
@@ -190,6 +201,16 @@ class Recorder:
     def steps(self) -> int:
         """How many steps were noted."""
         return len(self._step_sizes)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether somebody can make the noise or the secret batches again, of this process or of one before it."""
+        return self._seeded
+
+    @property
+    def last(self) -> Noted:
+        """The step that was noted last, by this process."""
+        return Noted(self._step_sizes[-1], self._noise_stds[-1], self._met)
 
     def _of_the_design(self, batch: Batch) -> bool:
         if self._exact is not None and _length(batch) != self._exact:

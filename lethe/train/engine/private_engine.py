@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -17,6 +17,8 @@ from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
+from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
+from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checks.loss import LossFunction
 from lethe.train.clipping import Group
@@ -77,6 +79,7 @@ class PrivacyEngine:
         clip_groups, method, physical_size, prefetch, seed, batch_generator, noise_generator, secure, verify: as for `fit`.
         checkpoints: as for `fit`. The training is saved when the loader is asked for the next batch, so all that a loop does after a step
             (a scheduler's step) is in it; schedulers are to be named in `Checkpoints(also=...)`.
+        callbacks: as for `fit`; they are told of the end when the loop is asked for its record or its recorded run.
     Raises:
         InputError: see `make_private`, which checks everything.
     """
@@ -96,10 +99,12 @@ class PrivacyEngine:
         secure: bool = False,
         verify: bool = True,
         checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
+        callbacks: TrainingCallback | Iterable[TrainingCallback] = (),
     ) -> None:
         self.run = run
         self._workers = Workers.current()
-        self._common = CommonOptions(seed=seed, batch_generator=batch_generator, noise_generator=noise_generator)
+        self._told = Telling(callbacks)
+        self._common = CommonOptions(seed=seed, batch_generator=batch_generator, noise_generator=noise_generator, callbacks=self._told)
         self._options = NetworkOptions(
             clip_groups=clip_groups,
             method=method,
@@ -150,9 +155,10 @@ class PrivacyEngine:
         ready = prepared_network(module, data, self.run, self._common, options, own_loop=True)
         self.run, self._model, self._source = ready.run, module, ready.source
         try:
-            return LoopState(ready, optimizer, verify=self._options.verify)
-        except BaseException:
+            return LoopState(ready, optimizer, self._told, verify=self._options.verify)
+        except BaseException as error:
             ready.kept.close()
+            self._told.failed(type(error).__name__)
             raise
 
     @property
@@ -242,6 +248,8 @@ class PrivacyEngine:
         this means that training will not be taken up again from the folder. Of several processes all must call it then: none of them
         returns before process 0 has written that down.
         """
+        if self._told:  # they are told of the record
+            return self.record(steps_fixed_in_advance=steps_fixed_in_advance).run
         return self._begun.recorded_run(steps_fixed_in_advance)
 
     def record(self, *, steps_fixed_in_advance: bool = False) -> TrainingRecord:
@@ -251,10 +259,12 @@ class PrivacyEngine:
 
         Args, Raises: as `recorded_run`.
         """
-        run = self.recorded_run(steps_fixed_in_advance=steps_fixed_in_advance)
+        run = self._begun.recorded_run(steps_fixed_in_advance)
         assert self._model is not None
         loss = of_loss(optimiser=self.run.release == "all", loop=True, bare=self._begun.bare)
-        return network_record(run, self._model, claims(data=self._source, verify=self._options.verify, loss=loss))
+        record = network_record(run, self._model, claims(data=self._source, verify=self._options.verify, loss=loss))
+        self._told.end(TrainingEnd(run=run, steps=self.steps, record=record, report=self.report))
+        return record
 
     def save(self) -> None:
         """Save the training now, between two steps; it is saved by itself besides, every `Checkpoints.every` steps.

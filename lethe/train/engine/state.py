@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
+from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import LossFunction
@@ -44,10 +45,11 @@ class LoopState:
         ready: the network, of which no gradient was computed yet. What goes wrong in one of several processes ends the run in all; the
             training is taken up again from its checkpoints, if there are any.
         optimizer: is guarded from here on.
+        callbacks: are told of each step that was taken.
         verify: look at the losses that are handed over, and at padded batches.
     """
 
-    def __init__(self, ready: PreparedNetwork, optimizer: torch.optim.Optimizer, *, verify: bool = True) -> None:
+    def __init__(self, ready: PreparedNetwork, optimizer: torch.optim.Optimizer, callbacks: Telling, *, verify: bool = True) -> None:
         run, clipper, named, stream, kept = ready.run, ready.clipper, ready.named, ready.stream, ready.kept
         self._run, self._clipper, self._stream, self._workers = run, clipper, stream, ready.workers
         self._noisy = NoisySums(run, ready.noise)
@@ -60,7 +62,9 @@ class LoopState:
         training = Training(named=named, clipper=clipper, stream=stream, recorder=self._recorder, held=self._held, optimizer=optimizer)
         self.steps = self.resumed = kept.begin(training)
         self._held.keep()  # from now on a change of parameters is the user's
-        self._guard = StepGuard(optimizer, named, run, self._held, self._note, done=self.resumed)
+        self._callbacks = callbacks
+        callbacks.begin(run, seeded=self._recorder.seeded, done=self.resumed)
+        self._guard = StepGuard(optimizer, named, run, self._held, self._note, lambda: callbacks.step(self._recorder), done=self.resumed)
         self._verify = verify
         self._alone, self._factors = LoopAlone(clipper.model), SharedFactors()
         self._losses = LoopLosses(clipper)
@@ -183,6 +187,7 @@ class LoopState:
             if self._verify and batch.alone:
                 alone = {record: [tensor.to(self._device) for tensor in own] for record, own in batch.alone.items()}
                 self._alone.require(self._delivered, alone, asked)
+            self._callbacks.add_losses(losses, self._counted)
             self._complete(batch)
         except BaseException:
             self._broken = True

@@ -29,6 +29,7 @@ class StepGuard:
         run: what it must agree with, where the last iterate is to be certified.
         held: the same parameters, as they are between steps.
         taken: called when a step is about to be taken.
+        over: called when it was taken.
         done: steps that were taken before, where training is taken up again.
     """
 
@@ -39,10 +40,12 @@ class StepGuard:
         run: Run,
         held: HeldParameters,
         taken: Callable[[], None],
+        over: Callable[[], None],
         *,
         done: int = 0,
     ) -> None:
         self._optimizer, self._named, self._run, self._held, self._taken = optimizer, dict(named), run, held, taken
+        self._over = over
         # Of the last step handed over: its number, its gradients with their versions, copies of them, and how the optimiser was set.
         self._step = done
         self._handed: list[tuple[Tensor, int]] = []
@@ -155,6 +158,7 @@ class StepGuard:
             self._held.refuse_other_step(copies, self._step_size, self._step)
         else:
             self._held.keep()
+        self._over()
 
     @property
     def _step_size(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from lethe.calculus.guarantees import NotPrivate
 from lethe.errors import BudgetExceededError, InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
+from lethe.train.callbacks.callback import PrivateStep, StepEnd
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import reporting
 from lethe.train.fitted import AdaptiveStep, Fitted, Report, spending
@@ -22,7 +24,7 @@ from lethe.train.options import CommonOptions
 
 
 def descend_adaptively(
-    parameters: torch.Tensor, plan: AdaptiveDescent, queries: PaidQueries, finished: Callable[[int], None]
+    parameters: torch.Tensor, plan: AdaptiveDescent, queries: PaidQueries, finished: Callable[[int, AdaptiveStep], None]
 ) -> tuple[torch.Tensor, tuple[AdaptiveStep, ...]]:
     r"""DP-AGD: full-batch gradients, step lengths chosen by noisy comparison, and a budget that ends the run.
 
@@ -39,7 +41,7 @@ def descend_adaptively(
         parameters: $x_0$, shape (d, k).
         plan: the constants.
         queries: the data, and the budget.
-        finished: is told the number of each step, from 1.
+        finished: is told the number of each step, from 1, and the step.
     Returns:
         The last iterate, and the steps that led to it.
     Reference: Lee & Kifer 2018, arXiv:1808.09501. Their published code takes the candidate before the chosen one, and pays
@@ -60,7 +62,7 @@ def descend_adaptively(
             history.append(AdaptiveStep(length=length, longest=longest, gradient_rho=gradient_rho, spent=queries.budget.spent()))
             if len(history) % plan.refresh == 0:
                 longest = min(1.1 * max(step.length for step in history[-plan.refresh :]), plan.longest_step)
-            finished(len(history))
+            finished(len(history), history[-1])
     except BudgetExceededError:
         pass  # the end of the run: what could not be paid was not computed
     return parameters, tuple(history)
@@ -81,10 +83,16 @@ def train_adaptively(described: Linear, data: Any, run: Run, plan: AdaptiveDesce
     _refuse_unknown(described, options)
     loss, model, start, projected = prepared(described, data, run)
     queries = PaidQueries(plan, model, generators_of(options, start.device, batches=False)[0])
+    seeded, told = run.seeded or options.seeded(run), options.callbacks
+    told.begin(run, seeded=seeded, budget=queries.budget)
+
+    def taken(number: int, step: AdaptiveStep) -> None:
+        finished(number)
+        told.told(_said(step, number, plan, run))
+
     with reporting(options.progress, plan.most_steps) as finished:
-        last, history = descend_adaptively(start, plan, queries, finished)
+        last, history = descend_adaptively(start, plan, queries, taken)
     refuse_overflow([last], run, remedy="pay more for the gradients.")
-    seeded = run.seeded or options.seeded(run)
     guarantee = queries.budget.guarantee()
     return Fitted(
         model=LinearPredictor.of(last, loss),
@@ -97,6 +105,21 @@ def train_adaptively(described: Linear, data: Any, run: Run, plan: AdaptiveDesce
         guarantee=NotPrivate() if seeded else guarantee,
         with_fresh_noise=guarantee if seeded else None,
         history=history,
+    )
+
+
+def _said(step: AdaptiveStep, number: int, plan: AdaptiveDescent, run: Run) -> StepEnd:
+    """The step for callbacks; all records take part in it, and what was chosen in it is covered by the guarantee."""
+    return StepEnd(
+        step=number,
+        steps=plan.most_steps,
+        step_size=step.length,
+        noise_std=None,
+        noise_multiplier=plan.touch_factor / math.sqrt(2.0 * step.gradient_rho),
+        clip_norm=plan.gradient_clip,
+        batch_size=run.batch_size,
+        spent=step.spent,
+        private=PrivateStep(records=run.records, loss=None),
     )
 
 

@@ -95,6 +95,14 @@ def train_linear(described: Linear, data: Any, run: Run, options: CommonOptions)
     batch_generator, noise_generator = generators_of(options, start.device)
     recorder = Recorder(run, seeded=options.seeded(run))
     batches = (batch if isinstance(batch, slice) else batch.to(start.device) for batch in draw_batches(run, batch_generator))
+    told = options.callbacks
+    budget = noise_of_step.filter if isinstance(noise_of_step, BudgetedNoise) else None
+    told.begin(run, seeded=recorder.seeded, budget=budget)
+
+    def taken(step: int) -> None:
+        finished(step)
+        told.step(recorder)
+
     with reporting(options.progress, run.total_steps) as finished:
         last = descend(
             start,
@@ -106,7 +114,7 @@ def train_linear(described: Linear, data: Any, run: Run, options: CommonOptions)
             GaussianNoise(start.shape, noise_generator, start.dtype),
             prox,
             recorder,
-            finished,
+            taken,
             noise_of_step,
             PassAverage(run.pass_averages),
         )
@@ -119,7 +127,7 @@ def train_linear(described: Linear, data: Any, run: Run, options: CommonOptions)
         checked=CLOSED_FORM,
         declared=(),
         report=Report.of(run, steps=recorded.total_steps, projected=projected),
-        **spending(noise_of_step.filter if isinstance(noise_of_step, BudgetedNoise) else None, seeded=recorded.seeded),
+        **spending(budget, seeded=recorded.seeded),
     )
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.run.run import Run
+from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import CheckedLoss, LossFunction
@@ -79,8 +80,10 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
             held.keep()
             if budget is not None:
                 budget.pay_again(done)
+            told = common.callbacks
+            told.begin(run, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
             with reporting(common.progress if workers.root or common.progress is not True else False, run.total_steps) as finished:
-                for step, records, sums in steps_of(clipper, losses, stream, device, held, budget, alone if options.verify else None):
+                for step, records, sums in steps_of(clipper, losses, stream, device, held, budget, alone if options.verify else None, told):
                     untouched.refuse_changes_after(step - done)
                     workers.add_up(list(sums.values()), parameters=parameters)
                     kept.before_noise(step)
@@ -96,6 +99,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     )
                     finished(step)
                     kept.after(step, last=budget is not None and budget.ends_after(step))
+                    told.step(recorder)
         finally:
             stream.close()
         held.refuse_changes("after the last step")
@@ -140,6 +144,7 @@ def steps_of(
     held: HeldParameters,
     budget: NetworkBudget | None = None,
     alone: AloneCheck | None = None,
+    told: Telling | None = None,
 ) -> Iterator[Summed]:
     """The clipped sums of each step of the stream, over all of its micro-batches; 0 for an empty batch. Ends where the budget does.
 
@@ -151,6 +156,7 @@ def steps_of(
         held: knows the parameters that the last step left.
         budget: is asked before each step; None: the run has none.
         alone: compares records of padded batches with the same records alone; None: nothing is compared.
+        told: is given the losses, for callbacks that ask for what is private; None: nobody is.
     Raises:
         HypothesisError: something else than a step moved the parameters.
     """
@@ -170,8 +176,11 @@ def steps_of(
         if len(targets):
             with clipper.recording():
                 outputs = _outputs(clipper.model, inputs)
-            clipper.backward(loss(outputs, targets), None if batch.counted is None else batch.counted.to(device))
-            del outputs
+            values = loss(outputs, targets)
+            clipper.backward(values, None if batch.counted is None else batch.counted.to(device))
+            if told is not None:
+                told.add_losses(values, batch.counted)
+            del outputs, values
             if alone is not None and batch.alone:
                 _require_alone(alone, clipper.model, loss, [*inputs, targets], batch.alone, device)
         if batch.last:

@@ -1,0 +1,213 @@
+"""RunLogger: what a log of a private training holds, whatever it is written to."""
+
+from __future__ import annotations
+
+import math
+import re
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import lethe.report
+from lethe.accounting.certify import certify
+from lethe.certificates.certificate import Certificate
+from lethe.errors import InputError, MissingExtraError
+from lethe.integrations.logging.description import PRIVATE_LAST, PRIVATE_NOTE, Setting, settings_of
+from lethe.integrations.logging.epsilon_so_far import EpsilonSoFar
+from lethe.run.run import Run
+from lethe.train import StepEnd, TrainingCallback, TrainingEnd
+
+_POINTS = 50
+_TAG = re.compile(r"[A-Za-z0-9][\w\-./ ]*")
+_BASES = {
+    "public_data": "computed on public data",
+    "paid": "a noisy answer that was paid for; its price is in another certificate, not in this one",
+}
+
+
+class RunLogger(TrainingCallback, ABC):
+    """A logger of private training; `TensorBoardLogger` and `MLflowLogger` say where to.
+
+    Logged under `dp/`, of every `log_every_n_steps`-th step, the first and the last: the noise (standard deviation and multiplier), step
+    size, clip norm, nominal batch size, and the epsilon of the steps so far as `EpsilonSoFar` has it. At the end: the certificate, its
+    epsilon as `dp/certified_epsilon`, and the report. Under `released/`: what you hand over to `log_released`.
+
+    Not logged: the training loss, norms of gradients or parameters, how many records a batch drew or how many gradients counted. All of
+    them tell of the records, and no certificate covers them. With `private=True` those that training knows are logged under `private/`,
+    with a note that says so: such a log is as private as the data.
+
+    Args:
+        delta: in (0, 1), and below 1/records; of every epsilon.
+        log_every_n_steps: None: about 50 times a training, which bounds what the epsilons cost by 50 certifications.
+        private: log under `private/` how many records each batch had, their mean loss (of networks, with release all), and at the end
+            `projected` and `contributed` of the report.
+        report: whether the report is written; needs the extra `report`.
+        allow_large_delta: whether a delta of 1/records or more is meant.
+    Raises:
+        InputError: an argument cannot be used.
+        MissingExtraError: a package is not installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        delta: float,
+        log_every_n_steps: int | None = None,
+        private: bool = False,
+        report: bool = True,
+        allow_large_delta: bool = False,
+    ) -> None:
+        if log_every_n_steps is not None and (isinstance(log_every_n_steps, bool) or log_every_n_steps < 1):
+            raise InputError(f"log_every_n_steps: got {log_every_n_steps!r}; it needs a whole number of at least 1, or None.")
+        for name, value in (("private", private), ("report", report)):
+            if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InputError(f"{name}: got {value!r}; it needs True or False.")
+        if report and not all(find_spec(package) for package in ("jinja2", "matplotlib")):
+            raise MissingExtraError(
+                "report: jinja2 or matplotlib is not installed.", remedy='pip install "lethe-dp[report]"; or give report=False.'
+            )
+        self.private, self._delta, self._given = private, delta, log_every_n_steps
+        self._report, self._allow_large_delta = report, allow_large_delta
+        self._epsilon: EpsilonSoFar | None = None
+        self._run: Run | None = None
+        self._last: StepEnd | None = None
+        self._every, self._step, self._logged, self._over = 1, 0, 0, False
+
+    def on_train_begin(self, run: Run, *, steps_done: int) -> None:
+        """Open the log, with the run's settings."""
+        self._epsilon = EpsilonSoFar(run, self._delta, steps_done=steps_done, allow_large_delta=self._allow_large_delta)
+        self._every = self._given or math.ceil(run.total_steps / _POINTS)
+        self._run, self._last, self._step, self._logged, self._over = run, None, steps_done, steps_done, False
+        self._open(run, settings_of(run, self._delta, self._epsilon.planned()), steps_done)
+        self._text("dp/what_epsilon_is", self._epsilon.note, private=False)
+        if self.private:
+            self._text("private/note", PRIVATE_NOTE + (PRIVATE_LAST if run.release == "last" else ""), private=True)
+
+    def on_step_end(self, step: StepEnd) -> None:
+        """Log the step, if it is its turn."""
+        assert self._epsilon is not None
+        self._epsilon.note_step(step)
+        first, self._last, self._step = self._last is None, step, step.step
+        if first or step.step % self._every == 0 or step.step == step.steps:
+            self._log(step)
+
+    def on_train_end(self, end: TrainingEnd) -> None:
+        """Log the certificate and the report."""
+        if self._last is not None and self._logged != self._last.step:
+            self._log(self._last)
+        self._over = True
+        certificate = self._certificate(end)
+        if certificate is None:
+            assert end.guarantee is not None
+            epsilon, text = end.guarantee.epsilon(self._delta), end.guarantee.describe()
+        else:
+            epsilon, text = certificate.epsilon, str(certificate)
+        self._scalars({"dp/certified_epsilon": epsilon}, end.steps, private=False)
+        self._text("dp/certificate", text, private=False)
+        if end.report is not None:
+            told = {"private/projected": float(end.report.projected)}
+            if end.report.contributed is not None:
+                told["private/contributed"] = float(end.report.contributed)
+            self._scalars(told, end.steps, private=True)
+        with tempfile.TemporaryDirectory() as folder:
+            self._documents(self._written(certificate, end.run, Path(folder)))
+        self._close("FINISHED")
+
+    def on_exception(self, kind: str) -> None:
+        """Close the log: training failed."""
+        self._text("dp/failed", f"training ended with {kind}; no model of it may be released.", private=False)
+        self._close("FAILED")
+
+    def log_released(self, name: str, value: float, *, basis: Literal["public_data", "paid"], step: int | None = None) -> None:
+        """Log a number that may be seen by everybody, such as a loss on public data, as `released/name`.
+
+        Args:
+            name: letters, digits, spaces and `_-./`.
+            value: any number; nan is logged as such.
+            basis: "public_data": computed from released iterates and public data alone; "paid": a noisy answer, accounted for elsewhere.
+            step: after which it was computed; None: the last one.
+        Raises:
+            InputError: no training has begun, an argument cannot be used, or release is last and training is not over: what is computed
+                of an iterate on the way would release it.
+        """
+        if self._run is None:
+            raise InputError(
+                "log_released: no training has begun.", remedy="give this logger to fit or PrivacyEngine as callbacks=[logger]."
+            )
+        if self._run.release == "last" and not self._over:
+            raise InputError(
+                f"log_released: {name!r} of a training with release: last that is not over; whatever is computed of an iterate on the way "
+                "releases it.",
+                source="run.release = last",
+                remedy="log it after fit has returned, of the last iterate; or train with release: all.",
+            )
+        if basis not in _BASES:
+            raise InputError(f"basis: got {basis!r}; it needs public_data or paid.", remedy="a number computed on the records is neither.")
+        if not isinstance(name, str) or not _TAG.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"name: got {name!r}; it needs letters, digits, spaces and _-./ alone.")
+        if isinstance(value, bool):
+            raise InputError(f"value: got {value!r}; it needs a number.")
+        at = self._step if step is None else step
+        self._scalars({f"released/{name}": float(value)}, at, private=False)
+        self._text(f"released/{name}/basis", _BASES[basis], private=False)
+
+    def _log(self, step: StepEnd) -> None:
+        assert self._epsilon is not None
+        values = {
+            "dp/noise_multiplier": step.noise_multiplier,
+            "dp/step_size": step.step_size,
+            "dp/nominal_batch_size": float(step.batch_size),
+        }
+        besides = {
+            "dp/noise_std": step.noise_std,
+            "dp/clip_norm": step.clip_norm,
+            "dp/budget_spent": step.spent,
+            "dp/epsilon": self._epsilon.at(step),
+        }
+        self._scalars(values | {name: value for name, value in besides.items() if value is not None}, step.step, private=False)
+        if step.private is not None:
+            told = {"private/records_in_batch": float(step.private.records)}
+            if step.private.loss is not None:
+                told["private/training_loss"] = step.private.loss
+            self._scalars(told, step.step, private=True)
+        self._logged = step.step
+
+    def _certificate(self, end: TrainingEnd) -> Certificate | None:
+        if end.record is None:
+            return None
+        if end.record.released:
+            return certify(end.record, self._delta, allow_large_delta=True)  # the delta was looked at when training began
+        return certify(end.run, self._delta, allow_large_delta=True)  # weights of a kind that cannot be sealed
+
+    def _written(self, certificate: Certificate | None, run: Run, folder: Path) -> Mapping[str, Path]:
+        """The files of the run, its certificate and its report, by what they are."""
+        files = {"run": folder / "run.yaml"}
+        run.save(files["run"])
+        if certificate is not None:
+            files["certificate"] = folder / "certificate.json"
+            certificate.save(files["certificate"])
+        if certificate is not None and self._report:
+            for ending in self._formats:
+                files[f"report{ending}"] = folder / f"report{ending}"
+                lethe.report.write(certificate, files[f"report{ending}"], allow_large_delta=True)
+        return files
+
+    _formats: tuple[str, ...] = (".html",)
+
+    @abstractmethod
+    def _open(self, run: Run, settings: Mapping[str, Setting], steps_done: int) -> None: ...
+
+    @abstractmethod
+    def _scalars(self, values: Mapping[str, float], step: int, *, private: bool) -> None: ...
+
+    @abstractmethod
+    def _text(self, name: str, text: str, *, private: bool) -> None: ...
+
+    @abstractmethod
+    def _documents(self, files: Mapping[str, Path]) -> None: ...
+
+    @abstractmethod
+    def _close(self, status: Literal["FINISHED", "FAILED"]) -> None: ...

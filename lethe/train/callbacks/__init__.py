@@ -1,0 +1,1 @@
+"""Callbacks of training: what they are told, and how they are called."""

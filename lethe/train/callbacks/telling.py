@@ -1,0 +1,153 @@
+"""Telling: calls the callbacks of one training, in process 0, and keeps their errors away from it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from lethe.calculus.composition.budget import BudgetFilter
+from lethe.errors import CallbackWarning, InputError
+from lethe.run.run import Run
+from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallback, TrainingEnd
+from lethe.train.core.recorder import Recorder
+
+
+class Telling:
+    """The callbacks of one training. Without any, every method returns at once.
+
+    Args:
+        callbacks: one, or several.
+    Raises:
+        InputError: one is no `TrainingCallback`, or its `private` is not True or False.
+    """
+
+    __slots__ = ("_budget", "_callbacks", "_ended", "_live", "_loss", "_losses", "_run")
+
+    def __init__(self, callbacks: TrainingCallback | Iterable[TrainingCallback] = ()) -> None:
+        self._callbacks = _checked(callbacks)
+        self._live: list[TrainingCallback] = []
+        self._run: Run | None = None
+        self._budget: BudgetFilter | None = None
+        self._ended: tuple[int, str] | None = None
+        self._loss: Tensor | float = 0.0
+        self._losses = 0
+
+    def __bool__(self) -> bool:
+        """Whether anybody is told anything from now on."""
+        return bool(self._live)
+
+    def begin(self, run: Run, *, seeded: bool, done: int = 0, budget: BudgetFilter | None = None) -> None:
+        """Tell that training begins; an error ends it.
+
+        Args:
+            run: that is carried out.
+            seeded: whether somebody can make its noise or secret batches again.
+            done: steps that were taken before.
+            budget: of a run with a noise_budget.
+        """
+        if not self._callbacks or not _leads():
+            return
+        self._run, self._budget = run.replace(seeded=seeded or run.seeded), budget
+        for callback in self._callbacks:
+            callback.on_train_begin(self._run, steps_done=done)
+            self._live.append(callback)
+
+    def add_losses(self, losses: Tensor, counted: Tensor | None) -> None:
+        """Losses of records of the present step, for callbacks that ask for what is private; not of iterates that stay private.
+
+        Args:
+            losses: of the rows of a micro-batch, shape (B,).
+            counted: which rows are records; None: all.
+        """
+        if self._run is None or self._run.release != "all" or not any(callback.private for callback in self._live):
+            return
+        own = losses.detach()
+        own = own if counted is None else own[counted.to(own.device)]
+        self._loss = self._loss + own.double().sum()
+        self._losses += len(own)
+
+    def step(self, recorder: Recorder) -> None:
+        """Tell of the step that was recorded last."""
+        if not self._live:
+            return
+        assert self._run is not None
+        step, last, run = recorder.steps, recorder.last, self._run
+        loss = float(self._loss) / self._losses if self._losses else None
+        self._loss, self._losses = 0.0, 0
+        self.told(
+            StepEnd(
+                step=step,
+                steps=run.total_steps,
+                step_size=last.step_size,
+                noise_std=last.noise_std,
+                noise_multiplier=_multiplier(run, step, last.step_size, last.noise_std),
+                clip_norm=run.clip_norm,
+                batch_size=run.batch_size,
+                spent=None if self._budget is None else self._budget.spent(),
+                private=PrivateStep(records=last.records, loss=loss),
+            )
+        )
+
+    def told(self, step: StepEnd) -> None:
+        """Tell of a step; what is private of it goes to those alone who ask."""
+        if not self._live:
+            return
+        public = replace(step, private=None)
+        self._each(f"step {step.step}", lambda callback: callback.on_step_end(step if callback.private else public))
+
+    def end(self, end: TrainingEnd) -> None:
+        """Tell that training ended well; once for each number of steps and run."""
+        if self._ended == (which := (end.steps, end.run.run_id)):
+            return
+        self._ended, public = which, replace(end, report=None)
+        self._each("the end", lambda callback: callback.on_train_end(end if callback.private else public))
+
+    def failed(self, kind: str) -> None:
+        """Tell that training ended with an error of this class."""
+        self._each("an error", lambda callback: callback.on_exception(kind))
+
+    def _each(self, when: str, call: Callable[[TrainingCallback], Any]) -> None:
+        for callback in tuple(self._live):
+            try:
+                call(callback)
+            except Exception as error:
+                self._live = [other for other in self._live if other is not callback]
+                warnings.warn(
+                    CallbackWarning(
+                        f"{type(callback).__name__} failed at {when} and is called no more; training goes on, and is counted as before. "
+                        f"It raised {type(error).__name__}: {error}"
+                    ),
+                    stacklevel=2,
+                )
+
+
+def _checked(callbacks: object) -> tuple[TrainingCallback, ...]:
+    several = callbacks if isinstance(callbacks, Iterable) and not isinstance(callbacks, TrainingCallback | str) else (callbacks,)
+    found: list[TrainingCallback] = []
+    for one in several:
+        if not isinstance(one, TrainingCallback):
+            raise InputError(
+                f"callbacks: got {one!r}; it needs objects of lethe.train.TrainingCallback.",
+                source="callbacks",
+                remedy="derive its class from TrainingCallback; a function of (step, steps) goes to `progress`.",
+            )
+        if not isinstance(one.private, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"callbacks: private of {type(one).__name__} is {one.private!r}; it needs True or False.")
+        found.append(one)
+    return tuple(found)
+
+
+def _leads() -> bool:
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+
+
+def _multiplier(run: Run, step: int, step_size: float, noise_std: float) -> float:
+    """The run's own number where its noise was taken, else what the policy's noise comes to."""
+    if run.noise_multiplier is not None and noise_std == float(run.noise_stds[step - 1]):
+        return float(run.noise_multipliers[step - 1])
+    return noise_std / (step_size * (run.clip_bound / run.batch_size))
