@@ -1,0 +1,337 @@
+"""Callbacks of training: what they are told, what they never are, and that their errors cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from convex_heads import make_backbone, make_head, make_records
+from interrupted import quick_disk
+from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
+from private_loops import Loop
+from problems import make_problem, make_run
+
+import lethe
+from lethe.errors import CallbackWarning, HypothesisError, InputError
+from lethe.run.run import Run
+from lethe.train import (
+    AdaptiveDescent,
+    Checkpoints,
+    Fitted,
+    Linear,
+    PrivateStep,
+    StepEnd,
+    TrainingCallback,
+    TrainingEnd,
+    fit,
+    fit_head,
+    fit_linear,
+)
+from lethe.train.core.samplers import draw_batches
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick() -> Iterator[None]:
+    with one_thread(), quick_disk():
+        yield
+
+
+class Heard(TrainingCallback):
+    """Keeps all that it is told."""
+
+    def __init__(self, *, private: bool = False) -> None:
+        self.private = private
+        self.begun: list[tuple[Run, int]] = []
+        self.steps: list[StepEnd] = []
+        self.ends: list[TrainingEnd] = []
+        self.failed: list[str] = []
+
+    def on_train_begin(self, run: Run, *, steps_done: int) -> None:
+        self.begun.append((run, steps_done))
+
+    def on_step_end(self, step: StepEnd) -> None:
+        self.steps.append(step)
+
+    def on_train_end(self, end: TrainingEnd) -> None:
+        self.ends.append(end)
+
+    def on_exception(self, kind: str) -> None:
+        self.failed.append(kind)
+
+
+class Failing(TrainingCallback):
+    """Raises an error at one place."""
+
+    def __init__(self, at: str | int, error: type[BaseException] = OSError) -> None:
+        self.at, self.error, self.calls = at, error, 0
+
+    def _reached(self, place: str | int) -> None:
+        self.calls += 1
+        if place == self.at:
+            raise self.error("the disk is full")
+
+    def on_train_begin(self, run: Run, *, steps_done: int) -> None:
+        self._reached("begin")
+
+    def on_step_end(self, step: StepEnd) -> None:
+        self._reached(step.step)
+
+    def on_train_end(self, end: TrainingEnd) -> None:
+        self._reached("end")
+
+
+def network(run: Run, **options: Any) -> Fitted[Any]:
+    options = {"batch_generator": torch.Generator().manual_seed(3), "noise_generator": np.random.default_rng(0), **options}
+    return fit(make_network(), CROSS_ENTROPY, make_data(), run, **options)
+
+
+def in_a_loop(run: Run, **options: Any) -> Loop:
+    loop = Loop(run, **options)
+    loop.whole()
+    return loop
+
+
+def linear(run: Run, **options: Any) -> Fitted[Any]:
+    problem = make_problem("softmax_regression")
+    return fit_linear(run, problem.features, problem.targets, classes=problem.classes, seed=4, **options)
+
+
+def head(run: Run, **options: Any) -> Fitted[Any]:
+    return fit_head(make_backbone(), make_head(bias=False), make_records(), run, seed=4, **options)
+
+
+def of_run(run: Run) -> list[StepEnd]:
+    """What the run itself says of its steps."""
+    numbers = zip(run.step_sizes.tolist(), run.noise_stds.tolist(), run.noise_multipliers.tolist(), strict=True)
+    return [
+        StepEnd(
+            step=number,
+            steps=run.total_steps,
+            step_size=step_size,
+            noise_std=noise_std,
+            noise_multiplier=multiplier,
+            clip_norm=run.clip_norm,
+            batch_size=run.batch_size,
+        )
+        for number, (step_size, noise_std, multiplier) in enumerate(numbers, start=1)
+    ]
+
+
+SCHEDULED = {"step_size": np.linspace(0.5, 0.1, 9).tolist(), "noise_multiplier": np.linspace(1.0, 2.0, 9).tolist()}
+
+
+@pytest.mark.parametrize(
+    ("train", "run"),
+    [
+        (network, make_network_run(**SCHEDULED)),
+        (network, make_network_run("cyclic", noise_multiplier=1.0, release="last")),
+        (network, make_network_run("cyclic", noise_multiplier=1.0, release="last", noise_at="pass_ends", passes=3)),
+        (linear, make_run()),
+        (linear, make_run(design="poisson", release="all")),
+        (head, make_run(records=37)),
+    ],
+)
+def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run: Run) -> None:
+    heard = Heard()
+    fitted = train(run, callbacks=[heard])
+    ((begun, done),) = heard.begun
+    assert (begun.replace(seeded=False), begun.seeded, done) == (run, True, 0)
+    assert heard.steps == of_run(run)
+    (end,) = heard.ends
+    assert (end.run, end.record, end.steps, end.report) == (fitted.run, fitted.record, run.total_steps, None)
+    assert heard.failed == []
+
+
+@pytest.mark.parametrize("release", ["all", "last"])
+def test_a_loop_of_ones_own_tells_the_same(release: str) -> None:
+    run = make_network_run("cyclic", noise_multiplier=1.0, release=release)
+    fitting, looping = Heard(private=True), Heard(private=True)
+    network(run, callbacks=fitting)
+    in_a_loop(run, callbacks=looping, physical_size=2)
+    assert [replace(one, private=None) for one in looping.steps] == of_run(run)
+    for one, other in zip(looping.steps, fitting.steps, strict=True):
+        assert one.private.records == other.private.records == 5
+        assert one.private.loss == (None if release == "last" else pytest.approx(other.private.loss, rel=1e-12))
+    assert looping.begun == fitting.begun
+    assert [end.run for end in looping.ends] == [end.run for end in fitting.ends]
+
+
+@pytest.mark.parametrize("train", [network, in_a_loop])
+def test_what_is_private_is_told_to_those_alone_who_ask(train: Callable[..., Any]) -> None:
+    """Poisson batches, whose real sizes are secret, and the mean loss before the step."""
+    run = make_network_run(noise_multiplier=1.0)
+    asks, does_not = Heard(private=True), Heard()
+    train(run, callbacks=[does_not, asks])
+    sizes = [len(batch) for batch in draw_batches(run, torch.Generator().manual_seed(3))]
+    assert len(set(sizes)) > 3
+    assert [step.private.records for step in asks.steps] == sizes
+    inputs, targets = make_data()
+    first = next(iter(draw_batches(run, torch.Generator().manual_seed(3))))
+    losses = CROSS_ENTROPY(make_network()(inputs[first]), targets[first])
+    assert asks.steps[0].private.loss == pytest.approx(losses.mean().item(), rel=1e-12)
+    assert [step.private.loss is None for step in asks.steps] == [size == 0 for size in sizes]
+    assert asks.ends[0].report is not None
+    assert [step.private for step in does_not.steps] == [None] * run.total_steps
+    assert does_not.ends[0].report is None
+
+
+def test_no_fact_holds_a_tensor_or_an_array() -> None:
+    """The facts of a step are numbers: no iterate, no gradient and no record goes with them."""
+    heard = Heard(private=True)
+    network(make_network_run(noise_multiplier=1.0), callbacks=heard)
+    for step in heard.steps:
+        values = {field.name: getattr(step, field.name) for field in fields(StepEnd)}
+        private = values.pop("private")
+        values |= {field.name: getattr(private, field.name) for field in fields(PrivateStep)}
+        assert {type(value) for value in values.values()} <= {int, float, type(None)}
+
+
+@pytest.mark.parametrize("release", ["all", "last"])
+def test_nothing_of_an_intermediate_iterate_where_only_the_last_is_released(release: str) -> None:
+    heard = Heard(private=True)
+    network(make_network_run("cyclic", noise_multiplier=1.0, release=release), callbacks=heard)
+    assert all((step.private.loss is None) == (release == "last") for step in heard.steps)
+
+
+def test_callbacks_change_nothing_of_the_training() -> None:
+    run = make_network_run(noise_multiplier=1.0)
+    alone, watched = network(run), network(run, callbacks=[Heard(private=True), Heard()])
+    assert torch.equal(flat(alone.model), flat(watched.model))
+    assert alone.run == watched.run
+
+
+def test_a_callback_that_fails_at_the_beginning_ends_the_training_before_its_first_step() -> None:
+    model, heard = make_network(), Heard()
+    before = flat(model).clone()
+    with pytest.raises(OSError, match="disk is full"):
+        fit(model, CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0), callbacks=[heard, Failing("begin")])
+    assert torch.equal(flat(model), before)
+    assert heard.steps == heard.ends == []
+    assert heard.failed == ["OSError"]
+
+
+@pytest.mark.parametrize("train", [network, in_a_loop, linear])
+@pytest.mark.parametrize("at", [3, "end"])
+def test_a_callback_that_fails_later_is_left_out_and_no_step_is_lost(train: Callable[..., Any], at: str | int) -> None:
+    run = make_run(steps=9) if train is linear else make_network_run(noise_multiplier=1.0)
+    failing, heard = Failing(at), Heard()
+    with pytest.warns(CallbackWarning, match=r"Failing failed at (step 3|the end).*OSError: the disk is full"):
+        ended = train(run, callbacks=[failing, heard])
+    assert failing.calls == (4 if at == 3 else 11)
+    assert heard.steps == of_run(run)
+    alone = train(run)
+    if train is in_a_loop:
+        assert ended.engine.recorded_run() == alone.engine.recorded_run()
+        assert torch.equal(flat(ended.model), flat(alone.model))
+    else:
+        assert ended.run == alone.run
+        assert [one.sha256 for one in ended.record.released] == [one.sha256 for one in alone.record.released]
+
+
+@pytest.mark.parametrize("release", ["all", "last"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, CallbackWarning])
+def test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step(
+    tmp_path: Path, release: str, error: type[BaseException]
+) -> None:
+    """Also where warnings are errors, as here: the step had been counted and saved before anybody was told of it."""
+    run = make_network_run("cyclic", noise_multiplier=1.0, release=release)
+    kept = {"checkpoints": Checkpoints(folder=tmp_path, every=1), "noise_generator": None}
+    failing, heard = Failing(4, KeyboardInterrupt if error is KeyboardInterrupt else OSError), Heard()
+    with pytest.raises(error):
+        network(run, callbacks=[heard, failing], **kept)
+    assert heard.failed == [error.__name__]
+    fitted = network(run, callbacks=heard, **kept)
+    assert [done for _, done in heard.begun] == [0, 4]
+    assert heard.steps == of_run(run)
+    assert fitted.run.replace(seeded=False) == run
+
+
+def test_a_loop_whose_callback_is_interrupted_has_counted_the_step(tmp_path: Path) -> None:
+    run = make_network_run("cyclic", noise_multiplier=1.0)
+    kept = {"checkpoints": Checkpoints(folder=tmp_path, every=1), "noise_generator": None}
+    heard = Heard()
+    loop = Loop(run, callbacks=[heard, Failing(4, KeyboardInterrupt)], **kept)
+    with pytest.raises(KeyboardInterrupt):
+        loop.whole()
+    assert loop.engine.steps == 4
+    loop.engine.save()
+    loop.engine.close()
+    again = Loop(run, callbacks=heard, **kept)
+    again.whole()
+    assert again.engine.resumed == 4
+    assert heard.steps == of_run(run)
+
+
+def test_a_callback_that_moves_the_parameters_is_found_out() -> None:
+    model = make_network()
+
+    class Moving(TrainingCallback):
+        def on_step_end(self, step: StepEnd) -> None:
+            with torch.no_grad():
+                next(model.parameters()).mul_(0.5)
+
+    with pytest.raises(HypothesisError, match="before step 2"):
+        fit(model, CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0), callbacks=Moving())
+
+
+def test_a_policys_noise_is_told_as_it_was_used() -> None:
+    """Every iterate is released, and the noise is a function of them; what is spent is what the filter says."""
+    run = make_run(release="all", noise_multiplier=None, noise_budget=1.0)
+    heard = Heard()
+    fitted = linear(run, noise_policy=lambda observed: 4.0 + observed.step, callbacks=heard)
+    assert [step.noise_multiplier for step in heard.steps] == pytest.approx([5.0 + place for place in range(len(heard.steps))], rel=1e-15)
+    assert [step.noise_std for step in heard.steps] == pytest.approx(fitted.run.noise_stds.tolist(), rel=1e-15)
+    assert heard.steps[-1].spent == heard.ends[0].spent == fitted.spent
+
+
+def test_an_adaptive_descent_tells_its_steps() -> None:
+    problem, heard = make_problem("logistic_regression"), Heard(private=True)
+    plan = AdaptiveDescent(rho=1.0, gradient_rho=0.02, selection_rho=0.03, gradient_clip=0.6, loss_clip=2.0)
+    loss = lethe.losses.Logistic(feature_norm=1.5)
+    fitted = fit(
+        Linear(), loss, (problem.features, problem.targets), plan.run(23, loss), noise_policy=plan, noise_generator=None, callbacks=heard
+    )
+    assert [(step.step_size, step.spent) for step in heard.steps] == [(step.length, step.spent) for step in fitted.history]
+    assert heard.steps[0].noise_multiplier == pytest.approx(2 / (2 * fitted.history[0].gradient_rho) ** 0.5, rel=1e-15)
+    assert {(step.noise_std, step.private) for step in heard.steps} == {(None, PrivateStep(records=23, loss=None))}
+    (end,) = heard.ends
+    assert (end.record, end.guarantee, end.steps) == (None, fitted.guarantee, len(fitted.history))
+
+
+def test_a_loop_is_told_of_its_record_once_and_again_when_it_has_gone_on() -> None:
+    heard = Heard()
+    loop = Loop(make_network_run("cyclic", noise_multiplier=1.0), callbacks=heard)
+    for inputs, targets in loop.loader:
+        loop.use(inputs, targets)
+        if loop.engine.steps == 4:
+            assert loop.engine.recorded_run() == loop.engine.record().run
+    loop.engine.record()
+    loop.engine.recorded_run()
+    assert [end.steps for end in heard.ends] == [4, 9]
+    assert [end.run.total_steps for end in heard.ends] == [9, 9], "before the end the plan is recorded"
+
+
+def test_errors_of_the_training_are_told_by_the_name_of_their_class() -> None:
+    heard = Heard()
+
+    def secret(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        raise ValueError("record 17 has 4.25")
+
+    with pytest.raises(ValueError, match="record 17"):
+        fit(make_network(), secret, make_data(), make_network_run(noise_multiplier=1.0), callbacks=heard)
+    assert heard.failed == ["ValueError"]
+
+
+@pytest.mark.parametrize("strange", [print, "tensorboard", 3, [Heard(), None]])
+def test_what_is_no_callback_is_refused(strange: Any) -> None:
+    with pytest.raises(InputError, match="TrainingCallback"):
+        network(make_network_run(noise_multiplier=1.0), callbacks=strange)
+    asking = Heard()
+    asking.private = "yes"  # type: ignore[assignment]
+    with pytest.raises(InputError, match="private of Heard"):
+        network(make_network_run(noise_multiplier=1.0), callbacks=asking)

@@ -1,0 +1,82 @@
+"""Several processes that train together: number 0 calls its callbacks, and what it is told is what one process alone is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
+from processes import Processes
+
+from lethe.errors import LetheError
+from lethe.train import PrivacyEngine, StepEnd, TrainingCallback, TrainingEnd, fit
+
+pytestmark = pytest.mark.slow  # starting processes takes seconds
+
+
+class Heard(TrainingCallback):
+    """Keeps the steps, and how many ends there were."""
+
+    private = True
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.steps: list[StepEnd] = []
+        self.ends, self.fail_at = 0, fail_at
+
+    def on_step_end(self, step: StepEnd) -> None:
+        self.steps.append(step)
+        if step.step == self.fail_at:
+            raise KeyboardInterrupt
+
+    def on_train_end(self, end: TrainingEnd) -> None:
+        self.ends += 1
+
+
+def heard_in_fit(rank: int, fail_at: int | None = None) -> tuple[list[StepEnd], int]:
+    heard = Heard(fail_at)
+    try:
+        fit(make_network(), CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0), seed=5, callbacks=heard)
+    except KeyboardInterrupt:
+        raise RuntimeError("interrupted") from None  # the tests' processes hand on what is an Exception
+    return heard.steps, heard.ends
+
+
+def heard_in_a_loop(rank: int) -> tuple[list[StepEnd], int]:
+    import torch
+
+    heard, model = Heard(), make_network()
+    engine = PrivacyEngine(make_network_run(noise_multiplier=1.0), seed=5, callbacks=heard)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.5)
+    model, optimizer, loader = engine.make_private(module=model, optimizer=sgd, data=make_data())
+    for inputs, targets in loader:
+        with engine.recording():
+            losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
+        engine.backward(losses)
+        optimizer.step()
+        optimizer.zero_grad()
+    engine.record()
+    return heard.steps, heard.ends
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes(2) as started:
+        yield started
+
+
+@pytest.mark.parametrize("train", [heard_in_fit, heard_in_a_loop])
+def test_process_0_is_told_and_no_other(processes: Processes, train: object) -> None:
+    alone, _ = train(0)
+    (steps, ends), other = processes.run(2, train)
+    assert other == ([], 0)
+    assert ends == 1
+    assert [(step.step, step.noise_std, step.private.records) for step in steps] == [
+        (step.step, step.noise_std, step.private.records) for step in alone
+    ], "the records of the whole batch, not of the share of process 0"
+
+
+def test_an_interrupt_in_a_callback_ends_all(processes: Processes) -> None:
+    root, other = processes.run(2, heard_in_fit, 3)
+    assert isinstance(root, RuntimeError)
+    assert isinstance(other, LetheError)
+    assert "process 0" in str(other)
