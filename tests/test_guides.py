@@ -79,9 +79,35 @@ def _seals() -> Names:
     return {"lethe": lethe, "torch": torch, "model": torch.nn.Linear(4, 2), "loss": loss, "data": data, "run": run}
 
 
+def _logging() -> Names:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("mlflow")
+    from lethe.train import fit
+
+    names = _seals()
+    generator = torch.Generator().manual_seed(1)
+    model, criterion = names["model"], names["loss"]
+    public = torch.randn(20, 4, generator=generator), torch.arange(20) % 2
+    return {
+        "lethe": lethe,
+        "torch": torch,
+        "fit": fit,
+        "run": names["run"],
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.5),
+        "criterion": criterion,
+        "dataset": torch.utils.data.TensorDataset(*names["data"]),
+        "public_inputs": public[0],
+        "public_targets": public[1],
+        "tracking_uri": Path("mlruns").absolute().as_uri(),
+    }
+
+
 PAGES: dict[str, tuple[Callable[[], Names], dict[str, str]]] = {
     "audit": (_audit, {"runs=500": "runs=50"}),
     "compare": (_compare, {}),
+    "logging": (_logging, {"steps % 10": "steps % 2"}),
     "seals": (_seals, {}),
     # As many records as there are, and few steps.
     "train": (_train, {"records=60000": "records=1400", "size=1024": "size=128", "steps=468": "steps=3", "passes=20": "passes=2"}),
@@ -96,6 +122,8 @@ def test_no_guide_is_left_out() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_guide_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     prepared, smaller = PAGES[page]
     given = prepared()
     names: Names = {}

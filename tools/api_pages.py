@@ -20,6 +20,7 @@ PUBLIC = {
     "lethe.influence": "lethe.influence",
     "lethe.utility": "lethe.utility",
     "lethe.integrations.dp_accounting": "lethe.integrations.dp_accounting",
+    "lethe.integrations.logging": "lethe.integrations.logging",
 }
 
 
