@@ -1,4 +1,7 @@
-"""The report as a paragraph and a table for a paper's appendix, in plain ASCII and without packages."""
+"""The report as a paragraph, a table and lists for a paper's appendix, in plain ASCII and without packages.
+
+What it rests on may be long, and a tabular runs off the end of a page: only the table of the settings, which has a dozen rows, is one.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +55,12 @@ _ACCENTS = {"̀": "`", "́": "'", "̂": "^", "̃": "~", "̈": '"', "̄": "=", "�
 
 
 def latex(document: Document) -> str:
-    """A paragraph with the guarantee, a table with what it rests on, the declared lines, and the sources; to be read in with \\input."""
+    """A paragraph with the guarantee, a table of the settings, lists of what it rests on, and the sources; to be read in with \\input."""
     guarantee, rests = document.section("guarantee"), document.section("hypotheses")
     assert guarantee is not None
     assert rests is not None
     glance = tuple(guarantee.data["glance"].items())
-    tables = [block for block in rests.blocks if isinstance(block, Table)]
+    tables = [block for block in rests.blocks if isinstance(block, Table) and block.rows]  # a list without entries is an error
     return rendered(
         "report.tex.j2",
         escape=False,
