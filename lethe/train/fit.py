@@ -168,7 +168,7 @@ def fit(
             run=fitted.run,
             steps=fitted.report.steps,
             record=fitted.training_record,
-            guarantee=fitted.guarantee,
+            statement=fitted.statement,
             spent=fitted.spent,
             report=fitted.report,
         )

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from lethe.calculus.composition.budget import BudgetFilter
 from lethe.calculus.composition.odometer import Odometer
 from lethe.calculus.guarantees import ZCDP, NotPrivate
+from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
 from lethe.run.run import Run
@@ -94,6 +95,7 @@ class Fitted(Generic[Model]):
             least 1 - delta, for a delta fixed before training. None without a budget, and of a seeded run, of which nothing is bounded.
         guarantee: of an `AdaptiveDescent` the budget, rounded up: everything noisy that was seen on the way may be released, not the last
             iterate only. Under a seed it is none: whoever knows it knows the noise. None for what `lethe.certify` certifies.
+        statement: of an `AdaptiveDescent` that guarantee with what it rests on, to be saved, added up and reported; else None.
         with_fresh_noise: under a seed, what `guarantee` would be without one; else None.
         history: the steps of an `AdaptiveDescent`, covered by its guarantee.
     """
@@ -108,6 +110,7 @@ class Fitted(Generic[Model]):
     odometer: Odometer | None = None
     guarantee: ZCDP | NotPrivate | None = None
     with_fresh_noise: ZCDP | None = None
+    statement: Statement | None = None
     history: tuple[AdaptiveStep, ...] = ()
 
     def __repr__(self) -> str:
@@ -133,7 +136,7 @@ class Fitted(Generic[Model]):
             raise InputError(
                 "record: none; this training was an AdaptiveDescent, of which no theorem on runs speaks.",
                 source="noise_policy of lethe.train.fit",
-                remedy="use fitted.guarantee, which covers all that was seen on the way.",
+                remedy="use fitted.statement, or its guarantee: they cover all that was seen on the way.",
             )
         return self.training_record
 

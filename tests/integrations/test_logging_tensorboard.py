@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,13 +224,14 @@ def test_an_adaptive_descent_has_its_guarantee(tmp_path: Path) -> None:
 
     loss = lethe.losses.Logistic(feature_norm=1.0)
     plan = AdaptiveDescent(rho=0.5, gradient_rho=0.02, selection_rho=0.03, gradient_clip=0.6, loss_clip=2.0)
-    trained = fit(Linear(), loss, linear_data(), plan.run(40, loss), noise_policy=plan, callbacks=logger(tmp_path))
+    trained = fit(Linear(), loss, linear_data(), plan.run(40, loss), noise_policy=plan, callbacks=logger(tmp_path, report=True))
     found = EventFiles(tmp_path)
     epsilon = rounded_up(trained.guarantee.epsilon(DELTA))
     assert {value for _, value in found.scalars["dp/epsilon"]} == {epsilon}
     assert found.scalars["dp/certified_epsilon"] == [(trained.report.steps, epsilon)]
     assert "dp/noise_std" not in found.scalars
-    assert found.texts["dp/certificate"] == trained.guarantee.describe()
+    assert found.texts["dp/certificate"] == str(replace(trained.statement, target_delta=DELTA))
+    assert "adaptive descent" in found.texts["dp/report"]
 
 
 def test_fifty_steps_of_a_long_training_are_logged(tmp_path: Path) -> None:

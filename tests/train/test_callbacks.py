@@ -300,7 +300,7 @@ def test_an_adaptive_descent_tells_its_steps() -> None:
     assert heard.steps[0].noise_multiplier == pytest.approx(2 / (2 * fitted.history[0].gradient_rho) ** 0.5, rel=1e-15)
     assert {(step.noise_std, step.private) for step in heard.steps} == {(None, PrivateStep(records=23, loss=None))}
     (end,) = heard.ends
-    assert (end.record, end.guarantee, end.steps) == (None, fitted.guarantee, len(fitted.history))
+    assert (end.record, end.statement, end.steps) == (None, fitted.statement, len(fitted.history))
 
 
 def test_a_loop_is_told_of_its_record_once_and_again_when_it_has_gone_on() -> None:

@@ -7,6 +7,7 @@ import re
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -14,6 +15,7 @@ from typing import Literal
 import lethe.report
 from lethe.accounting.certify import certify
 from lethe.certificates.certificate import Certificate
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError, MissingExtraError
 from lethe.integrations.logging.description import PRIVATE_LAST, PRIVATE_NOTE, Setting, settings_of
 from lethe.integrations.logging.epsilon_so_far import EpsilonSoFar
@@ -100,13 +102,9 @@ class RunLogger(TrainingCallback, ABC):
             self._log(self._last)
         self._over = True
         certificate = self._certificate(end)
-        if certificate is None:
-            assert end.guarantee is not None
-            epsilon, text = end.guarantee.epsilon(self._delta), end.guarantee.describe()
-        else:
-            epsilon, text = certificate.epsilon, str(certificate)
+        epsilon = certificate.epsilon if isinstance(certificate, Certificate) else certificate.epsilon(self._delta)
         self._scalars({"dp/certified_epsilon": epsilon}, end.steps, private=False)
-        self._text("dp/certificate", text, private=False)
+        self._text("dp/certificate", str(certificate), private=False)
         if end.report is not None:
             told = {"private/projected": float(end.report.projected)}
             if end.report.contributed is not None:
@@ -175,21 +173,20 @@ class RunLogger(TrainingCallback, ABC):
             self._scalars(told, step.step, private=True)
         self._logged = step.step
 
-    def _certificate(self, end: TrainingEnd) -> Certificate | None:
-        if end.record is None:
-            return None
+    def _certificate(self, end: TrainingEnd) -> Certificate | Statement:
+        if end.statement is not None:  # of an AdaptiveDescent
+            return replace(end.statement, target_delta=self._delta)
+        assert end.record is not None
         if end.record.released:
             return certify(end.record, self._delta, allow_large_delta=True)  # the delta was looked at when training began
         return certify(end.run, self._delta, allow_large_delta=True)  # weights of a kind that cannot be sealed
 
-    def _written(self, certificate: Certificate | None, run: Run, folder: Path) -> Mapping[str, Path]:
+    def _written(self, certificate: Certificate | Statement, run: Run, folder: Path) -> Mapping[str, Path]:
         """The files of the run, its certificate and its report, by what they are."""
-        files = {"run": folder / "run.yaml"}
+        files = {"run": folder / "run.yaml", "certificate": folder / "certificate.json"}
         run.save(files["run"])
-        if certificate is not None:
-            files["certificate"] = folder / "certificate.json"
-            certificate.save(files["certificate"])
-        if certificate is not None and self._report:
+        certificate.save(files["certificate"])
+        if self._report:
             for ending in self._formats:
                 files[f"report{ending}"] = folder / f"report{ending}"
                 lethe.report.write(certificate, files[f"report{ending}"], allow_large_delta=True)

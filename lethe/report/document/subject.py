@@ -132,7 +132,8 @@ def subject_of(
     """The subject of a report; a certificate is certified again first.
 
     Args:
-        value: a Run, a Certificate, a Comparison, a training result or its record, a Statement, a Total, or a fitted estimator.
+        value: a Run, a Certificate, a Comparison, a training result or its record, a Statement or what has one, a Total, or a fitted
+            estimator.
         delta: of a run or training result, which have none; of a statement the one to show.
         key: whose seals are believed; None: this installation's and its team's.
         allow_large_delta: whether a delta of 1/records or more is meant.
@@ -142,6 +143,8 @@ def subject_of(
     """
     if isinstance(value, Comparison):
         value = value.certificate
+    if not hasattr(value, "certificate_") and isinstance(stated := getattr(value, "statement", None), Statement):
+        value = stated  # of a training that is no run, and of a mechanism's weights
     if not isinstance(value, Run | Certificate | Statement | Total | Recorded) and hasattr(value, "certificate_"):
         value = value.certificate_  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(value, Statement):

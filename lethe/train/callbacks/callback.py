@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lethe.calculus.guarantees import ZCDP, NotPrivate
+from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
 from lethe.run.run import Run
 from lethe.train.fitted import Report
@@ -59,7 +59,7 @@ class TrainingEnd:
         run: as recorded: what to certify.
         steps: that were taken.
         record: `lethe.certify(record, delta)` certifies and seals it; None of an `AdaptiveDescent`.
-        guarantee: of an `AdaptiveDescent`; else None.
+        statement: of an `AdaptiveDescent`, which has no record; else None.
         spent: as in `StepEnd`.
         report: what happened to the data, for callbacks whose `private` is True; else None.
     """
@@ -67,7 +67,7 @@ class TrainingEnd:
     run: Run
     steps: int
     record: TrainingRecord | None
-    guarantee: ZCDP | NotPrivate | None = None
+    statement: Statement | None = None
     spent: float | None = None
     report: Report | None = None
 

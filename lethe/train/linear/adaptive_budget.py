@@ -104,6 +104,7 @@ def train_adaptively(described: Linear, data: Any, run: Run, plan: AdaptiveDesce
         **spending(queries.budget, seeded=seeded),
         guarantee=NotPrivate() if seeded else guarantee,
         with_fresh_noise=guarantee if seeded else None,
+        statement=plan.statement(run.records, seeded=seeded),
         history=history,
     )
 

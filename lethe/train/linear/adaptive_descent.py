@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import Any
 
 from lethe.calculus import conversions, renyi_conversions
 from lethe.calculus.composition.budget import BudgetFilter
 from lethe.calculus.domains import outside, require_positive
+from lethe.certificates.findings import holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import class_in_other_words
 from lethe.errors import InputError
 from lethe.run.batches import Full
 from lethe.run.losses import Loss
 from lethe.run.run import Neighbours, Run
+
+_CITATIONS = (
+    Citation(
+        key="lee-kifer-2018",
+        text="Lee, Kifer 2018, Concentrated differentially private gradient descent with adaptive per-iteration privacy budget, "
+        "arXiv:1808.09501.",
+    ),
+    Citation(
+        key="feldman-zrnic-2021",
+        text="Feldman, Zrnic 2021, Individual privacy accounting via a Rényi filter, arXiv:2008.11193 (Rényi filters; fixed bounds).",
+    ),
+)
 
 
 @class_in_other_words
@@ -124,6 +140,33 @@ class AdaptiveDescent:
                 source=f"run.{others[0]}, noise_policy",
                 remedy="give the run that policy.run(records, loss) makes.",
             )
+
+    def statement(self, records: int, *, seeded: bool) -> Statement:
+        """What one training by this descent costs, and what that rests on: the certificate of a release that is no run.
+
+        Args:
+            records: n, the public number of records.
+            seeded: whether somebody can make its noise again.
+        """
+        return Statement(
+            name="adaptive descent",
+            guarantee=BudgetFilter(self.rho).guarantee(),
+            neighbours=self.neighbours,
+            findings=(
+                holds(
+                    "budget filter",
+                    f"every gradient and every choice of a step length is paid for before it is computed, out of rho = {self.rho:g}; what "
+                    "cannot be paid ends the training",
+                    evidence="enforced",
+                ),
+                holds("gradient bound", f"every record's gradient is clipped to norm {self.gradient_clip:g}", evidence="enforced"),
+                holds("loss bound", f"every record's loss counts as a number in [0, {self.loss_clip:g}] in a choice", evidence="enforced"),
+            ),
+            citations=_CITATIONS,
+            seeded=seeded,
+            records=records,
+            release_id=secrets.token_hex(16),
+        )
 
     @property
     def touch_factor(self) -> float:
