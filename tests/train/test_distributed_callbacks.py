@@ -9,6 +9,7 @@ from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from processes import Processes
 
 from lethe.errors import LetheError
+from lethe.run.run import Run
 from lethe.train import PrivacyEngine, StepEnd, TrainingCallback, TrainingEnd, fit
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
@@ -22,6 +23,10 @@ class Heard(TrainingCallback):
     def __init__(self, fail_at: int | None = None) -> None:
         self.steps: list[StepEnd] = []
         self.ends, self.fail_at = 0, fail_at
+
+    def on_train_begin(self, run: Run, *, steps_done: int) -> None:
+        if self.fail_at == steps_done:
+            raise KeyboardInterrupt
 
     def on_step_end(self, step: StepEnd) -> None:
         self.steps.append(step)
@@ -75,8 +80,10 @@ def test_process_0_is_told_and_no_other(processes: Processes, train: object) -> 
     ], "the records of the whole batch, not of the share of process 0"
 
 
-def test_an_interrupt_in_a_callback_ends_all(processes: Processes) -> None:
-    root, other = processes.run(2, heard_in_fit, 3)
+@pytest.mark.parametrize("fail_at", [0, 3])
+def test_an_interrupt_in_a_callback_ends_all(processes: Processes, fail_at: int) -> None:
+    """Before the first step, too: nobody waits for process 0."""
+    root, other = processes.run(2, heard_in_fit, fail_at)
     assert isinstance(root, RuntimeError)
     assert isinstance(other, LetheError)
     assert "process 0" in str(other)
