@@ -102,7 +102,15 @@ def test_records_that_no_step_uses_are_counted(changes: dict[str, Any], left: st
 def test_what_must_be_believed_holds_more_than_what_is_declared() -> None:
     sealed, declared, seeded = subject_of(make_record(), delta=DELTA), subject_of(_digits(), delta=1e-5), make_run(seeded=True)
     believed = _section(sealed, "hypotheses").data["believed_besides"]
-    for words in ("tuned", "prepared", "Nothing else was released", "generator", "lethe.train", "theorem", "whoever holds it could sign anything"):
+    for words in (
+        "tuned",
+        "prepared",
+        "Nothing else was released",
+        "generator",
+        "lethe.train",
+        "theorem",
+        "whoever holds it could sign anything",
+    ):
         assert words in " ".join(believed), words
     assert any(isinstance(block, Items) and block.entries == tuple(believed) for block in _section(sealed, "hypotheses").blocks)
     assert "seal" in _section(declared, "hypotheses").data["believed_besides"][-1]
