@@ -143,7 +143,8 @@ class Certificate(Claims):
 
     @property
     def _claim(self) -> str:
-        return f"({shown(self.epsilon)}, {self.delta:g})-DP, {relation_words(self.run.neighbours, self.run.unit)}, {_RELEASES[self.run.release]}"
+        relation = relation_words(self.run.neighbours, self.run.unit)
+        return f"({shown(self.epsilon)}, {self.delta:g})-DP, {relation}, {_RELEASES[self.run.release]}"
 
     @property
     def not_private(self) -> str:

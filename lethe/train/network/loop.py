@@ -17,12 +17,14 @@ from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import CheckedLoss, LossFunction
 from lethe.train.checks.padding import AloneCheck
 from lethe.train.clipping import Clipper
+from lethe.train.clipping.units import Units
 from lethe.train.core.declared import claims, declared_of, of_loss
 from lethe.train.core.progress import reporting
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
 from lethe.train.core.vouching import network_record
 from lethe.train.data import BatchStream
+from lethe.train.data.sources.base import length
 from lethe.train.distributed.workers import ending_together
 from lethe.train.fitted import Fitted, spending
 from lethe.train.model_state.untouched_state import UntouchedState
@@ -106,7 +108,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         untouched.refuse_changes()
         workers.from_root(parameters)
         refuse_end(run, parameters)
-        loss_said = of_loss(optimiser=optimizer is not None and run.release == "all")
+        loss_said = of_loss(optimiser=optimizer is not None and run.release == "all", users=run.unit == "user")
         recorded = recorder.run(run, enforced=False)
         kept.finish()
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
@@ -177,7 +179,8 @@ def steps_of(
             with clipper.recording():
                 outputs = _outputs(clipper.model, inputs)
             values = loss(outputs, targets)
-            clipper.backward(values, None if batch.counted is None else batch.counted.to(device))
+            units = None if batch.places is None else Units(batch.places.to(device), length(batch.indices))
+            clipper.backward(values, None if batch.counted is None else batch.counted.to(device), units)
             if told is not None:
                 told.add_losses(values, batch.counted)
             del outputs, values

@@ -6,10 +6,13 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
+from lethe.run.unit import refuse_users
 from lethe.train.checkpoints.checkpointing import Checkpointing, NoCheckpointing, keeping
 from lethe.train.clipping import Clipper
 from lethe.train.data import BatchStream, as_source
+from lethe.train.data.members import members_of
 from lethe.train.data.sources.base import Source
 from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers
@@ -65,6 +68,8 @@ def prepared_network(
     Raises:
         BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`; the checkpoints are closed then.
     """
+    if own_loop:
+        refuse_users(require_run(run), "a loop of one's own")
     run = as_clipped(run, groups=options.clip_groups, method=options.method)
     clipper = clipper_of(model, run, groups=options.clip_groups, verify=options.verify, budgeted=not own_loop)
     named = trained_parameters(model)
@@ -83,9 +88,12 @@ def prepared_network(
         own = sources_of(run, device, **common.randomness, secure=options.secure, start=kept.starts)
         batches, noise = shared_sources(own, workers)
         source = as_source(data)
+        grouped = {"users": options.users, "records_per_user": options.records_per_user, "views": options.views}
+        members = members_of(run, data, source, **grouped, seed=common.seed)
         reading = {"physical_size": options.physical_size, "prefetch": options.prefetch}
-        stream = BatchStream(run, source, batches, **reading, rank=workers.rank, world_size=workers.world_size)
+        stream = BatchStream(run, source, batches, **reading, rank=workers.rank, world_size=workers.world_size, members=members)
         compared = {name: getattr(options, name) for name in _COMPARED} | {"seeded": seeded}
+        compared["users"] = None if members is None else members.digest()
         refuse_other_start(workers, model, run, source, optimizer=options.optimizer, options=compared)
     except BaseException:
         kept.close()

@@ -55,8 +55,9 @@ def sentence(subject: Subject, lines: Lines) -> str:
         return of_unit(words, subject.unit)
     seen = _SEEN[subject.release]
     strength = next((words for most, words in _STRENGTHS if lines.right <= most), "may nearly always be able to tell")
+    change = of_unit(_CHANGES[subject.neighbours], subject.unit)
     return (
-        f"Whoever sees {seen} {strength} {of_unit(_CHANGES[subject.neighbours], subject.unit)}. Between two such data sets that are equally likely, the best "
+        f"Whoever sees {seen} {strength} {change}. Between two such data sets that are equally likely, the best "
         f"possible attack picks the right one at most {percent(lines.right)} of the time; a coin does so 50 % of the time."
     )
 
