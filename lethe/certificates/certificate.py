@@ -38,7 +38,7 @@ from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.run.unit import clipped_along_a_line
+from lethe.run.users import clipped_along_a_line
 
 _A_HAIR = 1.001
 _KEYS = frozenset(

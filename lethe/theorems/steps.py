@@ -12,7 +12,7 @@ from lethe.certificates.certificate import StepConstant
 from lethe.run.participation import BatchSizes, Participation, unknown_participation, unknown_sizes
 from lethe.run.run import Run
 from lethe.run.schedules import Array
-from lethe.run.unit import clipped_along_a_line
+from lethe.run.users import clipped_along_a_line
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step, ridge_contraction
 
 # Chance, over all batches of a run, that a batch of random size is larger than the size its step constant allows for.

@@ -24,7 +24,7 @@ from lethe.certificates.findings import Finding
 from lethe.run.losses import Holder
 from lethe.run.run import Run
 from lethe.run.schedules import Array
-from lethe.run.unit import clipped_along_a_line
+from lethe.run.users import clipped_along_a_line
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
 from lethe.theorems.requirements import constant_noise_and_step, design, gradient_bound, holder_gradient, last_iterate, smooth

@@ -16,7 +16,7 @@ import torch
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.run.unit import refuse_users
+from lethe.run.users import refuse_users
 from lethe.train.core.generators import fresh_generator
 from lethe.train.core.samplers import Batch, refuse_other_records
 from lethe.train.data.draws import Anchor, draw_from

@@ -139,4 +139,4 @@ def _refuse_scalar(run: Run, views: int) -> None:
 def _key(seed: int | None) -> np.ndarray[Any, np.dtype[np.uint64]]:
     if seed is None:
         return np.frombuffer(os.urandom(16), dtype=np.uint64)
-    return np.random.SeedSequence(int(seed), spawn_key=(_STREAM,)).generate_state(2, np.uint64)
+    return np.random.SeedSequence(int(seed), spawn_key=(_STREAM,)).generate_state(2, np.uint64).astype(np.uint64)

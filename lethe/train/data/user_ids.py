@@ -56,9 +56,8 @@ def ids_in(data: Any, source: Source, column: str) -> Any:
     Raises:
         InputError: the data have no columns with names, or not this one.
     """
-    for asked in (source, data):
-        if callable(getattr(asked, "column", None)):
-            return asked.column(column)
+    if callable(found := getattr(source, "column", None)):
+        return found(column)
     names = getattr(data, "column_names", None)
     if isinstance(names, list | tuple) and column in names:
         return list(data[column])

@@ -11,7 +11,7 @@ from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
-from lethe.run.unit import refuse_users
+from lethe.run.users import refuse_users
 from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
 from lethe.train.core.samplers import refuse_other_records
 from lethe.train.fitted import ModelDescription

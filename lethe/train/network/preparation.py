@@ -8,7 +8,7 @@ from torch import nn
 
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.run.unit import refuse_users
+from lethe.run.users import refuse_users
 from lethe.train.checkpoints.checkpointing import Checkpointing, NoCheckpointing, keeping
 from lethe.train.clipping import Clipper
 from lethe.train.data import BatchStream, as_source

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from lethe.certificates.certificate import Citation, StepConstant
 from lethe.certificates.findings import Finding
 from lethe.run.run import Run
-from lethe.run.unit import clipped_along_a_line
+from lethe.run.users import clipped_along_a_line
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
 from lethe.theorems.literature.kong_ribero.constants import (

@@ -68,13 +68,13 @@ class Units:
         if type(part) is TokenRows:
             where = self.places.to(part.records.device)
             return TokenRows(where[part.records], part.tokens, part.gradients, batch=self.count, table=part.table)
-        if type(part) is OuterProducts and (table := self._table()) is not None:
+        if type(part) is OuterProducts and (table := self.table()) is not None:
             return OuterProducts(_side_by_side(part.inputs, table), _side_by_side(part.gradients, table))
         if type(part) is Shared:
             return Shared([self._grouped(one, numbers) for one in part.parts], numbers)
         return Grouped(part, self.places, self.sizes, numbers)
 
-    def _table(self) -> Tensor | None:
+    def table(self) -> Tensor | None:
         """The rows of each unit, shape (U, most), filled up with -1; None where that would be much longer than the rows are."""
         most = int(self.sizes.max()) if self.count else 0
         if not len(self.places) or most * self.count > _PADDED * len(self.places):
