@@ -58,6 +58,7 @@ def fit(
     users: Any = None,
     records_per_user: int | None = None,
     views: int = 1,
+    ema: float | None = None,
     prefetch: int = 2,
     secure: bool = False,
     verify: bool = True,
@@ -124,6 +125,9 @@ def fit(
         records_per_user: the most records of a user that take part in a step, chosen at random anew each time; None: all.
         views: how often each record is read in a step, K: with a data set that augments at random, a record's gradient is that of the mean
             loss of K views (De et al. 2022, arXiv:2204.13650), clipped once. The certificate does not change.
+        ema: $\beta$ in (0, 1), such as 0.999: `fitted.averaged` is then the average
+            $\frac{1-\beta}{1-\beta^T}\sum_t \beta^{T-t} x_t$ of the iterates, beside the last one; the certificate covers both. Needs
+            run.release = all.
         prefetch: batches read ahead.
         secure: noise from the operating system's cryptographic source, exact on a grid, some six times slower (see `SecureNoise`); needs
             release = all. It is enlarged by what the grid costs, so that the run's certificate holds as it is.
@@ -165,6 +169,7 @@ def fit(
         users=users,
         records_per_user=records_per_user,
         views=views,
+        ema=ema,
         prefetch=prefetch,
         secure=secure,
         verify=verify,

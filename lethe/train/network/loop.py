@@ -91,6 +91,8 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     kept.before_noise(step)
                     executed = update(step, sums)
                     held.keep()
+                    if ready.average is not None:
+                        ready.average.add()
                     recorder.note(
                         step_size=executed.step_size,
                         noise_std=executed.noise_std,
@@ -111,11 +113,13 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         loss_said = of_loss(optimiser=optimizer is not None and run.release == "all", users=run.unit == "user")
         recorded = recorder.run(run, enforced=False)
         kept.finish()
+        averaged = None if ready.average is None else ready.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         return Fitted(
             model=model,
             run=recorded,
-            training_record=network_record(recorded, model, claims(data=ready.source, verify=options.verify, loss=loss_said)),
+            training_record=network_record(recorded, model, claims(data=ready.source, verify=options.verify, loss=loss_said), averaged),
+            averaged=averaged,
             checked=losses.said(clipper.verified) or "no batch had two records with gradients",
             declared=declared_of(
                 data=ready.source,

@@ -28,6 +28,7 @@ class NetworkOptions:
     users: Any = None
     records_per_user: int | None = None
     views: int = 1
+    ema: float | None = None
     secure: bool = False
     verify: bool = True
     checkpoints: Checkpoints | str | os.PathLike[str] | None = None

@@ -16,6 +16,7 @@ from lethe.train.data.members import members_of
 from lethe.train.data.sources.base import Source
 from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers
+from lethe.train.network.averaging import MovingAverage, kept_too, moving_average
 from lethe.train.network.noise.budget import NetworkBudget, network_budget
 from lethe.train.network.noise.shared import Noise
 from lethe.train.network.noise.sources import shared_sources, sources_of
@@ -25,7 +26,7 @@ from lethe.train.network.steps import refuse_start
 from lethe.train.options import CommonOptions
 
 # Of several processes all need the same.
-_COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "verify")
+_COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "verify", "records_per_user", "views", "ema")
 
 
 class PreparedNetwork(NamedTuple):
@@ -42,6 +43,7 @@ class PreparedNetwork(NamedTuple):
         noise: of all processes.
         source: of the data.
         stream: of the run's batches.
+        average: of the iterates; None: none was asked for.
     """
 
     run: Run
@@ -54,6 +56,7 @@ class PreparedNetwork(NamedTuple):
     noise: Noise
     source: Source
     stream: BatchStream
+    average: MovingAverage | None
 
 
 def prepared_network(
@@ -76,6 +79,7 @@ def prepared_network(
     parameters = list(named.values())
     if own_loop or options.optimizer is not None:
         refuse_optimizer(options.optimizer, run, named, model)  # pyright: ignore[reportArgumentType]  None is refused there
+    average = moving_average(options.ema, run, named)
     if options.proximal_groups is not None:
         refuse_groups(options.proximal_groups, run, model)
     refuse_start(run, parameters)
@@ -83,7 +87,7 @@ def prepared_network(
     device, workers = parameters[0].device, Workers.current()
     workers.refuse_device(device)
     seeded, policed = common.seeded(run), common.noise_policy is not None
-    kept = keeping(options.checkpoints, run, common.noise_generator, workers, seeded=seeded, policed=policed)
+    kept = keeping(kept_too(options.checkpoints, average), run, common.noise_generator, workers, seeded=seeded, policed=policed)
     try:
         own = sources_of(run, device, **common.randomness, secure=options.secure, start=kept.starts)
         batches, noise = shared_sources(own, workers)
@@ -98,4 +102,4 @@ def prepared_network(
     except BaseException:
         kept.close()
         raise
-    return PreparedNetwork(run, clipper, named, budget, workers, seeded, kept, noise, source, stream)
+    return PreparedNetwork(run, clipper, named, budget, workers, seeded, kept, noise, source, stream, average)
