@@ -39,7 +39,7 @@ def test_units_are_not_mixed() -> None:
 
 
 def test_numbers_without_a_unit_are_about_records_unless_it_is_said() -> None:
-    with pytest.raises(InputError, match=r"different units.*unit='user'"):
+    with pytest.raises(InputError, match=r"(?s)different units.*unit='user'"):
         lethe.total([_certificate("user"), GDP(0.5)], 1e-4, neighbours="replace_one")
     found = lethe.total([_certificate("user"), GDP(0.5)], 1e-4, neighbours="replace_one", unit="user")
     assert found.unit == "user"
@@ -79,6 +79,6 @@ def test_an_accountant_of_events_takes_no_users() -> None:
 
     accountant = integration.LetheAccountant(accounting.NeighboringRelation.REPLACE_ONE)
     run = _certificate("user").run
-    with pytest.raises(InputError, match="about users"):
-        accountant.compose(integration.IterateDpEvent(run))
+    with pytest.raises(accounting.UnsupportedEventError, match="about users"):
+        accountant.compose(integration.LastIterateDpEvent(run, "monday"))
     assert "the unit is one user" in integration.to_dp_event(_certificate("user")).note

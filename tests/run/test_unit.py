@@ -14,7 +14,7 @@ import lethe
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step
-from lethe.theorems.steps import steps_of
+from lethe.theorems.steps import step_constants
 
 
 def _run(**changes: Any) -> lethe.Run:
@@ -110,7 +110,7 @@ def test_clipping_the_mean_of_scalar_losses_may_expand_a_step() -> None:
     assert 0.99 * bound < largest <= bound * (1 + 1e-4)
     loss = lethe.losses.GeneralisedLinear(smoothness=smoothness, weak_convexity=0.0)
     run = _run(loss=loss, step_size=step, release="last")
-    of_records, of_users = steps_of(run), steps_of(run.replace(unit="user"))
+    of_records, of_users = step_constants(run), step_constants(run.replace(unit="user"))
     assert of_records is not None
     assert of_users is not None
     assert of_records.constant.constant == 1.0
