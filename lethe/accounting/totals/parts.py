@@ -156,6 +156,7 @@ def _of_statement(statement: Statement, name: str, count: int) -> Part:
         not_private=again.statement.not_private,
         releases=statement.releases,
         records=again.statement.records,
+        unit=again.statement.unit,
         content=statement.to_dict(),
     )
 

@@ -221,6 +221,7 @@ def _of_statement(given: Statement, delta: float | None, weights: Any) -> Subjec
         guarantee=stated.guarantee,
         delta=asked,
         neighbours=stated.neighbours,
+        unit=stated.unit,
         records=stated.records,
         findings=(*again.declared, *(one for one in stated.findings if one.evidence != "declared")),
         citations=stated.citations,
