@@ -15,8 +15,9 @@ from torch.utils.data import Dataset
 import lethe
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train import Head, Linear, PrivacyEngine, fit
+from lethe.train import Checkpoints, Head, Linear, PrivacyEngine, fit
 from lethe.train.core.samplers import draw_batches
+from lethe.train.data import BatchStream
 from lethe.train.data.members import Members
 from lethe.train.data.user_ids import owners_of
 
@@ -216,7 +217,7 @@ def test_training_goes_on_with_the_same_users_only(tmp_path: Path) -> None:
 
     run = _run("shuffled")
     expected = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, records_per_user=2, seed=6)
-    options: dict[str, Any] = {"seed": 6, "checkpoints": lethe.train.Checkpoints(folder=tmp_path / "kept", every=1)}
+    options: dict[str, Any] = {"seed": 6, "checkpoints": Checkpoints(folder=tmp_path / "kept", every=1)}
     with pytest.raises(Stop):
         fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, records_per_user=2, progress=stop, **options)
     other = np.where(IDS == 8, 7, IDS)
@@ -267,4 +268,4 @@ def test_where_nobody_groups_records_users_are_refused() -> None:
     with pytest.raises(InputError, match="unit: user; a loop of one's own"):
         PrivacyEngine(_run(noise_multiplier=1.0)).make_private(module=model, optimizer=optimizer, data=make_data())
     with pytest.raises(InputError, match="unit: user; a stream of records"):
-        lethe.train.data.BatchStream(_run(), (features[:USERS],))
+        BatchStream(_run(), (features[:USERS],))

@@ -30,7 +30,7 @@ class UserRows(NamedTuple):
     def of(self, users: slice | Index) -> Index:
         """Places in `rows` of some users' rows."""
         if isinstance(users, slice):
-            return np.arange(self.starts[users.start], self.starts[users.stop])
+            return np.arange(int(self.starts[users.start]), int(self.starts[users.stop]))
         sizes = self.starts[users + 1] - self.starts[users]
         within = np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes)
         return np.repeat(self.starts[users], sizes) + within
