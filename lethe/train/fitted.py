@@ -30,7 +30,7 @@ class Report:
     """What happened to the data. It is private: for whoever holds the data, covered by no certificate, and not to be published.
 
     Args:
-        records: rows of the data.
+        records: rows of the data; of a run about users, how many of these.
         steps: executed.
         left_over: records that a pass of fixed batches leaves out (the same ones every pass, except for shuffled batches).
         projected: rows whose features were longer than the bound and were projected on it; 0 of a network, whose features nobody projects.

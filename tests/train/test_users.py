@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,37 @@ def test_where_nobody_groups_records_users_are_refused() -> None:
         PrivacyEngine(_run(noise_multiplier=1.0)).make_private(module=model, optimizer=optimizer, data=make_data())
     with pytest.raises(InputError, match="unit: user; a stream of records"):
         BatchStream(_run(), (features[:USERS],))
+
+
+class Unfollowed(nn.Module):
+    """A weight that a function reads through a transform of torch.func, where no rule sees it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.func.vmap(self.inner)(x)
+
+
+def test_a_model_that_no_rule_follows_is_trained_by_users_or_refused() -> None:
+    """Whatever stands in for the rules must not clip such a user record by record."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Unfollowed().double()
+    before, (features, targets) = _bits(model), make_data()
+    run = _run("full", steps=1)
+    parameters, total = list(model.parameters()), torch.zeros_like(before)
+    for user in range(USERS):
+        mine = torch.from_numpy(user == IDS)
+        loss = CROSS_ENTROPY(model.inner(features[mine]), targets[mine]).mean()
+        gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters)])
+        total += gradient * min(1.0, 0.4 / float(gradient.norm()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            fit(model, CROSS_ENTROPY, make_data(), run, users=IDS)
+        except InputError:
+            assert torch.equal(_bits(model), before)
+        else:
+            torch.testing.assert_close(_bits(model), before - 0.5 * total / USERS, rtol=1e-10, atol=1e-11)
