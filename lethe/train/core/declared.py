@@ -25,7 +25,7 @@ OPTIMISER = (
 )
 USERS = (
     "all records of a user have its id, and nobody else's record has it; whose a record is was not found out by a look at other users' "
-    "records"
+    "records; and the list of ids stays as it is when one user's data are others"
 )
 LOOP = "what the loop does between the loader and the model, and between the model and the losses, keeps records apart"
 UNCHECKED = "neither model nor loss was checked in any batch (verify=False): that they keep records apart is all declared"
