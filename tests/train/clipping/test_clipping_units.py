@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clipping import Clipper
+from lethe.train.clipping.rules.parts import Rows
 from lethe.train.clipping.units import Units, grouped
 from lethe.train.clipping.units import units as units_file
+from lethe.train.clipping.units.divided import Divided
 
 # Of rows: three units of unlike sizes, out of order; the second is one row alone.
 PLACES = torch.tensor([2, 0, 1, 0, 2, 2, 0, 2])
@@ -157,7 +159,8 @@ def test_a_unit_adds_at_most_its_bound(
     form: str, dtype: torch.dtype, scale: float, sign: float, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows with huge gradients, that point one way or cancel up to rounding: the unit's part of the sum is never longer than C."""
-    monkeypatch.setattr(units_file, "_PADDED", 2 if form == "side by side" else 0)
+    if form != "side by side":
+        monkeypatch.setattr(units_file, "OuterProducts", Units)  # so that nothing is one
     monkeypatch.setattr(grouped, "_HELD", 0 if form == "in turn" else 2**24)
     model, _ = _made("linear")
     model = model.to(dtype)
@@ -277,11 +280,28 @@ def test_other_rows_and_padding_are_refused() -> None:
         clipper.backward(losses, torch.ones(4, dtype=torch.bool), Units(torch.tensor([0, 0, 1, 1]), 2))
 
 
-def test_rows_are_laid_side_by_side_only_where_that_is_short() -> None:
-    """Of one user with a thousand records among a hundred with one, no table of a hundred times a thousand rows is made."""
-    places = torch.cat([torch.arange(100), torch.zeros(999, dtype=torch.int64)])
-    assert Units(places, 100).table() is None
-    table = Units(PLACES, 3).table()
-    assert table is not None
-    assert table.tolist() == [[1, 3, 6, -1], [2, -1, -1, -1], [0, 4, 5, 7]]
-    assert units_file._PADDED == 2
+@pytest.mark.parametrize("sizes", [[4, 1, 3], [1, 1, 1], [3, 2, 4], [1000, *[1] * 99], [7, 1, 2, 3, 64, 5, 4, 16, 15]])
+def test_rows_are_laid_side_by_side_among_units_of_about_one_size(sizes: list[int]) -> None:
+    """Every row once, in its order; and a large user among many small ones makes no table as long as all of these."""
+    places = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))[torch.randperm(sum(sizes))]
+    seen = torch.full((len(places),), -1)
+    length = 0
+    for units, table in Units(places, len(sizes)).tables():
+        length += table.numel()
+        for unit, mine in zip(units.tolist(), table, strict=True):
+            rows_of_unit = mine[mine >= 0]
+            assert rows_of_unit.tolist() == (places == unit).nonzero()[:, 0].tolist()
+            seen[rows_of_unit] = unit
+    assert torch.equal(seen, places)
+    assert length <= 2 * sum(sizes)
+
+
+def test_units_in_several_tables_are_those_of_one() -> None:
+    """What is divided tells of each unit what the unit alone tells."""
+    part = Divided([(torch.tensor([2, 0]), Rows(torch.tensor([[3.0], [1.0]]))), (torch.tensor([1]), Rows(torch.tensor([[2.0]])))], 3)
+    assert part.per_record().tolist() == [[1.0], [2.0], [3.0]]
+    assert part.squared_norms().tolist() == [1.0, 4.0, 9.0]
+    assert part.lengths().tolist() == [1.0, 2.0, 3.0]
+    assert part.weighted_sum(torch.tensor([1.0, 10.0, 100.0])).tolist() == [321.0]
+    assert part.formed(torch.tensor([2, 1]), torch.float64).tolist() == [[3.0], [2.0]]
+    assert part.slack().tolist() == [0.0, 0.0, 0.0]

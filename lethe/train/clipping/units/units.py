@@ -15,9 +15,10 @@ from lethe.train.clipping.rules.outer_products import OuterProducts
 from lethe.train.clipping.rules.parts import Part
 from lethe.train.clipping.rules.token_rows import TokenRows
 from lethe.train.clipping.shared import Shared
+from lethe.train.clipping.units.divided import Divided
 from lethe.train.clipping.units.grouped import Grouped
 
-# How much longer than its rows a table may be in which every unit has as many rows as the largest.
+# How many times as many rows as the smallest unit of a table the largest may have.
 _PADDED = 2
 
 
@@ -39,6 +40,7 @@ class Units:
             raise InputError(f"units: rows of the units {int(places.min())} to {int(places.max())}; there are {count}, counted from 0.")
         self.places, self.count = places, count
         self.sizes = torch.bincount(places, minlength=count)
+        self._tables: list[tuple[Tensor, Tensor]] | None = None
 
     def means(self, losses: Tensor, counted: Tensor | None) -> Tensor:
         r"""$\ell_r / n_u$, shape (rows,): their sum over a unit is the mean loss of its rows.
@@ -68,22 +70,34 @@ class Units:
         if type(part) is TokenRows:
             where = self.places.to(part.records.device)
             return TokenRows(where[part.records], part.tokens, part.gradients, batch=self.count, table=part.table)
-        if type(part) is OuterProducts and (table := self.table()) is not None:
-            return OuterProducts(_side_by_side(part.inputs, table), _side_by_side(part.gradients, table))
+        if type(part) is OuterProducts:
+            found = [
+                (units, OuterProducts(_side_by_side(part.inputs, table), _side_by_side(part.gradients, table)))
+                for units, table in self.tables()
+            ]
+            return found[0][1] if len(found) == 1 else Divided(found, self.count)
         if type(part) is Shared:
             return Shared([self._grouped(one, numbers) for one in part.parts], numbers)
         return Grouped(part, self.places, self.sizes, numbers)
 
-    def table(self) -> Tensor | None:
-        """The rows of each unit, shape (U, most), filled up with -1; None where that would be much longer than the rows are."""
-        most = int(self.sizes.max()) if self.count else 0
-        if not len(self.places) or most * self.count > _PADDED * len(self.places):
-            return None
-        order = self.places.argsort(stable=True)
-        starts = self.sizes.cumsum(0) - self.sizes
-        owners = self.places[order]
-        within = torch.arange(len(order), device=order.device) - starts[owners]
-        return torch.full((self.count, most), -1, device=order.device).index_put_((owners, within), order)
+    def tables(self) -> list[tuple[Tensor, Tensor]]:
+        """Units of about one size, ascending, and the rows of each, shape (units, most), filled up with -1: at most half of it.
+
+        All units are in one table where none has twice as many rows as another.
+        """
+        if self._tables is None:
+            low, high = int(self.sizes.min()), int(self.sizes.max())
+            order = self.places.argsort(stable=True)
+            starts = self.sizes.cumsum(0) - self.sizes
+            edges = [high] if high <= _PADDED * low else [high // _PADDED**power for power in range(high.bit_length())]
+            self._tables = []
+            for edge, below in zip(edges, [*edges[1:], 0], strict=True):
+                units = ((self.sizes <= edge) & (self.sizes > below)).nonzero()[:, 0]
+                if len(units):
+                    within = torch.arange(edge, device=order.device)[None] + torch.zeros_like(units)[:, None]
+                    places = (starts[units][:, None] + within).clamp(max=len(order) - 1)
+                    self._tables.append((units, torch.where(within < self.sizes[units][:, None], order[places], -1)))
+        return self._tables
 
 
 def _side_by_side(tensor: Tensor, table: Tensor) -> Tensor:
