@@ -101,6 +101,15 @@ def test_training_is_the_recursion_of_users(design: str, physical_size: int | No
     torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator().manual_seed(3)), rtol=1e-10, atol=1e-11)
 
 
+def test_batches_without_users_take_their_steps() -> None:
+    run = make_network_run(records=USERS, batches={"design": "poisson", "size": 1}, steps=30, unit="user")
+    drawn = [len(batch) for batch in draw_batches(run, torch.Generator().manual_seed(3)) if isinstance(batch, Tensor)]
+    assert 0 in drawn
+    generator = torch.Generator().manual_seed(3)
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, batch_generator=generator, physical_size=2)
+    torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator().manual_seed(3)), rtol=1e-10, atol=1e-11)
+
+
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -> None:
     run, seed = _run("cyclic"), 11

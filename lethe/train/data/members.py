@@ -50,6 +50,7 @@ class Members:
         self._single = self.views == 1 and int(self._sizes.max()) == 1
         self._in_order = self._single and torch.equal(self._order, torch.arange(self.records))
         self._key = _key(seed)
+        self._digest: str | None = None
 
     @property
     def single(self) -> bool:
@@ -58,9 +59,11 @@ class Members:
 
     def digest(self) -> str:
         """A hash of what belongs together and of how it is read; as private as the ids."""
-        found = hashlib.blake2b(repr((self.most, self.views, self.units)).encode(), digest_size=32)
-        found.update(contents(self._owners))
-        return found.hexdigest()
+        if self._digest is None:
+            found = hashlib.blake2b(repr((self.most, self.views, self.units)).encode(), digest_size=32)
+            found.update(contents(self._owners))
+            self._digest = found.hexdigest()
+        return self._digest
 
     def rows_of(self, batch: Batch, step: int) -> Rows:
         """The records of a batch of units at a step.
@@ -76,20 +79,25 @@ class Members:
         units = torch.arange(batch.start, batch.stop) if isinstance(batch, slice) else batch
         if self._single:
             return Rows(self._order[units], None)
-        chosen = [self._of_one(unit, step) for unit in units.tolist()]
-        sizes = torch.tensor([len(one) for one in chosen], dtype=torch.int64) * self.views
-        records = torch.cat(chosen) if chosen else torch.zeros(0, dtype=torch.int64)
-        if bool((sizes == 1).all()):
+        sizes = self._sizes[units]
+        begins = sizes.cumsum(0) - sizes
+        within = torch.arange(int(sizes.sum())) - begins.repeat_interleave(sizes)
+        records, places = self._order[self._starts[units].repeat_interleave(sizes) + within], torch.arange(len(units))
+        if self.most is not None and bool((sizes > self.most).any()):
+            kept = torch.ones(len(records), dtype=torch.bool)
+            for place in (sizes > self.most).nonzero()[:, 0].tolist():
+                first, size = int(begins[place]), int(sizes[place])
+                kept[first : first + size] = False
+                kept[first + self._chosen(int(units[place]), size, step)] = True
+            records, sizes = records[kept], sizes.clamp(max=self.most)
+        if self.views == 1 and bool((sizes == 1).all()):
             return Rows(records, None)
-        return Rows(records.repeat_interleave(self.views), torch.arange(len(chosen)).repeat_interleave(sizes))
+        return Rows(records.repeat_interleave(self.views), places.repeat_interleave(sizes * self.views))
 
-    def _of_one(self, unit: int, step: int) -> torch.Tensor:
-        first, size = int(self._starts[unit]), int(self._sizes[unit])
-        own = self._order[first : first + size]
-        if self.most is None or size <= self.most:
-            return own
+    def _chosen(self, unit: int, size: int, step: int) -> torch.Tensor:
+        """Which of a unit's records take part in a step."""
         chance = np.random.Generator(np.random.Philox(key=self._key, counter=np.array([0, 0, step, unit], dtype=np.uint64)))
-        return own[torch.from_numpy(np.sort(chance.choice(size, self.most, replace=False)))]
+        return torch.from_numpy(chance.choice(size, self.most, replace=False))
 
 
 def members_of(
