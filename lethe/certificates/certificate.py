@@ -28,7 +28,7 @@ from lethe.certificates.parts import (
     read_text,
     require_known_finding,
 )
-from lethe.certificates.relations import RELATIONS
+from lethe.certificates.relations import USERS_SAID, relation_words
 from lethe.certificates.seal import Seal, read_seal, seal
 from lethe.certificates.signing import PublicKey
 from lethe.certificates.training_record import TrainingRecord
@@ -38,11 +38,12 @@ from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
+from lethe.run.users import clipped_along_a_line
 
 _A_HAIR = 1.001
 _KEYS = frozenset(
     ["epsilon", "delta", "theorem", "guarantee", "neighbours", "release", "lipschitz", "hypotheses", "others", "citations", "run", "lethe"]
-)  # of a file; "seal" and "large_delta" besides
+)  # of a file; "seal", "large_delta" and "unit" besides
 _RELEASES = {"last": "last iterate only", "all": "every iterate"}
 
 __all__ = ["Certificate", "Citation", "Other", "OtherStatus", "StepConstant"]
@@ -116,6 +117,8 @@ class Certificate(Claims):
             lines.append(self.not_private)
         step = f"Lipschitz constant of a step {self.lipschitz.constant:.7g} ({self.lipschitz.certificate})" if self.lipschitz else ""
         lines.append("    ".join(part for part in (f"by  {self.theorem}", step, self.guarantee.describe()) if part))
+        if run.unit != "record":
+            lines.append(f"    unit       {USERS_SAID}")
         listed = [finding for finding in self.findings if finding is not self._seeded]  # that one has its line already
         width = max((len(finding.name) for finding in listed), default=0)
         lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {finding.words}" for finding in listed]
@@ -140,7 +143,8 @@ class Certificate(Claims):
 
     @property
     def _claim(self) -> str:
-        return f"({shown(self.epsilon)}, {self.delta:g})-DP, {RELATIONS[self.run.neighbours]}, {_RELEASES[self.run.release]}"
+        relation = relation_words(self.run.neighbours, self.run.unit)
+        return f"({shown(self.epsilon)}, {self.delta:g})-DP, {relation}, {_RELEASES[self.run.release]}"
 
     @property
     def not_private(self) -> str:
@@ -171,6 +175,7 @@ class Certificate(Claims):
             "guarantee": self.guarantee.to_dict(),
             "neighbours": self.run.neighbours,
             "release": self.run.release,
+            **({} if self.run.unit == "record" else {"unit": self.run.unit}),
             "lipschitz": None
             if self.lipschitz is None
             else {"constant": self.lipschitz.constant, "certificate": self.lipschitz.certificate},
@@ -242,7 +247,7 @@ class Certificate(Claims):
 
 
 def _parsed(cls: type[Certificate], content: dict[str, Any], key: PublicKey | None) -> Certificate:
-    exactly(content, *_KEYS, besides=("seal", "large_delta"))
+    exactly(content, *_KEYS, besides=("seal", "large_delta", "unit"))
     lipschitz, run = content["lipschitz"], Run.from_document(content["run"])
     return cls(
         run=run,
@@ -273,6 +278,8 @@ def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None
     for name, said in (("neighbours", loaded.run.neighbours), ("release", loaded.run.release)):
         if content[name] != said:
             raise ValueError(f"{name} is {content[name]!r}, but its run says {said!r}")
+    if content.get("unit", "record") != loaded.run.unit:
+        raise ValueError(f"unit is {content.get('unit', 'record')!r}, but its run says {loaded.run.unit!r}")
     for finding in loaded.findings:
         require_known_finding(finding)
     for other in loaded.others:
@@ -282,7 +289,7 @@ def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None
 
 def _clips_for_want_of_a_bound(run: Run) -> bool:
     """Whether a word on how long gradients get would spare the constant of a clipped step: none is known, or one a hair above the norm."""
-    if not run.clips or run.clip_norm is None or run.clip_method != "clip" or (run.loss.scalar and not run.clips_in_groups):
+    if not run.clips or run.clip_norm is None or run.clip_method != "clip" or (clipped_along_a_line(run) and not run.clips_in_groups):
         return False
     bound = run.loss.known_gradient_bound
     return bound is None or run.clip_norm < bound <= run.clip_norm * _A_HAIR

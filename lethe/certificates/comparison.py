@@ -335,7 +335,8 @@ def _title(run: Run, delta: float) -> str:
 
 
 def _setting(run: Run, delta: float | None) -> str:
-    setting = f"{run.batches.design} batches, {run.neighbours}, release {run.release}"
+    about = run.neighbours if run.unit == "record" else f"{run.neighbours} of {run.records} users"
+    setting = f"{run.batches.design} batches, {about}, release {run.release}"
     if delta is None:
         return setting
     return f"{setting}, delta {delta:g}{' >= 1/records' if is_large(delta, run.records) else ''}"

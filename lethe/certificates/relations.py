@@ -3,5 +3,15 @@
 from __future__ import annotations
 
 from lethe.run.run import Neighbours
+from lethe.run.unit import NOUNS, Unit
 
 RELATIONS: dict[Neighbours, str] = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
+
+USERS_SAID = "one user, with all of its records: where a record is spoken of below, read user"
+"""What a page about users says once, whose other lines are those of the theorems."""
+
+
+def relation_words(neighbours: Neighbours, unit: Unit) -> str:
+    """A relation in words: "replace one"; about users "replace one user"."""
+    words = RELATIONS[neighbours]
+    return words if unit == "record" else f"{words} {NOUNS[unit][0]}"

@@ -20,15 +20,16 @@ from lethe.certificates.claims import Claims
 from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import FRESH_NOISE, Finding, as_told, first_failure, not_fresh
 from lethe.certificates.parts import Citation, exactly, read_citation, read_finding, read_text, require_known_finding
-from lethe.certificates.relations import RELATIONS
+from lethe.certificates.relations import USERS_SAID, relation_words
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, to_json, write_document
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Neighbours
+from lethe.run.unit import Unit
 
 KIND = "statement"
 _KEYS = ("kind", "name", "guarantee", "neighbours", "findings", "citations", "derivation", "records", "release_id", "lethe")
-_BESIDES = ("epsilon", "delta", "seeded", "with_fresh_noise")
+_BESIDES = ("epsilon", "delta", "seeded", "with_fresh_noise", "unit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -52,11 +53,12 @@ class Statement(Claims):
             as declared.
         records: n, where it is known and public.
         target_delta: the delta that was asked for, if any: the one that `explain` shows.
+        unit: of privacy: what is replaced or left out as a whole; `records` then counts such.
         release_id: tells this release from others, also of the same mechanism with the same numbers; empty where nobody gave one.
         version: of Lethe.
     Raises:
         HypothesisError: a hypothesis fails.
-        InputError: a field of the wrong type, an unknown relation, or a guarantee that is about another one.
+        InputError: a field of the wrong type, an unknown relation or unit, or a guarantee that is about another one.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Statement(Claims):
     derivation: Derivation | None = field(default=None, compare=False)
     records: int | None = field(default=None, compare=False)
     target_delta: float | None = field(default=None, compare=False)
+    unit: Unit = "record"
     release_id: str = field(default="", compare=False)
     version: str = field(default=__version__, compare=False)
 
@@ -77,6 +80,8 @@ class Statement(Claims):
             raise outside("guarantee", self.guarantee, "a guarantee of lethe.calculus")
         if self.neighbours not in get_args(Neighbours):
             raise outside("neighbours", self.neighbours, "one of " + ", ".join(get_args(Neighbours)))
+        if self.unit not in get_args(Unit):
+            raise outside("unit", self.unit, "one of " + ", ".join(get_args(Unit)))
         require_relation(self.guarantee, self.neighbours)
         if self.target_delta is not None:
             open_delta(self.target_delta)
@@ -153,6 +158,8 @@ class Statement(Claims):
         if self.not_private:
             lines.append(self.not_private)
         lines.append(f"by  {self.name}    {self.guarantee.describe()}")
+        if self.unit != "record":
+            lines.append(f"    unit       {USERS_SAID}")
         label = "declared" if self.derivation is None else "computed"
         lines += [f"    {label:<8}   {line}" for line in _numbers(self)]
         listed = [finding for finding in self.findings if finding.status == "holds"]
@@ -164,7 +171,7 @@ class Statement(Claims):
 
     def _claim(self, delta: float | None) -> str:
         cost = self.guarantee.describe() if delta is None else f"({shown(self.epsilon(delta))}, {delta:g})-DP"
-        return f"{cost}, {RELATIONS[self.neighbours]}, all that was released"
+        return f"{cost}, {relation_words(self.neighbours, self.unit)}, all that was released"
 
     def cite(self) -> str:
         """The sources of what was used, one a line."""
@@ -179,6 +186,7 @@ class Statement(Claims):
             **asked,
             "guarantee": self.guarantee.to_dict(),
             "neighbours": self.neighbours,
+            **({} if self.unit == "record" else {"unit": self.unit}),
             "findings": [finding.to_dict() for finding in self.findings],
             "citations": [{"key": citation.key, "text": citation.text} for citation in self.citations],
             "derivation": None if self.derivation is None else self.derivation.to_dict(),
@@ -247,6 +255,7 @@ def _parsed(cls: type[Statement], content: dict[str, Any]) -> Statement:
         name=read_text(content["name"]),
         guarantee=stated if planned is None else guarantee_from_dict(planned),
         neighbours=read_text(content["neighbours"]),
+        unit=read_text(content.get("unit", "record")),
         findings=findings,
         citations=tuple(read_citation(entry) for entry in content["citations"]),
         seeded=seeded,

@@ -32,6 +32,7 @@ def total(
         str | None,
         typer.Option("--neighbours", "--neighbors", help="replace_one, zero_out or add_or_remove: of guarantees, which do not say it."),
     ] = None,
+    unit: Annotated[str | None, typer.Option("--unit", help="record or user: what guarantees are about, which do not say it.")] = None,
     key: KeyFile = None,
     max_epsilon: MaxEpsilon = None,
     allow_large_delta: AllowLargeDelta = False,
@@ -60,6 +61,7 @@ def total(
             delta,
             epsilon=epsilon,
             neighbours=neighbours,  # pyright: ignore[reportArgumentType]  # refused there by name
+            unit=unit,  # pyright: ignore[reportArgumentType]  # as neighbours
             key=key,
             allow_large_delta=allow_large_delta,
         )

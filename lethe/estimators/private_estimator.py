@@ -28,6 +28,7 @@ from lethe.estimators.surrounding import note_surrounding
 from lethe.estimators.unseen_costs import steps_that_learned, warn_of_repeated_fits, warn_of_steps
 from lethe.mechanisms.base import Statement, joint, require_swap
 from lethe.run.run import Neighbours
+from lethe.run.unit import NOUNS
 
 
 class PrivateEstimator(Parameterised, BaseEstimator):
@@ -80,7 +81,7 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         stated = self.statement_
         private = self.epsilon_ < math.inf
         title = f"({shown(self.epsilon_)}, {self.delta_:g})-DP" if private else "NOT PRIVATE: no epsilon is proved"
-        rows = [("for", f"neighbours {stated.neighbours}, {self.n_samples_seen_} records"), ("released", stated.name)]
+        rows = [("for", f"neighbours {stated.neighbours}, {self.n_samples_seen_} {NOUNS[stated.unit][1]}"), ("released", stated.name)]
         rows += [(one.evidence if one.status == "holds" else "FAILS", f"{one.name}: {one.words}") for one in stated.findings]
         return html_table(f"privacy: {title}", (), rows)
 

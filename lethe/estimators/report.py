@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lethe.calculus.large_delta import large_delta_note
 from lethe.calculus.upward_formatting import shown
 from lethe.mechanisms.base import Statement
+from lethe.run.unit import NOUNS
 
 _RELATIONS = {"replace_one": "one record replaced by another", "zero_out": "one record's contribution set to zero"}
 NOT_COVERED = (
@@ -54,10 +55,12 @@ def privacy_report(
         public: what was taken as public, a line each.
         scope: lines below the headline on what it is about, and what it is not.
     """
+    one, several = NOUNS[total.unit]
+    relation = _RELATIONS.get(total.neighbours, total.neighbours).replace("record", one)
     note = None if records is None else large_delta_note(delta, records)
     lines = [
-        f"({shown(total.epsilon(delta))}, {delta:g})-DP for {_RELATIONS.get(total.neighbours, total.neighbours)}; "
-        f"the number of records{'' if records is None else f', {records},'} is public.",
+        f"({shown(total.epsilon(delta))}, {delta:g})-DP for {relation}; "
+        f"the number of {several}{'' if records is None else f', {records},'} is public.",
         *scope,
         *([] if note is None else [note]),
         *(f"NOT PRIVATE: {finding.detail}." for finding in total.findings if finding.status == "fails"),

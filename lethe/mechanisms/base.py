@@ -66,7 +66,7 @@ def joint(statements: Sequence[Statement], *, name: str = "") -> Statement:
         statements: at least one, all for the same relation; each with noise of its own.
         name: of the joint statement; empty: the names of the parts.
     Raises:
-        InputError: no statement, or two relations.
+        InputError: no statement, two relations, or two units of privacy.
     """
     parts = tuple(statements)
     if not parts or not all(isinstance(part, Statement) for part in parts):
@@ -78,7 +78,15 @@ def joint(statements: Sequence[Statement], *, name: str = "") -> Statement:
             source="the argument statements",
             remedy="make every release for the same neighbours",
         )
+    units = sorted({part.unit for part in parts})
+    if len(units) > 1:
+        raise InputError(
+            "statements: some are about records and some about users; together they need one unit of privacy.",
+            source="the argument statements",
+            remedy="make every release for users, or every one for records",
+        )
     return Statement(
+        unit=parts[0].unit,
         name=name or "; ".join(part.name for part in parts),
         guarantee=joined([(part.planned, 1) for part in parts]),
         neighbours=parts[0].neighbours,

@@ -1,4 +1,4 @@
-"""Refusal of runs with an unknown design, release, relation or clip method.
+"""Refusal of runs with an unknown design, release, relation, clip method or unit.
 
 A Run made of its document holds known words only. One that was changed behind its back, or whose design was registered from outside and
 states a participation of its own, is refused by name, by every theorem, trainer and planner, and never taken for the nearest thing known.
@@ -15,12 +15,14 @@ from lethe.run.noise_fields import NoiseAt
 from lethe.run.participation import BatchSizes, Participation, said
 from lethe.run.release_field import Release
 from lethe.run.run import Run
+from lethe.run.unit import Unit
 
 _WORDS: dict[str, tuple[str, ...]] = {
     "release": get_args(Release),
     "neighbours": get_args(Neighbours),
     "noise_at": get_args(NoiseAt),
     "clip_method": get_args(ClipMethod),
+    "unit": get_args(Unit),
 }
 
 
@@ -52,7 +54,7 @@ def unknown_field(run: Run) -> UnknownField | None:
 
 
 def require_run(run: object, *, source: str | None = None, remedy: str | None = None) -> Run:
-    """`run` itself, if it is a Run whose design, release, relation and clip method are known.
+    """`run` itself, if it is a Run whose design, release, relation, clip method and unit are known.
 
     Args:
         run: any object.

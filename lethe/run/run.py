@@ -23,6 +23,7 @@ from lethe.run.participation import Participation
 from lethe.run.regularisers import Regulariser, parse_regulariser
 from lethe.run.release_field import RELEASE, Release
 from lethe.run.schedules import Array, Schedule, as_schedule, parse_schedule, schedule_document
+from lethe.run.unit import Unit
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 
@@ -34,7 +35,7 @@ class Run(StoredSpecification):
     \qquad \nu_t \sim N(0, \tau_t^2 I),\quad \tau_t = \lambda_t z_t C / b.$$
 
     Args:
-        records: n, the public number of records.
+        records: n, the public number of records; of users, where they are the unit.
         batches: the batch design, with its nominal size b.
         passes: passes over the data; a pass is floor(n / b) steps. Exactly one of `passes` and `steps`.
         steps: T.
@@ -60,6 +61,7 @@ class Run(StoredSpecification):
             "add_or_remove" needs a design in which a removed record moves no other.
         seeded: True: noise or secret batches came from a seed or generator that somebody chose, so that whoever has it can make them
             again: no release. False claims that all was drawn fresh and is known to nobody.
+        unit: "record", or "user": $f_i$ is the mean loss of some of user i's records, clipped as one; `records` then counts users.
     Raises:
         InputError: an unknown key, no `release`, a wrong type, a number out of range, or fields that contradict one another.
     """
@@ -83,6 +85,7 @@ class Run(StoredSpecification):
     release: Release
     neighbours: Neighbours = "replace_one"
     seeded: bool = False
+    unit: Unit = "record"
 
     @model_validator(mode="after")
     def _consistent(self) -> Run:
@@ -295,10 +298,7 @@ class Run(StoredSpecification):
     def to_document(self) -> dict[str, Any]:
         """The run as plain data, in the field order of the schema; of passes and steps only the one that was given."""
         document: dict[str, Any] = {"records": self.records, "batches": self.batches.to_document()}
-        if self.passes is not None:
-            document["passes"] = self.passes
-        else:
-            document["steps"] = self.steps
+        document |= {"steps": self.steps} if self.passes is None else {"passes": self.passes}
         parts = [part.to_document() for part in self.regularisers]
         document |= {
             "step_size": schedule_document(self.step_size),
@@ -321,6 +321,7 @@ class Run(StoredSpecification):
             "pass_weights": None if self.pass_weights is None else schedule_document(self.pass_weights),
             "noise_budget": self.noise_budget,
             "seeded": self.seeded or None,
+            "unit": None if self.unit == "record" else self.unit,
         }
         return {name: value for name, value in extras.items() if value is not None}
 

@@ -63,7 +63,7 @@ class Answer:
         epsilon: certified, at `delta`; inf says that nothing is proved.
         noise: the largest noise multiplier of the run.
         found_noise: whether the noise was looked for.
-        delta, theorem, release, neighbours: of the certificate.
+        delta, theorem, release, neighbours, unit: of the certificate.
         steps, noisy_steps: of the run.
         notes: what must stand beside the number.
         theorems: Lethe's own, the used one first.
@@ -80,6 +80,7 @@ class Answer:
     theorem: str
     release: str
     neighbours: str
+    unit: str
     steps: int
     noisy_steps: int
     notes: tuple[str, ...]
@@ -109,6 +110,7 @@ def answer(query: str) -> Answer:
         theorem=certificate.theorem,
         release=run.release,
         neighbours=run.neighbours,
+        unit=run.unit,
         steps=run.total_steps,
         noisy_steps=int(np.count_nonzero(run.noise_multipliers)),
         notes=tuple(_notes(run, certificate)),

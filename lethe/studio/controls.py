@@ -11,6 +11,7 @@ from lethe.run.losses import LOSSES
 from lethe.run.neighbours import Neighbours
 from lethe.run.noise_fields import NoiseAt
 from lethe.run.release_field import Release
+from lethe.run.unit import Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,14 @@ CONTROLS: tuple[Control, ...] = (
         words=dict(zip(get_args(Release), ("only the final parameters leave the training", "every iterate may be seen"), strict=True)),
     ),
     Control(name="neighbours", label="Neighbours", group="Privacy", default="replace_one", words=_said(get_args(Neighbours))),
+    Control(
+        name="unit",
+        label="Unit of privacy",
+        group="Privacy",
+        default="record",
+        words=dict(zip(get_args(Unit), ("one record", "one user, with all of its records"), strict=True)),
+        hint="Of users, the number of records and the batch size count users.",
+    ),
     Control(name="records", label="Records", group="Batches and steps", default="60000"),
     Control(name="design", label="Batch design", group="Batches and steps", default="cyclic", words=_said(tuple(DESIGNS))),
     Control(name="size", label="Batch size", group="Batches and steps", default="600", only=("design", _SIZED)),

@@ -36,7 +36,7 @@ def headline(answer: Answer) -> Any:
     epsilon, noise = shown(answer.epsilon), shown(answer.noise)
     name = "noise multiplier" if len({level for _, level in answer.schedule}) == 1 else "largest noise multiplier"
     wanted, unit = (noise, name) if answer.found_noise else (epsilon, "epsilon")
-    where = f"({epsilon}, {answer.delta:g})-DP for one record {_CHANGED[answer.neighbours]}, {_SEEN[answer.release]}"
+    where = f"({epsilon}, {answer.delta:g})-DP for one {answer.unit} {_CHANGED[answer.neighbours]}, {_SEEN[answer.release]}"
     number = ui.tags.p(ui.tags.span(wanted, id="wanted"), " ", ui.tags.small(unit), class_="number")
     if answer.epsilon == math.inf:
         return ui.TagList(number, *(refusal(note) for note in answer.notes))

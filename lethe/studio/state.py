@@ -86,7 +86,8 @@ class State:
         texts = dict(pairs)
         if len(texts) != len(pairs):
             raise InputError("link: a name is given twice.", source="link", remedy=_OPEN)
-        return cls({control.name: "" for control in CONTROLS if control.words is None} | texts)
+        # Links of before knew no other unit.
+        return cls({control.name: "" for control in CONTROLS if control.words is None} | {"unit": NAMED["unit"].default} | texts)
 
     @classmethod
     def of_run(cls, run: Run, base: State | None = None) -> State:
@@ -105,6 +106,7 @@ class State:
         regulariser = document.pop("regulariser")
         plain = isinstance(regulariser, dict) and regulariser["kind"] == "ridge"
         texts["ridge"] = _text(regulariser["strength"] if plain else None)
+        texts["unit"] = document.pop("unit", "record")
         for name in ("records", "step_size", "clip_norm", "noise_at", "release", "neighbours"):
             texts[name] = _text(document.pop(name))
         rest = document | ({} if plain or regulariser is None else {"regulariser": regulariser})
@@ -141,6 +143,7 @@ class State:
             "noise_at": texts["noise_at"],
             "release": texts["release"],
             "neighbours": texts["neighbours"],
+            "unit": texts["unit"],
         }
         for name, field in (("count", texts["length"]), ("noise", "noise_multiplier")):
             if (value := self._value(name)) is not None:

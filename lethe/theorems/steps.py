@@ -12,6 +12,7 @@ from lethe.certificates.certificate import StepConstant
 from lethe.run.participation import BatchSizes, Participation, unknown_participation, unknown_sizes
 from lethe.run.run import Run
 from lethe.run.schedules import Array
+from lethe.run.users import clipped_along_a_line
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step, ridge_contraction
 
 # Chance, over all batches of a run, that a batch of random size is larger than the size its step constant allows for.
@@ -54,7 +55,7 @@ def step_constants(run: Run) -> Steps | None:
     sizes = run.step_sizes * (np.array([[least], [largest]]) / run.batch_size)
     if not run.clips:
         raw, why = plain_step(sizes, weak_convexity, smoothness), "no clipping active"
-    elif run.loss.scalar and not run.clips_in_groups:
+    elif clipped_along_a_line(run) and not run.clips_in_groups:
         raw, why = generalised_linear_step(sizes, weak_convexity, smoothness), "clipping keeps its curvature"
     else:
         where = " in groups" if run.clips_in_groups else ""

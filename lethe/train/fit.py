@@ -55,6 +55,10 @@ def fit(
     clip_groups: Sequence[Group] | None = None,
     proximal_groups: Sequence[ProximalGroup] | None = None,
     method: str | None = None,
+    users: Any = None,
+    records_per_user: int | None = None,
+    views: int = 1,
+    ema: float | None = None,
     prefetch: int = 2,
     secure: bool = False,
     verify: bool = True,
@@ -115,6 +119,15 @@ def fit(
             $x_t = \arg\min_u \sum_g h_g(u_g) + \frac{1}{2\lambda_t}\|u - y_t\|^2$ with $y_t$ what the noisy step, or the optimiser,
             made: in the Euclidean metric, with the run's $\lambda_t$, whatever the optimiser's metric and learning rate are.
         method: None: run.clip_method. "clip" is a projection; "normalise" and "automatic" are none, and need release = all.
+        users: of a run of unit "user": the id of each record's user, whole numbers or texts, in the order of the records; or the name of
+            their column in a Parquet source or a data set with columns. A user's gradient is that of the mean loss of its records,
+            clipped once; run.records and all batches, `physical_size` too, count users.
+        records_per_user: the most records of a user that take part in a step, chosen at random anew each time; None: all.
+        views: how often each record is read in a step, K: with a data set that augments at random, a record's gradient is that of the mean
+            loss of K views (De et al. 2022, arXiv:2204.13650), clipped once. The certificate does not change.
+        ema: $\beta$ in (0, 1), such as 0.999: `fitted.averaged` is then the average
+            $\frac{1-\beta}{1-\beta^T}\sum_t \beta^{T-t} x_t$ of the iterates, beside the last one; the certificate covers both. Needs
+            run.release = all.
         prefetch: batches read ahead.
         secure: noise from the operating system's cryptographic source, exact on a grid, some six times slower (see `SecureNoise`); needs
             release = all. It is enlarged by what the grid costs, so that the run's certificate holds as it is.
@@ -153,6 +166,10 @@ def fit(
         clip_groups=clip_groups,
         proximal_groups=proximal_groups,
         method=method,
+        users=users,
+        records_per_user=records_per_user,
+        views=views,
+        ema=ema,
         prefetch=prefetch,
         secure=secure,
         verify=verify,

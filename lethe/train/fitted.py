@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from torch import Tensor
 
 from lethe.calculus.composition.budget import BudgetFilter
 from lethe.calculus.composition.odometer import Odometer
@@ -27,7 +30,7 @@ class Report:
     """What happened to the data. It is private: for whoever holds the data, covered by no certificate, and not to be published.
 
     Args:
-        records: rows of the data.
+        records: rows of the data; of a run about users, how many of these.
         steps: executed.
         left_over: records that a pass of fixed batches leaves out (the same ones every pass, except for shuffled batches).
         projected: rows whose features were longer than the bound and were projected on it; 0 of a network, whose features nobody projects.
@@ -97,6 +100,8 @@ class Fitted(Generic[Model]):
             iterate only. Under a seed it is none: whoever knows it knows the noise. None for what `lethe.certify` certifies.
         statement: of an `AdaptiveDescent` that guarantee with what it rests on, to be saved, added up and reported; else None.
         with_fresh_noise: under a seed, what `guarantee` would be without one; else None.
+        averaged: of `fit(..., ema=)` the model's state dict with the moving average of the iterates for its trained parameters, covered by
+            the run's certificate: `model.load_state_dict(fitted.averaged)`; else None.
         history: the steps of an `AdaptiveDescent`, covered by its guarantee.
     """
 
@@ -112,6 +117,7 @@ class Fitted(Generic[Model]):
     with_fresh_noise: ZCDP | None = None
     statement: Statement | None = None
     history: tuple[AdaptiveStep, ...] = ()
+    averaged: Mapping[str, Tensor] | None = None
 
     def __repr__(self) -> str:
         return f"Fitted({type(self.model).__name__}, run {self.run.run_id}, {self.report.steps} steps, {len(self.declared)} declared)"

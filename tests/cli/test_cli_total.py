@@ -133,3 +133,12 @@ def test_the_example_of_its_help_runs(files: Path) -> None:
     (example,) = re.findall(r"Such as: lethe (total [^\n│]*)", text)
     Path("statistics.json").write_bytes(Path("mean.json").read_bytes())
     called(*example.split())
+
+
+def test_units_of_privacy_are_kept_apart(files: Path) -> None:
+    lethe.certify(RUN.replace(unit="user"), 1e-6).save("users.json")
+    assert "replace one user, 1 release together" in called("total", "users.json", "--delta", "1e-6")
+    assert "different units" in called("total", "users.json", "model.json", "--delta", "1e-6", status=2)
+    bare = ("total", "users.json", "bare.json", "--neighbours", "replace_one", "--delta", "1e-6")
+    assert "different units" in called(*bare, status=2)
+    assert json.loads(called(*bare, "--unit", "user", "--json"))["unit"] == "user"

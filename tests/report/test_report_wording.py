@@ -184,3 +184,25 @@ def test_there_are_lines_to_fill_in_by_hand() -> None:
     assert all(set(row[1]) == {"_"} for row in table.rows)
     for words in ("data set", "one person", "signs", "date"):
         assert words in json.dumps(section.data["by_hand"])
+
+
+def test_a_report_on_users_speaks_of_users() -> None:
+    """Where it says what is promised, to whom and what to ask, it names no record as what is protected."""
+    run = _digits(unit="user", loss={"kind": "unknown"}, clip_norm=1.0, noise_at="every_step", noise_multiplier=3.0, release="all")
+    subject = subject_of(run, delta=1e-5)
+    assert subject.unit == "user"
+    assert "whether any one user was in the training data" in _words(subject, "guarantee")
+    glance = _section(subject, "guarantee").data["glance"]
+    assert glance["What counts as a change of one user"] == "one user is replaced by any other one; the number of users is public"
+    assert glance["Training data"].startswith("1,438 users (a public number)")
+    assert glance["Batches"].startswith("350 users")
+    assert glance["What is promised"].endswith("replace one user")
+    protection = _section(subject, "protection").data
+    assert protection["protected"]["Who"].startswith("each single user in the training data is protected")
+    assert protection["not_protected"][0].startswith("A person with several user ids")
+    signing = _section(subject, "signing").data
+    assert any("The unit is one user (replace one user)" in row["known"] for row in signing["questions"])
+    for key in ("guarantee", "protection"):
+        assert "one record" not in json.dumps(_section(subject, key).data)
+    of_records = subject_of(run.replace(unit="record"), delta=1e-5)
+    assert "user" not in json.dumps(_section(of_records, "guarantee").data)

@@ -68,7 +68,7 @@ def runs() -> list[lethe.Run]:
     made += [make_run(**{field: one}) for field in ("step_size", "noise_multiplier") for one in SCHEDULES if not isinstance(one, list)]
     lists = make_run().total_steps
     made += [make_run(**{field: [0.1 * (1 + k) for k in range(lists)]}) for field in ("step_size", "noise_multiplier")]
-    return made + [make_run(**changes) for changes in RARE]
+    return made + [make_run(**changes) for changes in (*RARE, {"unit": "user"})]
 
 
 def test_every_run_comes_back_from_the_controls_that_show_it() -> None:
@@ -161,3 +161,13 @@ def test_every_control_has_a_label_and_a_default_that_it_knows() -> None:
     assert State.first().question().run.records == 60000
     assert State.from_query("") == State.first()
     assert urlencode({"find": "noise"}) in State.first().query()
+
+
+def test_a_link_of_before_is_about_records() -> None:
+    state = State.first()
+    old = state.query().replace("unit=record&", "")
+    assert "unit" not in old
+    assert State.from_query(old) == state
+    users = State(dict(state.texts) | {"unit": "user"})
+    assert State.from_query(users.query()).question().run.unit == "user"
+    assert "unit" not in state.question().run.to_document()

@@ -72,6 +72,9 @@ def refuse_difference(together: list[Any], alone: tuple[Tensor, Run], tolerance:
         assert result[1] == run
 
 
+IDS = [8, 3, 3, 0, 1, 2, 3, 4, 8, 5, 6, 7, 0, 3, 3, 1, 8, 5, 3, 2, 4, 8, 0]
+USERS: dict[str, Any] = {"unit": "user", "records": 9, "batches": {"design": "poisson", "size": 3}}
+
 CASES: tuple[tuple[str, str, dict[str, Any], Any, dict[str, Any]], ...] = (
     ("cyclic", "cyclic", {}, None, {}),
     ("shuffled, physical size", "shuffled", {}, None, {"physical_size": 2}),
@@ -98,6 +101,9 @@ CASES: tuple[tuple[str, str, dict[str, Any], Any, dict[str, Any]], ...] = (
         {"clip_groups": [Group(parameters=("0.*",), clip_norm=0.24), Group(parameters=("*",), clip_norm=0.32)]},
     ),
     ("balls in bins", "balls_in_bins", {}, None, {}),
+    ("users", "poisson", USERS, None, {"users": IDS, "records_per_user": 2}),
+    ("users, one at a time", "shuffled", USERS | {"batches": {"design": "shuffled", "size": 3}}, None, {"users": IDS, "physical_size": 1}),
+    ("views", "cyclic", {}, None, {"views": 2, "physical_size": 2}),
 )
 
 
@@ -114,6 +120,16 @@ def test_processes_together_take_the_steps_of_one(
     alone = trained(0, run, torch.float64, make, options)
     refuse_difference(processes.run(world, trained, run, torch.float64, make, options), alone)
     assert alone[1].noise_stds.tolist() == run.noise_stds.tolist()
+
+
+def with_other_ids(rank: int, run: Run) -> None:
+    fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS if rank == 0 else [0, *IDS[1:-1], 8])
+
+
+def test_processes_with_other_users_are_refused(processes: Processes) -> None:
+    for found in processes.run(2, with_other_ids, make_network_run(**USERS)):
+        assert isinstance(found, lethe.InputError)
+        assert "users: not the same in all processes" in str(found)
 
 
 def test_the_small_batches_of_these_tests_leave_processes_without_records(processes: Processes) -> None:

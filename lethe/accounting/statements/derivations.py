@@ -66,6 +66,9 @@ def computed(stated: Statement) -> Computed:
     parameters = known.parameters
     if known.kind in _JOINING:
         return _joined(stated, known.kind, known.parts, parameters)
+    unit = parameters["run"].get("unit", "record") if known.kind == "run" and isinstance(parameters.get("run"), dict) else "record"
+    if stated.unit != unit and known.kind != "no data":
+        raise InputError(f"derivation: the numbers of {known.kind} are about a {unit}, and {stated.name} about a {stated.unit}.")
     if known.parts:
         raise InputError(f"derivation: {known.kind} is of one release, and came with {len(known.parts)} parts.")
     return _applied(known.kind, known.text, stated)
@@ -95,6 +98,8 @@ def _joined(stated: Statement, kind: str, parts: Sequence[Statement], parameters
         raise InputError(f"derivation: {kind} needs at least one part, a count for each, and nothing else.")
     if any(part.neighbours != stated.neighbours for part in parts):
         raise InputError(f"derivation: the parts of {stated.name} are not all about {stated.neighbours}.")
+    if any(part.unit != stated.unit for part in parts):
+        raise InputError(f"derivation: the parts of {stated.name} are not all about a {stated.unit}.")
     if any(part.seeded for part in parts) and not stated.seeded:
         raise InputError(f"derivation: a part of {stated.name} is seeded, and so is the whole.")
     found = [computed(part) for part in parts]

@@ -19,17 +19,19 @@ from lethe.calculus.large_delta import delta_for, is_large, large_delta_note, op
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.claims import Claims
 from lethe.certificates.parts import Citation, exactly, read_text
-from lethe.certificates.relations import RELATIONS
+from lethe.certificates.relations import relation_words
 from lethe.certificates.signing import PublicKey
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError
 from lethe.run.run import Neighbours
+from lethe.run.unit import NOUNS, Unit
 
 FIXED_BEFORE = (
     "holds if the guarantee of every part was fixed before anything was released; what a part computed may depend on earlier releases. "
     "Not covered: parts, noise or a number of parts chosen after looking at a release; that needs a privacy filter."
 )
+SAME_USERS = "one person is one user, the same in every part, and nothing else about these users was released"
 SAME_RECORDS = "one person is one record, the same in every part, and nothing else about these records was released"
 _GAUSSIAN = Citation(key="dong-2019", text="Dong, Roth, Su 2019, Gaussian differential privacy, arXiv:1905.02383, Corollary 3.3")
 _MIXED = (
@@ -54,6 +56,7 @@ class Total(Claims):
         delta: the delta of (epsilon, delta).
         epsilon: the epsilon; inf means that nothing is protected.
         asked: which of the two was asked for; the other was computed.
+        unit: of privacy, one for all parts.
         version: of Lethe.
     """
 
@@ -63,6 +66,7 @@ class Total(Claims):
     delta: float
     epsilon: float
     asked: str = "delta"
+    unit: Unit = "record"
     version: str = __version__
 
     def __repr__(self) -> str:
@@ -74,7 +78,7 @@ class Total(Claims):
     @property
     def _claim(self) -> str:
         delta = shown(self.delta) if self.asked == "epsilon" else f"{self.delta:g}"
-        return f"({shown(self.epsilon)}, {delta})-DP, {RELATIONS[self.neighbours]}"
+        return f"({shown(self.epsilon)}, {delta})-DP, {relation_words(self.neighbours, self.unit)}"
 
     @property
     def title(self) -> str:
@@ -111,7 +115,8 @@ class Total(Claims):
         for part in self.parts:
             for line in part.declared:
                 by.setdefault(line, []).append(part.name)
-        return (f"the same records: {SAME_RECORDS}", *(f"{', '.join(names)}: {line}" for line, names in by.items()))
+        same = f"the same records: {SAME_RECORDS}" if self.unit == "record" else f"the same users: {SAME_USERS}"
+        return (same, *(f"{', '.join(names)}: {line}" for line, names in by.items()))
 
     @property
     def citations(self) -> tuple[Citation, ...]:
@@ -164,6 +169,7 @@ class Total(Claims):
             **({"large_delta": True} if self.large_delta else {}),
             "asked": self.asked,
             "neighbours": self.neighbours,
+            **({} if self.unit == "record" else {"unit": self.unit}),
             "parts": [
                 {
                     "name": part.name,
@@ -190,21 +196,24 @@ class Total(Claims):
             InputError: it holds no total, or what it says does not follow from its parts.
         """
         try:
-            exactly(content, "kind", "epsilon", "delta", "asked", "neighbours", "parts", "declared", "lethe", besides=("large_delta",))
-            asked, neighbours = content["asked"], content["neighbours"]
-            if content["kind"] != TOTAL or asked not in ("delta", "epsilon") or neighbours not in get_args(Neighbours):
-                raise ValueError("its kind, its relation or what was asked for is none that is known")
+            exactly(
+                content, "kind", "epsilon", "delta", "asked", "neighbours", "parts", "declared", "lethe", besides=("large_delta", "unit")
+            )
+            asked, neighbours, unit = content["asked"], content["neighbours"], content.get("unit", "record")
+            known = neighbours in get_args(Neighbours) and unit in get_args(Unit)
+            if content["kind"] != TOTAL or asked not in ("delta", "epsilon") or not known:
+                raise ValueError("its kind, its relation, its unit or what was asked for is none that is known")
             version, said = read_text(content["lethe"]), {name: float(content[name]) for name in ("epsilon", "delta")}
             if not isinstance(content["parts"], list) or not content["parts"]:
                 raise ValueError("it has no parts")
-            listed = [_read(part, neighbours, key) for part in content["parts"]]
+            listed = [_read(part, neighbours, unit, key) for part in content["parts"]]
         except InputError as error:
             raise InputError(f"total: {error.what}", source=source or error.source, remedy=error.remedy) from error
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
             remedy = "give a file written by `lethe total -o` or Total.save."
             raise InputError(f"not a total: {reason}.", source=source, remedy=remedy) from error
-        found = composed(listed, neighbours, {asked: said[asked]}, allow_large_delta=True)
+        found = composed(listed, neighbours, {asked: said[asked]}, unit=unit, allow_large_delta=True)
         for name in ("epsilon", "delta"):
             proved = float(getattr(found, name))
             if not math.isclose(proved, said[name], rel_tol=1e-6, abs_tol=1e-15):
@@ -229,14 +238,19 @@ class Total(Claims):
         write_document(path, self.to_dict())
 
 
-def _read(part: dict[str, Any], neighbours: Neighbours, key: PublicKey | None) -> tuple[Part, Neighbours]:
+def _read(part: dict[str, Any], neighbours: Neighbours, unit: Unit, key: PublicKey | None) -> tuple[Part, Neighbours]:
     exactly(part, "name", "count", "epsilon", "computed", "document")
     count = require_count("count", part["count"], high=MOST)
-    return read_part(part["document"], name=read_text(part["name"]), count=count, neighbours=neighbours, key=key)
+    return read_part(part["document"], name=read_text(part["name"]), count=count, neighbours=neighbours, unit=unit, key=key)
 
 
 def composed(
-    listed: Sequence[tuple[Part, Neighbours]], neighbours: Neighbours | None, wanted: dict[str, Any], *, allow_large_delta: bool
+    listed: Sequence[tuple[Part, Neighbours]],
+    neighbours: Neighbours | None,
+    wanted: dict[str, Any],
+    *,
+    unit: Unit | None = None,
+    allow_large_delta: bool,
 ) -> Total:
     """The total of parts.
 
@@ -244,12 +258,13 @@ def composed(
         listed: each with its relation.
         neighbours: the relation that was asked for; None: that of the parts.
         wanted: delta, or epsilon.
+        unit: of privacy, that was asked for; None: that of the parts.
         allow_large_delta: whether a delta >= 1/records is meant.
     Raises:
-        InputError: they are about several relations, hold one release twice, or the number is out of its range.
+        InputError: they are about several relations or units, hold one release twice, or the number is out of its range.
     """
     parts = [part for part, _ in listed]
-    relation = _one_relation(listed, neighbours)
+    relation, units = _one_relation(listed, neighbours), _one_unit(parts, unit)
     refuse_repeated(parts)
     records = max((part.records for part in parts if part.records is not None), default=None)
     # One order, so that rounding does not depend on how they were listed.
@@ -262,7 +277,8 @@ def composed(
     else:
         found, asked = require_nonnegative("epsilon", wanted["epsilon"], allow_infinity=False), "epsilon"
         level = guarantee.delta(found)
-    return Total(parts=tuple(parts), neighbours=relation, guarantee=guarantee, delta=level, epsilon=found, asked=asked)
+    stated: dict[str, Any] = {"neighbours": relation, "unit": units, "guarantee": guarantee, "asked": asked}
+    return Total(parts=tuple(parts), delta=level, epsilon=found, **stated)
 
 
 def _one_relation(listed: Iterable[tuple[Part, Neighbours]], neighbours: Neighbours | None) -> Neighbours:
@@ -274,6 +290,19 @@ def _one_relation(listed: Iterable[tuple[Part, Neighbours]], neighbours: Neighbo
         raise InputError(
             f"the parts are about different neighbours, and such epsilons do not add up ({said}).",
             remedy="certify all of them for one relation.",
+        )
+    return next(iter(by))
+
+
+def _one_unit(parts: Sequence[Part], unit: Unit | None) -> Unit:
+    by: dict[Unit, list[str]] = {} if unit is None else {unit: ["what was asked for"]}
+    for part in parts:
+        by.setdefault(part.unit, []).append(part.name)
+    if len(by) > 1:
+        said = "; ".join(f"{', '.join(names)}: {NOUNS[one][1]}" for one, names in by.items())
+        raise InputError(
+            f"the parts are about different units of privacy, and such epsilons do not add up ({said}).",
+            remedy="certify all of them for users, or all for records; of numbers that are about users, say so: unit='user' (--unit user).",
         )
     return next(iter(by))
 

@@ -20,6 +20,7 @@ from lethe.certificates.statement import Statement
 from lethe.documents.strict import to_json
 from lethe.errors import InputError, LetheError
 from lethe.run.run import Neighbours
+from lethe.run.unit import NOUNS, Unit
 
 PartKind = Literal["certificate", "statement", "guarantee"]
 _NO_RELATION = "says no neighbouring relation"
@@ -41,6 +42,7 @@ class Part:
         releases: what tells the releases in it from those of other parts; empty for a number that is of no particular release.
         records: n, where it is known.
         sealed: whether somebody whose key is believed signed it.
+        unit: of privacy, that the guarantee is about.
         content: the document that it was read from.
     """
 
@@ -54,11 +56,19 @@ class Part:
     releases: frozenset[str] = frozenset()
     records: int | None = None
     sealed: bool = False
+    unit: Unit = "record"
     content: dict[str, Any] = field(repr=False, hash=False, compare=False)
 
 
 def part_of(
-    item: object, *, name: str, count: int, neighbours: Neighbours | None, key: PublicKey | None, one_release: bool = False
+    item: object,
+    *,
+    name: str,
+    count: int,
+    neighbours: Neighbours | None,
+    key: PublicKey | None,
+    unit: Unit | None = None,
+    one_release: bool = False,
 ) -> tuple[Part, Neighbours]:
     """A certificate, a statement, a guarantee or a dp_accounting event as a part, and the relation that it is about.
 
@@ -68,6 +78,7 @@ def part_of(
         count: how many there are.
         neighbours: the relation that numbers without one are said to be about; None: nothing was said.
         key: whose seals are believed.
+        unit: what numbers without one are said to be about; None: records.
         one_release: whether a number is of one particular release, as that in a file is: the file given twice is refused.
     Raises:
         InputError: it does not follow from what it is computed from, says no relation, or is of another type.
@@ -79,10 +90,10 @@ def part_of(
             return _of_statement(item, name or item.name, count), item.neighbours
         if isinstance(item, Guarantee):
             said = _require_relation(neighbours, item.describe())
-            return _of_guarantee(item, name or item.describe(), count, said, one_release=one_release), said
+            return _of_guarantee(item, name or item.describe(), count, said, unit or "record", one_release=one_release), said
         if type(item).__module__.split(".")[0] == "dp_accounting":
             said = _require_relation(neighbours, type(item).__name__)
-            return _of_event(item, name or type(item).__name__, count, said), said
+            return _of_event(item, name or type(item).__name__, count, said, unit or "record"), said
     except LetheError as error:
         raise InputError(f"{name}: {error.what}" if name else error.what, source=error.source, remedy=error.remedy) from error
     raise InputError(f"parts: got {type(item).__name__}; {_NEEDED}.", remedy=_remedy(item))
@@ -128,6 +139,7 @@ def _of_certificate(certificate: Certificate, name: str, count: int) -> Part:
         releases=releases,
         records=certificate.run.records,
         sealed=seal is not None and seal.holds,
+        unit=certificate.run.unit,
         content=certificate.to_dict(),
     )
 
@@ -144,11 +156,12 @@ def _of_statement(statement: Statement, name: str, count: int) -> Part:
         not_private=again.statement.not_private,
         releases=statement.releases,
         records=again.statement.records,
+        unit=again.statement.unit,
         content=statement.to_dict(),
     )
 
 
-def _of_guarantee(guarantee: Guarantee, name: str, count: int, neighbours: Neighbours, *, one_release: bool) -> Part:
+def _of_guarantee(guarantee: Guarantee, name: str, count: int, neighbours: Neighbours, unit: Unit, *, one_release: bool) -> Part:
     require_relation(guarantee, neighbours)
     content = guarantee.to_dict()
     return Part(
@@ -157,13 +170,17 @@ def _of_guarantee(guarantee: Guarantee, name: str, count: int, neighbours: Neigh
         count=count,
         guarantee=guarantee,
         computed=False,
-        declared=("guarantee: taken as it is written", f"neighbours: {neighbours}, as the caller says"),
+        declared=(
+            "guarantee: taken as it is written",
+            f"neighbours: {neighbours}{'' if unit == 'record' else f' of {NOUNS[unit][1]}'}, as the caller says",
+        ),
         releases=frozenset([digest(content)] if one_release else []),
+        unit=unit,
         content=content,
     )
 
 
-def _of_event(event: Any, name: str, count: int, neighbours: Neighbours) -> Part:
+def _of_event(event: Any, name: str, count: int, neighbours: Neighbours, unit: Unit) -> Part:
     from lethe.accounting.totals.dp_events import UnknownEvent, guarantee_of, leaves_of  # dp_accounting takes most of a second to import
 
     parts: list[tuple[Guarantee, int]] = []
@@ -176,7 +193,7 @@ def _of_event(event: Any, name: str, count: int, neighbours: Neighbours) -> Part
             raise InputError(
                 f"the event {type(leaf).__name__} cannot be added: {error}.", remedy="give its guarantee, or the certificate of its run."
             ) from error
-    return _of_guarantee(joined(parts), name, count, neighbours, one_release=False)
+    return _of_guarantee(joined(parts), name, count, neighbours, unit, one_release=False)
 
 
 def _declared(findings: Iterable[Finding]) -> tuple[str, ...]:
@@ -193,16 +210,23 @@ def digest(content: object) -> str:
 
 
 def read_part(
-    content: dict[str, Any], *, name: str, count: int, neighbours: Neighbours | None, key: PublicKey | None, one_release: bool = False
+    content: dict[str, Any],
+    *,
+    name: str,
+    count: int,
+    neighbours: Neighbours | None,
+    key: PublicKey | None,
+    unit: Unit | None = None,
+    one_release: bool = False,
 ) -> tuple[Part, Neighbours]:
     """As `part_of`, of what a file holds.
 
     Args:
         content: what the file holds.
-        name, count, neighbours, key, one_release: as `part_of`.
+        name, count, neighbours, key, unit, one_release: as `part_of`.
     """
     found = read_saved(content, source=name, key=key)
-    return part_of(found, name=name, count=count, neighbours=neighbours, key=key, one_release=one_release)
+    return part_of(found, name=name, count=count, neighbours=neighbours, key=key, unit=unit, one_release=one_release)
 
 
 def refuse_repeated(parts: Iterable[Part]) -> None:

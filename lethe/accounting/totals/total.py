@@ -16,6 +16,7 @@ from lethe.documents.strict import read_document
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.run.run import Neighbours
+from lethe.run.unit import Unit
 
 
 @in_other_words
@@ -25,13 +26,14 @@ def total(
     *,
     epsilon: float | None = None,
     neighbours: Neighbours | None = None,
+    unit: Unit | None = None,
     key: PublicKey | str | os.PathLike[str] | None = None,
     allow_large_delta: bool = False,
 ) -> Total:
     """What several releases from the same records cost together.
 
     Each certificate and statement is computed again first, as by `verify`, and what does not follow is refused. Refused by name are parts
-    of different neighbouring relations, numbers that say none, and a release that is there twice.
+    of different neighbouring relations or units of privacy, numbers that say no relation, and a release that is there twice.
 
     Args:
         parts: certificates, statements, totals, guarantees, dp_accounting events, or files of them; for several independent releases of
@@ -39,6 +41,7 @@ def total(
         delta: in (0, 1), and below 1/records of every part; or
         epsilon: >= 0 in its place, and the delta is computed.
         neighbours: the relation of guarantees and events, which say none; also a check of all others.
+        unit: "record" or "user": of guarantees and events, which say none, "record" where it is left out; also a check of all others.
         key: the public key, or its PEM file, of the one whose seals are believed; None: this installation's and its team's.
         allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
     Returns:
@@ -53,13 +56,15 @@ def total(
         raise InputError("delta and epsilon: a total needs one of the two.", remedy="give delta=1e-5, or epsilon=1 for the delta at it.")
     if neighbours is not None and neighbours not in get_args(Neighbours):
         raise outside("neighbours", neighbours, "one of " + ", ".join(get_args(Neighbours)))
+    if unit is not None and unit not in get_args(Unit):
+        raise outside("unit", unit, "one of " + ", ".join(get_args(Unit)))
     believed = key if key is None or isinstance(key, PublicKey) else PublicKey.load(key)
-    listed = [found for item in parts for found in _parts_of(item, neighbours, believed)]
+    listed = [found for item in parts for found in _parts_of(item, neighbours, unit, believed)]
     wanted = {"delta": delta} if epsilon is None else {"epsilon": epsilon}
-    return composed(listed, neighbours, wanted, allow_large_delta=allow_large_delta)
+    return composed(listed, neighbours, wanted, unit=unit, allow_large_delta=allow_large_delta)
 
 
-def _parts_of(item: object, neighbours: Neighbours | None, key: PublicKey | None) -> list[tuple[Part, Neighbours]]:
+def _parts_of(item: object, neighbours: Neighbours | None, unit: Unit | None, key: PublicKey | None) -> list[tuple[Part, Neighbours]]:
     count = 1
     if isinstance(item, tuple):
         if len(item) != 2:  # pyright: ignore[reportUnknownArgumentType]
@@ -70,13 +75,13 @@ def _parts_of(item: object, neighbours: Neighbours | None, key: PublicKey | None
         name = os.fspath(item)
         content = read_document(item)
         if content.get("kind") != TOTAL:
-            return [read_part(content, name=name, count=count, neighbours=neighbours, key=key, one_release=True)]
+            return [read_part(content, name=name, count=count, neighbours=neighbours, unit=unit, key=key, one_release=True)]
         item = Total.from_dict(content, source=name, key=key)
     if isinstance(item, Total):
         # What was written into the object may not be what its parts have.
         again = Total.from_dict(item.to_dict(), source=name or None, key=key)
         return [(_named(part, name, part.count * count, place), again.neighbours) for place, part in enumerate(again.parts)]
-    return [part_of(item, name=name, count=count, neighbours=neighbours, key=key)]
+    return [part_of(item, name=name, count=count, neighbours=neighbours, unit=unit, key=key)]
 
 
 def _named(part: Part, name: str, count: int, place: int) -> Part:

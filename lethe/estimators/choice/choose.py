@@ -134,6 +134,7 @@ def zeros(facts: PublicFacts, predicted: float) -> MechanismPlan:
                 name="zero weights",
                 guarantee=GDP(0.0),
                 neighbours=facts.neighbours,
+                unit=facts.unit,
                 findings=(holds("no data", "the weights do not depend on the data", evidence="enforced"),),
                 citations=(),
                 derivation=derivation("no data"),

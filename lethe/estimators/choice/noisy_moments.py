@@ -33,7 +33,7 @@ class NoisyMoments:
         if facts.loss.residual_bound < facts.target_bound:
             return "it fits squares, and residuals are to be truncated well before the targets' bound"
         if facts.wants_run:
-            return "batches, passes, schedule, sample weights and l1 are a run's"
+            return "batches, passes, schedule, sample weights, users and l1 are a run's"
         if facts.rows > 3_000 or not fits_densely(facts.records, facts.columns):
             return f"it needs a dense copy of {facts.records} x {facts.columns} features and their second moments"
         return None

@@ -186,7 +186,7 @@ def _plan(name: str, facts: PublicFacts, budget: Budget, minimiser: Callable[[Pu
 def refusal(facts: PublicFacts) -> str | None:
     """Why no minimiser can be perturbed: something that only a run has was asked for, or the table is too large for a solver."""
     if facts.wants_run:
-        return "batches, passes, schedule, sample weights and l1 are a run's"
+        return "batches, passes, schedule, sample weights, users and l1 are a run's"
     if not fits_densely(facts.records, facts.columns):
         return f"its solver needs a dense copy of {facts.records} x {facts.columns} features"
     if work(facts) > _MOST_WORK:

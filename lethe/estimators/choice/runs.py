@@ -12,7 +12,7 @@ from lethe.accounting.plan import plan
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.derivation import derivation
-from lethe.certificates.findings import ESTIMATORS, vouched
+from lethe.certificates.findings import ESTIMATORS, Finding, holds, vouched
 from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
 from lethe.certificates.weights import tensors_digest
 from lethe.estimators.budget import Budget
@@ -26,6 +26,7 @@ from lethe.noise_allocation.allocate import allocate
 from lethe.run.batches import Batches, Cyclic, Full, Poisson, ShuffledOnce
 from lethe.run.regularisers import L1, ElasticNet, Regulariser, Ridge
 from lethe.run.run import Run
+from lethe.train.core.declared import USERS
 
 # What this package makes true of its own runs; the rest follows from a Run itself.
 _ROWS = "every row is projected to that norm, and the loss is computed by fit"
@@ -79,7 +80,8 @@ class RunMechanism:
                 # A larger ridge only contracts; what that gains depends on a release, so it is not claimed.
                 guarantee=certified(charged, budget.delta).guarantee,
                 neighbours=facts.neighbours,
-                findings=vouched(certificate.findings, enforced(recorded), by=ESTIMATORS),
+                unit=facts.unit,
+                findings=(*vouched(certificate.findings, enforced(recorded), by=ESTIMATORS), *_declared(recorded)),
                 citations=certificate.citations,
                 seeded=recorded.seeded,
                 derivation=derivation("run", run=charged.to_document(), delta=budget.delta),
@@ -101,6 +103,7 @@ class RunMechanism:
             regulariser=_regulariser(Penalties(facts.ridge, facts.l1)),
             release="last",
             neighbours=facts.neighbours,
+            unit=facts.unit,
         )
 
 
@@ -142,6 +145,11 @@ def enforced(run: Run) -> dict[str, str]:
     return {name: how for name, how in ENFORCED.items() if not (run.seeded and name == "secrecy")}
 
 
+def _declared(run: Run) -> tuple[Finding, ...]:
+    """What nobody can check of whose the records are."""
+    return (holds("users", USERS, evidence="declared"),) if run.unit == "user" else ()
+
+
 def training_record(run: Run, coefficients: Array, intercepts: Array | float) -> TrainingRecord:
     """The training record of a fit that released nothing but the result of its run.
 
@@ -151,7 +159,8 @@ def training_record(run: Run, coefficients: Array, intercepts: Array | float) ->
     """
     released = Released("coef_ and intercept_", tensors_digest({"coef_": coefficients, "intercept_": np.asarray(intercepts)}))
     claims = tuple(HypothesisClaim(name, how) for name, how in enforced(run).items())
-    return TrainingRecord(run=run, by=ESTIMATORS, enforced=claims, released=(released,))
+    declared = tuple(HypothesisClaim(one.name, one.detail) for one in _declared(run))
+    return TrainingRecord(run=run, by=ESTIMATORS, enforced=claims, declared=declared, released=(released,))
 
 
 def _batches(design: BatchDesign, size: int) -> Batches:

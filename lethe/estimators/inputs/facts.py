@@ -10,6 +10,7 @@ from lethe.calculus.domains import outside, require_count, require_nonnegative, 
 from lethe.mechanisms.base import require_swap
 from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.run import Neighbours
+from lethe.run.unit import Unit
 
 # The feature of the intercept, for rows of norm 1. Of size 1 it would be half of all gradients, so of the noise; smaller ones learn slowly.
 CONSTANT = 0.3
@@ -37,6 +38,7 @@ class PublicFacts:
         batches: the batch design asked for, or "auto".
         passes: the passes asked for; None: by the rule.
         schedule: the shape of noise asked for, or "auto".
+        unit: of privacy; of users n is their number, and l the mean loss of a user's records.
     Raises:
         InputError: a field out of its range.
     """
@@ -54,6 +56,7 @@ class PublicFacts:
     batches: BatchDesign = "auto"
     passes: int | None = None
     schedule: NoiseShape = "auto"
+    unit: Unit = "record"
 
     def __post_init__(self) -> None:
         require_count("records", self.records)
@@ -102,5 +105,6 @@ class PublicFacts:
 
     @property
     def wants_run(self) -> bool:
-        """Whether something was asked for that only a run has: batches, passes, a schedule, weights of records or l1."""
-        return self.batches != "auto" or self.passes is not None or self.schedule != "auto" or self.weighted or self.l1 > 0.0
+        """Whether something was asked for that only a run has: batches, passes, a schedule, weights of records, l1, or users."""
+        asked = self.weighted or self.l1 > 0.0 or self.unit != "record"
+        return asked or self.batches != "auto" or self.passes is not None or self.schedule != "auto"

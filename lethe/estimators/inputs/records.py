@@ -130,6 +130,9 @@ class Records:
             return [slice(batch.start + part.start, batch.start + part.stop) for part in parts]
         places = batch if self.order is None else self.order[batch]
         assert not isinstance(places, slice)
+        return self._in_chunks(places)
+
+    def _in_chunks(self, places: Index) -> list[slice | Index]:
         return [places[part] for part in _chunks(len(places), self._entries)]
 
 

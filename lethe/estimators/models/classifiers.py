@@ -43,13 +43,15 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
     def _loss(self, classes: int) -> LinearLoss:
         """The loss for so many classes, on rows of norm at most 1."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, users: Any = None) -> Self:
         """Train on records X of shape (n, d), an array, a frame or a CSR table, with labels y of shape (n,).
 
         Args:
             X: features.
             y: labels.
             sample_weight: at most max_weight each; None: all 1. They are private.
+            users: the id of each row's user, whole numbers or texts: the certificate is then by users, all of whose rows may change
+                together. A user's loss is the mean over its rows. Only runs train so; bounds need to be given. None: by records.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
@@ -58,16 +60,18 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         strength = as_number("C", self.C, "a number > 0")
         if not strength > 0.0:
             raise outside("C", self.C, "a number > 0")
-        budget = self._budget(len(targets))
-        chance = self._randomness(len(targets))
+        grouped, chance = self._grouped(users, len(targets))
+        records = len(targets) if grouped is None else grouped.users
+        budget = self._budget(records)
         coefficients, intercepts = self._train(
             table,
             targets,
             self._loss(len(classes)),
             budget=budget,
             chance=chance,
-            alpha=1.0 / (strength * len(targets)),
+            alpha=1.0 / (strength * records),
             sample_weight=sample_weight,
+            users=grouped,
             public=[f"{how}: {', '.join(map(str, classes[:20]))}{', ...' if len(classes) > 20 else ''}"],
         )
         self.classes_ = classes

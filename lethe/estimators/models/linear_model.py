@@ -11,6 +11,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import require_nonnegative
+from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.choice.mechanism import Penalties
@@ -18,6 +19,7 @@ from lethe.estimators.choice.runs import training_record
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.norms import private_norm
 from lethe.estimators.inputs.records import Records, row_norms
+from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, rows_of_users
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.randomness import Randomness
@@ -41,6 +43,7 @@ class PrivateLinearModel(PrivateEstimator):
             twentieth of the budget; None is refused.
         fit_intercept: whether to fit one; it is a constant feature of size 0.3 R, regularised as the others.
         max_weight: a public bound on sample weights.
+        rows_per_user: where `fit` is given users: the most rows of a user that are used, chosen at random; None: all.
     Attributes: those of `PrivateEstimator`, and `coef_`, `intercept_`, `n_iter_` (passes; 0 for zero weights), `run_` (None where the
     mechanism is none), `mechanism_`, `feature_norm_`; `certificate_` is a Certificate where a run is all that was released.
     """
@@ -52,6 +55,7 @@ class PrivateLinearModel(PrivateEstimator):
     feature_norm: float | str | None = "auto"
     fit_intercept: bool = True
     max_weight: float = 1.0
+    rows_per_user: int | None = None
 
     coef_: Array = field(init=False)
     run_: Run | None = field(init=False)
@@ -74,6 +78,7 @@ class PrivateLinearModel(PrivateEstimator):
         l1: float = 0.0,
         target_bound: float | None = None,
         sample_weight: Any = None,
+        users: UserRows | None = None,
         public: Sequence[str] = (),
     ) -> tuple[Array, Array]:
         r"""Choose a mechanism, train, and set everything but coef_ and intercept_.
@@ -88,17 +93,21 @@ class PrivateLinearModel(PrivateEstimator):
             l1: $\|w\|_1$ beside the mean loss.
             target_bound: B of a regression's targets.
             sample_weight: at most max_weight each.
+            users: whose rows are whose; None: each row is a record by itself.
             public: lines on what else was taken as public.
         Returns:
             The weights, shape (d, k), and the intercepts, shape (k,), for the rows as they came.
         """
         intercept = self._switch("fit_intercept")
-        records, columns = table.shape
-        weights = bounded_weights(sample_weight, count=records, max_weight=self.max_weight)
-        known = [f"{columns} columns, and their names", *public]
+        rows, columns = table.shape
+        records = rows if users is None else users.users
+        weights = bounded_weights(sample_weight, count=rows, max_weight=self.max_weight)
+        known = [f"{columns} columns, and their names", *public, *self._known_of_users(users)]
         norms = row_norms(table)
         radius = declared_norm(self.feature_norm)
         released = radius is None
+        if radius is None and users is not None:
+            raise row_by_row('feature_norm = "auto"', "a number R that no row is longer than, or is projected on")
         if radius is None:
             radius, cost = private_norm(norms, budget, neighbours=self.neighbours, generator=chance.norm, columns=columns)
             budget = budget.with_spent(cost)
@@ -122,21 +131,15 @@ class PrivateLinearModel(PrivateEstimator):
             batches=self.batches,  # pyright: ignore[reportArgumentType]
             passes=declared_passes(self.passes),
             schedule=self.schedule,  # pyright: ignore[reportArgumentType]
+            unit="record" if users is None else "user",
         )
         choice = choose(self.mechanism, facts, budget)
         why = choice.lines()
         if released and penalties.ridge > 0.0:
             why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
-        data = Records(
-            table,
-            targets,
-            loss=loss,
-            feature_norm=radius,
-            intercept=intercept,
-            weights=weights,
-            order=chance.order,
-            norms=norms,
-        )
+        given: dict[str, Any] = {"loss": loss, "feature_norm": radius, "intercept": intercept}
+        given |= {"weights": weights, "order": chance.order, "norms": norms}
+        data = Records(table, targets, **given) if users is None else UserRecords(users, table, targets, **given)
         outcome = choice.plan.train(data, chance.draws, penalties)
         self.mechanism_, self.feature_norm_ = choice.plan.name, radius
         self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
@@ -144,6 +147,22 @@ class PrivateLinearModel(PrivateEstimator):
         self._run_alone = outcome.run is not None and not budget.spent
         scaled: Array = outcome.weights / radius
         return scaled[:columns], CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
+
+    def _grouped(self, users: Any, rows: int) -> tuple[UserRows | None, Randomness]:
+        """Whose rows are whose, if `fit` was told, and the randomness of a fit of so many users, or rows."""
+        if users is None:
+            if self.rows_per_user is not None:
+                raise InputError("rows_per_user: given, and fit was not told whose rows are whose.", remedy="give fit(X, y, users=ids).")
+            return None, self._randomness(rows)
+        count = rows_of_users(users, count=rows, most=None, generator=None).users
+        chance = self._randomness(count)
+        return rows_of_users(users, count=rows, most=self.rows_per_user, generator=chance.norm), chance
+
+    def _known_of_users(self, users: UserRows | None) -> list[str]:
+        if users is None:
+            return []
+        most = "all rows" if self.rows_per_user is None else f"at most {self.rows_per_user} rows, chosen at random,"
+        return [f"{users.users} users; of each {most} count by the mean of their losses"]
 
     def _release(self, coefficients: Array, intercepts: Any) -> None:
         """Set coef_ and intercept_, as they are released; where a run is all that was, its certificate will be sealed for them."""

@@ -9,6 +9,7 @@ from sklearn.utils import Tags
 
 from lethe.calculus.domains import require_nonnegative
 from lethe.estimators.inputs.targets import TargetRange, declared_range, released_range
+from lethe.estimators.inputs.users import row_by_row
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.mechanisms.base import Array
@@ -60,20 +61,26 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """In what unit targets are trained on, and their bound in it: B itself where it was released, for plans must not depend on it."""
         return (1.0, known.half) if known.statement is None else (known.half, 1.0)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, users: Any = None) -> Self:
         """Train on records X of shape (n, d), an array, a frame or a CSR table, with targets y of shape (n,).
 
         Args:
             X: features.
             y: targets.
             sample_weight: at most max_weight each; None: all 1. They are private.
+            users: the id of each row's user, whole numbers or texts: the certificate is then by users, all of whose rows may change
+                together. A user's loss is the mean over its rows. Only runs train so; bounds need to be given. None: by records.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
         table, targets = table_and_targets(self, X, y, numeric=True, frame=self._frame_of_targets)
-        ridge, l1 = self._penalties(len(targets))
-        budget, chance = self._budget(len(targets)), self._randomness(len(targets))
+        grouped, chance = self._grouped(users, len(targets))
+        records = len(targets) if grouped is None else grouped.users
+        ridge, l1 = self._penalties(records)
+        budget = self._budget(records)
         known = self._declared_range()
+        if known is None and grouped is not None:
+            raise row_by_row('target_bound = "auto"', "the range of the targets, a number or a pair")
         public = [] if known is None else self._taken_as_public(known)
         if known is None:
             known = released_range(
@@ -97,6 +104,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             l1=l1 / unit,
             target_bound=bound,
             sample_weight=sample_weight,
+            users=grouped,
             public=public,
         )
         self.target_range_ = (known.centre - known.half, known.centre + known.half)

@@ -20,6 +20,7 @@ from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
 from lethe.integrations.dp_accounting.releases import IterateDpEvent, LastIterateDpEvent
 from lethe.run.run import Neighbours, Run
+from lethe.run.unit import NOUNS
 
 _Details = privacy_accountant.PrivacyAccountant.CompositionErrorDetails
 # Below 2^53, so that counts are exact as floats too.
@@ -153,6 +154,12 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
         return None
 
     def _check_relation(self, run: Run) -> None:
+        if run.unit != "record":
+            raise InputError(
+                f"unit: the run is about {NOUNS[run.unit][1]}; events say no unit, and this accountant's are about records.",
+                source=f"run {run.run_id}",
+                remedy="add certificates by lethe.total, which keeps units apart.",
+            )
         if RELATIONS[run.neighbours] is not self.neighboring_relation:
             raise InputError(
                 f"neighbours: the run's are {run.neighbours}; this accountant's relation is {self.neighboring_relation.name}.",

@@ -94,6 +94,8 @@ def to_dp_event(certificate: Certificate) -> ExportedEvent:
         )
     neighbours = require_run(certificate.run).neighbours
     event, relation, note = _export(_unwrapped(certificate.guarantee), neighbours, certificate)
+    if certificate.run.unit != "record":
+        note += "; the unit is one user: add no event that is about records"
     return ExportedEvent(event=event, neighbouring_relation=relation, neighbours=neighbours, note=note)
 
 

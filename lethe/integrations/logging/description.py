@@ -33,6 +33,7 @@ def settings_of(run: Run, delta: float, planned_epsilon: float | None) -> dict[s
         "noise_at": run.noise_at,
         "release": run.release,
         "neighbours": run.neighbours,
+        **({} if run.unit == "record" else {"unit": run.unit}),
         "seeded": run.seeded,
         "delta": delta,
     }

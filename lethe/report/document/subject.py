@@ -26,6 +26,7 @@ from lethe.certificates.training_record import Recorded
 from lethe.errors import InputError
 from lethe.report.document.curves import Curve
 from lethe.run.run import Run
+from lethe.run.unit import NOUNS, Unit
 
 _SOME_DELTA = 1e-5  # where neither a delta nor a number of records is known
 
@@ -53,6 +54,7 @@ class Subject:
         show_private: whether what no guarantee covers is shown, marked.
         commands: to be typed to repeat and to check it.
         digests: (what, SHA-256).
+        unit: of privacy.
     """
 
     what: str
@@ -73,6 +75,7 @@ class Subject:
     show_private: bool = False
     commands: tuple[str, ...] = ()
     digests: tuple[tuple[str, str], ...] = field(default=())
+    unit: Unit = "record"
 
     @property
     def epsilon(self) -> float:
@@ -198,6 +201,7 @@ def _certified(again: Certificate, answers: tuple[Answer, ...], note: str = "") 
         answers=answers,
         note=note,
         digests=tuple(digests),
+        unit=run.unit,
     )
 
 
@@ -217,6 +221,7 @@ def _of_statement(given: Statement, delta: float | None, weights: Any) -> Subjec
         guarantee=stated.guarantee,
         delta=asked,
         neighbours=stated.neighbours,
+        unit=stated.unit,
         records=stated.records,
         findings=(*again.declared, *(one for one in stated.findings if one.evidence != "declared")),
         citations=stated.citations,
@@ -229,7 +234,8 @@ def _of_total(given: Total, key: PublicKey | None, weights: Any) -> Subject:
     again = Total.from_dict(given.to_dict(), key=key)
     lines = [line.partition(": ") for line in again.declared]
     return Subject(
-        what=f"{len(again.parts)} releases from the same records",
+        what=f"{len(again.parts)} releases from the same {NOUNS[again.unit][1]}",
+        unit=again.unit,
         guarantee=again.guarantee,
         delta=again.delta,
         neighbours=again.neighbours,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import ROUND_CEILING, Decimal
 
 from lethe.calculus.upward_formatting import shown
+from lethe.run.unit import Unit
 
 RELATIONS = {
     "replace_one": "one record is replaced by any other one; the number of records is public",
@@ -17,6 +19,11 @@ RELEASES = {
     "last": "the final model only: the weights after the last step (“last iterate”)",
     "all": "the model after every step (“every iterate”)",
 }
+
+
+def of_unit(words: str, unit: Unit) -> str:
+    """A sentence about one record or records, said of the unit of privacy: "one record is left out" becomes "one user is left out"."""
+    return words if unit == "record" else re.sub(r"\brecord(s?)\b", rf"{unit}\1", words)
 
 
 def percent(probability: float, digits: int = 3) -> str:

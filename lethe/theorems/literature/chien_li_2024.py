@@ -24,6 +24,7 @@ from lethe.certificates.findings import Finding
 from lethe.run.losses import Holder
 from lethe.run.run import Run
 from lethe.run.schedules import Array
+from lethe.run.users import clipped_along_a_line
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
 from lethe.theorems.requirements import constant_noise_and_step, design, gradient_bound, holder_gradient, last_iterate, smooth
@@ -204,7 +205,7 @@ class ChienLi2024(Theorem):
         if not run.clips:
             return self.standing
         assert run.loss.curvature is not None
-        clipped = (generalised_linear_step if run.loss.scalar else clipped_step)(float(run.step_sizes[0]), *run.loss.curvature)
+        clipped = (generalised_linear_step if clipped_along_a_line(run) else clipped_step)(float(run.step_sizes[0]), *run.loss.curvature)
         constant = smooth_constant(run)
         if constant >= clipped:
             return self.standing

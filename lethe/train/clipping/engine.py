@@ -23,6 +23,7 @@ from lethe.train.clipping.rules.rounding import full_precision
 from lethe.train.clipping.rules.rule import wide
 from lethe.train.clipping.schedule import Depth
 from lethe.train.clipping.survey import survey
+from lethe.train.clipping.units import Units
 from lethe.train.clipping.workspace import Workspace
 
 
@@ -58,7 +59,7 @@ class Clipper:
             values (losses / losses.detach().mean(); `lethe.train.fit` asks the loss itself), a model that does so in parts that are
             called one by one, between tokens whose embedding is no nn.Embedding weaker than rounding, or in a branch that no checked
             batch took.
-        last_norms: of the gradients before clipping, as computed in the last `backward`: shape (B,), or (B, groups).
+        last_norms: of the gradients before clipping, as computed in the last `backward`: shape (B,), or (B, groups); of units, one each.
 
     Raises:
         InputError: see `survey` and `as_groups`.
@@ -149,7 +150,7 @@ class Clipper:
         calls = [] if self._recording is None else [call for made in self._recording.calls.values() for call in made]
         return list(nodes_of(losses, (edge.node for call in calls for edge in call.edges if edge is not None)))
 
-    def backward(self, losses: Tensor, counted: Tensor | None = None) -> None:
+    def backward(self, losses: Tensor, counted: Tensor | None = None, units: Units | None = None) -> None:
         """Add the clipped gradients of the recorded records to the sums.
 
         Call it once after each recording; several micro-batches of one step give the same sums as the whole batch.
@@ -157,12 +158,16 @@ class Clipper:
         Args:
             losses: shape (B,), one loss a record, not averaged: losses[i] must depend on record i alone.
             counted: shape (B,), bool; False for padding that is no record and adds nothing. None: all are records.
+            units: the rows that are clipped as one, by the gradient of the mean of their losses; None: each record by itself. All rows of
+                a unit must be in one call.
         Raises:
             InputError: the losses have another shape or come from elsewhere, or the self-check fails.
             HypothesisError: the forward pass wrote what it saw into a buffer or a frozen parameter; looked for in checked batches.
         """
         recording = self._take_recording(losses)
         losses, counted = recording.tape.with_records(losses), _counted(counted, losses)
+        if units is not None:
+            losses = units.means(losses, counted)
         if not len(losses):
             self.last_norms = losses.new_zeros((0,) if len(self.groups) == 1 else (0, len(self.groups)), dtype=torch.float64)
             return
@@ -179,7 +184,9 @@ class Clipper:
             if checking:
                 self._check.gradients(parts, losses, counted, recording)
             with torch.no_grad():
-                self._add(parts, counted, unsteady, losses.detach(), recording)
+                if units is not None:
+                    parts, unsteady = units.grouped(parts), None if unsteady is None else units.any(unsteady)
+                self._add(parts, counted, unsteady, losses.detach() if units is None else units.sizes.to(losses), recording)
 
     def take(self) -> dict[nn.Parameter, Tensor]:
         """The sums since the last `take`, float32 or better, for every trained parameter, 0 where nothing came; starts anew."""

@@ -23,20 +23,25 @@ OPTIMISER = (
     "the optimiser and its hooks make each step of noisy gradients and of nothing else of the records, and its settings follow a plan, or "
     "what is released: no learning rate is chosen by a training loss"
 )
+USERS = (
+    "all records of a user have its id, and nobody else's record has it; whose a record is was not found out by a look at other users' "
+    "records; and the list of ids stays as it is when one user's data are others"
+)
 LOOP = "what the loop does between the loader and the model, and between the model and the losses, keeps records apart"
 UNCHECKED = "neither model nor loss was checked in any batch (verify=False): that they keep records apart is all declared"
 UNSEEN = "what no check of training could see keeps records apart; training told whoever trained which that was"
 
 
-def of_loss(*, optimiser: bool, loop: bool = False, bare: bool = False) -> tuple[str, ...]:
-    """The assumptions to declare of the loss and of the code around it.
+def of_loss(*, optimiser: bool, loop: bool = False, bare: bool = False, users: bool = False) -> tuple[str, ...]:
+    """The assumptions to declare of the loss, of the code around it, and of what a unit is.
 
     Args:
         optimiser: whether one of the caller's own takes the steps, all of which are released.
         loop: whether the loop is the caller's own.
         bare: whether some of its losses did not come from engine.losses.
+        users: whether they are the unit.
     """
-    return (BARE_LOSS if bare else LOSS, *((LOOP,) if loop else ()), *((OPTIMISER,) if optimiser else ()))
+    return (*((USERS,) if users else ()), BARE_LOSS if bare else LOSS, *((LOOP,) if loop else ()), *((OPTIMISER,) if optimiser else ()))
 
 
 def claims(*, data: Any, verify: bool, loss: tuple[str, ...]) -> tuple[HypothesisClaim, ...]:
@@ -47,7 +52,7 @@ def claims(*, data: Any, verify: bool, loss: tuple[str, ...]) -> tuple[Hypothesi
     Args:
         data, verify, loss: as for `declared_of`.
     """
-    named = {START: "start", MODEL: "model", LOSS: "loss", BARE_LOSS: "loss", LOOP: "loop", OPTIMISER: "optimiser"}
+    named = {START: "start", MODEL: "model", LOSS: "loss", BARE_LOSS: "loss", LOOP: "loop", OPTIMISER: "optimiser", USERS: "users"}
     named |= {UNCHECKED: "checks", UNSEEN: "unseen"}
     said = (START, MODEL, *loss, *_of_data(data), UNSEEN if verify else UNCHECKED)
     return tuple(HypothesisClaim(named.get(statement, "data"), statement) for statement in said)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from lethe.certificates.findings import TRAIN
 from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
@@ -18,16 +18,20 @@ from lethe.run.run import Run
 _FILTER = "the budget filter of lethe.train decides it, step by step"
 
 
-def network_record(run: Run, model: nn.Module, declared: tuple[HypothesisClaim, ...]) -> TrainingRecord:
+def network_record(
+    run: Run, model: nn.Module, declared: tuple[HypothesisClaim, ...], averaged: Mapping[str, Tensor] | None = None
+) -> TrainingRecord:
     """The training record of a network: the parameters and buffers that its state dict has now.
 
     Args:
         run: as recorded.
         model: trained; nothing else of it is sealed, such as its code.
         declared: what no code saw, and nothing that depends on the records.
+        averaged: a state dict with an average of the iterates, released beside the model; None: there is none.
     """
     enforced = (HypothesisClaim("budget filter", _FILTER),) if run.noise_budget is not None else ()
-    return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released_states({"model": model}))
+    released = (*released_states({"model": model}), *(() if averaged is None else _released("moving average", averaged)))
+    return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released)
 
 
 def linear_record(run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray[Any, Any]) -> TrainingRecord:
@@ -53,7 +57,12 @@ def released_states(models: Mapping[str, nn.Module]) -> tuple[Released, ...]:
 
     Hours of training are not thrown away for that: the record then cannot be sealed, and says so when it is asked to be.
     """
+    found = [_released(name, model.state_dict()) for name, model in models.items()]
+    return tuple(one for state in found for one in state) if all(found) else ()
+
+
+def _released(name: str, state: Mapping[str, Tensor]) -> tuple[Released, ...]:
     try:
-        return tuple(Released(name, tensors_digest(raw_state(model.state_dict()))) for name, model in models.items())
+        return (Released(name, tensors_digest(raw_state(dict(state)))),)
     except InputError:
         return ()

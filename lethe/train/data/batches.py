@@ -16,10 +16,12 @@ import torch
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
+from lethe.run.users import refuse_users
 from lethe.train.core.generators import fresh_generator
 from lethe.train.core.samplers import Batch, refuse_other_records
 from lethe.train.data.draws import Anchor, draw_from
 from lethe.train.data.fingerprint import Fingerprint
+from lethe.train.data.members import Members
 from lethe.train.data.micro_batches import part, pieces, shard
 from lethe.train.data.prefetch import prefetched
 from lethe.train.data.sources.base import Layout, Source, Tensors, length, require_rows, require_whole
@@ -38,7 +40,8 @@ class LoadedBatch:
     Args:
         tensors: with one row for each place; with a physical size, so many rows always, the last of them zeros where records run out.
         counted: shape (rows,), True where a row is a record; None without a physical size, where every row is one.
-        indices: the records among the rows, in order.
+        indices: the records among the rows, in order; of users, the users.
+        places: where units are of several rows, the unit of each row, among `indices` counted from 0; None: each row is one by itself.
         step: the step of the run, from 1.
         last: whether the step's gradient sum is complete after this one.
         whole: all records of the step, over all micro-batches and processes.
@@ -52,13 +55,16 @@ class LoadedBatch:
     last: bool
     whole: Batch
     alone: Mapping[int, Tensors] = field(default_factory=dict)
+    places: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Planned:
-    """A micro-batch that is not loaded yet; `number` counts those of its step from 1."""
+    """A micro-batch that is not loaded yet; `number` counts those of its step from 1, `rows` are the records to be read of `indices`."""
 
     indices: Batch
+    rows: Batch
+    places: torch.Tensor | None
     step: int
     number: int
     last: bool
@@ -83,6 +89,8 @@ class BatchStream:
             those instead.
         rank, world_size: this process and their number. Each takes its `shard` of every batch, and all have equally many micro-batches
             a step; all must be given generators in the same state.
+        members: of what records each unit is made, and which of them are read at a step: all of a unit's rows are in one micro-batch, and
+            `physical_size` counts units, whose rows are not padded. None: a unit is a record.
     Raises:
         InputError: an argument that cannot be used, or data that do not fit the run.
     """
@@ -97,8 +105,10 @@ class BatchStream:
         prefetch: int = 2,
         rank: int = 0,
         world_size: int = 1,
+        members: Members | None = None,
     ) -> None:
-        require_run(run)
+        if members is None:
+            refuse_users(require_run(run), "a stream of records")
         self._run = run
         self._physical_size = None if physical_size is None else require_whole("physical_size", physical_size, 1)
         if self._physical_size is not None and self._physical_size > _MOST_ROWS:
@@ -108,7 +118,8 @@ class BatchStream:
         self._rank, self._world_size = rank, world_size
         self._generator = _on_cpu(generator)
         self._source = as_source(data)
-        refuse_other_records(run.records, len(self._source))
+        self._members = members
+        refuse_other_records(run.records, len(self._source) if members is None else members.units)
         self._layout = Layout.of(self._source)
         self._fingerprint = Fingerprint.of(self._source, self._layout)
         self._anchor = Anchor(step=0, state=self._generator.get_state())
@@ -154,7 +165,7 @@ class BatchStream:
                 remedy="take the state after a batch whose `last` is True.",
             )
         self._fingerprint = self._fingerprint.with_whole(self._source)
-        return write_state(self._run, self._anchor, self._steps_done, self._fingerprint)
+        return write_state(self._run, self._anchor, self._steps_done, self._fingerprint, self._members)
 
     def load_state_dict(self, state: Any) -> None:
         """Go on where `state_dict` was taken: exactly the remaining batches follow, with any physical size and any number of processes.
@@ -163,7 +174,7 @@ class BatchStream:
             InputError: the state is none, or of another run or other data; the stream is then as it was.
         """
         self._refuse_running("load a state")
-        anchor, steps_done = read_state(state, self._run, self._generator, self._source, self._layout)
+        anchor, steps_done = read_state(state, self._run, self._generator, self._source, self._layout, self._members)
         self._anchor, self._steps_done, self._delivered = anchor, steps_done, 0
 
     def skip(self, steps: int) -> list[Batch]:
@@ -204,8 +215,12 @@ class BatchStream:
             count = pieces(length(drawn.batch), self._physical_size, self._world_size)
             size = self._physical_size or length(mine)
             for number in range(1 + skipped, count + 1):
+                indices = part(mine, (number - 1) * size, number * size)
+                rows, places = (indices, None) if self._members is None else self._members.rows_of(indices, drawn.step)
                 yield _Planned(
-                    indices=part(mine, (number - 1) * size, number * size),
+                    indices=indices,
+                    rows=rows,
+                    places=places,
                     step=drawn.step,
                     number=number,
                     last=number == count,
@@ -221,14 +236,14 @@ class BatchStream:
         def wanted() -> Iterator[Batch]:
             for planned in plan:
                 waiting.append(planned)
-                if length(planned.indices):
-                    yield planned.indices
+                if length(planned.rows):
+                    yield planned.rows
 
         for tensors in self._fetched(wanted()):
-            while not length(waiting[0].indices):
+            while not length(waiting[0].rows):
                 yield self._padded(waiting.popleft(), self._layout.zeros(0))
             planned = waiting.popleft()
-            yield self._padded(planned, require_rows(tensors, length(planned.indices), type(self._source).__name__))
+            yield self._padded(planned, require_rows(tensors, length(planned.rows), type(self._source).__name__))
         while waiting:
             yield self._padded(waiting.popleft(), self._layout.zeros(0))
 
@@ -240,7 +255,7 @@ class BatchStream:
     def _padded(self, planned: _Planned, tensors: Tensors) -> tuple[_Planned, LoadedBatch]:
         counted = None
         alone = tensors.alone if isinstance(tensors, Padded) else {}
-        if self._physical_size is not None:
+        if self._physical_size is not None and (self._members is None or self._members.single):
             rows = len(tensors[0])
             tensors = tuple(_with_zeros(tensor, self._physical_size) for tensor in tensors)
             counted = torch.arange(self._physical_size, device=tensors[0].device) < rows
@@ -252,6 +267,7 @@ class BatchStream:
             last=planned.last,
             whole=planned.whole,
             alone=alone,
+            places=planned.places,
         )
         return planned, loaded
 

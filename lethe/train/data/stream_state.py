@@ -10,12 +10,13 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.data.draws import Anchor
 from lethe.train.data.fingerprint import Fingerprint
+from lethe.train.data.members import Members
 from lethe.train.data.sources.base import Layout, Source
 
 _FORMAT = 2
 
 
-def write_state(run: Run, anchor: Anchor, steps_done: int, fingerprint: Fingerprint) -> dict[str, Any]:
+def write_state(run: Run, anchor: Anchor, steps_done: int, fingerprint: Fingerprint, members: Members | None) -> dict[str, Any]:
     """The state of a batch stream as plain data; `torch.load` reads it back with weights_only=True.
 
     Args:
@@ -23,6 +24,7 @@ def write_state(run: Run, anchor: Anchor, steps_done: int, fingerprint: Fingerpr
         anchor: the generator's state at the start of the pass.
         steps_done: of the run.
         fingerprint: of the data.
+        members: of units of several records; None: a unit is a record.
     """
     return {
         "format": _FORMAT,
@@ -31,28 +33,37 @@ def write_state(run: Run, anchor: Anchor, steps_done: int, fingerprint: Fingerpr
         "anchor_step": anchor.step,
         "anchor_state": anchor.state.clone(),
         "source": fingerprint.to_document(),
+        **({} if members is None else {"units": members.digest()}),
     }
 
 
-def read_state(state: Any, run: Run, generator: torch.Generator, source: Source, layout: Layout) -> tuple[Anchor, int]:
+def read_state(
+    state: Any, run: Run, generator: torch.Generator, source: Source, layout: Layout, members: Members | None
+) -> tuple[Anchor, int]:
     """The anchor and the number of steps done, from what `write_state` wrote.
 
     Args:
         state: what was read back; anything.
         run: to be continued.
         generator: of the stream; the state must fit it.
-        source, layout: the data, which must be those of before.
+        source, layout, members: the data, and what belongs together in them, which must be those of before.
     Raises:
         InputError: the state is none, or of another run or other data.
     """
     needed = {"format", "draws", "steps_done", "anchor_step", "anchor_state", "source"}
-    if not isinstance(state, dict) or set(state) != needed or state["format"] != _FORMAT:
+    if not isinstance(state, dict) or set(state) - {"units"} != needed or state["format"] != _FORMAT:
         raise InputError("state: this is not the state of a batch stream of this version.", remedy="give what state_dict returned.")
     draws = _draws(run)
     if state["draws"] != draws:
         raise InputError(
             f"state: it belongs to the draws {state['draws']}; this stream's are {draws}.",
             remedy="take training up again with the run it began with.",
+        )
+    if state.get("units") != (None if members is None else members.digest()):
+        raise InputError(
+            "state: it belongs to other users, or to another number of records or views of each.",
+            source="users, records_per_user, views",
+            remedy="take training up again with what it began with.",
         )
     done, first = state["steps_done"], state["anchor_step"]
     if any(isinstance(number, bool) or not isinstance(number, int) for number in (done, first)):

@@ -16,6 +16,7 @@ from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss
 from lethe.run.losses.linear import ManyClassLoss
 from lethe.run.run import Run
+from lethe.run.users import refuse_users
 from lethe.train.core.projection import onto_ball
 from lethe.train.core.vouching import released_states
 from lethe.train.data import as_source
@@ -97,7 +98,8 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
         BudgetExceededError, LetheError: as `fit`.
     """
     backbone, head = described.backbone, described.head
-    loss = linear_loss(require_run(run).loss)
+    refuse_users(require_run(run), "the trainer of a Head")
+    loss = linear_loss(run.loss)
     _refuse_head(head, loss)
     _refuse_shared(backbone, head)
     source, size = as_source(data), _AT_ONCE if physical_size is None else physical_size

@@ -11,6 +11,7 @@ from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
+from lethe.run.users import refuse_users
 from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
 from lethe.train.core.samplers import refuse_other_records
 from lethe.train.fitted import ModelDescription
@@ -88,7 +89,7 @@ def prepared(described: Linear, data: Any, run: Run) -> Prepared:
     Raises:
         InputError: anything about these that cannot be used.
     """
-    require_run(run)
+    refuse_users(require_run(run), "a linear model's trainer")
     refuse_other_clipping(run)
     loss = linear_loss(run.loss).for_classes(described.classes)
     dtype, device = described.arithmetic()

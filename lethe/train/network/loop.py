@@ -17,12 +17,14 @@ from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import CheckedLoss, LossFunction
 from lethe.train.checks.padding import AloneCheck
 from lethe.train.clipping import Clipper
+from lethe.train.clipping.units import Units
 from lethe.train.core.declared import claims, declared_of, of_loss
 from lethe.train.core.progress import reporting
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
 from lethe.train.core.vouching import network_record
 from lethe.train.data import BatchStream
+from lethe.train.data.sources.base import length
 from lethe.train.distributed.workers import ending_together
 from lethe.train.fitted import Fitted, spending
 from lethe.train.model_state.untouched_state import UntouchedState
@@ -89,6 +91,8 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     kept.before_noise(step)
                     executed = update(step, sums)
                     held.keep()
+                    if ready.average is not None:
+                        ready.average.add()
                     recorder.note(
                         step_size=executed.step_size,
                         noise_std=executed.noise_std,
@@ -106,14 +110,16 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         untouched.refuse_changes()
         workers.from_root(parameters)
         refuse_end(run, parameters)
-        loss_said = of_loss(optimiser=optimizer is not None and run.release == "all")
+        loss_said = of_loss(optimiser=optimizer is not None and run.release == "all", users=run.unit == "user")
         recorded = recorder.run(run, enforced=False)
         kept.finish()
+        averaged = None if ready.average is None else ready.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         return Fitted(
             model=model,
             run=recorded,
-            training_record=network_record(recorded, model, claims(data=ready.source, verify=options.verify, loss=loss_said)),
+            training_record=network_record(recorded, model, claims(data=ready.source, verify=options.verify, loss=loss_said), averaged),
+            averaged=averaged,
             checked=losses.said(clipper.verified) or "no batch had two records with gradients",
             declared=declared_of(
                 data=ready.source,
@@ -177,7 +183,8 @@ def steps_of(
             with clipper.recording():
                 outputs = _outputs(clipper.model, inputs)
             values = loss(outputs, targets)
-            clipper.backward(values, None if batch.counted is None else batch.counted.to(device))
+            units = None if batch.places is None else Units(batch.places.to(device), length(batch.indices))
+            clipper.backward(values, None if batch.counted is None else batch.counted.to(device), units)
             if told is not None:
                 told.add_losses(values, batch.counted)
             del outputs, values

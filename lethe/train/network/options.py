@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 
@@ -24,6 +25,10 @@ class NetworkOptions:
     method: str | None = None
     physical_size: int | None = None
     prefetch: int = 2
+    users: Any = None
+    records_per_user: int | None = None
+    views: int = 1
+    ema: float | None = None
     secure: bool = False
     verify: bool = True
     checkpoints: Checkpoints | str | os.PathLike[str] | None = None

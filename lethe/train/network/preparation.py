@@ -6,13 +6,17 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
+from lethe.run.users import refuse_users
 from lethe.train.checkpoints.checkpointing import Checkpointing, NoCheckpointing, keeping
 from lethe.train.clipping import Clipper
 from lethe.train.data import BatchStream, as_source
+from lethe.train.data.members import members_of
 from lethe.train.data.sources.base import Source
 from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers
+from lethe.train.network.averaging import MovingAverage, kept_too, moving_average
 from lethe.train.network.noise.budget import NetworkBudget, network_budget
 from lethe.train.network.noise.shared import Noise
 from lethe.train.network.noise.sources import shared_sources, sources_of
@@ -22,7 +26,7 @@ from lethe.train.network.steps import refuse_start
 from lethe.train.options import CommonOptions
 
 # Of several processes all need the same.
-_COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "verify")
+_COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "verify", "records_per_user", "views", "ema")
 
 
 class PreparedNetwork(NamedTuple):
@@ -39,6 +43,7 @@ class PreparedNetwork(NamedTuple):
         noise: of all processes.
         source: of the data.
         stream: of the run's batches.
+        average: of the iterates; None: none was asked for.
     """
 
     run: Run
@@ -51,6 +56,7 @@ class PreparedNetwork(NamedTuple):
     noise: Noise
     source: Source
     stream: BatchStream
+    average: MovingAverage | None
 
 
 def prepared_network(
@@ -65,12 +71,15 @@ def prepared_network(
     Raises:
         BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`; the checkpoints are closed then.
     """
+    if own_loop:
+        refuse_users(require_run(run), "a loop of one's own")
     run = as_clipped(run, groups=options.clip_groups, method=options.method)
     clipper = clipper_of(model, run, groups=options.clip_groups, verify=options.verify, budgeted=not own_loop)
     named = trained_parameters(model)
     parameters = list(named.values())
     if own_loop or options.optimizer is not None:
         refuse_optimizer(options.optimizer, run, named, model)  # pyright: ignore[reportArgumentType]  None is refused there
+    average = moving_average(options.ema, run, named)
     if options.proximal_groups is not None:
         refuse_groups(options.proximal_groups, run, model)
     refuse_start(run, parameters)
@@ -78,16 +87,19 @@ def prepared_network(
     device, workers = parameters[0].device, Workers.current()
     workers.refuse_device(device)
     seeded, policed = common.seeded(run), common.noise_policy is not None
-    kept = keeping(options.checkpoints, run, common.noise_generator, workers, seeded=seeded, policed=policed)
+    kept = keeping(kept_too(options.checkpoints, average), run, common.noise_generator, workers, seeded=seeded, policed=policed)
     try:
         own = sources_of(run, device, **common.randomness, secure=options.secure, start=kept.starts)
         batches, noise = shared_sources(own, workers)
         source = as_source(data)
+        grouped = {"users": options.users, "records_per_user": options.records_per_user, "views": options.views}
+        members = members_of(run, data, source, **grouped, seed=common.seed)
         reading = {"physical_size": options.physical_size, "prefetch": options.prefetch}
-        stream = BatchStream(run, source, batches, **reading, rank=workers.rank, world_size=workers.world_size)
+        stream = BatchStream(run, source, batches, **reading, rank=workers.rank, world_size=workers.world_size, members=members)
         compared = {name: getattr(options, name) for name in _COMPARED} | {"seeded": seeded}
+        compared["users"] = None if members is None else members.digest()
         refuse_other_start(workers, model, run, source, optimizer=options.optimizer, options=compared)
     except BaseException:
         kept.close()
         raise
-    return PreparedNetwork(run, clipper, named, budget, workers, seeded, kept, noise, source, stream)
+    return PreparedNetwork(run, clipper, named, budget, workers, seeded, kept, noise, source, stream, average)

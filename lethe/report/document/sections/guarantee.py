@@ -9,7 +9,7 @@ from lethe.report.document.glossary import proved_by
 from lethe.report.document.model import Block, Facts, Notice, Section, Table, Text
 from lethe.report.document.subject import Subject
 from lethe.report.document.tradeoff import Lines
-from lethe.report.document.wording import RELATIONS, RELEASES, SHORT_RELATIONS, count, factor, number, percent, times
+from lethe.report.document.wording import RELATIONS, RELEASES, SHORT_RELATIONS, count, factor, number, of_unit, percent, times
 from lethe.run.run import Run
 from lethe.run.schedules import Schedule
 
@@ -49,22 +49,27 @@ def guarantee(subject: Subject, lines: Lines) -> Section:
 def sentence(subject: Subject, lines: Lines) -> str:
     """What is promised, for somebody who has never heard of differential privacy."""
     if not subject.private:
-        return "Nothing is promised: no bound is proved on how much what was released gives away about any one record in the training data."
+        words = (
+            "Nothing is promised: no bound is proved on how much what was released gives away about any one record in the training data."
+        )
+        return of_unit(words, subject.unit)
     seen = _SEEN[subject.release]
     strength = next((words for most, words in _STRENGTHS if lines.right <= most), "may nearly always be able to tell")
+    change = of_unit(_CHANGES[subject.neighbours], subject.unit)
     return (
-        f"Whoever sees {seen} {strength} {_CHANGES[subject.neighbours]}. Between two such data sets that are equally likely, the best "
+        f"Whoever sees {seen} {strength} {change}. Between two such data sets that are equally likely, the best "
         f"possible attack picks the right one at most {percent(lines.right)} of the time; a coin does so 50 % of the time."
     )
 
 
 def _meaning(subject: Subject) -> str:
     epsilon, delta = shown(subject.epsilon), f"{subject.delta:g}"
-    return (
+    return of_unit(
         f"In the terms of the field this is ({epsilon}, {delta})-differential privacy: this change of one record makes nothing that may "
         f"come out more than {factor(subject.epsilon)} times as likely, but for a probability of delta = {delta}, by which that factor may "
         f"be exceeded. It holds against every attack on {_ATTACKED[subject.release]}, except what "
-        "section 2 leaves out, with any knowledge about the other records and any amount of computing."
+        "section 2 leaves out, with any knowledge about the other records and any amount of computing.",
+        subject.unit,
     )
 
 
@@ -138,14 +143,16 @@ def _glance(subject: Subject) -> list[tuple[str, str]]:
     rows = [("What was trained" if subject.run is not None else "What was released", subject.what)]
     rows += _of_run(subject.run) if subject.run is not None else []
     if subject.run is None and subject.records is not None:
-        rows.append(("Training data", f"{count(subject.records)} records (a public number)"))
+        rows.append(("Training data", of_unit(f"{count(subject.records)} records (a public number)", subject.unit)))
     released = RELEASES.get(subject.release, "all of what is named above")
     proved = f"({shown(subject.epsilon)}, {subject.delta:g})-DP" if subject.private else "nothing"
     rows += [
         ("What may be seen", released),
-        ("What counts as a change of one record", RELATIONS[subject.neighbours]),
-        ("What is promised", f"{proved}, {SHORT_RELATIONS[subject.neighbours]}"),
+        (of_unit("What counts as a change of one record", subject.unit), of_unit(RELATIONS[subject.neighbours], subject.unit)),
+        ("What is promised", f"{proved}, {SHORT_RELATIONS[subject.neighbours]}{'' if subject.unit == 'record' else ' user'}"),
     ]
+    if subject.unit != "record":
+        rows.append(("What a user is", "all records of one id, whose gradients are averaged and clipped as one"))
     if subject.certificate is not None:
         rows.append(("Proved by", proved_by(subject.certificate.theorem)))
     return rows
@@ -157,7 +164,7 @@ def _of_run(run: Run) -> list[tuple[str, str]]:
     words = (inspect.getdoc(type(run.batches)) or "see the documentation").partition("\n")[0].rstrip(".")
     design = f"{run.batches.design}: {words[:1].lower()}{words[1:]}"
     clipped = "not clipped; the loss bounds them" if run.clip_norm is None else f"clipped to norm {number(run.clip_norm)}"
-    return [
+    rows = [
         ("Training data", f"{count(run.records)} records (a public number){_unused(run)}"),
         ("Length", f"{times(run.total_steps, 'step', 'steps')}, {number(passes)} {'pass' if passes == 1 else 'passes'} over the data"),
         ("Batches", f"{count(run.batch_size)} records, {design}"),
@@ -165,6 +172,7 @@ def _of_run(run: Run) -> list[tuple[str, str]]:
         ("Noise", _noise(run)),
         ("Regulariser", ", ".join(str(part.to_document()["kind"]) for part in run.regularisers) or "none"),
     ]
+    return [(name, of_unit(words, run.unit)) for name, words in rows]
 
 
 def _unused(run: Run) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lethe.report.document.model import Heading, Items, Section, Table
 from lethe.report.document.subject import Subject
-from lethe.report.document.wording import RELATIONS
+from lethe.report.document.wording import RELATIONS, of_unit
 
 _SEES = {
     "last": "anybody who sees the final model: its weights, its answers, everything that is computed from it later",
@@ -21,7 +21,7 @@ _ALSO_SEES = {
 def protection(subject: Subject) -> Section:
     """The section."""
     promise = "is protected" if subject.private else "would be protected, if anything were proved"
-    rows = (
+    said = (
         ("Who", f"each single record in the training data {promise}: {RELATIONS[subject.neighbours]}"),
         ("Against whom", _SEES[subject.release]),
         ("What they may know", f"all other records, the settings of the training, this report; not {_secrets(subject)}"),
@@ -30,6 +30,7 @@ def protection(subject: Subject) -> Section:
             "finding out whether, or with which values, the record took part; by any attack but those listed below",
         ),
     )
+    rows = tuple((name, of_unit(words, subject.unit)) for name, words in said)
     against = against_what_not(subject)
     blocks = (
         Table("Who is protected, and against whom", ("", "what this report speaks of"), rows),
@@ -59,9 +60,14 @@ def _secrets(subject: Subject) -> str:
 
 def against_what_not(subject: Subject) -> tuple[str, ...]:
     """A line each."""
+    several = {
+        "record": "A person with several records: with k records epsilon grows about k times, and delta more than that. If people have "
+        "several, one record is the wrong unit.",
+        "user": "A person with several user ids: with k of them epsilon grows about k times, and delta more than that. What counts as one "
+        "user is decided by the ids alone.",
+    }
     return (
-        "A person with several records: with k records epsilon grows about k times, and delta more than that. If people have several, one "
-        "record is the wrong unit.",
+        several[subject.unit],
         "Conclusions about everybody: if the data show that smoking is dangerous, the model may say so of every smoker, also of one whose "
         "record was not used.",
         f"{_ALSO_SEES[subject.release][0].upper()}{_ALSO_SEES[subject.release][1:]}.",

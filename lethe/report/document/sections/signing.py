@@ -9,7 +9,7 @@ from __future__ import annotations
 from lethe.calculus.upward_formatting import shown
 from lethe.report.document.model import Section, Table, Text
 from lethe.report.document.subject import Subject
-from lethe.report.document.wording import SHORT_RELATIONS
+from lethe.report.document.wording import SHORT_RELATIONS, of_unit
 
 SOURCE = (
     "nist-800-226",
@@ -17,6 +17,10 @@ SOURCE = (
     "Publication 800-226, doi:10.6028/NIST.SP.800-226.",
 )
 
+_UNITS = {
+    "record": "The unit is one record ({}). How many records a person has is not known here.",
+    "user": "The unit is one user ({} user): all records of one id. How many ids a person has is not known here.",
+}
 _LINE = "_" * 24  # short enough for a telephone
 _BY_HAND = (
     "Name of the data set, and where it is from",
@@ -29,7 +33,7 @@ _BY_HAND = (
 
 def signing(subject: Subject) -> Section:
     """The section."""
-    rows = tuple(questions(subject))
+    rows, by_hand = tuple(questions(subject)), [of_unit(one, subject.unit) for one in _BY_HAND]
     blocks = (
         Text(
             "The guidelines of NIST (SP 800-226) put what decides about a promise of differential privacy into a pyramid. Each layer is "
@@ -37,10 +41,10 @@ def signing(subject: Subject) -> Section:
             "top; Lethe answers what it can know, and the rest is for you."
         ),
         Table("Before you sign", ("layer", "ask", "what this report knows"), rows),
-        Table("To be filled in by hand: what this report cannot know", ("what", "answer"), tuple((one, _LINE) for one in _BY_HAND)),
+        Table("To be filled in by hand: what this report cannot know", ("what", "answer"), tuple((one, _LINE) for one in by_hand)),
     )
     data = {
-        "by_hand": list(_BY_HAND),
+        "by_hand": by_hand,
         "questions": [dict(zip(("layer", "ask", "known"), row, strict=True)) for row in rows],
         "reference": SOURCE[1],
     }
@@ -62,8 +66,8 @@ def questions(subject: Subject) -> list[tuple[str, str, str]]:
         ("Epsilon", "Is epsilon small enough for these people and these data, and delta well below 1 / records?", f"{proved}; {size}."),
         (
             "Unit of privacy",
-            "Is one record one person? If not, is the promise still the one that people were given?",
-            f"The unit is one record ({SHORT_RELATIONS[subject.neighbours]}). How many records a person has is not known here.",
+            of_unit("Is one record one person? If not, is the promise still the one that people were given?", subject.unit),
+            _UNITS[subject.unit].format(SHORT_RELATIONS[subject.neighbours]),
         ),
         (
             "Utility",

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from lethe.certificates.certificate import Citation, StepConstant
 from lethe.certificates.findings import Finding
 from lethe.run.run import Run
+from lethe.run.users import clipped_along_a_line
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
 from lethe.theorems.literature.kong_ribero.constants import (
@@ -240,7 +241,7 @@ def _exact_constant(run: Run) -> StepConstant:
     step, (weak_convexity, smoothness) = float(run.step_sizes[-1]), run.loss.curvature
     if not run.clips:
         constant, why = plain_step(step, weak_convexity, smoothness), "no clipping active"
-    elif run.loss.scalar:
+    elif clipped_along_a_line(run):
         constant, why = generalised_linear_step(step, weak_convexity, smoothness), "clipping keeps its curvature"
     else:
         constant, why = clipped_step(step, weak_convexity, smoothness), "clipped, by projection"

@@ -88,6 +88,17 @@ class ParquetSource:
             raise InputError(f"data: the Parquet files can no longer be read: {error}.") from error
         return tuple(torch.from_numpy(array) for array in arrays)
 
+    def column(self, name: str) -> list[Any]:
+        """A whole column, such as ids of users, in the order of the records.
+
+        Raises:
+            InputError: a file has no such column.
+        """
+        for file in self._files:
+            if name not in file.schema_arrow.names:
+                raise InputError(f"data: no column {name!r}; the files have {', '.join(file.schema_arrow.names)}.")
+        return [value for file in self._files for value in file.read(columns=[name]).column(0).to_pylist()]
+
     def _in_order(self, rows: slice) -> list[np.ndarray[Any, Any]]:
         if rows.stop == rows.start:
             return self._columns.empty()

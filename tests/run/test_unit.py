@@ -1,0 +1,140 @@
+"""The unit of privacy in a Run: kept in documents, refused where unknown, and what follows from it for a step's constant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+
+import lethe
+from lethe.errors import InputError
+from lethe.run.known_fields import require_run
+from lethe.theorems.lipschitz import clipped_step, generalised_linear_step
+from lethe.theorems.steps import step_constants
+
+
+def _run(**changes: Any) -> lethe.Run:
+    fields: dict[str, Any] = {
+        "records": 400,
+        "batches": lethe.Cyclic(size=20),
+        "passes": 5,
+        "step_size": 0.5,
+        "clip_norm": 1.0,
+        "noise_multiplier": 2.0,
+        "release": "all",
+        "neighbours": "replace_one",
+        **changes,
+    }
+    return lethe.Run(**fields)
+
+
+def test_records_are_the_unit_where_nothing_is_said() -> None:
+    assert _run().unit == "record"
+    assert "unit" not in _run().to_document()
+    assert _run(unit="record") == _run()
+    assert _run(unit="record").run_id == _run().run_id  # of a document of before
+
+
+def test_a_document_of_before_is_about_records() -> None:
+    document = _run().to_document()
+    assert lethe.Run.from_document(document).unit == "record"
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+def test_files_keep_users(tmp_path: Path, suffix: str) -> None:
+    run = _run(unit="user")
+    run.save(tmp_path / f"run.{suffix}")
+    again = lethe.Run.load(tmp_path / f"run.{suffix}")
+    assert again == run
+    assert again.unit == "user"
+    assert again.run_id == run.run_id != _run().run_id
+    assert "unit='user'" in repr(run)
+
+
+@pytest.mark.parametrize("unit", ["users", "person", "User", "", None, 1, True, ["user"]])
+def test_other_units_are_refused(unit: Any) -> None:
+    with pytest.raises(InputError, match="unit"):
+        _run(unit=unit)
+
+
+def test_a_unit_that_was_put_in_from_behind_is_refused() -> None:
+    run = _run()
+    run.__dict__["unit"] = "household"
+    with pytest.raises(InputError, match="unit: got 'household'; it needs record or user"):
+        require_run(run)
+    with pytest.raises(InputError, match="household"):
+        lethe.certify(run, 1e-4)
+
+
+def test_plans_keep_the_unit() -> None:
+    planned = lethe.plan(_run(unit="user", noise_multiplier=None), epsilon=2.0, delta=1e-4)
+    assert planned.unit == "user"
+    assert planned.noise_multiplier == lethe.plan(_run(noise_multiplier=None), epsilon=2.0, delta=1e-4).noise_multiplier
+
+
+@pytest.mark.parametrize("batches", [lethe.Cyclic(size=20), lethe.ShuffledOnce(size=20), lethe.Poisson(size=20), lethe.Full()])
+@pytest.mark.parametrize("release", ["last", "all"])
+def test_the_numbers_of_users_are_those_of_records(batches: Any, release: str) -> None:
+    """Where clipping does not rest on one record's gradient keeping its direction, nothing in the mathematics knows the unit."""
+    loss = lethe.losses.Convex(smoothness=1.0)
+    run = _run(batches=batches, release=release, loss=loss)
+    one, other = lethe.certify(run, 1e-4), lethe.certify(run.replace(unit="user"), 1e-4)
+    assert one.epsilon == other.epsilon < np.inf
+    assert (one.theorem, one.guarantee) == (other.theorem, other.guarantee)
+
+
+def test_clipping_the_mean_of_scalar_losses_may_expand_a_step() -> None:
+    r"""Two records with $\langle u_1, u_2\rangle = 0$ make any quadratic: a clipped step of their mean expands as that of any convex loss.
+
+    The constant of one record's scalar loss, 1, is exceeded by the map itself; that of a user's mean is not, and is nearly attained.
+    """
+    step, smoothness = 0.9, 1.0
+    curvatures = np.array([smoothness, 1e-6])
+    bound = clipped_step(step, 0.0, smoothness)
+
+    def moved(x: np.ndarray, norm: float) -> np.ndarray:
+        gradient = curvatures * x
+        return x - step * gradient * min(1.0, norm / np.linalg.norm(gradient))
+
+    largest = 0.0
+    for angle in np.linspace(0.01, np.pi / 2 - 0.01, 400):
+        gradient = np.array([np.cos(angle), np.sin(angle)])
+        x = gradient / curvatures * (1 + 1e-7)  # just outside the ball, where clipping acts
+        jacobian = approx_fprime(x, lambda z: moved(z, 1.0), 1e-5 / curvatures.max())
+        largest = max(largest, np.linalg.norm(jacobian, 2))
+    assert generalised_linear_step(step, 0.0, smoothness) == 1.0
+    assert 0.99 * bound < largest <= bound * (1 + 1e-4)
+    loss = lethe.losses.GeneralisedLinear(smoothness=smoothness, weak_convexity=0.0)
+    run = _run(loss=loss, step_size=step, release="last")
+    of_records, of_users = step_constants(run), step_constants(run.replace(unit="user"))
+    assert of_records is not None
+    assert of_users is not None
+    assert of_records.constant.constant == 1.0
+    assert of_users.constant.constant == pytest.approx(bound, rel=1e-12)
+    assert lethe.certify(run.replace(unit="user"), 1e-4).epsilon >= lethe.certify(run, 1e-4).epsilon
+
+
+def test_a_certificate_says_its_unit_and_none_that_its_run_does_not(tmp_path: Path) -> None:
+    certificate = lethe.certify(_run(unit="user"), 1e-4)
+    assert certificate.to_dict()["unit"] == "user"
+    assert "unit" not in lethe.certify(_run(), 1e-4).to_dict()
+    certificate.save(tmp_path / "certificate.json")
+    again = lethe.Certificate.load(tmp_path / "certificate.json")
+    assert again.run.unit == "user"
+    assert "replace one user" in str(again)
+    content = json.loads((tmp_path / "certificate.json").read_text())
+    for wrong in ({**content, "unit": "record"}, {key: value for key, value in content.items() if key != "unit"}):
+        with pytest.raises(InputError, match="unit is 'record'"):
+            lethe.Certificate.from_dict(wrong)
+    without = lethe.certify(_run(), 1e-4).to_dict()
+    with pytest.raises(InputError, match="unit is 'user'"):
+        lethe.Certificate.from_dict({**without, "unit": "user"})
+
+
+def test_comparisons_say_users() -> None:
+    assert "replace_one of 400 users" in lethe.compare(_run(unit="user"), 1e-4).title
+    assert "users" not in lethe.compare(_run(), 1e-4).title

@@ -1,0 +1,172 @@
+"""Ids of users: compared exactly, of one type, none missing; users stand in the order of their ids, whatever the records are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lethe.errors import InputError
+from lethe.train.data import ParquetSource
+from lethe.train.data.members import Members
+from lethe.train.data.user_ids import Owners, ids_in, owners_of
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [7, 3, 7, 5],
+        (7, 3, 7, 5),
+        np.array([7, 3, 7, 5], dtype=np.uint8),
+        np.array([7, 3, 7, 5], dtype=object),
+        torch.tensor([7, 3, 7, 5]),
+        ["c", "a", "c", "b"],
+        np.array(["c", "a", "c", "b"]),
+        np.array(["c", "a", "c", "b"], dtype=object),
+    ],
+)
+def test_users_stand_in_the_order_of_their_ids(ids: Any) -> None:
+    owners = owners_of(ids)
+    assert owners.places.tolist() == [2, 0, 2, 1]
+    assert owners.users == 3
+
+
+def test_series_of_pandas_are_ids() -> None:
+    pandas = pytest.importorskip("pandas")
+    assert owners_of(pandas.Series([4, 4, 2])).places.tolist() == [1, 1, 0]
+    assert owners_of(pandas.Series(["x", "y", "x"], dtype="string")).places.tolist() == [0, 1, 0]
+    with pytest.raises(InputError, match="missing id, at record 1"):
+        owners_of(pandas.Series([4, None, 2], dtype="Int64"))
+    with pytest.raises(InputError, match=r"4\.0, a float"):  # pandas makes these of whole numbers with one missing
+        owners_of(pandas.Series([4, None, 2]))
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        ([1, "1"], "whole numbers and texts"),
+        ([1, 1.0], r"1\.0, a float, at record 1"),
+        ([1.0, 2.0], "a float"),
+        (np.array([1.0, 2.0]), "a float"),
+        (torch.tensor([1.0, 2.0]), "a float"),
+        ([1, float("nan")], "missing id, at record 1"),
+        (["a", None], "missing id, at record 1"),
+        (np.array(["NaT", "2020-01-01"], dtype="datetime64[D]"), "missing id, at record 0"),
+        (["a", float("nan")], "missing id"),
+        (["a", ""], "record 1 is an empty text"),
+        (np.array(["", "a"]), "record 0 is an empty text"),
+        ([True, False], "True, a bool"),
+        (np.array([True, False]), "True, a bool"),
+        ([b"a", b"b"], "a bytes"),
+        ([(1, 2), (1, 2)], "missing id"),
+        (np.zeros((2, 1), dtype=int), "shape"),
+        (np.ma.masked_array([1, 2], mask=[False, True]), "MaskedArray"),
+        ([2**63, 1], "64 bits"),
+        (["a\0", "a"], "zero character"),
+        ([], "got none"),
+        (3, "got int"),
+        (None, "got NoneType"),
+        ("abc", "got str"),
+        ({"a": 1}, "got dict"),
+    ],
+)
+def test_ids_that_do_not_tell_users_apart_are_refused(ids: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        owners_of(ids)
+
+
+def test_letters_and_blanks_make_other_users() -> None:
+    assert owners_of(["a", "A", "a "]).users == 3
+
+
+def test_ids_come_from_a_column(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for number, names in enumerate((["b", "a"], ["b"])):
+        parquet.write_table(arrow.table({"x": [1.0] * len(names), "who": names}), tmp_path / f"{number}.parquet")
+    source = ParquetSource(tmp_path, ["x"])
+    assert ids_in(source, source, "who") == ["b", "a", "b"]
+    with pytest.raises(InputError, match="no column 'whom'"):
+        ids_in(source, source, "whom")
+
+
+def test_ids_come_from_a_data_set_with_columns() -> None:
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_dict({"x": [1, 2], "who": ["b", "a"]})
+    assert ids_in(data, data, "who") == ["b", "a"]
+    with pytest.raises(InputError, match="have x, who"):
+        ids_in(data, data, "whom")
+
+
+def test_data_without_columns_have_no_such_name() -> None:
+    with pytest.raises(InputError, match="no columns with names"):
+        ids_in((torch.zeros(2),), (torch.zeros(2),), "who")
+
+
+def test_another_users_records_leave_everybodys_place() -> None:
+    """In the order of their first records, a user without an early record would move all others by one place."""
+    before = owners_of(["b", "a", "b", "c"])
+    after = owners_of(["a", "b", "c", "b", "b"])
+    names = ["a", "b", "c"]
+    for owners, listed in ((before, ["b", "a", "b", "c"]), (after, ["a", "b", "c", "b", "b"])):
+        assert [names[place] for place in owners.places.tolist()] == listed
+
+
+def _members(**options: Any) -> Members:
+    return Members(Owners(torch.tensor([1, 0, 1, 1, 2, 1]), 3), **options)
+
+
+def test_all_records_of_a_user_are_read_in_their_order() -> None:
+    rows = _members().rows_of(torch.tensor([2, 1]), 1)
+    assert isinstance(rows.records, torch.Tensor)
+    assert rows.places is not None
+    assert rows.records.tolist() == [4, 0, 2, 3, 5]
+    assert rows.places.tolist() == [0, 1, 1, 1, 1]
+
+
+def test_at_most_so_many_records_of_a_user_are_read_each_as_often_as_any_other() -> None:
+    members = _members(most=2)
+    seen = np.zeros(6)
+    for step in range(1, 2001):
+        rows = members.rows_of(slice(0, 3), step)
+        assert isinstance(rows.records, torch.Tensor)
+        assert rows.places is not None
+        assert rows.places.tolist() == [0, 1, 1, 2]
+        chosen = rows.records.tolist()
+        assert chosen[1] < chosen[2]
+        np.add.at(seen, chosen, 1)
+    assert seen[1] == seen[4] == 2000
+    # Each of four is among the two with probability 1/2: within five standard deviations of a binomial count.
+    assert np.all(np.abs(seen[[0, 2, 3, 5]] - 1000) < 5 * np.sqrt(500))
+
+
+def test_a_choice_depends_on_seed_step_and_user_alone() -> None:
+    def chosen(seed: int | None, batch: Any, step: int) -> list[int]:
+        records = _members(most=2, seed=seed).rows_of(batch, step).records
+        assert isinstance(records, torch.Tensor)
+        return records.tolist()
+
+    steps = range(1, 60)
+    assert [chosen(5, slice(1, 2), step) for step in steps] == [chosen(5, torch.tensor([0, 1, 2]), step)[1:3] for step in steps]
+    assert [chosen(5, slice(1, 2), step) for step in steps] != [chosen(6, slice(1, 2), step) for step in steps]
+    assert len({tuple(chosen(5, slice(1, 2), step)) for step in steps}) == 6  # all pairs of four
+    assert [chosen(None, slice(1, 2), step) for step in steps] != [chosen(None, slice(1, 2), step) for step in steps]
+
+
+def test_views_are_read_side_by_side() -> None:
+    rows = _members(most=1, views=3).rows_of(slice(0, 2), 1)
+    assert isinstance(rows.records, torch.Tensor)
+    assert rows.places is not None
+    assert rows.places.tolist() == [0, 0, 0, 1, 1, 1]
+    assert len(set(rows.records[:3].tolist())) == len(set(rows.records[3:].tolist())) == 1
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.0, True, "2"])
+def test_numbers_of_records_that_are_none_are_refused(most: Any) -> None:
+    with pytest.raises(InputError, match="records_per_user"):
+        _members(most=most)
+    with pytest.raises(InputError, match="views"):
+        _members(views=most)

@@ -1,0 +1,109 @@
+"""The moving average of iterates: what it is, that the certificate covers it, and where it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
+from torch import Tensor, nn
+
+import lethe
+from lethe.errors import HypothesisError, InputError
+from lethe.train import Checkpoints, Fitted, fit
+
+
+def _fit(model: nn.Module, **options: Any) -> Fitted[nn.Module]:
+    run = make_network_run(noise_multiplier=1.0, **options.pop("run", {}))
+    return fit(model, CROSS_ENTROPY, make_data(), run, **options)
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.999])
+@pytest.mark.parametrize("adam", [False, True])
+def test_it_is_the_weighted_mean_of_the_iterates(decay: float, adam: bool) -> None:
+    model = make_network()
+    iterates: list[dict[str, Tensor]] = []
+
+    def note(step: int, steps: int) -> None:
+        iterates.append({name: found.detach().clone() for name, found in model.state_dict().items()})
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1) if adam else None
+    fitted = _fit(model, ema=decay, seed=1, progress=note, optimizer=optimizer)
+    assert fitted.averaged is not None
+    weights = [decay ** (len(iterates) - 1 - place) for place in range(len(iterates))]
+    for name, found in fitted.averaged.items():
+        expected = sum(weight * iterate[name] for weight, iterate in zip(weights, iterates, strict=True)) / sum(weights)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
+    make_network().load_state_dict(dict(fitted.averaged))
+
+
+def test_it_changes_nothing_of_the_training() -> None:
+    with_one, without = _fit(make_network(), ema=0.9, seed=4), _fit(make_network(), seed=4)
+    assert without.averaged is None
+    assert with_one.run == without.run
+    for one, other in zip(with_one.model.parameters(), without.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_buffers_are_those_of_the_model() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double().eval()
+    model[1].running_mean.fill_(0.25)
+    fitted = _fit(model, ema=0.9)
+    assert fitted.averaged is not None
+    assert fitted.averaged.keys() == model.state_dict().keys()
+    assert torch.equal(fitted.averaged["1.running_mean"], torch.full((3,), 0.25, dtype=torch.float64))
+
+
+def test_its_seal_knows_both_weights(tmp_path: Path) -> None:
+    fitted = _fit(make_network(), ema=0.9)
+    certificate = lethe.certify(fitted, 1e-3)
+    assert fitted.averaged is not None
+    for weights in (fitted.model.state_dict(), dict(fitted.averaged)):
+        torch.save(weights, tmp_path / "weights.pt")
+        assert lethe.verify(certificate, weights=tmp_path / "weights.pt").belongs.yes
+    torch.save({name: found + 1 for name, found in fitted.averaged.items()}, tmp_path / "weights.pt")
+    assert not lethe.verify(certificate, weights=tmp_path / "weights.pt").belongs.yes
+
+
+def test_it_goes_on_after_an_interruption(tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    model = make_network()
+    seen: list[dict[str, Tensor]] = []
+
+    def stop(step: int, steps: int) -> None:
+        seen.append({name: found.detach().clone() for name, found in model.state_dict().items()})
+        if step == 5:
+            raise Stop
+
+    kept = Checkpoints(folder=tmp_path / "kept", every=1)
+    with pytest.raises(Stop):
+        _fit(model, ema=0.8, seed=2, checkpoints=kept, progress=stop)
+    seen.pop()  # of step 5, the checkpoint was not written yet: it is not taken again, and the iterate that was lost has no part
+    again: Any = _fit(
+        model,
+        ema=0.8,
+        seed=2,
+        checkpoints=kept,
+        progress=lambda step, _: seen.append({k: v.clone() for k, v in model.state_dict().items()}),
+    )
+    weights = [0.8 ** (len(seen) - 1 - place) for place in range(len(seen))]
+    for name, found in again.averaged.items():
+        expected = sum(weight * iterate[name] for weight, iterate in zip(weights, seen, strict=True)) / sum(weights)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
+    with pytest.raises(InputError, match="also"):
+        _fit(make_network(), seed=2, checkpoints=kept)
+
+
+def test_an_average_of_iterates_that_nobody_may_see_is_refused() -> None:
+    with pytest.raises(HypothesisError, match=r"ema: got 0\.9, and release is last"):
+        _fit(make_network(), ema=0.9, run={"release": "last"})
+
+
+@pytest.mark.parametrize("decay", [0.0, 1.0, -0.5, 2, True, "0.9", float("nan"), float("inf")])
+def test_numbers_that_are_no_decay_are_refused(decay: Any) -> None:
+    with pytest.raises(InputError, match="ema: got"):
+        _fit(make_network(), ema=decay)

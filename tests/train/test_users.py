@@ -1,0 +1,315 @@
+"""Training with a user as the unit: by hand, with one record each as with records, resumed, refused elsewhere."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from networks import CLASSES, CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+import lethe
+from lethe.errors import InputError
+from lethe.run.run import Run
+from lethe.train import Checkpoints, Head, Linear, PrivacyEngine, fit
+from lethe.train.core.samplers import draw_batches
+from lethe.train.data import BatchStream
+from lethe.train.data.members import Members
+from lethe.train.data.user_ids import owners_of
+
+DESIGNS = ["full", "cyclic", "shuffled_once", "shuffled", "poisson", "without_replacement", "balls_in_bins"]
+USERS = 9
+# 23 records of 9 users with 1 to 6 records each, in no order.
+IDS = np.array([8, 3, 3, 0, 1, 2, 3, 4, 8, 5, 6, 7, 0, 3, 3, 1, 8, 5, 3, 2, 4, 8, 0])
+
+
+def _run(design: str = "poisson", **changes: Any) -> Run:
+    batches = {"design": design} if design == "full" else {"design": design, "size": 3}
+    return make_network_run(design, records=USERS, batches=batches, unit="user", **changes)
+
+
+def _bits(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize("physical_size", [None, 4])
+def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size: int | None) -> None:
+    record = make_network_run(design, noise_multiplier=1.0)
+    options: dict[str, Any] = {"seed": 5, "physical_size": physical_size}
+    one = fit(make_network(), CROSS_ENTROPY, make_data(), record, **options)
+    other = fit(make_network(), CROSS_ENTROPY, make_data(), record.replace(unit="user"), users=np.arange(RECORDS), **options)
+    assert torch.equal(_bits(one.model), _bits(other.model))
+    certified = [lethe.certify(run, 1e-3) for run in (record, record.replace(unit="user"))]
+    assert certified[0].epsilon == certified[1].epsilon
+    assert certified[0].guarantee == certified[1].guarantee
+    assert other.run == record.replace(unit="user", seeded=True)
+
+
+def test_users_of_one_record_in_another_order_are_the_table_in_that_order() -> None:
+    features, targets = make_data()
+    order = torch.randperm(RECORDS, generator=torch.Generator().manual_seed(0))
+    run = make_network_run("cyclic", noise_multiplier=1.0)
+    sorted_table = fit(make_network(), CROSS_ENTROPY, (features, targets), run, seed=5)
+    table = (features[order], targets[order])
+    other = fit(make_network(), CROSS_ENTROPY, table, run.replace(unit="user"), users=order, seed=5)
+    assert torch.equal(_bits(sorted_table.model), _bits(other.model))
+
+
+def _by_hand(run: Run, generator: torch.Generator, chosen: Members | None = None) -> Tensor:
+    """The recursion without noise: autograd of each drawn user's mean loss, clipped, summed, divided by the nominal size."""
+    model, (features, targets) = make_network(), make_data()
+    parameters = list(model.parameters())
+    for step, batch in enumerate(draw_batches(run, generator), start=1):
+        users = range(batch.start, batch.stop) if isinstance(batch, slice) else batch.tolist()
+        total = [torch.zeros_like(parameter) for parameter in parameters]
+        for user in users:
+            mine = torch.from_numpy(np.flatnonzero(user == IDS))
+            if chosen is not None:
+                records = chosen.rows_of(slice(user, user + 1), step).records
+                assert isinstance(records, Tensor)
+                assert set(records.tolist()) <= set(mine.tolist())
+                mine = records
+            gradient = torch.autograd.grad(CROSS_ENTROPY(model(features[mine]), targets[mine]).mean(), parameters)
+            norm = float(torch.cat([part.flatten() for part in gradient]).norm())
+            for place, part in enumerate(gradient):
+                total[place] += part * min(1.0, 0.4 / norm)
+        with torch.no_grad():
+            for parameter, part in zip(parameters, total, strict=True):
+                parameter -= 0.5 * part / run.batch_size
+    return _bits(model)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize("physical_size", [None, 1, 2])
+def test_training_is_the_recursion_of_users(design: str, physical_size: int | None) -> None:
+    run = _run(design)
+    fitted = fit(
+        make_network(),
+        CROSS_ENTROPY,
+        make_data(),
+        run,
+        users=IDS,
+        batch_generator=torch.Generator().manual_seed(3),
+        physical_size=physical_size,
+    )
+    torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator().manual_seed(3)), rtol=1e-10, atol=1e-11)
+
+
+def test_batches_without_users_take_their_steps() -> None:
+    run = make_network_run(records=USERS, batches={"design": "poisson", "size": 1}, steps=30, unit="user")
+    drawn = [len(batch) for batch in draw_batches(run, torch.Generator().manual_seed(3)) if isinstance(batch, Tensor)]
+    assert 0 in drawn
+    generator = torch.Generator().manual_seed(3)
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, batch_generator=generator, physical_size=2)
+    torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator().manual_seed(3)), rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("physical_size", [None, 2])
+def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -> None:
+    run, seed = _run("cyclic"), 11
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, records_per_user=2, seed=seed, physical_size=physical_size)
+    chosen = Members(owners_of(IDS), most=2, seed=seed)
+    torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator(), chosen), rtol=1e-10, atol=1e-11)
+    everything = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, seed=seed)
+    assert not torch.allclose(_bits(fitted.model), _bits(everything.model), rtol=1e-6)
+
+
+def test_a_bound_on_records_that_nobody_reaches_changes_nothing() -> None:
+    found = [
+        _bits(fit(make_network(), CROSS_ENTROPY, make_data(), _run(), users=IDS, records_per_user=most, seed=4).model)
+        for most in (None, 6, 99)
+    ]
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_one_users_data_move_a_step_by_the_bound_at_most() -> None:
+    """Whatever the user's records are, and how many: 100 of them, duplicates, huge ones."""
+    run = _run("full", steps=1, noise_multiplier=0.0, neighbours="replace_one")
+    features, targets = make_data()
+    reach = 2 * run.step_size * run.clip_norm / run.batch_size
+    others = torch.from_numpy(IDS != 3)
+
+    def after(mine: Tensor, classes: Tensor) -> Tensor:
+        ids = torch.cat([torch.from_numpy(IDS)[others], torch.full((len(mine),), 3)])
+        data = (torch.cat([features[others], mine]), torch.cat([targets[others], classes]))
+        return _bits(fit(make_network(), CROSS_ENTROPY, data, run, users=ids, verify=False).model)
+
+    random = torch.Generator().manual_seed(1)
+    row = torch.randn(1, 4, dtype=torch.float64, generator=random)
+    datasets = [
+        (row, torch.tensor([0])),
+        (row.repeat(100, 1), torch.full((100,), 1)),
+        (1e6 * torch.randn(100, 4, dtype=torch.float64, generator=random), torch.full((100,), 2)),
+        (features[:5], targets[:5]),
+    ]
+    found = [after(*one) for one in datasets]
+    gaps = [float((one - other).norm()) for one in found for other in found]
+    assert max(gaps) <= reach * (1 + 1e-12)
+    assert max(gaps) >= 0.5 * reach  # so that twice the bound of a mutation would be seen
+
+
+class Augmented(Dataset[tuple[Tensor, Tensor]]):
+    """Each reading of a record adds noise of its own, and is written down."""
+
+    def __init__(self) -> None:
+        self.features, self.targets = make_data()
+        self.random = torch.Generator().manual_seed(0)
+        self.read: list[tuple[int, Tensor]] = []
+
+    def __len__(self) -> int:
+        return RECORDS
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        view = self.features[index] + torch.randn(4, dtype=torch.float64, generator=self.random)
+        self.read.append((index, view))
+        return view, self.targets[index]
+
+
+def test_views_of_a_record_are_averaged_before_the_clip() -> None:
+    run, data = make_network_run("full", steps=1), Augmented()
+    fitted = fit(make_network(), CROSS_ENTROPY, data, run, views=3, prefetch=0)
+    assert fitted.run == run
+    read = data.read[-3 * RECORDS :]
+    assert [index for index, _ in read] == [record for record in range(RECORDS) for _ in range(3)]
+    model = make_network()
+    parameters, total = list(model.parameters()), torch.zeros(len(_bits(model)), dtype=torch.float64)
+    for record in range(RECORDS):
+        views = torch.stack([view for index, view in read if index == record])
+        assert not torch.equal(views[0], views[1])
+        loss = CROSS_ENTROPY(model(views), data.targets[record].repeat(3)).mean()
+        gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters)])
+        total += gradient * min(1.0, 0.4 / float(gradient.norm()))
+    torch.testing.assert_close(_bits(fitted.model), _bits(model) - 0.5 * total / RECORDS, rtol=1e-10, atol=1e-11)
+
+
+def test_one_view_is_what_there_was() -> None:
+    found = [
+        _bits(fit(make_network(), CROSS_ENTROPY, make_data(), make_network_run(), seed=2, **extra).model) for extra in ({}, {"views": 1})
+    ]
+    assert torch.equal(found[0], found[1])
+
+
+def test_views_and_a_loss_of_one_direction_do_not_go_together() -> None:
+    """The mean over views has gradients in several directions, and clipping turns it."""
+    loss = lethe.losses.GeneralisedLinear(smoothness=1.0, weak_convexity=0.0, gradient_bound=2.0)
+    run = make_network_run("cyclic", loss=loss, step_size=0.1, noise_multiplier=1.0, release="last")
+    with pytest.raises(InputError, match="views: got 2"):
+        fit(make_network(), CROSS_ENTROPY, make_data(), run, views=2)
+
+
+def test_the_certificate_speaks_of_users() -> None:
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), _run(noise_multiplier=1.0), users=IDS.astype(str))
+    certificate = lethe.certify(fitted, 1e-3)
+    said = certificate.explain()
+    assert "zero out one user, every iterate" in said
+    assert "unit       one user, with all of its records" in said
+    assert "declared   users" in said
+    assert certificate.seal is not None
+    assert certificate.seal.holds
+    assert any("all records of a user have its id" in line for line in fitted.declared)
+    assert fitted.report.records == USERS
+
+
+def test_training_goes_on_with_the_same_users_only(tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(step: int, steps: int) -> None:
+        if step == 4:
+            raise Stop
+
+    run = _run("shuffled")
+    expected = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, records_per_user=2, seed=6)
+    options: dict[str, Any] = {"seed": 6, "checkpoints": Checkpoints(folder=tmp_path / "kept", every=1)}
+    with pytest.raises(Stop):
+        fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, records_per_user=2, progress=stop, **options)
+    other = np.where(IDS == 8, 7, IDS)
+    other[0] = 8
+    for changed in ({"users": other, "records_per_user": 2}, {"users": IDS}, {"users": IDS, "records_per_user": 2, "views": 2}):
+        with pytest.raises(InputError, match="other users"):
+            fit(make_network(), CROSS_ENTROPY, make_data(), run, **changed, **options)
+    again = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, records_per_user=2, **options)
+    assert again.run == expected.run
+    assert again.report.steps == run.total_steps
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "said"),
+    [
+        ({}, {}, "the run says user; it needs users"),
+        ({"unit": "record", "records": RECORDS}, {"users": IDS}, "the run says record; users are given"),
+        ({"unit": "record", "records": RECORDS}, {"records_per_user": 2}, "records_per_user: given without users"),
+        ({}, {"users": IDS[:-1]}, "got 22 ids for 23 records"),
+        ({"records": 10}, {"users": IDS}, "the data are of 9 users"),
+        ({"records": RECORDS}, {"users": IDS}, "the data are of 9 users"),
+        ({}, {"users": IDS.astype(float)}, "a float"),
+        ({}, {"users": "who"}, "no columns with names"),
+        ({}, {"users": IDS, "records_per_user": 0}, "records_per_user"),
+        ({}, {"users": IDS, "views": 0}, "views"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_training(changes: dict[str, Any], options: dict[str, Any], said: str) -> None:
+    model = make_network()
+    before = _bits(model)
+    with pytest.raises(InputError, match=said):
+        fit(model, CROSS_ENTROPY, make_data(), _run().replace(**changes), **options)
+    assert torch.equal(_bits(model), before)
+
+
+def test_where_nobody_groups_records_users_are_refused() -> None:
+    features, targets = make_data()
+    loss = lethe.losses.Softmax(feature_norm=1.0)
+    convex = _run("cyclic", loss=loss, noise_multiplier=1.0)
+    with pytest.raises(InputError, match="unit: user; a linear model's trainer"):
+        fit(Linear(classes=CLASSES), None, (features[:USERS], targets[:USERS]), convex)
+    with pytest.raises(InputError, match="unit: user; the trainer of a Head"):
+        fit(Head(nn.Identity(), nn.Linear(4, CLASSES)), None, (features[:USERS], targets[:USERS]), convex)
+    with pytest.raises(InputError, match="users: given, and a Linear"):
+        fit(Linear(classes=CLASSES), None, (features, targets), convex.replace(unit="record", records=RECORDS), users=IDS)
+    model = make_network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    with pytest.raises(InputError, match="unit: user; a loop of one's own"):
+        PrivacyEngine(_run(noise_multiplier=1.0)).make_private(module=model, optimizer=optimizer, data=make_data())
+    with pytest.raises(InputError, match="unit: user; a stream of records"):
+        BatchStream(_run(), (features[:USERS],))
+
+
+class Unfollowed(nn.Module):
+    """A weight that a function reads through a transform of torch.func, where no rule sees it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.func.vmap(self.inner)(x)
+
+
+def test_a_model_that_no_rule_follows_is_trained_by_users_or_refused() -> None:
+    """Whatever stands in for the rules must not clip such a user record by record."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Unfollowed().double()
+    before, (features, targets) = _bits(model), make_data()
+    run = _run("full", steps=1)
+    parameters, total = list(model.parameters()), torch.zeros_like(before)
+    for user in range(USERS):
+        mine = torch.from_numpy(user == IDS)
+        loss = CROSS_ENTROPY(model.inner(features[mine]), targets[mine]).mean()
+        gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters)])
+        total += gradient * min(1.0, 0.4 / float(gradient.norm()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            fit(model, CROSS_ENTROPY, make_data(), run, users=IDS)
+        except InputError:
+            assert torch.equal(_bits(model), before)
+        else:
+            torch.testing.assert_close(_bits(model), before - 0.5 * total / USERS, rtol=1e-10, atol=1e-11)
