@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
 from lethe.train.clipping.rules.rule import LayerGradients, Rule, Use
 from lethe.train.clipping.shared import Shared
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 
 class _LayerPart(Part):
@@ -57,7 +57,7 @@ def backward(recording: Recording, total: Tensor, *, keep: bool) -> dict[nn.Para
     count = len(edges)
     _refuse_leaks(recording, told[count + len(taped) :])
     if not any(gradient is not None for gradient in told):
-        raise InputError(
+        raise UnfollowedError(
             "the losses do not come from the last recording: no layer of the model gets a gradient from them.",
             remedy="call backward once after each `with clipper.recording():` block, with the losses of its forward pass.",
         )
@@ -101,7 +101,7 @@ def _require_records(recording: Recording, module: nn.Module, uses: list[Use]) -
     dimension = 1 if getattr(module, "batch_first", True) is False else 0
     for use in uses:
         if use.grad_outputs is None and recording.records is not None and use.grad_output.shape[dimension] != recording.records:
-            raise InputError(
+            raise UnfollowedError(
                 f"{recording.found.describe(module)} gave {use.grad_output.shape[dimension]} rows for {recording.records} records.",
                 source="the model's forward pass",
                 remedy="keep the records' dimension by itself; flatten the others only.",
@@ -117,7 +117,7 @@ def _refuse_leaks(recording: Recording, told: Sequence[Tensor | None]) -> None:
     names = recording.found.names
     leaked = sorted({names[parameter] for (parameter, _), gradient in zip(_leaks(recording), told, strict=True) if gradient is not None})
     if leaked:
-        raise InputError(
+        raise UnfollowedError(
             f"parameter {', '.join(leaked)} is used outside the forward of its own layer, where its records' gradients cannot be seen.",
             source="the model's forward pass, or the losses",
             remedy="call the layer itself instead of reading its weight (to tie two layers, let both own the parameter), or freeze it, "

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from lethe.errors import InputError
 from lethe.train.clipping.anchors import Anchor, Untouched
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.rules.rule import wide
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 # Operations that treat every entry of their broadcast arguments alone.
 _ENTRYWISE = frozenset(
@@ -119,9 +119,12 @@ class Tape:
         free = [place for place, entry in enumerate(flat) if isinstance(entry, RecordFree)]
         others = [place for place, entry in enumerate(flat) if isinstance(entry, Tensor) and place not in free]
         plain = [entry.as_subclass(Tensor) if isinstance(entry, RecordFree) else entry for entry in flat]
+        if not torch.is_grad_enabled():  # no gradient passes here; a function of one's own that gets one shows as a leak
+            args, kwargs = tree_unflatten(plain, spec)
+            return function(*args, **kwargs)
         kind = name.strip("_").removesuffix("_")
         if name == "__setitem__" or (_in_place(name) and free[0] == 0):
-            raise InputError(
+            raise UnfollowedError(
                 f"{name} writes a parameter, or into one, in place; its records' gradients cannot be told apart.",
                 source="a module whose own parameters no rule covers",
                 remedy="write torch.where, or an operation that is not in place.",
@@ -142,7 +145,7 @@ class Tape:
         chosen = self._decisions.settle((name, ranks), fits, records)
         for tensor, fit in zip(tensors, chosen, strict=True):
             if tensor.requires_grad and not fit:
-                raise InputError(
+                raise UnfollowedError(
                     f"{name} joins a parameter to a tensor of shape {tuple(tensor.shape)}; it needs the {records} records first.",
                     source="a module whose own parameters no rule covers",
                     remedy="keep records along the first dimension, or name their number: recording(records=...).",
@@ -194,8 +197,8 @@ class Tape:
         self._meetings.append(_Meeting(source, copies))
         return copies
 
-    def _crossed(self, tensor: Tensor, rank: int) -> InputError:
-        return InputError(
+    def _crossed(self, tensor: Tensor, rank: int) -> UnfollowedError:
+        return UnfollowedError(
             f"a tensor of shape {tuple(tensor.shape)} meets another of {rank} dimensions, "
             f"and {self._records()} records cannot be told apart.",
             source="a module whose own parameters no rule covers",
@@ -211,7 +214,7 @@ class Tape:
         output = function(*args, **kwargs)
         name = _name(function)
         if not isinstance(output, Tensor) or output.shape[:1] != (self._records(),) or _in_place(name):
-            raise InputError(
+            raise UnfollowedError(
                 f"{name} on a parameter gave {_described(output)}; it needs one new tensor with the {self._records()} records first.",
                 source="a module whose own parameters no rule covers",
                 remedy="keep records along the first dimension, or register a rule for the module: lethe.train.clipping.register_rule.",
@@ -243,7 +246,7 @@ class Tape:
         if not isinstance(losses, RecordFree):
             return losses
         if self._records() not in (0, 1):
-            raise InputError(
+            raise UnfollowedError(
                 f"losses: {len(losses)} losses were computed from parameters alone, and their records cannot be told apart.",
                 remedy="add to each record's own loss what depends on parameters alone, or leave it out.",
             )
@@ -257,7 +260,7 @@ class Tape:
     def gradients(self, told: Sequence[Tensor | None]) -> dict[nn.Parameter, Tensor]:
         """Each parameter's gradients, shape (B, *shape), from the gradients of `wanted`; parameters without any are left out."""
         if len(told) != len(self._meetings) + len(self._operations):
-            raise InputError(
+            raise UnfollowedError(
                 "a parameter was used again in the backward pass, as by an autograd.Function: its records cannot be told apart.",
                 source="a module whose own parameters no rule covers",
                 remedy="register a rule for the module: lethe.train.clipping.register_rule.",
@@ -306,7 +309,7 @@ def _computed_again(operation: _Operation, gradient: Tensor) -> Sequence[Tensor]
             warnings.simplefilter("ignore")  # torch tells which operations it loops over
             return torch.func.vmap(one)(wide(gradient), *(arguments[place] for place in operation.records))
     except RuntimeError as error:
-        raise InputError(
+        raise UnfollowedError(
             f"{name} on a parameter cannot be computed record by record: {str(error).splitlines()[0]}",
             source="a module whose own parameters no rule covers",
             remedy="register a rule for the module: lethe.train.clipping.register_rule.",

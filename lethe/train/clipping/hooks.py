@@ -17,7 +17,6 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_flatten
 from torch.utils.hooks import RemovableHandle
 
-from lethe.errors import InputError
 from lethe.train.clipping.anchors import Anchor, Untouched
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.fallback import RecordFree, Tape
@@ -25,6 +24,7 @@ from lethe.train.clipping.rules.replay import RandomUse
 from lethe.train.clipping.rules.rule import Use
 from lethe.train.clipping.schedule import Depth
 from lethe.train.clipping.survey import Survey
+from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import arithmetic, coarser
 
 _KINDS = 8  # of calls of the model are looked at in one recording
@@ -201,7 +201,7 @@ class Recording:
             parameters = self.found.bare[module] if own is None else own
             for name, parameter in parameters.items():
                 if name not in module._parameters:
-                    raise InputError(f"{self.found.describe(module)} is called without records; its {name} cannot be told apart.")
+                    raise UnfollowedError(f"{self.found.describe(module)} is called without records; its {name} cannot be told apart.")
                 frame.replaced[name] = parameter
                 module._parameters[name] = self.tape.alias(parameter)  # pyright: ignore[reportArgumentType]
             return
@@ -247,7 +247,7 @@ class Recording:
         if isinstance(output, tuple | list):
             entries = [self._held(entry, edges, module, given) for entry in output]
             return type(output)(*entries) if hasattr(output, "_fields") else type(output)(entries)
-        raise InputError(
+        raise UnfollowedError(
             f"{self.found.describe(module)} returns {type(output).__name__}; a layer with a rule needs tensors, or tuples of them."
         )
 
@@ -269,7 +269,7 @@ class Recording:
         )
         fits = self._decisions.settle(("call of", self.found.describe(module)), [fits], self.records)[0]
         if not fits and first.requires_grad:
-            raise InputError(
+            raise UnfollowedError(
                 f"{self.found.describe(module)} is given shape {tuple(first.shape)}; it needs the {self.records} records along "
                 f"dimension {dimension}.",
                 source="the model's forward pass",
@@ -323,7 +323,7 @@ def _refuse_checkpoints(where: str) -> None:
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
-            raise InputError(
+            raise UnfollowedError(
                 f"{where} runs under activation checkpointing, which computes it again in the backward pass.",
                 source="torch.utils.checkpoint in the model's forward pass",
                 remedy="switch checkpointing off, and take smaller micro-batches if memory is short.",
@@ -333,7 +333,7 @@ def _refuse_checkpoints(where: str) -> None:
 
 def _refuse_transforms(where: str) -> None:
     if maybe_current_level() is not None or forward_ad._current_level >= 0:
-        raise InputError(
+        raise UnfollowedError(
             f"{where} runs under a transform of torch.func, inside which its records cannot be told apart.",
             source="torch.func.vmap, grad, jvp, linearize or another in the model's forward pass",
             remedy="call the layer on the batch itself, records first; write the transform around what has no trained parameters.",

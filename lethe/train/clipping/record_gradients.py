@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
 from lethe.train.clipping.hooks import Call, Recording
+from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import BATCH_STATISTICS
 
 
@@ -102,10 +102,12 @@ def require_apart(sites: Sequence[GradientSite], told: Sequence[Tensor | None], 
             raise mixes(site, int(touched.nonzero()[0, 0]))
 
 
-def mixes(site: GradientSite, record: int) -> InputError:
-    """The error for a record whose gradient depends on the loss of another one."""
-    return InputError(
+def mixes(site: GradientSite, record: int) -> UnfollowedError:
+    """The error for a record whose gradient depends on the loss of another one; unless what is the same for all passed for records."""
+    return UnfollowedError(
         f"the loss of a record depends on the other records of its batch: on record {record}.",
         source=f"the clipper's self-check: the gradient of the losses at {site.where}",
         remedy="look for a layer or a loss that mixes, sorts or shifts records; " + BATCH_STATISTICS,
+        lasting=False,
+        doubtful=True,
     )

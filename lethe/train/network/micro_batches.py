@@ -1,0 +1,92 @@
+"""The clipped gradients of a batch whose forward pass can be asked for: per layer, or record by record where that cannot be followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lethe.errors import InputError
+from lethe.train.clipping.engine import Clipper
+from lethe.train.clipping.unfollowed import PER_LAYER, UnfollowedError
+from lethe.train.core.comparison import ALLOWED, BATCH_STATISTICS, FAILURES, arithmetic, close, coarser, sample
+from lethe.train.model_state.undisturbed import undisturbed, without_dropout
+
+Forward = Callable[[slice], Any]
+Losses = Callable[[Any, slice], Tensor]
+
+_COMPARED = 3  # records whose loss alone is compared with that in the batch
+
+
+def add_batch(clipper: Clipper, forward: Forward, losses: Losses, records: int, counted: Tensor | None = None) -> None:
+    """Add the clipped gradients of a batch to a clipper's sums, as the engine can follow the model, or as each record alone tells.
+
+    Args:
+        clipper: of the model.
+        forward: (which records) -> the model's outputs; called within a recording, with all records or with one.
+        losses: (outputs, which records) -> one loss a record.
+        records: B.
+        counted: shape (B,), bool; False for padding that is no record. None: all are.
+    Raises:
+        InputError, HypothesisError: as Clipper.recording and Clipper.backward.
+    """
+    if clipper.way == PER_LAYER:
+        try:
+            with clipper.recording():
+                outputs = forward(slice(None))
+            clipper.backward(losses(outputs, slice(None)), counted)
+        except UnfollowedError as error:
+            outputs = None
+            compared = not clipper.verifies or _refuse_mixed(clipper, forward, losses, records)
+            if error.doubtful and not compared:
+                raise
+            with clipper.one_by_one(error):
+                _each(clipper, forward, losses, records, counted)
+    else:
+        _each(clipper, forward, losses, records, counted)
+
+
+def _each(clipper: Clipper, forward: Forward, losses: Losses, records: int, counted: Tensor | None) -> None:
+    for record in range(records):
+        if counted is None or bool(counted[record]):
+            row = slice(record, record + 1)
+            with clipper.recording():
+                outputs = forward(row)
+            clipper.backward(losses(outputs, row))
+
+
+def _refuse_mixed(clipper: Clipper, forward: Forward, losses: Losses, records: int) -> bool:
+    """Whether losses could be compared; refuse a model or a loss that gives a record alone another loss than in its batch.
+
+    Record by record it would be trained on batches of one, which no record's bound minds; but what normalises a batch, or contrasts its
+    records, is then no longer what it was written for.
+    """
+    if records < 2:
+        return False
+    with torch.no_grad(), undisturbed(clipper.model) as rewind, without_dropout(clipper.model):
+        try:
+            rewind()
+            batch = losses(forward(slice(None)), slice(None)).detach()
+            chosen = sample(batch.isfinite().nonzero()[:, 0].tolist(), _COMPARED)
+            alone: list[Tensor] = []
+            for record in chosen:
+                row = slice(record, record + 1)
+                alone.append(losses(forward(row), row).detach())
+        except FAILURES as error:
+            if isinstance(error, InputError) and not isinstance(error, UnfollowedError):
+                raise
+            return False  # it takes no batch without gradients: nothing is known of what it would have done
+        if rewind.drew() or not alone:
+            return False
+    precision = coarser(arithmetic(batch.device), batch.dtype)
+    same = close(torch.cat(alone), batch[chosen], batch, ALLOWED, precision)
+    if not bool(same.all()):
+        raise InputError(
+            f"the loss of record {chosen[int((~same).nonzero()[0, 0])]} in its batch is another than that of the record alone.",
+            source="the comparison of a batch with its records alone, before these are trained one by one",
+            remedy="leave out what is computed of a whole batch, such as a load-balancing loss of experts or a contrast between records; "
+            + BATCH_STATISTICS,
+        )
+    return True
