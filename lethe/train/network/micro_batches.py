@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
 from lethe.train.clipping.engine import Clipper
 from lethe.train.clipping.unfollowed import PER_LAYER, UnfollowedError
-from lethe.train.core.comparison import ALLOWED, BATCH_STATISTICS, FAILURES, arithmetic, close, coarser, sample
+from lethe.train.core.comparison import ALLOWED, BATCH_STATISTICS, FAILURES, arithmetic, close, coarser, first_line, sample
 from lethe.train.model_state.undisturbed import undisturbed, without_dropout
 
 Forward = Callable[[slice], Any]
@@ -37,15 +37,38 @@ def add_batch(clipper: Clipper, forward: Forward, losses: Losses, records: int, 
             with clipper.recording():
                 outputs = forward(slice(None))
             clipper.backward(losses(outputs, slice(None)), counted)
-        except UnfollowedError as error:
+        except FAILURES as error:
+            error = _unfollowed(clipper, forward, losses, error)
             outputs = None
             compared = not clipper.verifies or _refuse_mixed(clipper, forward, losses, records)
             if error.doubtful and not compared:
-                raise
+                raise error
             with clipper.one_by_one(error):
                 _each(clipper, forward, losses, records, counted)
     else:
         _each(clipper, forward, losses, records, counted)
+
+
+def _unfollowed(clipper: Clipper, forward: Forward, losses: Losses, error: Exception) -> UnfollowedError:
+    """What was raised, if it says that records cannot be told apart, or if a record passes through the model when nothing is recorded.
+
+    Some models do not bear what stands in for their parameters, or layers whose results lie in memory in another order.
+
+    Raises:
+        Exception: what was raised, if it is nothing of the kind.
+    """
+    if isinstance(error, UnfollowedError):
+        return error
+    if isinstance(error, LetheError | torch.OutOfMemoryError):
+        raise error
+    with torch.no_grad(), undisturbed(clipper.model):
+        try:
+            losses(forward(slice(0, 1)), slice(0, 1))
+        except FAILURES:
+            raise error from None
+    return UnfollowedError(
+        f"the model does not compute while its layers are recorded: {first_line(error)}", source="the model's forward pass"
+    )
 
 
 def _each(clipper: Clipper, forward: Forward, losses: Losses, records: int, counted: Tensor | None) -> None:

@@ -61,10 +61,10 @@ def check_gradients(parts: Mapping[nn.Parameter, Part], losses: Tensor, counted:
         plain = told[len(sites) :]
         if not all(gradient is None or bool(torch.isfinite(gradient).all()) for gradient in plain):
             continue
+        _compare(parts, squares, plain, record, recording)
         alone = torch.zeros(len(losses), dtype=torch.bool, device=losses.device)
         alone[record] = True
-        require_apart(sites, told, alone)  # first: of records that meet, no way of computing gradients would be right
-        _compare(parts, squares, plain, record, recording)
+        require_apart(sites, told, alone)
         known = {parameter: gradient for parameter, gradient in zip(parameters, plain, strict=True) if gradient is not None}
         present |= known.keys()
         audible = {parameter for parameter, gradient in known.items() if bool((gradient != 0).any())}
