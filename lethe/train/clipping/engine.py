@@ -19,12 +19,13 @@ from lethe.train.clipping.contributions import backward
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.groups import METHODS, Group, as_groups, group_of, total_bound
 from lethe.train.clipping.hooks import Recording
-from lethe.train.clipping.records.alone import VERDICT, Alone
+from lethe.train.clipping.records.alone import Alone
 from lethe.train.clipping.records.sums import ClippedSums
 from lethe.train.clipping.schedule import Depth
 from lethe.train.clipping.survey import Survey, survey
 from lethe.train.clipping.unfollowed import PER_LAYER, RECORD_BY_RECORD, UnfollowedError
 from lethe.train.clipping.workspace import Workspace
+from lethe.train.core.declared import ALONE
 
 _DOUBTS = 3  # batches that a self-check could not follow, after which none is tried any more
 
@@ -101,7 +102,7 @@ class Clipper:
     @property
     def verified(self) -> str | None:
         """See the class."""
-        return VERDICT if self._alone.records and self._check.verdict is None else self._check.verdict
+        return ALONE if self._alone.records and self._check.verdict is None else self._check.verdict
 
     @property
     def contributed(self) -> bool | None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from zoo_adapters import ADAPTERS
-from zoo_member import Batch, Member
+from zoo_member import FOLDED, Batch, Member
 from zoo_own import OWN
 from zoo_pictures import PICTURES
 from zoo_text import TEXT
@@ -40,31 +40,29 @@ class Outcome(NamedTuple):
 def outcome(member: Member, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     torch.manual_seed(0)
     model, batch = member.build(), member.batch()
+    targets = batch["targets"]
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    truth = torch.zeros(len(targets), 1)
     if member.how != "refused":
-        truth = torch.stack([alone(member, model, batch, record, trained) for record in range(len(batch["targets"]))])
-        norms = truth.norm(dim=1)
-        clip_norm = float(norms.median())  # half of the records are clipped
-        expected = (truth * (clip_norm / norms).clamp(max=1)[:, None]).sum(0)
+        truth = torch.stack([alone(member, model, batch, record, trained) for record in range(len(targets))])
+    norms = truth.norm(dim=1)
+    clip_norm = float(norms.median()) or 1.0  # half of the records are clipped
+    expected = (truth * (clip_norm / norms).clamp(max=1)[:, None]).sum(0)
     folded = noted(monkeypatch)
     try:
-        clipper = Clipper(model, clip_norm=1.0 if member.how == "refused" else clip_norm)
+        clipper = Clipper(model, clip_norm=clip_norm)
         errors = []
         for _ in range(3):  # the last one without the self-check
             add_batch(
-                clipper,
-                lambda rows: called(model, batch, rows),
-                lambda output, rows: member.losses(output, batch["targets"][rows]),
-                len(batch["targets"]),
+                clipper, lambda rows: called(model, batch, rows), lambda output, rows: member.losses(output, targets[rows]), len(targets)
             )
             told = clipper.take()
-            if member.how != "refused":
-                error = torch.cat([told[parameter].flatten() for parameter in trained]) - expected
-                errors.append(float(error.norm() / norms.clamp(max=clip_norm).sum()))
+            error = torch.cat([told[parameter].flatten() for parameter in trained]) - expected
+            errors.append(float(error.norm() / norms.clamp(max=clip_norm).sum()))
     except LetheError as error:
         return Outcome("refused", reason=str(error))
     how = str(clipper.formed)
-    return Outcome("per layer, folded" if how == "per layer" and folded else how, max(errors, default=0.0))
+    return Outcome(FOLDED if how == "per layer" and folded else how, max(errors))
 
 
 def alone(member: Member, model: nn.Module, batch: Batch, record: int, trained: list[nn.Parameter]) -> Tensor:

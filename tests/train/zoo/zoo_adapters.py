@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from zoo_member import Batch, Member, next_words, padding, tokens, without_chance
+from zoo_member import ALONE, Batch, Member, next_words, padding, tokens, told, without_chance
 from zoo_text import GPT, GROUPED, SIZES, made
 
 
@@ -53,3 +53,13 @@ ADAPTERS: dict[str, Member] = {
     "prompt tuning": adapted("PromptTuningConfig", num_virtual_tokens=3),
     "P-tuning": adapted("PromptEncoderConfig", num_virtual_tokens=3, encoder_hidden_size=6),
 }
+
+told(
+    ADAPTERS,
+    ALONE,
+    {
+        "LoHa": "its weights come from a torch.autograd.Function of peft's own",
+        "OFT": "it writes parameters into a matrix in place",
+        "BOFT": "its matrices are multiplied block by block, of the shape of one record",
+    },
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -93,3 +93,14 @@ def without_chance(model: nn.Module) -> nn.Module:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     return model.train()
+
+
+FOLDED = "per layer, folded"
+ALONE = "record by record"
+ROWS = "layers are given several rows of each record, in the records' order"
+
+
+def told(members: dict[str, Member], how: str, why: dict[str, str], refusal: str = "") -> None:
+    """Say of some members how they are trained, and why so."""
+    for name, reason in why.items():
+        members[name] = replace(members[name], how=how, why=reason, refusal=refusal)

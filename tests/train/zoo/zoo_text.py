@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from zoo_member import Batch, Member, classes, classified, next_words, padding, tokens, without_chance, words
+from zoo_member import ALONE, FOLDED, ROWS, Batch, Member, classes, classified, next_words, padding, tokens, told, without_chance, words
 
 SIZES: dict[str, Any] = {
     "vocab_size": 31,
@@ -29,7 +29,7 @@ def made(name: str, config: str | None = None, **sizes: Any) -> Any:
     sizes = {key: size for key, size in sizes.items() if key not in without}
     kind = getattr(transformers, name)
     settings = kind.config_class if config is None else getattr(transformers, config)
-    return without_chance(kind(settings(**sizes)))
+    return without_chance(kind(settings(**sizes)).double())
 
 
 def causal_batch() -> Batch:
@@ -52,6 +52,12 @@ def choices_batch() -> Batch:
 
 def spoken_batch() -> Batch:
     return {"input_ids": tokens(7), "attention_mask": padding(7), "decoder_input_ids": tokens(4), "targets": classes(31, 4)}
+
+
+def checkpointed() -> Any:
+    model = made("GPT2LMHeadModel", **{**SIZES, **GPT})
+    model.gradient_checkpointing_enable()
+    return model
 
 
 def causal(name: str, **sizes: Any) -> Member:
@@ -90,6 +96,9 @@ STATE_SPACE: dict[str, Any] = {"state_size": 4, "conv_kernel": 3, "expand": 2, "
 
 TEXT: dict[str, Member] = {
     "GPT-2": causal("GPT2LMHeadModel", **GPT),
+    "GPT-2, checkpointed": Member(
+        build=checkpointed, batch=causal_batch, losses=next_words, how=ALONE, why="activation checkpoints: layers are computed twice"
+    ),
     "GPT-2, classification": classifier("GPT2ForSequenceClassification", **GPT),
     "GPT (OpenAI)": causal("OpenAIGPTLMHeadModel", **GPT),
     "GPT-Neo": causal("GPTNeoForCausalLM", attention_types=[[["global", "local"], 1]], num_layers=2, num_heads=2, window_size=4),
@@ -166,3 +175,16 @@ TEXT: dict[str, Member] = {
     "Pegasus": translator("PegasusForConditionalGeneration", **BART),
     "Marian": translator("MarianMTModel", **BART),
 }
+
+PICKED = "each expert picks its tokens"
+told(TEXT, FOLDED, dict.fromkeys(("OPT", "OPT, classification", "BERT, multiple choice", "RoBERTa, multiple choice"), ROWS))
+told(TEXT, ALONE, dict.fromkeys(("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "OLMoE"), PICKED))
+told(
+    TEXT,
+    ALONE,
+    {
+        "DeBERTa v2": "position keys are repeated for records and heads together",
+        "XLNet": "attention keeps the records along another dimension",
+        "Longformer": "attention keeps the records along another dimension",
+    },
+)

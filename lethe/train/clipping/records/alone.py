@@ -17,8 +17,6 @@ from lethe.train.core.comparison import ALLOWED_IN_SHAPE, FAILURES, arithmetic, 
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 from lethe.train.model_state.untouched_state import UntouchedState
 
-VERDICT = "record by record: each record passed through the model alone, and its gradient is the one of plain autograd"
-
 
 class Alone:
     """Gradients of records that pass through a model one at a time.
