@@ -211,7 +211,20 @@ class Counting(Unfollowed):
         return super().forward(given - self.mean)
 
 
-@pytest.mark.parametrize("kind", [Remembering, Counting])
+class Watching(Unfollowed):
+    """Keeps what it saw where no output shows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("largest", torch.zeros(()))
+        self.largest: Tensor
+
+    def forward(self, given: Tensor) -> Tensor:
+        self.largest.copy_(given.detach().max().maximum(self.largest))
+        return super().forward(given)
+
+
+@pytest.mark.parametrize("kind", [Remembering, Counting, Watching])
 def test_a_model_that_keeps_something_between_records_is_refused(kind: type[nn.Module]) -> None:
     torch.manual_seed(0)
     model = kind().double()
