@@ -20,7 +20,7 @@ Losses = Callable[[Any, slice], Tensor]
 _COMPARED = 3  # records whose loss alone is compared with that in the batch
 
 
-def add_batch(clipper: Clipper, forward: Forward, losses: Losses, records: int, counted: Tensor | None = None) -> None:
+def add_batch(clipper: Clipper, forward: Forward, losses: Losses, records: int, counted: Tensor | None = None) -> Tensor:
     """Add the clipped gradients of a batch to a clipper's sums, as the engine can follow the model, or as each record alone tells.
 
     Args:
@@ -29,24 +29,27 @@ def add_batch(clipper: Clipper, forward: Forward, losses: Losses, records: int, 
         losses: (outputs, which records) -> one loss a record.
         records: B.
         counted: shape (B,), bool; False for padding that is no record. None: all are.
+    Returns:
+        The losses, detached, shape (B,); 0 for padding of a batch that was computed record by record.
     Raises:
         InputError, HypothesisError: as Clipper.recording and Clipper.backward.
     """
-    if clipper.way == PER_LAYER:
-        try:
-            with clipper.recording():
-                outputs = forward(slice(None))
-            clipper.backward(losses(outputs, slice(None)), counted)
-        except FAILURES as error:
-            error = _unfollowed(clipper, forward, losses, error)
-            outputs = None
-            compared = not clipper.verifies or _refuse_mixed(clipper, forward, losses, records)
-            if error.doubtful and not compared:
-                raise error
-            with clipper.one_by_one(error):
-                _each(clipper, forward, losses, records, counted)
-    else:
-        _each(clipper, forward, losses, records, counted)
+    if clipper.way != PER_LAYER:
+        return _each(clipper, forward, losses, records, counted)
+    try:
+        with clipper.recording():
+            outputs = forward(slice(None))
+        values = losses(outputs, slice(None))
+        clipper.backward(values, counted)
+        return values.detach()
+    except FAILURES as error:
+        reason = _unfollowed(clipper, forward, losses, error)
+    outputs = values = None  # of as many records as there are: let go before others are computed
+    compared = not clipper.verifies or _refuse_mixed(clipper, forward, losses, records)
+    if reason.doubtful and not compared:
+        raise reason
+    with clipper.one_by_one(reason):
+        return _each(clipper, forward, losses, records, counted)
 
 
 def _unfollowed(clipper: Clipper, forward: Forward, losses: Losses, error: Exception) -> UnfollowedError:
@@ -71,13 +74,18 @@ def _unfollowed(clipper: Clipper, forward: Forward, losses: Losses, error: Excep
     )
 
 
-def _each(clipper: Clipper, forward: Forward, losses: Losses, records: int, counted: Tensor | None) -> None:
+def _each(clipper: Clipper, forward: Forward, losses: Losses, records: int, counted: Tensor | None) -> Tensor:
+    told: list[Tensor | None] = [None] * records
     for record in range(records):
         if counted is None or bool(counted[record]):
             row = slice(record, record + 1)
             with clipper.recording():
                 outputs = forward(row)
-            clipper.backward(losses(outputs, row))
+            values = losses(outputs, row)
+            clipper.backward(values)
+            told[record] = values.detach()
+    known = next((values for values in told if values is not None), torch.zeros(1))
+    return torch.cat([torch.zeros_like(known) if values is None else values for values in told]) if told else known[:0]
 
 
 def _refuse_mixed(clipper: Clipper, forward: Forward, losses: Losses, records: int) -> bool:
