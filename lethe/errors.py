@@ -10,7 +10,8 @@ LetheError
 
 A warning says what was done all the same. LetheWarning (a UserWarning) is the root of them: LargeDeltaWarning, of a delta above
 1/(10 records); RepeatedFitWarning, of a cross-validation that spends an epsilon a fit; UncoveredStepWarning, of a pipeline's step that
-learned without privacy; CallbackWarning, of a logger that failed while training went on.
+learned without privacy; CallbackWarning, of a logger that failed while training went on; RecordByRecordWarning, of a training that computes
+one record at a time.
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ class UncoveredStepWarning(LetheWarning):
 
 class CallbackWarning(LetheWarning):
     """A callback of training raised an error and is called no more; the training went on."""
+
+
+class RecordByRecordWarning(LetheWarning):
+    """The records of a batch cannot be told apart in a model, which is trained record by record: as exact, and slower."""
 
 
 class LargeDeltaWarning(LetheWarning):

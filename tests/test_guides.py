@@ -54,6 +54,11 @@ def _train() -> Names:
     }
 
 
+def _layer_rules() -> Names:
+    pytest.importorskip("torch")
+    return {}
+
+
 def _audit() -> Names:
     from types import SimpleNamespace
 
@@ -107,6 +112,7 @@ def _logging() -> Names:
 PAGES: dict[str, tuple[Callable[[], Names], dict[str, str]]] = {
     "audit": (_audit, {"runs=500": "runs=50"}),
     "compare": (_compare, {}),
+    "layer_rules": (_layer_rules, {}),
     "logging": (_logging, {"steps % 10": "steps % 2"}),
     "seals": (_seals, {}),
     # As many records as there are, and few steps.

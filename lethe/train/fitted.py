@@ -36,6 +36,8 @@ class Report:
         projected: rows whose features were longer than the bound and were projected on it; 0 of a network, whose features nobody projects.
         contributed: of a network, False where no record of any step had a gradient that could be measured (all held NaN, or overflowed):
             what was trained is then the start and noise. None where no step had records, and for linear models. How many is not said.
+        gradients: of a network, how its records' gradients were formed: "per layer", of a whole batch at once; "record by record", which is
+            slower; or "per layer and record by record". All are exact. None where no step had records, and for linear models.
     """
 
     records: int
@@ -43,18 +45,20 @@ class Report:
     left_over: int
     projected: int = 0
     contributed: bool | None = None
+    gradients: str | None = None
 
     @classmethod
-    def of(cls, run: Run, *, steps: int, projected: int = 0, contributed: bool | None = None) -> Report:
+    def of(cls, run: Run, *, steps: int, projected: int = 0, contributed: bool | None = None, gradients: str | None = None) -> Report:
         """The report of a training by `run`.
 
         Args:
             run: that was carried out.
-            steps, projected, contributed: the fields.
+            steps, projected, contributed, gradients: the fields.
         """
         used = run.steps_per_pass * run.batch_size
         left_over = run.records - used if run.batches.fixed and run.batches.exact_size else 0
-        return cls(records=run.records, steps=steps, left_over=left_over, projected=projected, contributed=contributed)
+        said = {"projected": projected, "contributed": contributed, "gradients": gradients}
+        return cls(records=run.records, steps=steps, left_over=left_over, **said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

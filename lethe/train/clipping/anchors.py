@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 
 class Anchor(torch.autograd.Function):
@@ -64,7 +65,7 @@ class _Alone(torch.autograd.Function):
 
 def _refuse_second_gradients(gradient: Tensor) -> None:
     if torch.is_grad_enabled():
-        raise InputError(
+        raise UnfollowedError(
             "a gradient was computed with create_graph=True through a layer that is recorded; how the layer's parameters enter that "
             "gradient's own gradient cannot be seen.",
             source="torch.autograd.grad(..., create_graph=True), as in a gradient penalty",
@@ -96,7 +97,7 @@ def unaccumulated(leaves: Mapping[Tensor, str]) -> Generator[None]:
                 written.append(leaves[leaf])
             leaf.grad = gradient
     if written:
-        raise InputError(
+        raise UnfollowedError(
             f"parameter {', '.join(sorted(set(written)))} is used in the backward pass, which wrote its gradient to .grad, unclipped.",
             source="a torch.autograd.Function that computes a block again, as checkpoints and reversible blocks do",
             remedy="switch the recomputation off, and take smaller micro-batches if memory is short.",
@@ -118,7 +119,7 @@ class Untouched:
     def require(self, where: str) -> None:
         """Raise InputError if one was changed in place since."""
         if any(tensor._version != version for tensor, version in self._versions):
-            raise InputError(
+            raise UnfollowedError(
                 "an input was changed in place after it was used, before the backward pass.",
                 source=where,
                 remedy="replace the in-place operation that follows it (x += y by x = x + y, inplace=True by inplace=False).",

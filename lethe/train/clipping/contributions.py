@@ -9,12 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
+from lethe.train.clipping.checks.graphs import nodes_of
 from lethe.train.clipping.hooks import Recording
+from lethe.train.clipping.records.rows import added_up, with_positions
+from lethe.train.clipping.rules.embedding import EmbeddingGradients
+from lethe.train.clipping.rules.linear import ConvolutionOfOneGradients, LinearGradients
+from lethe.train.clipping.rules.normalisation import LayerNormGradients, RMSNormGradients
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
 from lethe.train.clipping.rules.rule import LayerGradients, Rule, Use
 from lethe.train.clipping.shared import Shared
+from lethe.train.clipping.unfollowed import UnfollowedError
+
+# Rules to which several rows of a record are as good as several positions.
+_AT_POSITIONS = (LinearGradients, ConvolutionOfOneGradients, LayerNormGradients, RMSNormGradients, EmbeddingGradients)
 
 
 class _LayerPart(Part):
@@ -48,6 +56,7 @@ def backward(recording: Recording, total: Tensor, *, keep: bool) -> dict[nn.Para
         InputError: `total` comes from another forward pass, a parameter was used where no rule could see it, or a layer was not given
             the records first.
     """
+    _require_joined(recording, total)
     calls = deque((module, call) for module, made in recording.calls.items() for call in made)
     edges = [edge for _, call in calls for edge in call.edges if edge is not None]
     taped = recording.tape.wanted()
@@ -57,7 +66,7 @@ def backward(recording: Recording, total: Tensor, *, keep: bool) -> dict[nn.Para
     count = len(edges)
     _refuse_leaks(recording, told[count + len(taped) :])
     if not any(gradient is not None for gradient in told):
-        raise InputError(
+        raise UnfollowedError(
             "the losses do not come from the last recording: no layer of the model gets a gradient from them.",
             remedy="call backward once after each `with clipper.recording():` block, with the losses of its forward pass.",
         )
@@ -67,24 +76,43 @@ def backward(recording: Recording, total: Tensor, *, keep: bool) -> dict[nn.Para
     del told
     if not keep:
         recording.calls.clear()
-    uses: dict[nn.Module, list[Use]] = {}
+        recording.folds.end()
+    uses: dict[tuple[nn.Module, int], list[Use]] = {}
     while calls:
         module, call = calls.popleft()
         use = call.use([None if edge is None else ahead.popleft() for edge in call.edges])
         if use is not None:
             call.untouched.require(recording.found.describe(module))
-            uses.setdefault(module, []).append(use)
+            rows = call.rows
+            if rows > 1 and recording.found.rules[module] in _AT_POSITIONS:
+                use, rows = with_positions(use, rows), 1
+            uses.setdefault((module, rows), []).append(use)
     parts: dict[nn.Parameter, list[Part]] = {}
-    for module in list(uses):
-        made = uses.pop(module)
-        _require_records(recording, module, made)
+    for module, rows in list(uses):
+        made = uses.pop((module, rows))
+        _require_records(recording, module, made, rows)
         own = recording.found.covered[module]
         for name, part in _parts(recording.found.rules[module], module, made, frozenset(own)).items():
-            parts.setdefault(own[name], []).append(part)
+            parts.setdefault(own[name], []).append(part if rows == 1 else added_up(part, rows, own[name].numel()))
     for parameter, rows in rows_of.items():
         # A scalar counts as a vector of one.
         parts.setdefault(parameter, []).append(Rows(rows.reshape(len(rows), *(parameter.shape or (1,)))))
     return {parameter: _joined(found, parameter.numel()) for parameter, found in parts.items()}
+
+
+def _require_joined(recording: Recording, total: Tensor) -> None:
+    """Refuse an output of as many rows as others that is not only joined to these: its rows may belong to other records."""
+    doubtful = [(module, call) for module, calls in recording.calls.items() for call in calls if call.doubtful]
+    nodes = list(nodes_of(total)) if doubtful else []
+    for module, call in doubtful:
+        for edge in call.edges:
+            if edge is not None and not recording.folds.joined(edge, nodes):
+                raise UnfollowedError(
+                    f"{recording.found.describe(module)} is given {call.rows} rows for each of {recording.records} records, and "
+                    "nothing shows which belongs to which.",
+                    source="the model's forward pass",
+                    remedy="flatten the records' dimension and the next one, in this order.",
+                )
 
 
 def _joined(found: list[Part], numbers: int) -> Part:
@@ -97,11 +125,11 @@ def _parts(rule: Rule, module: nn.Module, uses: list[Use], names: frozenset[str]
     return {name: _LayerPart(rule(module, uses, frozenset((name,))), name) for name in sorted(names)}
 
 
-def _require_records(recording: Recording, module: nn.Module, uses: list[Use]) -> None:
+def _require_records(recording: Recording, module: nn.Module, uses: list[Use], rows: int) -> None:
     dimension = 1 if getattr(module, "batch_first", True) is False else 0
     for use in uses:
-        if use.grad_outputs is None and recording.records is not None and use.grad_output.shape[dimension] != recording.records:
-            raise InputError(
+        if use.grad_outputs is None and recording.records is not None and use.grad_output.shape[dimension] != recording.records * rows:
+            raise UnfollowedError(
                 f"{recording.found.describe(module)} gave {use.grad_output.shape[dimension]} rows for {recording.records} records.",
                 source="the model's forward pass",
                 remedy="keep the records' dimension by itself; flatten the others only.",
@@ -117,7 +145,7 @@ def _refuse_leaks(recording: Recording, told: Sequence[Tensor | None]) -> None:
     names = recording.found.names
     leaked = sorted({names[parameter] for (parameter, _), gradient in zip(_leaks(recording), told, strict=True) if gradient is not None})
     if leaked:
-        raise InputError(
+        raise UnfollowedError(
             f"parameter {', '.join(leaked)} is used outside the forward of its own layer, where its records' gradients cannot be seen.",
             source="the model's forward pass, or the losses",
             remedy="call the layer itself instead of reading its weight (to tie two layers, let both own the parameter), or freeze it, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from lethe.errors import InputError
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 
 class Decisions:
@@ -42,7 +42,7 @@ class Decisions:
             return tuple(fits)
         settled = self._settled.setdefault(key, tuple(fits))
         if any(before and not now for before, now in zip(settled, fits, strict=True)):
-            raise InputError(
+            raise UnfollowedError(
                 f"a tensor that held the records in an earlier batch has no dimension of {records} records now ({question}).",
                 source="the model's forward pass",
                 remedy="give every batch the same layout, records along the first dimension.",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from lethe.errors import InputError
+from lethe.errors import InputError, RecordByRecordWarning
 from lethe.train.clipping.checks.graphs import Node, nodes_of
 from lethe.train.clipping.checks.leaves import refuse_other_leaves
 from lethe.train.clipping.checks.self_check import SelfCheck
@@ -16,15 +17,18 @@ from lethe.train.clipping.checks.steadiness import unsteady_records
 from lethe.train.clipping.checks.surroundings import surroundings
 from lethe.train.clipping.contributions import backward
 from lethe.train.clipping.decisions import Decisions
-from lethe.train.clipping.groups import METHODS, Group, as_groups, clip_weights, group_of, total_bound
+from lethe.train.clipping.groups import METHODS, Group, as_groups, group_of, total_bound
 from lethe.train.clipping.hooks import Recording
-from lethe.train.clipping.rules.parts import Part
-from lethe.train.clipping.rules.rounding import full_precision
-from lethe.train.clipping.rules.rule import wide
+from lethe.train.clipping.records.alone import Alone
+from lethe.train.clipping.records.sums import ClippedSums
 from lethe.train.clipping.schedule import Depth
-from lethe.train.clipping.survey import survey
+from lethe.train.clipping.survey import Survey, survey
+from lethe.train.clipping.unfollowed import PER_LAYER, RECORD_BY_RECORD, UnfollowedError
 from lethe.train.clipping.units import Units
 from lethe.train.clipping.workspace import Workspace
+from lethe.train.core.declared import ALONE
+
+_DOUBTS = 3  # batches that a self-check could not follow, after which none is tried any more
 
 
 class Clipper:
@@ -50,34 +54,41 @@ class Clipper:
             in training mode or the trained parameters are others, or the batch is half as large again as any checked; and glance at
             batches 2, 4, 8 and so on and at some others, at random. Leave it out only for a model that passed it: a model that mixes
             records, or in whose first batch another dimension is as long as the batch, is found out by nothing else.
+        way: "per layer", by the layers' rules; or "record by record": every recording is of one record, and its gradient is the one of
+            plain autograd, which is slower, and right for models that the rules cannot follow.
 
     Attributes:
         groups: of parameters.
         method: the Method.
+        way: as given, or as `one_by_one` made it.
         verified: None before the self-check has compared two records with gradients; then what it could not check, which is warned of
             as well, or "checked". No check can see what no gradient and no output shows: a loss that mixes records through detached
             values (losses / losses.detach().mean(); `lethe.train.fit` asks the loss itself), a model that does so in parts that are
             called one by one, between tokens whose embedding is no nn.Embedding weaker than rounding, or in a branch that no checked
             batch took.
-        last_norms: of the gradients before clipping, as computed in the last `backward`: shape (B,), or (B, groups); of units, one each.
 
     Raises:
         InputError: see `survey` and `as_groups`.
     """
 
-    def __init__(self, model: nn.Module, *, clip_norm: float | Sequence[Group] = 1.0, method: str = "clip", verify: bool = True) -> None:
+    def __init__(
+        self, model: nn.Module, *, clip_norm: float | Sequence[Group] = 1.0, method: str = "clip", verify: bool = True, way: str = PER_LAYER
+    ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
         if method not in METHODS:
             raise InputError(f"method: got {method!r}; it needs one of {', '.join(METHODS)}.")
         self.model = model
+        if way not in (PER_LAYER, RECORD_BY_RECORD):
+            raise InputError(f"way: got {way!r}; it needs {PER_LAYER!r} or {RECORD_BY_RECORD!r}.")
         self.groups = as_groups(clip_norm)
+        self.way = way
         self.method = METHODS[method]
-        self.last_norms: Tensor | None = None
-        self._contributed: Tensor | None = None
-        self._sums: dict[nn.Parameter, Tensor] = {}
+        self._sums = ClippedSums(self.groups, self.method)
         self._decisions = Decisions()
         self._check = SelfCheck(model, self._decisions, verify=verify)
+        self._alone, self._doubts, self._layered = Alone(model, verify=verify), 0, False
+        self._lone: Survey | None = None
         self._workspace = Workspace()
         self._recording: Recording | None = None
         self._open = False
@@ -92,12 +103,23 @@ class Clipper:
     @property
     def verified(self) -> str | None:
         """See the class."""
-        return self._check.verdict
+        return ALONE if self._alone.records and self._check.verdict is None else self._check.verdict
 
     @property
     def contributed(self) -> bool | None:
         """Whether any record had a gradient that could be measured; None before there were records. Private, as `last_norms` is."""
-        return None if self._contributed is None else bool(self._contributed)
+        return self._sums.contributed
+
+    @property
+    def last_norms(self) -> Tensor | None:
+        """Of the gradients before clipping, in the last `backward`: shape (B,), or (B, groups); of units, one each; None before any."""
+        return self._sums.last_norms
+
+    @property
+    def formed(self) -> str | None:
+        """How records' gradients were formed so far: "per layer", "record by record", or both; None before there were any."""
+        ways = [way for way, used in ((PER_LAYER, self._layered), (RECORD_BY_RECORD, self._alone.records)) if used]
+        return " and ".join(ways) or None
 
     @property
     def verifies(self) -> bool:
@@ -123,7 +145,11 @@ class Clipper:
             raise InputError(f"records: got {records!r}; it needs a whole number >= 0.")
         if self._open:
             raise InputError("recording: another recording of this clipper is open.", remedy="leave its block first.")
-        found = survey(self.model)
+        found, self._lone = survey(self.model), None
+        if self.way == RECORD_BY_RECORD:
+            with self._recording_alone(found):
+                yield
+            return
         recording = Recording(
             self.model,
             found,
@@ -145,6 +171,37 @@ class Clipper:
             recording.close()
             self._open = False
 
+    @contextmanager
+    def _recording_alone(self, found: Survey) -> Generator[None]:
+        self._open = True
+        try:
+            with self._alone.recording():
+                yield
+            self._lone = found
+        finally:
+            self._open = False
+
+    @contextmanager
+    def one_by_one(self, reason: UnfollowedError) -> Generator[None]:
+        """Within, and from then on if another batch would be refused too: every recording is of one record; it is said in a warning.
+
+        Args:
+            reason: why the records of a batch cannot be told apart.
+        """
+        self._doubts += 1
+        lasting = reason.lasting or self._doubts == _DOUBTS
+        if lasting or self._doubts == 1:
+            warnings.warn(
+                f"the model is trained record by record{'' if lasting else ' in this batch'}, as exact and slower: {reason.what}",
+                RecordByRecordWarning,
+                stacklevel=5,
+            )
+        self.way = RECORD_BY_RECORD
+        try:
+            yield
+        finally:
+            self.way = RECORD_BY_RECORD if lasting else PER_LAYER
+
     def before_layers(self, losses: Tensor) -> list[Node]:
         """The nodes of the graph between losses and the layers that were recorded last, before `backward` lets go of it."""
         calls = [] if self._recording is None else [call for made in self._recording.calls.values() for call in made]
@@ -164,12 +221,15 @@ class Clipper:
             InputError: the losses have another shape or come from elsewhere, or the self-check fails.
             HypothesisError: the forward pass wrote what it saw into a buffer or a frozen parameter; looked for in checked batches.
         """
+        if self._lone is not None:
+            self._backward_alone(losses, counted)
+            return
         recording = self._take_recording(losses)
         losses, counted = recording.tape.with_records(losses), _counted(counted, losses)
         if units is not None:
             losses = units.means(losses, counted)
         if not len(losses):
-            self.last_norms = losses.new_zeros((0,) if len(self.groups) == 1 else (0, len(self.groups)), dtype=torch.float64)
+            self._sums.add_none(losses)
             return
         total = losses.sum() if counted is None else torch.where(counted, losses, 0.0).sum()
         checking = recording.attached
@@ -184,21 +244,28 @@ class Clipper:
             if checking:
                 self._check.gradients(parts, losses, counted, recording)
             with torch.no_grad():
+                size = losses.detach()
                 if units is not None:
                     parts, unsteady = units.grouped(parts), None if unsteady is None else units.any(unsteady)
-                self._add(parts, counted, unsteady, losses.detach() if units is None else units.sizes.to(losses), recording)
+                    size = units.sizes.to(losses)
+                self._sums.add(parts, size, recording.found.names, counted=counted, unsteady=unsteady)
+        self._layered = True
+
+    def _backward_alone(self, losses: Tensor, counted: Tensor | None) -> None:
+        found, self._lone = self._lone, None
+        assert found is not None
+        losses = self._checked(losses, 1)
+        counted = _counted(counted, losses)
+        with torch.autocast(losses.device.type, enabled=False), self._workspace.open():
+            unsteady = unsteady_records(list(nodes_of(losses)), 1)
+            parts = self._alone.gradients(losses, found.names)
+            with torch.no_grad():
+                self._sums.add(parts, losses.detach(), found.names, counted=counted, unsteady=unsteady)
 
     def take(self) -> dict[nn.Parameter, Tensor]:
         """The sums since the last `take`, float32 or better, for every trained parameter, 0 where nothing came; starts anew."""
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        if lost := len(self._sums.keys() - set(trained)):
-            raise InputError(
-                f"take: {lost} parameters have a sum and are no longer trained parameters of the model.",
-                source="requires_grad, or the parameters themselves, changed since the last backward",
-                remedy="freeze, unfreeze or replace parameters between take and the next recording only.",
-            )
-        sums, self._sums = self._sums, {}
-        return {parameter: sums[parameter] if parameter in sums else torch.zeros_like(wide(parameter.detach())) for parameter in trained}
+        return self._sums.take(trained)
 
     def _take_recording(self, losses: Tensor) -> Recording:
         recording, self._recording = self._recording, None
@@ -207,72 +274,30 @@ class Clipper:
             raise InputError(
                 f"backward: {what}.", remedy="compute the outputs within `with clipper.recording():`, then call backward once."
             )
+        self._checked(losses, recording.records)
+        if recording.records is None:
+            recording.records = len(losses)
+        return recording
+
+    def _checked(self, losses: Tensor, records: int | None) -> Tensor:
         if not isinstance(losses, Tensor) or losses.dim() != 1 or not losses.is_floating_point():
             got = f"shape {tuple(losses.shape)}, {losses.dtype}" if isinstance(losses, Tensor) else type(losses).__name__
             raise InputError(
                 f"losses: got {got}; it needs shape (B,), one loss a record: a mean hides the records.",
                 remedy='compute the loss with reduction="none", and average over positions within a record only.',
             )
-        if recording.records is None:
-            recording.records = len(losses)
-        if len(losses) != recording.records:
+        if records is not None and len(losses) != records:
+            alone = self.way == RECORD_BY_RECORD
             raise InputError(
-                f"losses: got {len(losses)} for {recording.records} records.",
-                source="the first dimension of the first tensor that the model was given",
-                remedy="give one loss a record, or name the number of records: recording(records=...).",
+                f"losses: got {len(losses)} for {records} record{'s' if records != 1 else ''}.",
+                source="training record by record" if alone else "the first dimension of the first tensor that the model was given",
+                remedy="give batches of one record: physical_size=1."
+                if alone
+                else "give one loss a record, or name the number of records: recording(records=...).",
             )
         if len(losses) and not losses.requires_grad:
             raise InputError("losses: they do not require grad.", remedy="compute them from the outputs, with gradients enabled.")
-        return recording
-
-    def _add(
-        self, parts: dict[nn.Parameter, Part], counted: Tensor | None, unsteady: Tensor | None, losses: Tensor, recording: Recording
-    ) -> None:
-        names = recording.found.names
-        members: list[list[nn.Parameter]] = [[] for _ in self.groups]
-        for parameter in parts:
-            members[group_of(names[parameter], self.groups)].append(parameter)
-        with full_precision():
-            squares = [_squared([parts[parameter] for parameter in group], losses) for group in members]
-            kept = torch.stack(squares).sum(0).isfinite()
-            kept = kept if unsteady is None else kept & ~unsteady
-            kept = kept if counted is None else kept & counted
-            added = self._weighed(parts, members, squares, kept)
-        # All at once: a step that failed half-way and is tried again must not count a record twice.
-        self._sums = {**self._sums, **added}
-        if counted is None or bool(counted.any()):
-            self._contributed = kept.any() if self._contributed is None else self._contributed | kept.any()
-        norms = torch.stack(squares, dim=1).sqrt()
-        self.last_norms = norms[:, 0] if len(self.groups) == 1 else norms
-
-    def _weighed(
-        self, parts: dict[nn.Parameter, Part], members: list[list[nn.Parameter]], squares: list[Tensor], kept: Tensor
-    ) -> dict[nn.Parameter, Tensor]:
-        """The sums with the kept records of this batch added, of its parameters."""
-        sums: dict[nn.Parameter, Tensor] = {}
-        whole = torch.stack(squares).sum(0)
-        for group, chosen, squared in zip(self.groups, members, squares, strict=True):
-            if not chosen:
-                continue
-            coarse = torch.float64 if all(parameter.dtype == torch.float64 for parameter in chosen) else torch.float32
-            numbers = sum(parameter.numel() for parameter in chosen)
-            slack = _slack([parts[parameter] for parameter in chosen])
-            weights = clip_weights(squared, group, self.method, numbers=numbers, dtype=coarse, slack=slack, whole=whole)
-            weights = torch.where(kept, weights, 0.0)
-            for parameter in chosen:
-                added = parts.pop(parameter).weighted_sum(weights).reshape(parameter.shape)
-                sums[parameter] = added.add_(self._sums[parameter]) if parameter in self._sums else added
-        return sums
-
-
-def _squared(parts: list[Part], losses: Tensor) -> Tensor:
-    zeros = torch.zeros_like(losses, dtype=torch.float64)
-    return torch.stack([zeros, *(part.squared_norms().to(zeros) for part in parts)]).sum(0).clamp(min=0)
-
-
-def _slack(parts: list[Part]) -> Tensor | None:
-    known = [slack for part in parts if (slack := part.slack()) is not None]
-    return torch.stack(known).square().sum(0).sqrt() if known else None
+        return losses
 
 
 def _counted(counted: Tensor | None, losses: Tensor) -> Tensor | None:

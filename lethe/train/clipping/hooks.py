@@ -2,66 +2,31 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import maybe_current_level
-from torch.autograd import forward_ad
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_flatten
 from torch.utils.hooks import RemovableHandle
 
-from lethe.errors import InputError
 from lethe.train.clipping.anchors import Anchor, Untouched
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.fallback import RecordFree, Tape
-from lethe.train.clipping.rules.replay import RandomUse
-from lethe.train.clipping.rules.rule import Use
+from lethe.train.clipping.records.calls import Call, detached, random_state
+from lethe.train.clipping.records.folds import Folds
+from lethe.train.clipping.records.stand_ins import Place, StandIns
+from lethe.train.clipping.records.surrounded import refuse_checkpoints, refuse_transforms
 from lethe.train.clipping.schedule import Depth
 from lethe.train.clipping.survey import Survey
+from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import arithmetic, coarser
 
 _KINDS = 8  # of calls of the model are looked at in one recording
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """One call of a layer with a rule.
-
-    Args:
-        inputs: positional arguments, detached.
-        keywords: keyword arguments, detached.
-        untouched: watches them.
-        random_state: before the call, of a layer that drops numbers inside.
-        edges: of each output tensor, None for what has no gradient.
-        single: the output is one tensor.
-    """
-
-    inputs: tuple[Any, ...]
-    keywords: dict[str, Any]
-    untouched: Untouched
-    random_state: Tensor | None
-    edges: list[GradientEdge | None] = field(default_factory=list)
-    single: bool = True
-
-    def use(self, told: Sequence[Tensor | None]) -> Use | None:
-        """The call with the gradients of its outputs, in the order of `edges`; None if no gradient came."""
-        if all(gradient is None for gradient in told):
-            return None
-        first = next(gradient for gradient in told if gradient is not None)
-        return RandomUse(
-            inputs=self.inputs,
-            grad_output=first if told[0] is None else told[0],
-            keywords=self.keywords,
-            grad_outputs=None if self.single else tuple(told),
-            random_state=self.random_state,
-        )
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +36,7 @@ class _Frame:
     module: nn.Module
     frozen: list[nn.Parameter] = field(default_factory=list)
     replaced: dict[str, nn.Parameter] = field(default_factory=dict)
+    real: list[Place] = field(default_factory=list)
     call: Call | None = None
 
 
@@ -85,7 +51,8 @@ class Recording:
     """Hooks on a model's layers while records pass through it.
 
     A layer with a rule computes while its parameters do not ask for gradients, so that autograd neither computes nor awaits them: a
-    parameter that gets one all the same was used elsewhere. Other modules get record-free stand-ins for their own parameters.
+    parameter that gets one all the same was used elsewhere. Everywhere else in the model's forward pass a trained parameter is a
+    record-free stand-in, whichever module reads it.
 
     Args:
         model: whose forward pass is recorded.
@@ -114,14 +81,17 @@ class Recording:
         self._counted = _Counted(records)
         self.attached = attached
         self.calls: dict[nn.Module, list[Call]] = {}
+        counted = self._counted
+        self.folds = Folds(lambda: counted.records)
         self._decisions = decisions
         self._looked_at, self._inspect, self._kinds = looked_at, inspect, set[Hashable]()
         self._depth = Depth.THOROUGH if attached else Depth.NOT
         self._anchor = torch.zeros((), requires_grad=True)
         self._buffers = {id(buffer) for buffer in model.buffers()}
         # Nothing that the tape holds may lead back here: in a circle the layers' inputs would outlive the step.
-        counted, constant = self._counted, partial(_constant, self._buffers)
-        self.tape = Tape(lambda: counted.records, decisions, attached=attached, anchor=self._anchor, constant=constant)
+        constant, counting = partial(_constant, self._buffers), {"folds": self.folds, "anchor": self._anchor}
+        self.tape = Tape(lambda: counted.records, decisions, attached=attached, constant=constant, **counting)
+        self._stand_ins = StandIns(model, found.names, self.tape.alias)
         self._frames: list[_Frame] = []
         self._handles: list[RemovableHandle] = []
         self._asleep = False
@@ -144,6 +114,7 @@ class Recording:
         for module in (*self.found.covered, *self.found.bare):
             self._handles.append(module.register_forward_pre_hook(self._before, with_kwargs=True))
             self._handles.append(module.register_forward_hook(self._after, with_kwargs=True, always_call=True, prepend=True))
+        self._handles.append(self.model.register_forward_hook(self._leave, always_call=True, prepend=True))
         if self._inspect is not None:
             self._handles.append(self.model.register_forward_hook(self._end, with_kwargs=True))
 
@@ -160,10 +131,13 @@ class Recording:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._stand_ins.take_out()
         while self._frames:
             _restore(self._frames.pop())
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._asleep:
+            return
         if self.records is None and torch.is_grad_enabled():
             tensors = [entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor) and entry.dim() > 0]
             self.records = len(tensors[0]) if tensors else None
@@ -173,6 +147,13 @@ class Recording:
             if not self.calls and not self.tape.aliases:
                 self._depth = looked_at(self.records)
                 self.attached = self.tape.attached = self._depth is Depth.THOROUGH
+        if torch.is_grad_enabled():
+            self.folds.begin(entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor))
+            self._stand_ins.put_in()
+
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if not self._asleep:
+            self._stand_ins.take_out()
 
     def _end(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if self._asleep or not self._depth or self._inspect is None or not torch.is_grad_enabled() or (self.records or 0) < 2:
@@ -190,27 +171,33 @@ class Recording:
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._asleep:
             return
-        _refuse_checkpoints(self.found.describe(module))
-        _refuse_transforms(self.found.describe(module))
+        refuse_checkpoints(self.found.describe(module))
+        refuse_transforms(self.found.describe(module))
         frame = _Frame(module)
         self._frames.append(frame)
         if not torch.is_grad_enabled():
             return
         own = self.found.covered.get(module)
-        if own is None or not self._holds_records(module, args, kwargs):
+        rows, doubtful = (0, False) if own is None else self._rows(module, args, kwargs)
+        if own is None or not rows:
             parameters = self.found.bare[module] if own is None else own
             for name, parameter in parameters.items():
+                if isinstance(module._parameters.get(name), RecordFree):
+                    continue
                 if name not in module._parameters:
-                    raise InputError(f"{self.found.describe(module)} is called without records; its {name} cannot be told apart.")
+                    raise UnfollowedError(f"{self.found.describe(module)} is called without records; its {name} cannot be told apart.")
                 frame.replaced[name] = parameter
                 module._parameters[name] = self.tape.alias(parameter)  # pyright: ignore[reportArgumentType]
             return
+        frame.real = self._stand_ins.real_within(module)
         given = [entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor)]
         frame.call = Call(
-            inputs=tuple(_detached(entry) for entry in args),
-            keywords={key: _detached(entry) for key, entry in kwargs.items()},
+            inputs=tuple(detached(entry) for entry in args),
+            keywords={key: detached(entry) for key, entry in kwargs.items()},
             untouched=Untouched(given, own.values()),
-            random_state=_random_state(module, given),
+            random_state=random_state(module, given),
+            rows=rows,
+            doubtful=doubtful,
         )
         if not self.attached:
             for parameter in own.values():
@@ -223,11 +210,14 @@ class Recording:
             return None
         frame = self._frames.pop()
         _restore(frame)
+        self._stand_ins.again(frame.real)
         if frame.call is None or output is None:
             return None
         frame.call.single = isinstance(output, Tensor)
         given = [entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor)]
         held = self._held(output, frame.call.edges, module, given)
+        if isinstance(held, Tensor) and not frame.call.doubtful and getattr(module, "batch_first", True) is not False:
+            self.folds.note(frame.call.edges[0])  # pyright: ignore[reportArgumentType]
         self.calls.setdefault(module, []).append(frame.call)
         return held
 
@@ -247,36 +237,43 @@ class Recording:
         if isinstance(output, tuple | list):
             entries = [self._held(entry, edges, module, given) for entry in output]
             return type(output)(*entries) if hasattr(output, "_fields") else type(output)(entries)
-        raise InputError(
+        raise UnfollowedError(
             f"{self.found.describe(module)} returns {type(output).__name__}; a layer with a rule needs tensors, or tuples of them."
         )
 
-    def _holds_records(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether the layer is given records, rather than something that is the same for all of them, such as positions."""
+    def _rows(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, bool]:
+        """How many rows of each record the layer is given, 0 where it is given something that is the same for all of them, such as
+        positions; and whether that is yet to be proven."""
         entries = [*args, *kwargs.values()]
         if any(isinstance(entry, RecordFree) for entry in entries):
-            return False
+            return 0, False
         first = next((entry for entry in entries if isinstance(entry, Tensor | PackedSequence)), None)
         if first is None or isinstance(first, PackedSequence) or self.records is None:
-            return True
+            return 1, False
         if isinstance(module, nn.EmbeddingBag) and first.dim() == 1:
-            return True
+            return 1, False
         dimension = 1 if getattr(module, "batch_first", True) is False else 0
         fits = (
             first.dim() > dimension
             and first.shape[dimension] == self.records
             and not (self.records > 1 and _constant(self._buffers, first))
         )
+        rows, doubtful = 1, False
+        if not fits and dimension == 0 and not _constant(self._buffers, first):
+            rows = self.folds.fold(first) or 0
+            doubtful = not rows and not first.requires_grad
+            rows = (self.folds.like(first) or 0) if doubtful else rows
+            fits = rows > 0
         fits = self._decisions.settle(("call of", self.found.describe(module)), [fits], self.records)[0]
         if not fits and first.requires_grad:
-            raise InputError(
+            raise UnfollowedError(
                 f"{self.found.describe(module)} is given shape {tuple(first.shape)}; it needs the {self.records} records along "
                 f"dimension {dimension}.",
                 source="the model's forward pass",
                 remedy="keep the records' dimension by itself (flatten the others only); if the first tensor that the model is given does "
                 "not start with the records, name their number: recording(records=...).",
             )
-        return fits
+        return (rows, doubtful) if fits else (0, False)
 
 
 def _kind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
@@ -299,42 +296,3 @@ def _restore(frame: _Frame) -> None:
         parameter.requires_grad_(True)
     for name, parameter in frame.replaced.items():
         frame.module._parameters[name] = parameter
-
-
-def _detached(entry: Any) -> Any:
-    if isinstance(entry, Tensor):
-        return entry.detach()
-    if isinstance(entry, PackedSequence):
-        return entry._replace(data=entry.data.detach())
-    if isinstance(entry, tuple | list) and not hasattr(entry, "_fields"):
-        return type(entry)(_detached(part) for part in entry)
-    return entry
-
-
-def _random_state(module: nn.Module, given: Sequence[Tensor]) -> Tensor | None:
-    dropout = getattr(module, "dropout", 0.0)
-    if not (module.training and isinstance(dropout, float) and dropout > 0):
-        return None
-    device = given[0].device if given else torch.device("cpu")
-    return torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
-
-
-def _refuse_checkpoints(where: str) -> None:
-    frame = sys._getframe(2)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
-            raise InputError(
-                f"{where} runs under activation checkpointing, which computes it again in the backward pass.",
-                source="torch.utils.checkpoint in the model's forward pass",
-                remedy="switch checkpointing off, and take smaller micro-batches if memory is short.",
-            )
-        frame = frame.f_back
-
-
-def _refuse_transforms(where: str) -> None:
-    if maybe_current_level() is not None or forward_ad._current_level >= 0:
-        raise InputError(
-            f"{where} runs under a transform of torch.func, inside which its records cannot be told apart.",
-            source="torch.func.vmap, grad, jvp, linearize or another in the model's forward pass",
-            remedy="call the layer on the batch itself, records first; write the transform around what has no trained parameters.",
-        )

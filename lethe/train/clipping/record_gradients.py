@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.hooks import Call, Recording
+from lethe.train.clipping.hooks import Recording
+from lethe.train.clipping.records.calls import Call
+from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import BATCH_STATISTICS
 
 
@@ -24,11 +25,12 @@ def usable_records(losses: Tensor, counted: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientSite:
-    """A place in the graph whose gradient has one row a record, along `dimension`; `where` names it."""
+    """A place in the graph whose gradient has `rows` rows a record, along `dimension`; `where` names it."""
 
     place: Any
     dimension: int
     where: str
+    rows: int = 1
 
 
 def gradient_sites(recording: Recording) -> Iterator[GradientSite]:
@@ -38,9 +40,9 @@ def gradient_sites(recording: Recording) -> Iterator[GradientSite]:
             for place, edge in enumerate(call.edges):
                 dimension = _dimension(module, call, place)
                 if edge is not None and dimension is not None:
-                    yield GradientSite(edge, dimension, recording.found.describe(module))
-    for wanted in recording.tape.wanted():
-        yield GradientSite(wanted, 0, "a module whose own parameters no rule covers")
+                    yield GradientSite(edge, dimension, recording.found.describe(module), call.rows)
+    for wanted, rows in recording.tape.sites():
+        yield GradientSite(wanted, 0, "a module whose own parameters no rule covers", rows)
 
 
 def _dimension(module: nn.Module, call: Call, place: int) -> int | None:
@@ -78,7 +80,7 @@ def rows_of(site: GradientSite, gradient: Tensor | None, records: int) -> Tensor
         gradient: of any shape.
         records: B.
     """
-    if gradient is None or gradient.dim() <= site.dimension or gradient.shape[site.dimension] != records:
+    if gradient is None or gradient.dim() <= site.dimension or gradient.shape[site.dimension] != records * site.rows:
         return None
     return gradient.transpose(0, site.dimension).reshape(records, -1)
 
@@ -102,10 +104,12 @@ def require_apart(sites: Sequence[GradientSite], told: Sequence[Tensor | None], 
             raise mixes(site, int(touched.nonzero()[0, 0]))
 
 
-def mixes(site: GradientSite, record: int) -> InputError:
-    """The error for a record whose gradient depends on the loss of another one."""
-    return InputError(
+def mixes(site: GradientSite, record: int) -> UnfollowedError:
+    """The error for a record whose gradient depends on the loss of another one; unless what is the same for all passed for records."""
+    return UnfollowedError(
         f"the loss of a record depends on the other records of its batch: on record {record}.",
         source=f"the clipper's self-check: the gradient of the losses at {site.where}",
         remedy="look for a layer or a loss that mixes, sorts or shifts records; " + BATCH_STATISTICS,
+        lasting=False,
+        doubtful=True,
     )

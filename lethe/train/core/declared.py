@@ -31,6 +31,9 @@ LOOP = "what the loop does between the loader and the model, and between the mod
 UNCHECKED = "neither model nor loss was checked in any batch (verify=False): that they keep records apart is all declared"
 UNSEEN = "what no check of training could see keeps records apart; training told whoever trained which that was"
 
+ALONE = "record by record: each record passed through the model alone, and its gradient is the one of plain autograd"
+"""What a check says of a training in which no record meets another: there is nothing left to declare but MODEL."""
+
 
 def of_loss(*, optimiser: bool, loop: bool = False, bare: bool = False, users: bool = False) -> tuple[str, ...]:
     """The assumptions to declare of the loss, of the code around it, and of what a unit is.
@@ -78,7 +81,7 @@ def declared_of(
         attributes: what there is to declare of the model's plain attributes.
     """
     unseen = [] if verify else [UNCHECKED]
-    if verify and checked != "checked":
+    if verify and checked not in ("checked", ALONE):
         unseen.append(f"what the self-check could not see keeps records apart: {checked or 'no batch had two records with gradients'}")
     unseen += [f"what could not be compared keeps records apart: {reason}" for reason in missing if reason is not None]
     kept = () if attributes is None else (attributes,)

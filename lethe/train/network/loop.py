@@ -28,6 +28,7 @@ from lethe.train.data.sources.base import length
 from lethe.train.distributed.workers import ending_together
 from lethe.train.fitted import Fitted, spending
 from lethe.train.model_state.untouched_state import UntouchedState
+from lethe.train.network.micro_batches import add_batch
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.options import NetworkOptions
 from lethe.train.network.preparation import prepared_network
@@ -180,14 +181,17 @@ def steps_of(
                 remedy="give (features, targets), or the same array twice where a model is to reproduce its input.",
             )
         if len(targets):
-            with clipper.recording():
-                outputs = _outputs(clipper.model, inputs)
-            values = loss(outputs, targets)
-            units = None if batch.places is None else Units(batch.places.to(device), length(batch.indices))
-            clipper.backward(values, None if batch.counted is None else batch.counted.to(device), units)
+            values = add_batch(
+                clipper,
+                lambda rows, inputs=inputs: _outputs(clipper.model, [tensor[rows] for tensor in inputs]),
+                lambda outputs, rows, targets=targets: loss(outputs, targets[rows]),
+                len(targets),
+                None if batch.counted is None else batch.counted.to(device),
+                None if batch.places is None else Units(batch.places.to(device), length(batch.indices)),
+            )
             if told is not None:
                 told.add_losses(values, batch.counted)
-            del outputs, values
+            del values
             if alone is not None and batch.alone:
                 _require_alone(alone, clipper.model, loss, [*inputs, targets], batch.alone, device)
         if batch.last:

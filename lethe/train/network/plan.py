@@ -12,6 +12,7 @@ from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.clipping import METHODS, Clipper, Group
 from lethe.train.clipping.groups import as_groups
+from lethe.train.clipping.unfollowed import PER_LAYER
 from lethe.train.core.tensors import checked_tensors, sharing_memory
 from lethe.train.network.optimisers import certified_release
 from lethe.train.network.proximal.steps import ProximalGroup
@@ -68,7 +69,9 @@ def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) 
     return run.replace(clip_groups=norms)
 
 
-def clipper_of(model: nn.Module, run: Run, *, groups: Sequence[Group] | None, verify: bool, budgeted: bool = False) -> Clipper:
+def clipper_of(
+    model: nn.Module, run: Run, *, groups: Sequence[Group] | None, verify: bool, budgeted: bool = False, way: str = PER_LAYER
+) -> Clipper:
     r"""The clipper that keeps each record's part of a sum within the run's clip norm.
 
     Args:
@@ -76,6 +79,7 @@ def clipper_of(model: nn.Module, run: Run, *, groups: Sequence[Group] | None, ve
         run: with a clip norm and noise, as `as_clipped` gives it.
         groups: of parameters, whose norms are run.clip_groups; None: one norm for all.
         verify: check the first batches.
+        way: how gradients of records are formed, see Clipper.
         budgeted: whether the caller asks the filter of a run with noise_budget before every step, and ends the run where it says no.
     Raises:
         InputError: the run has no clip norm, no noise, or a noise budget that nobody asks; or something that the clipper cannot use.
@@ -104,7 +108,8 @@ def clipper_of(model: nn.Module, run: Run, *, groups: Sequence[Group] | None, ve
     norms = None if groups is None else tuple(group.clip_norm for group in groups)
     if norms != run.clip_groups:
         raise InputError(f"clip_groups: got the norms {norms}; the run says {run.clip_groups}.", source="run.clip_groups")
-    clipper = Clipper(model, clip_norm=run.clip_norm if groups is None else tuple(groups), method=run.clip_method, verify=verify)
+    clip_norm = run.clip_norm if groups is None else tuple(groups)
+    clipper = Clipper(model, clip_norm=clip_norm, method=run.clip_method, verify=verify, way=way)
     if not METHODS[run.clip_method].projection and run.release == "last":
         raise HypothesisError(
             f"clip_method: {run.clip_method} is no projection, so nothing is known of a step's Lipschitz constant; release is last.",

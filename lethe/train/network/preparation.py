@@ -11,6 +11,7 @@ from lethe.run.run import Run
 from lethe.run.users import refuse_users
 from lethe.train.checkpoints.checkpointing import Checkpointing, NoCheckpointing, keeping
 from lethe.train.clipping import Clipper
+from lethe.train.clipping.unfollowed import PER_LAYER, RECORD_BY_RECORD
 from lethe.train.data import BatchStream, as_source
 from lethe.train.data.members import members_of
 from lethe.train.data.sources.base import Source
@@ -74,7 +75,9 @@ def prepared_network(
     if own_loop:
         refuse_users(require_run(run), "a loop of one's own")
     run = as_clipped(run, groups=options.clip_groups, method=options.method)
-    clipper = clipper_of(model, run, groups=options.clip_groups, verify=options.verify, budgeted=not own_loop)
+    # One record at a time needs no rule; a forward pass of the caller's own cannot be asked for again for one.
+    way = RECORD_BY_RECORD if options.physical_size == 1 else PER_LAYER
+    clipper = clipper_of(model, run, groups=options.clip_groups, verify=options.verify, budgeted=not own_loop, way=way)
     named = trained_parameters(model)
     parameters = list(named.values())
     if own_loop or options.optimizer is not None:

@@ -26,4 +26,4 @@ def reported(clipper: Clipper, run: Run, *, steps: int) -> Report:
             "start and noise. Look for NaN and huge numbers in the data. This message, unlike the model, is covered by no certificate.",
             stacklevel=3,
         )
-    return Report.of(run, steps=steps, contributed=contributed)
+    return Report.of(run, steps=steps, contributed=contributed, gradients=clipper.formed)

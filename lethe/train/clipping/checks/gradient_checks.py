@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.record_gradients import gradient_sites, require_apart, usable_records
 from lethe.train.clipping.rules.parts import Part
+from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import ALLOWED, sample
 
 _TRACED = 3  # records whose gradients are compared with those of plain autograd
@@ -107,10 +107,11 @@ def _compare(
         error = float((told.double() - expected.double()).norm())
         gap = abs(max(square, 0.0) ** 0.5 - size)
         if not (error <= allowed and gap <= allowed):
-            raise InputError(
+            raise UnfollowedError(
                 f"the gradient of record {record} in {name} is off by {max(error, gap):.3g} from plain autograd's, of norm {size:.3g}.",
                 source="the clipper's self-check",
                 remedy="look for a layer or a loss that mixes records or does not keep them along the first dimension, for a weight "
                 "that is read outside its layer, or for a hand-written rule that is wrong; if there "
                 "is none, begin with a batch of another size: this one may be as long as another dimension.",
+                lasting=False,
             )

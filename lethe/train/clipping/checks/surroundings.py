@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch.autograd.graph import disable_saved_tensors_hooks
 
-from lethe.errors import InputError
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 _MARK = "lethe: saved_tensors_hooks in a recording"
 
@@ -33,7 +33,7 @@ def surroundings() -> Generator[None]:
         except RuntimeError as error:
             if _MARK not in str(error) and "saved tensors hooks" not in str(error).lower():
                 raise
-            raise InputError(
+            raise UnfollowedError(
                 "saved_tensors_hooks are active while records pass through the model: what autograd keeps for the backward pass may then "
                 "mix them, and nothing would show it.",
                 source="torch.autograd.graph.saved_tensors_hooks or save_on_cpu, or a checkpoint",

@@ -13,6 +13,7 @@ from lethe.train.clipping.rules.arguments import argument
 from lethe.train.clipping.rules.parts import Part, PartedGradients
 from lethe.train.clipping.rules.rule import Use, wide
 from lethe.train.clipping.rules.token_rows import TokenRows
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 
 class _Lookup(NamedTuple):
@@ -41,7 +42,7 @@ class EmbeddingGradients(PartedGradients):
     def _lookup(self, use: Use, module: nn.Embedding) -> _Lookup:
         indices = cast("Tensor", argument(use, 0, "input"))
         if indices.dim() == 0:
-            raise InputError(
+            raise UnfollowedError(
                 "Embedding got indices without dimensions; it needs shape (B, ...), records first.", source="the layer's input"
             )
         tokens = indices.reshape(-1)

@@ -30,9 +30,23 @@ class LinearGradients(PartedGradients):
         return {"weight": OuterProducts(inputs, gradients), "bias": Rows(gradients[:, 0] if gradients.shape[1] == 1 else gradients.sum(1))}
 
 
+class ConvolutionOfOneGradients(PartedGradients):
+    r"""The Conv1D of transformers' GPT-2: $s_{it} = W^\top x_{it} + b$, so that $G_i^W = \sum_t x_{it} g_{it}^\top$."""
+
+    def make_parts(self) -> Mapping[str, Part]:
+        """See PartedGradients."""
+        given, width = cast("Tensor", self.module.weight).shape
+        found = [_joined(argument(use, 0, "x"), use.grad_output, given, width) for use in self.uses]
+        turned = [Applied(use.gradients, use.inputs) for use in found]
+        return {"weight": weight_part(turned), "bias": shift_part(found)}
+
+
 def _applied(use: Use, module: nn.Linear) -> Applied:
-    inputs = _positions(cast("Tensor", argument(use, 0, "input")), module.in_features)
-    gradients = _positions(use.grad_output, module.out_features)
+    return _joined(argument(use, 0, "input"), use.grad_output, module.in_features, module.out_features)
+
+
+def _joined(given: Tensor, told: Tensor, before: int, after: int) -> Applied:
+    inputs, gradients = _positions(given, before), _positions(told, after)
     dtype = torch.promote_types(inputs.dtype, gradients.dtype)
     return Applied(inputs.to(dtype), gradients.to(dtype))
 

@@ -14,6 +14,7 @@ from lethe.errors import InputError
 from lethe.train.clipping.rules.arguments import argument
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
 from lethe.train.clipping.rules.rule import wide
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 
 class NormalisationGradients(PartedGradients):
@@ -155,8 +156,8 @@ class InstanceNormGradients(_OverChannels):
 _INSTANCE_DIMENSIONS: dict[type[nn.Module], int] = {nn.InstanceNorm1d: 3, nn.InstanceNorm2d: 4, nn.InstanceNorm3d: 5}
 
 
-def _no_records(module: nn.Module, given: Tensor, needed: int) -> InputError:
-    return InputError(
+def _no_records(module: nn.Module, given: Tensor, needed: int) -> UnfollowedError:
+    return UnfollowedError(
         f"{type(module).__name__} got an input of {given.dim()} dimensions; it needs {needed} or more, records first.",
         source="the layer's input",
         remedy="keep the dimension of records: unsqueeze(0) for a single one.",

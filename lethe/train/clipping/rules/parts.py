@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from lethe.errors import InputError
 from lethe.train.clipping.rules.rule import LayerGradients, Use
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 # Squares are summed in their own arithmetic over this many numbers at most: by eight partial sums or more, of 32 squares each.
 _BLOCK = 256
@@ -159,7 +159,7 @@ class PartedGradients(LayerGradients):
         super().__init__(module, uses, names)
         parts = self.make_parts()
         if missing := sorted(names - parts.keys()):
-            raise InputError(
+            raise UnfollowedError(
                 f"{type(module).__name__} has no gradient rule for {', '.join(missing)}; the rule knows {', '.join(sorted(parts))}.",
                 source="the trained parameters of the layer",
                 remedy="freeze what a subclass added (requires_grad_(False)), or register a rule of its own for that class.",

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from lethe.errors import InputError
 from lethe.train.clipping.rules.arguments import argument, output_gradients
 from lethe.train.clipping.rules.outer_products import Applied, shift_part, weight_part
 from lethe.train.clipping.rules.parts import Part, PartedGradients
 from lethe.train.clipping.rules.replay import replaying
 from lethe.train.clipping.rules.rule import Use, wide
 from lethe.train.clipping.rules.unrolled import CELLS, LayerWeights, Lengths, Unrolled, unroll
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 
 class RecurrentGradients(PartedGradients):
@@ -68,7 +68,7 @@ def _sequences(given: Any, module: nn.RNNBase) -> _Sequences:
     else:
         tensor = cast("Tensor", given)
         if tensor.dim() != 3:
-            raise InputError(
+            raise UnfollowedError(
                 f"{type(module).__name__} got an input of {tensor.dim()} dimensions; it needs 3: records, steps, features.",
                 source="the layer's input",
                 remedy="for a single record, unsqueeze the dimension of records.",
@@ -166,7 +166,7 @@ def _differentiated(layers: list[Unrolled], cotangents: list[tuple[Tensor, Tenso
 
 def _refuse_dropout_elsewhere(module: nn.RNNBase, dropout: float, device: torch.device) -> None:
     if module.training and dropout > 0 and device.type != "cpu":
-        raise InputError(
+        raise UnfollowedError(
             f"{type(module).__name__} drops numbers between its layers (dropout = {dropout:g}) on {device.type}, by masks that cannot be "
             "drawn again.",
             source="the layer's dropout, in training mode",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from lethe.errors import InputError
 from lethe.train.clipping.rules.attention.layers import AttentionGradients
 from lethe.train.clipping.rules.convolution.layers import ConvGradients, TransposedConvGradients
 from lethe.train.clipping.rules.embedding import EmbeddingBagGradients, EmbeddingGradients
-from lethe.train.clipping.rules.linear import LinearGradients
+from lethe.train.clipping.rules.linear import ConvolutionOfOneGradients, LinearGradients
 from lethe.train.clipping.rules.normalisation import GroupNormGradients, InstanceNormGradients, LayerNormGradients, RMSNormGradients
 from lethe.train.clipping.rules.recurrent import RecurrentGradients
 from lethe.train.clipping.rules.rule import Rule
@@ -35,7 +35,10 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.GRU: RecurrentGradients,
     nn.LSTM: RecurrentGradients,
 }
-"""Layer type -> rule. A layer with a rule answers for all parameters inside it; any other module falls back to `bare.py`."""
+"""Layer type -> rule. A layer with a rule answers for all parameters inside it; any other module falls back to `fallback.py`."""
+
+_NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": ConvolutionOfOneGradients}
+"""Rules of types in packages that need not be there, by the types' full names."""
 
 # A convolution's forward hands its work to a method of another name.
 _COMPUTING = ("forward", "_conv_forward")
@@ -44,17 +47,24 @@ _COMPUTING = ("forward", "_conv_forward")
 def rule_for(module: nn.Module) -> Rule | None:
     """The rule of the module's type, or of a base class whose `forward` it inherits unchanged; None if there is none.
 
-    A subclass that computes something else than its base, a parametrised layer, or one whose `forward` was replaced on the instance, must
-    not be told by the base's rule.
+    A subclass that computes something else than its base, a parametrised layer, one whose weight a hook computes, or one whose `forward`
+    was replaced on the instance, must not be told by the base's rule.
     """
-    if is_parametrized(module) or "forward" in vars(module) or "_conv_forward" in vars(module):
+    if is_parametrized(module) or computed_weights(module) or "forward" in vars(module) or "_conv_forward" in vars(module):
         return None
     for base in type(module).__mro__:
-        rule = RULES.get(base)
+        rule = RULES.get(base) or _NAMED.get(f"{base.__module__}.{base.__qualname__}")
         if rule is not None:
             same = all(getattr(type(module), name, None) is getattr(base, name, None) for name in _COMPUTING)
             return rule if same else None
     return None
+
+
+def computed_weights(module: nn.Module) -> list[str]:
+    """The names of a layer's weights that a hook computes of other parameters: the older weight_norm and spectral_norm, and pruning."""
+    known = module._parameters
+    made = [name for name, value in vars(module).items() if isinstance(value, Tensor)]
+    return [name for name in made if any(f"{name}{end}" in known for end in ("_g", "_v", "_orig"))]
 
 
 def register_rule(layer_type: type[nn.Module], rule: Rule) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lethe.errors import InputError
 from lethe.train.clipping.rules.rule import Use
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +64,7 @@ def _require_replayable(use: Use, module: nn.Module, dropout: float) -> None:
     name = type(module).__name__
     remedy = f"set the layer's dropout to 0, and put nn.Dropout(p={dropout:g}) outside it."
     if not isinstance(use, RandomUse) or use.random_state is None:
-        raise InputError(
+        raise UnfollowedError(
             f"{name} drops numbers inside (dropout = {dropout:g}), and the state of the random generator before its call was not kept.",
             source="the layer's dropout, in training mode",
             remedy=remedy,
@@ -77,7 +77,7 @@ def _require_replayable(use: Use, module: nn.Module, dropout: float) -> None:
     }
     seen = {dtype for dtype in seen if dtype.is_floating_point}
     if seen - {whole} or whole not in (torch.float32, torch.float64):
-        raise InputError(
+        raise UnfollowedError(
             f"{name} drops numbers inside (dropout = {dropout:g}) in {', '.join(sorted(map(str, seen | {whole})))}: "
             "masks can be drawn again in one full precision only.",
             source="the layer's dropout, in training mode, with half precision or autocast",

@@ -61,6 +61,13 @@ class Units:
         """Whether a unit has a row of which it is true, shape (U,), bool."""
         return torch.zeros(self.count, dtype=torch.int64, device=rows.device).index_add_(0, self.places, rows.long()) > 0
 
+    def rows(self) -> list[list[int]]:
+        """The rows of each unit that has any."""
+        found: list[list[int]] = [[] for _ in range(self.count)]
+        for row, place in enumerate(self.places.tolist()):
+            found[place].append(row)
+        return [rows for rows in found if rows]
+
     def grouped(self, parts: dict[nn.Parameter, Part]) -> dict[nn.Parameter, Part]:
         """The gradients with one row a unit; those of rows are taken out of `parts`, so that nothing is held twice."""
         return {parameter: self._grouped(parts.pop(parameter), parameter.numel()) for parameter in list(parts)}

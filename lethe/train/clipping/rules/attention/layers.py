@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lethe.errors import InputError
 from lethe.train.clipping.rules.arguments import argument, output_gradients
 from lethe.train.clipping.rules.attention.core import attend, options_of, unsteady
 from lethe.train.clipping.rules.outer_products import Applied, shift_part, weight_part
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows, Stacked
 from lethe.train.clipping.rules.replay import replaying
 from lethe.train.clipping.rules.rule import Use, wide
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 
 class _Call(NamedTuple):
@@ -99,7 +99,7 @@ def _call(use: Use, module: nn.MultiheadAttention) -> _Call:
 def _records_first(given: Tensor, module: nn.MultiheadAttention) -> Tensor:
     if given.is_nested or given.dim() != 3:
         what = "a nested tensor" if given.is_nested else f"an input of {given.dim()} dimensions"
-        raise InputError(
+        raise UnfollowedError(
             f"MultiheadAttention got {what}; it needs 3 dimensions: records, positions, features.",
             source="the layer's input",
             remedy="pad to one length and give key_padding_mask; for a single record, unsqueeze the dimension of records.",

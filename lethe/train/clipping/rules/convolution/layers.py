@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd  # the only name torch has for all of them
 
-from lethe.errors import InputError
 from lethe.train.clipping.rules.arguments import argument
 from lethe.train.clipping.rules.convolution.correlations import Correlated, Correlations
 from lethe.train.clipping.rules.convolution.windows import Geometry
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
 from lethe.train.clipping.rules.rule import Use, wide
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 
 class ConvGradients(PartedGradients):
@@ -69,7 +69,7 @@ def _read(gradients: Tensor, places: torch.Size, module: _ConvNd) -> Tensor:
 def _call(use: Use, module: _ConvNd) -> tuple[Tensor, Tensor]:
     given, dimensions = cast("Tensor", argument(use, 0, "input")), len(module.kernel_size)
     if given.dim() != dimensions + 2:
-        raise InputError(
+        raise UnfollowedError(
             f"{type(module).__name__} got an input of {given.dim()} dimensions; it needs {dimensions + 2}: records, channels, space.",
             source="the layer's input",
             remedy="unsqueeze the dimension of records.",

@@ -1,0 +1,127 @@
+"""The clipped gradients of a batch whose forward pass can be asked for: per layer, or record by record where that cannot be followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lethe.errors import InputError, LetheError
+from lethe.train.clipping.engine import Clipper
+from lethe.train.clipping.unfollowed import PER_LAYER, UnfollowedError
+from lethe.train.clipping.units import Units
+from lethe.train.core.comparison import ALLOWED, BATCH_STATISTICS, FAILURES, arithmetic, close, coarser, first_line, sample
+from lethe.train.model_state.undisturbed import undisturbed, without_dropout
+
+Forward = Callable[[slice], Any]
+Losses = Callable[[Any, slice], Tensor]
+
+_COMPARED = 3  # records whose loss alone is compared with that in the batch
+
+
+def add_batch(
+    clipper: Clipper, forward: Forward, losses: Losses, records: int, counted: Tensor | None = None, units: Units | None = None
+) -> Tensor:
+    """Add the clipped gradients of a batch to a clipper's sums, as the engine can follow the model, or as each record alone tells.
+
+    Args:
+        clipper: of the model.
+        forward: (which records) -> the model's outputs; called within a recording, with all records or with one.
+        losses: (outputs, which records) -> one loss a record.
+        records: B.
+        counted: shape (B,), bool; False for padding that is no record. None: all are.
+        units: the records that are clipped as one; None: each by itself.
+    Returns:
+        The losses, detached, shape (B,); 0 for padding of a batch that was computed record by record.
+    Raises:
+        InputError, HypothesisError: as Clipper.recording and Clipper.backward.
+    """
+    if clipper.way != PER_LAYER:
+        return _each(clipper, forward, losses, records, counted, units)
+    try:
+        with clipper.recording():
+            outputs = forward(slice(None))
+        values = losses(outputs, slice(None))
+        clipper.backward(values, counted, units)
+        return values.detach()
+    except FAILURES as error:
+        reason = _unfollowed(clipper, forward, losses, error)
+    outputs = values = None  # of as many records as there are: let go before others are computed
+    compared = not clipper.verifies or _refuse_mixed(clipper, forward, losses, records)
+    if reason.doubtful and not compared:
+        raise reason
+    with clipper.one_by_one(reason):
+        return _each(clipper, forward, losses, records, counted, units)
+
+
+def _unfollowed(clipper: Clipper, forward: Forward, losses: Losses, error: Exception) -> UnfollowedError:
+    """What was raised, if it says that records cannot be told apart, or if a record passes through the model when nothing is recorded.
+
+    Some models do not bear what stands in for their parameters, or layers whose results lie in memory in another order.
+
+    Raises:
+        Exception: what was raised, if it is nothing of the kind.
+    """
+    if isinstance(error, UnfollowedError):
+        return error
+    if isinstance(error, LetheError | torch.OutOfMemoryError):
+        raise error
+    with torch.no_grad(), undisturbed(clipper.model):
+        try:
+            losses(forward(slice(0, 1)), slice(0, 1))
+        except FAILURES:
+            raise error from None
+    return UnfollowedError(
+        f"the model does not compute while its layers are recorded: {first_line(error)}", source="the model's forward pass"
+    )
+
+
+def _each(clipper: Clipper, forward: Forward, losses: Losses, records: int, counted: Tensor | None, units: Units | None) -> Tensor:
+    """Each record passes through the model alone; those of a unit are put together before the clip, by the mean of their losses."""
+    told: list[Tensor | None] = [None] * records
+    for rows in [[record] for record in range(records)] if units is None else units.rows():
+        if counted is None or bool(counted[rows[0]]):
+            with clipper.recording():
+                values = [losses(forward(slice(row, row + 1)), slice(row, row + 1)) for row in rows]
+            clipper.backward(values[0] if len(rows) == 1 else torch.cat(values).mean(0, keepdim=True))
+            for row, value in zip(rows, values, strict=True):
+                told[row] = value.detach()
+    known = next((value for value in told if value is not None), torch.zeros(1))
+    return torch.cat([torch.zeros_like(known) if value is None else value for value in told]) if told else known[:0]
+
+
+def _refuse_mixed(clipper: Clipper, forward: Forward, losses: Losses, records: int) -> bool:
+    """Whether losses could be compared; refuse a model or a loss that gives a record alone another loss than in its batch.
+
+    Record by record it would be trained on batches of one, which no record's bound minds; but what normalises a batch, or contrasts its
+    records, is then no longer what it was written for.
+    """
+    if records < 2:
+        return False
+    with torch.no_grad(), undisturbed(clipper.model) as rewind, without_dropout(clipper.model):
+        try:
+            rewind()
+            batch = losses(forward(slice(None)), slice(None)).detach()
+            chosen = sample(batch.isfinite().nonzero()[:, 0].tolist(), _COMPARED)
+            alone: list[Tensor] = []
+            for record in chosen:
+                row = slice(record, record + 1)
+                alone.append(losses(forward(row), row).detach())
+        except FAILURES as error:
+            if isinstance(error, InputError) and not isinstance(error, UnfollowedError):
+                raise
+            return False  # it takes no batch without gradients: nothing is known of what it would have done
+        if rewind.drew() or not alone:
+            return False
+    precision = coarser(arithmetic(batch.device), batch.dtype)
+    same = close(torch.cat(alone), batch[chosen], batch, ALLOWED, precision)
+    if not bool(same.all()):
+        raise InputError(
+            f"the loss of record {chosen[int((~same).nonzero()[0, 0])]} in its batch is another than that of the record alone.",
+            source="the comparison of a batch with its records alone, before these are trained one by one",
+            remedy="leave out what is computed of a whole batch, such as a load-balancing loss of experts or a contrast between records; "
+            + BATCH_STATISTICS,
+        )
+    return True

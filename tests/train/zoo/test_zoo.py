@@ -1,0 +1,158 @@
+"""The zoo: every architecture trains exactly, or is refused with its reason; the table of docs/architectures.md says which."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+from zoo_adapters import ADAPTERS
+from zoo_member import FOLDED, Batch, Member
+from zoo_own import OWN
+from zoo_pictures import PICTURES
+from zoo_text import TEXT
+
+from lethe.errors import LetheError
+from lethe.train.clipping import Clipper
+from lethe.train.clipping.records.folds import Folds
+from lethe.train.network.micro_batches import add_batch
+
+TOLERANCE = 1e-9  # relative to the sum of the clipped norms; 1 % is ten million times as much
+GROUPS = {"Plain PyTorch": OWN, "Language models": TEXT, "Pictures and sound": PICTURES, "Adapters (peft)": ADAPTERS}
+ZOO = {name: member for members in GROUPS.values() for name, member in members.items()}
+PAGE = Path(__file__).parents[3] / "docs" / "architectures.md"
+
+
+class Outcome(NamedTuple):
+    """How an architecture was trained, and by how much the sums of its clipped gradients were off."""
+
+    how: str
+    error: float = 0.0
+    reason: str = ""
+
+
+def outcome(member: Member, monkeypatch: pytest.MonkeyPatch) -> Outcome:
+    torch.manual_seed(0)
+    model, batch = member.build(), member.batch()
+    targets = batch["targets"]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    truth = torch.zeros(len(targets), 1)
+    if member.how != "refused":
+        truth = torch.stack([alone(member, model, batch, record, trained) for record in range(len(targets))])
+    norms = truth.norm(dim=1)
+    clip_norm = float(norms.median()) or 1.0  # half of the records are clipped
+    expected = (truth * (clip_norm / norms).clamp(max=1)[:, None]).sum(0)
+    folded = noted(monkeypatch)
+    try:
+        clipper = Clipper(model, clip_norm=clip_norm)
+        errors = []
+        for _ in range(3):  # the last one without the self-check
+            add_batch(
+                clipper, lambda rows: called(model, batch, rows), lambda output, rows: member.losses(output, targets[rows]), len(targets)
+            )
+            told = clipper.take()
+            error = torch.cat([told[parameter].flatten() for parameter in trained]) - expected
+            errors.append(float(error.norm() / norms.clamp(max=clip_norm).sum()))
+    except LetheError as error:
+        return Outcome("refused", reason=str(error))
+    how = str(clipper.formed)
+    return Outcome(FOLDED if how == "per layer" and folded else how, max(errors))
+
+
+def alone(member: Member, model: nn.Module, batch: Batch, record: int, trained: list[nn.Parameter]) -> Tensor:
+    """The gradient of a record that passes through the model by itself."""
+    losses = member.asked(model, {name: tensor[record : record + 1] for name, tensor in batch.items()})
+    told: Any = torch.autograd.grad(losses.sum(), trained, allow_unused=True)
+    return torch.cat([(torch.zeros_like(p) if gradient is None else gradient).flatten() for p, gradient in zip(trained, told, strict=True)])
+
+
+def called(model: nn.Module, batch: Batch, rows: slice) -> Any:
+    given = {name: tensor[rows] for name, tensor in batch.items() if name != "targets"}
+    return model(**given)
+
+
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The folds that are made from here on."""
+    found: list[int] = []
+    fold = Folds.fold
+
+    def noting(self: Folds, tensor: Tensor) -> int | None:
+        told = fold(self, tensor)
+        found.extend([] if told is None else [told])
+        return told
+
+    monkeypatch.setattr(Folds, "fold", noting)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def doubles() -> Iterator[None]:
+    """Float64, and silence: what transformers and peft warn of is theirs."""
+    torch.set_default_dtype(torch.float64)
+    logging.disable(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    logging.disable(logging.NOTSET)
+    torch.set_default_dtype(torch.float32)
+
+
+def require(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    member = ZOO[name]
+    told = outcome(member, monkeypatch)
+    assert told.how == member.how, told.reason
+    assert told.error <= TOLERANCE
+    assert re.search(member.refusal, told.reason)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_plain_architectures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(name, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*TEXT, *PICTURES, *ADAPTERS])
+def test_architectures_of_transformers_and_peft(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("peft")
+    require(name, monkeypatch)
+
+
+def table() -> str:
+    """The tables of the page, as the tests above find them."""
+    parts: list[str] = []
+    for title, members in GROUPS.items():
+        rows = [
+            f"| {name} | {'no' if member.how == 'refused' else 'yes'} | {member.how} | {member.why} |" for name, member in members.items()
+        ]
+        parts += [f"### {title}", "", "| architecture | trains | how | why |", "|---|---|---|---|", *rows, ""]
+    return "\n".join(parts)
+
+
+def test_the_page_shows_the_zoo() -> None:
+    """If this fails: python tests/train/zoo/test_zoo.py writes the page anew."""
+    assert len(ZOO) >= 60
+    assert sum(len(members) for members in GROUPS.values()) == len(ZOO)
+    assert all(member.why and (member.refusal or member.how != "refused") for member in ZOO.values() if member.how != "per layer")
+    assert table() in PAGE.read_text()
+
+
+def test_one_per_cent_more_would_be_seen() -> None:
+    assert TOLERANCE < 0.01 / 5
+
+
+def write() -> None:
+    """Put the tables into the page, between its two headings."""
+    before, _, rest = PAGE.read_text().partition("<!-- zoo -->\n")
+    after = rest.partition("<!-- end of the zoo -->\n")[2]
+    PAGE.write_text(f"{before}<!-- zoo -->\n{table()}<!-- end of the zoo -->\n{after}")
+
+
+if __name__ == "__main__":
+    write()
