@@ -222,6 +222,11 @@ class Clipper:
             HypothesisError: the forward pass wrote what it saw into a buffer or a frozen parameter; looked for in checked batches.
         """
         if self._lone is not None:
+            if units is not None:
+                raise InputError(
+                    "units: record by record a recording has one loss.",
+                    remedy="record the rows of a unit in one block, one after another, and hand over the mean of their losses.",
+                )
             self._backward_alone(losses, counted)
             return
         recording = self._take_recording(losses)
