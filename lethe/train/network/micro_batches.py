@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lethe.errors import InputError, LetheError
+from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train.clipping.engine import Clipper
 from lethe.train.clipping.unfollowed import PER_LAYER, UnfollowedError
-from lethe.train.core.comparison import ALLOWED, BATCH_STATISTICS, FAILURES, arithmetic, close, coarser, first_line, sample
-from lethe.train.model_state.undisturbed import undisturbed, without_dropout
+from lethe.train.core.comparison import (
+    ALLOWED,
+    ALLOWED_IN_SHAPE,
+    BATCH_STATISTICS,
+    FAILURES,
+    arithmetic,
+    close,
+    coarser,
+    first_line,
+    sample,
+)
+from lethe.train.model_state.undisturbed import Rewind, undisturbed, without_dropout
 
 Forward = Callable[[slice], Any]
 Losses = Callable[[Any, slice], Tensor]
@@ -76,16 +87,55 @@ def _unfollowed(clipper: Clipper, forward: Forward, losses: Losses, error: Excep
 
 def _each(clipper: Clipper, forward: Forward, losses: Losses, records: int, counted: Tensor | None) -> Tensor:
     told: list[Tensor | None] = [None] * records
-    for record in range(records):
-        if counted is None or bool(counted[record]):
-            row = slice(record, record + 1)
+    own = [record for record in range(records) if counted is None or bool(counted[record])]
+    clipper.batches_alone += 1
+    due = clipper.verifies and len(own) > 1 and clipper.batches_alone & (clipper.batches_alone - 1) == 0
+    with clipper.all_or_nothing(), _forgetful(clipper, lambda: losses(forward(_row(own[0])), _row(own[0]))) if due else nullcontext():
+        for record in own:
             with clipper.recording():
-                outputs = forward(row)
-            values = losses(outputs, row)
+                outputs = forward(_row(record))
+            values = losses(outputs, _row(record))
             clipper.backward(values)
             told[record] = values.detach()
     known = next((values for values in told if values is not None), torch.zeros(1))
     return torch.cat([torch.zeros_like(known) if values is None else values for values in told]) if told else known[:0]
+
+
+def _row(record: int) -> slice:
+    return slice(record, record + 1)
+
+
+@contextmanager
+def _forgetful(clipper: Clipper, asked: Callable[[], Tensor]) -> Generator[None]:
+    """Within: other records are computed; a record's loss must afterwards be what it was, with the same random numbers.
+
+    Raises:
+        HypothesisError: the model or the loss keeps what it saw.
+    """
+    device = next(clipper.model.parameters()).device
+    rewind = Rewind([device.index or 0] if device.type == "cuda" else [])
+
+    def told() -> Tensor | None:
+        with torch.no_grad(), undisturbed(clipper.model):
+            rewind()
+            try:
+                return asked().detach().clone()
+            except FAILURES:
+                return None  # it takes none without gradients
+
+    before = told()
+    yield
+    after = told()
+    if before is None or after is None:
+        return
+    precision = coarser(arithmetic(before.device), before.dtype)
+    if not bool(close(after, before, before, ALLOWED_IN_SHAPE, precision).all()):
+        raise HypothesisError(
+            "a record's loss is another one after other records were computed: the model or the loss keeps what it saw, of which nothing "
+            "is clipped or noised.",
+            source="the check of records that are computed one by one: the first of a batch, before and after all of them",
+            remedy="take out what is kept of one record for the next: a hidden state, a memory, a running mean.",
+        )
 
 
 def _refuse_mixed(clipper: Clipper, forward: Forward, losses: Losses, records: int) -> bool:
