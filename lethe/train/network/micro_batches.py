@@ -64,7 +64,7 @@ def add_batch(clipper: Clipper, forward: Forward, losses: Losses, records: int, 
 
 
 def _unfollowed(clipper: Clipper, forward: Forward, losses: Losses, error: Exception) -> UnfollowedError:
-    """What was raised, if it says that records cannot be told apart, or if a record passes through the model when nothing is recorded.
+    """What was raised, if it says that records cannot be told apart; or that the model fails where it is recorded, and only there.
 
     Some models do not bear what stands in for their parameters, or layers whose results lie in memory in another order.
 
@@ -75,11 +75,20 @@ def _unfollowed(clipper: Clipper, forward: Forward, losses: Losses, error: Excep
         return error
     if isinstance(error, LetheError | torch.OutOfMemoryError):
         raise error
-    with torch.no_grad(), undisturbed(clipper.model):
+    with undisturbed(clipper.model):
         try:
-            losses(forward(slice(0, 1)), slice(0, 1))
+            with torch.no_grad():
+                losses(forward(slice(0, 1)), slice(0, 1))
         except FAILURES:
             raise error from None
+        try:
+            with clipper.recording():
+                outputs = forward(slice(None))
+            losses(outputs, slice(None))
+        except type(error):
+            pass
+        else:
+            raise error  # it came and went: memory that was short, a file that was not there
     return UnfollowedError(
         f"the model does not compute while its layers are recorded: {first_line(error)}", source="the model's forward pass"
     )

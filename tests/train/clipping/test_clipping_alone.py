@@ -298,3 +298,43 @@ def test_the_refusal_of_a_loop_says_what_to_do() -> None:
         output = model(ROWS)
     with pytest.raises(UnfollowedError, match="physical_size=1"):
         clipper.backward(squares(output))
+
+
+class Particular(nn.Module):
+    """Bears no stand-in for its parameter."""
+
+    def __init__(self, failures: int = 10**6) -> None:
+        super().__init__()
+        self.layer, self.scale, self.failures = nn.Linear(4, 3), nn.Parameter(torch.ones(3)), failures
+
+    def forward(self, given: Tensor) -> Tensor:
+        if type(self.scale) is not nn.Parameter and self.failures:
+            self.failures -= 1
+            raise RuntimeError("it needs a parameter")
+        return self.layer(given) * self.scale
+
+
+def test_a_model_that_fails_only_where_it_is_recorded_is_trained_record_by_record() -> None:
+    torch.manual_seed(0)
+    model = Particular().double()
+    clipper = Clipper(model, clip_norm=1.0)
+    with pytest.warns(RecordByRecordWarning, match="it needs a parameter"):
+        told = added(model, clipper, ROWS)
+    assert_same(told, clipped_sums(gradients_of_records(model, ROWS), 1.0), 6.0)
+
+
+@pytest.mark.parametrize("failures", [1, -1])
+def test_an_error_that_comes_and_goes_or_stays_is_the_callers(failures: int) -> None:
+    """One that comes once is told, and so is one that a record alone makes as well."""
+
+    class Failing(Particular):
+        def forward(self, given: Tensor) -> Tensor:
+            if failures < 0:
+                raise RuntimeError("it needs a parameter")
+            return super().forward(given)
+
+    model = Failing(failures).double()
+    clipper = Clipper(model)
+    with pytest.raises(RuntimeError, match="it needs a parameter"):
+        added(model, clipper, ROWS)
+    assert clipper.way == "per layer"
