@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +61,7 @@ class Clipper:
         groups: of parameters.
         method: the Method.
         way: as given, or as `one_by_one` made it.
+        batches_alone: how many batches were computed record by record.
         verified: None before the self-check has compared two records with gradients; then what it could not check, which is warned of
             as well, or "checked". No check can see what no gradient and no output shows: a loss that mixes records through detached
             values (losses / losses.detach().mean(); `lethe.train.fit` asks the loss itself), a model that does so in parts that are
@@ -89,6 +90,7 @@ class Clipper:
         self._check = SelfCheck(model, self._decisions, verify=verify)
         self._alone, self._doubts, self._layered = Alone(model, verify=verify), 0, False
         self._lone: Survey | None = None
+        self.batches_alone = 0
         self._workspace = Workspace()
         self._recording: Recording | None = None
         self._open = False
@@ -180,6 +182,10 @@ class Clipper:
             self._lone = found
         finally:
             self._open = False
+
+    def all_or_nothing(self) -> AbstractContextManager[None]:
+        """Within: several recordings that count only together; what they added is dropped where one fails."""
+        return self._sums.all_or_nothing()
 
     @contextmanager
     def one_by_one(self, reason: UnfollowedError) -> Generator[None]:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lethe.errors import InputError, LetheError
+from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train.clipping.engine import Clipper
 from lethe.train.clipping.unfollowed import PER_LAYER, UnfollowedError
 from lethe.train.clipping.units import Units
-from lethe.train.core.comparison import ALLOWED, BATCH_STATISTICS, FAILURES, arithmetic, close, coarser, first_line, sample
-from lethe.train.model_state.undisturbed import undisturbed, without_dropout
+from lethe.train.core.comparison import (
+    ALLOWED,
+    ALLOWED_IN_SHAPE,
+    BATCH_STATISTICS,
+    FAILURES,
+    arithmetic,
+    close,
+    coarser,
+    first_line,
+    sample,
+)
+from lethe.train.model_state.undisturbed import Rewind, undisturbed, without_dropout
 
 Forward = Callable[[slice], Any]
 Losses = Callable[[Any, slice], Tensor]
@@ -57,7 +68,7 @@ def add_batch(
 
 
 def _unfollowed(clipper: Clipper, forward: Forward, losses: Losses, error: Exception) -> UnfollowedError:
-    """What was raised, if it says that records cannot be told apart, or if a record passes through the model when nothing is recorded.
+    """What was raised, if it says that records cannot be told apart; or that the model fails where it is recorded, and only there.
 
     Some models do not bear what stands in for their parameters, or layers whose results lie in memory in another order.
 
@@ -68,11 +79,20 @@ def _unfollowed(clipper: Clipper, forward: Forward, losses: Losses, error: Excep
         return error
     if isinstance(error, LetheError | torch.OutOfMemoryError):
         raise error
-    with torch.no_grad(), undisturbed(clipper.model):
+    with undisturbed(clipper.model):
         try:
-            losses(forward(slice(0, 1)), slice(0, 1))
+            with torch.no_grad():
+                losses(forward(slice(0, 1)), slice(0, 1))
         except FAILURES:
             raise error from None
+        try:
+            with clipper.recording():
+                outputs = forward(slice(None))
+            losses(outputs, slice(None))
+        except type(error):
+            pass
+        else:
+            raise error  # it came and went: memory that was short, a file that was not there
     return UnfollowedError(
         f"the model does not compute while its layers are recorded: {first_line(error)}", source="the model's forward pass"
     )
@@ -81,15 +101,56 @@ def _unfollowed(clipper: Clipper, forward: Forward, losses: Losses, error: Excep
 def _each(clipper: Clipper, forward: Forward, losses: Losses, records: int, counted: Tensor | None, units: Units | None) -> Tensor:
     """Each record passes through the model alone; those of a unit are put together before the clip, by the mean of their losses."""
     told: list[Tensor | None] = [None] * records
-    for rows in [[record] for record in range(records)] if units is None else units.rows():
-        if counted is None or bool(counted[rows[0]]):
+    own = [record for record in range(records) if counted is None or bool(counted[record])]
+    clipper.batches_alone += 1
+    due = clipper.verifies and len(own) > 1 and clipper.batches_alone & (clipper.batches_alone - 1) == 0
+    with clipper.all_or_nothing(), _forgetful(clipper, lambda: losses(forward(_row(own[0])), _row(own[0]))) if due else nullcontext():
+        for rows in [[record] for record in own] if units is None else units.rows():
             with clipper.recording():
-                values = [losses(forward(slice(row, row + 1)), slice(row, row + 1)) for row in rows]
+                outputs = [forward(_row(row)) for row in rows]
+            values = [losses(output, _row(row)) for output, row in zip(outputs, rows, strict=True)]
             clipper.backward(values[0] if len(rows) == 1 else torch.cat(values).mean(0, keepdim=True))
             for row, value in zip(rows, values, strict=True):
                 told[row] = value.detach()
     known = next((value for value in told if value is not None), torch.zeros(1))
     return torch.cat([torch.zeros_like(known) if value is None else value for value in told]) if told else known[:0]
+
+
+def _row(record: int) -> slice:
+    return slice(record, record + 1)
+
+
+@contextmanager
+def _forgetful(clipper: Clipper, asked: Callable[[], Tensor]) -> Generator[None]:
+    """Within: other records are computed; a record's loss must afterwards be what it was, with the same random numbers.
+
+    Raises:
+        HypothesisError: the model or the loss keeps what it saw.
+    """
+    device = next(clipper.model.parameters()).device
+    rewind = Rewind([device.index or 0] if device.type == "cuda" else [])
+
+    def told() -> Tensor | None:
+        with torch.no_grad(), undisturbed(clipper.model):
+            rewind()
+            try:
+                return asked().detach().clone()
+            except FAILURES:
+                return None  # it takes none without gradients
+
+    before = told()
+    yield
+    after = told()
+    if before is None or after is None:
+        return
+    precision = coarser(arithmetic(before.device), before.dtype)
+    if not bool(close(after, before, before, ALLOWED_IN_SHAPE, precision).all()):
+        raise HypothesisError(
+            "a record's loss is another one after other records were computed: the model or the loss keeps what it saw, of which nothing "
+            "is clipped or noised.",
+            source="the check of records that are computed one by one: the first of a batch, before and after all of them",
+            remedy="take out what is kept of one record for the next: a hidden state, a memory, a running mean.",
+        )
 
 
 def _refuse_mixed(clipper: Clipper, forward: Forward, losses: Losses, records: int) -> bool:

@@ -1,6 +1,5 @@
 """Record by record: the last resort, which needs no rule."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -8,12 +7,9 @@ import pytest
 import torch
 from per_record import assert_same, clipped_sums, gradients_of_records, norms_of, squares
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-import lethe
 from lethe.errors import HypothesisError, InputError, RecordByRecordWarning
-from lethe.train import PrivacyEngine, fit
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.unfollowed import RECORD_BY_RECORD, UnfollowedError
 from lethe.train.network.micro_batches import add_batch
@@ -233,6 +229,41 @@ def test_a_model_that_keeps_something_between_records_is_refused(kind: type[nn.M
         added(model, clipper, ROWS)
 
 
+def test_a_loss_that_keeps_something_between_records_is_refused() -> None:
+    torch.manual_seed(0)
+    model, seen = Unfollowed().double(), []
+
+    def loss(output: Tensor) -> Tensor:
+        own = squares(output)
+        seen.append(float(own.detach().sum()))
+        return own / (1 + abs(sum(seen)))
+
+    clipper = Clipper(model, way=RECORD_BY_RECORD)
+    with pytest.raises(HypothesisError, match="another one after other records"):
+        add_batch(clipper, lambda rows: model(ROWS[rows]), lambda output, rows: loss(output), len(ROWS))
+    assert not any(tensor.any() for tensor in clipper.take().values())
+
+
+def test_a_batch_that_fails_half_way_adds_nothing() -> None:
+    torch.manual_seed(0)
+    model = Unfollowed().double()
+    clipper = Clipper(model, clip_norm=1e9, way=RECORD_BY_RECORD)
+    two = added(model, clipper, ROWS[:2])
+    asked = []
+
+    def failing(rows: slice) -> Tensor:
+        asked.append(rows)
+        if len(asked) == 6:
+            raise KeyError("on the way")
+        return model(ROWS[rows])
+
+    add_batch(clipper, lambda rows: model(ROWS[rows]), lambda output, rows: squares(output), 2)
+    with pytest.raises(KeyError):
+        add_batch(clipper, failing, lambda output, rows: squares(output), len(ROWS))
+    told = clipper.take()
+    assert all(torch.equal(told[parameter], two[parameter]) for parameter in two)
+
+
 def test_batches_of_several_records_are_refused_where_each_is_to_be_alone() -> None:
     model = Unfollowed().double()
     clipper = Clipper(model, way=RECORD_BY_RECORD)
@@ -260,62 +291,6 @@ def test_huge_and_missing_gradients_add_nothing() -> None:
     assert_same(told, clipped_sums(gradients, 1e9), float(norms_of(gradients).sum()))
 
 
-def plan(**options: Any) -> lethe.Run:
-    return lethe.Run(
-        records=6, batches=lethe.Full(), steps=2, step_size=0.5, clip_norm=1.0, noise_multiplier=1e-9, release="all", **options
-    )
-
-
-def descended(model: nn.Module, targets: Tensor) -> list[Tensor]:
-    """Two steps of the run by hand."""
-    for _ in range(2):
-        gradients: dict[nn.Parameter, list[Tensor]] = {parameter: [] for parameter in model.parameters()}
-        for record in range(len(ROWS)):
-            loss = functional.cross_entropy(model(ROWS[[record]]), targets[[record]])
-            told: Any = torch.autograd.grad(loss, list(gradients), allow_unused=True)
-            for parameter, gradient in zip(gradients, told, strict=True):
-                gradients[parameter].append(torch.zeros_like(parameter) if gradient is None else gradient)
-        sums = clipped_sums({parameter: torch.stack(rows) for parameter, rows in gradients.items()}, 1.0)
-        with torch.no_grad():
-            for parameter, total in sums.items():
-                parameter -= 0.5 * total / 6
-    return [parameter.detach() for parameter in model.parameters()]
-
-
-@pytest.mark.parametrize("name", ["a function of one's own", "a reentrant checkpoint"])
-def test_fit_and_a_loop_of_ones_own_train_it(name: str) -> None:
-    targets = torch.tensor([0, 1, 2, 0, 1, 2])
-    torch.manual_seed(0)
-    model = MODELS[name]().double()
-    start = {key: tensor.clone() for key, tensor in model.state_dict().items()}
-    expected = plainly(model, lambda: descended(model, targets))
-    model.load_state_dict(start)
-    with pytest.warns(RecordByRecordWarning):
-        fitted = fit(model, nn.CrossEntropyLoss(reduction="none"), (ROWS, targets), plan())
-    assert fitted.report.gradients == RECORD_BY_RECORD
-    assert "record by record" in fitted.checked
-    for parameter, truth in zip(model.parameters(), expected, strict=True):
-        assert torch.allclose(parameter, truth, atol=1e-7)
-    model.load_state_dict(start)
-    engine = PrivacyEngine(plan(), physical_size=1)
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.5)
-    _, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=(ROWS, targets))
-    criterion = nn.CrossEntropyLoss(reduction="none")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for inputs, wanted in loader:
-            with engine.recording():
-                losses = engine.losses(criterion, model(inputs), wanted)
-            engine.backward(losses)
-            optimizer.step()
-            optimizer.zero_grad()
-    for parameter, truth in zip(model.parameters(), expected, strict=True):
-        assert torch.allclose(parameter, truth, atol=1e-7)
-    engine.recorded_run()
-    assert engine.report.gradients == RECORD_BY_RECORD
-    assert not any("self-check" in line for line in engine.declared)
-
-
 def test_the_refusal_of_a_loop_says_what_to_do() -> None:
     model = Unfollowed().double()
     clipper = Clipper(model)
@@ -323,3 +298,43 @@ def test_the_refusal_of_a_loop_says_what_to_do() -> None:
         output = model(ROWS)
     with pytest.raises(UnfollowedError, match="physical_size=1"):
         clipper.backward(squares(output))
+
+
+class Particular(nn.Module):
+    """Bears no stand-in for its parameter."""
+
+    def __init__(self, failures: int = 10**6) -> None:
+        super().__init__()
+        self.layer, self.scale, self.failures = nn.Linear(4, 3), nn.Parameter(torch.ones(3)), failures
+
+    def forward(self, given: Tensor) -> Tensor:
+        if type(self.scale) is not nn.Parameter and self.failures:
+            self.failures -= 1
+            raise RuntimeError("it needs a parameter")
+        return self.layer(given) * self.scale
+
+
+def test_a_model_that_fails_only_where_it_is_recorded_is_trained_record_by_record() -> None:
+    torch.manual_seed(0)
+    model = Particular().double()
+    clipper = Clipper(model, clip_norm=1.0)
+    with pytest.warns(RecordByRecordWarning, match="it needs a parameter"):
+        told = added(model, clipper, ROWS)
+    assert_same(told, clipped_sums(gradients_of_records(model, ROWS), 1.0), 6.0)
+
+
+@pytest.mark.parametrize("failures", [1, -1])
+def test_an_error_that_comes_and_goes_or_stays_is_the_callers(failures: int) -> None:
+    """One that comes once is told, and so is one that a record alone makes as well."""
+
+    class Failing(Particular):
+        def forward(self, given: Tensor) -> Tensor:
+            if failures < 0:
+                raise RuntimeError("it needs a parameter")
+            return super().forward(given)
+
+    model = Failing(failures).double()
+    clipper = Clipper(model)
+    with pytest.raises(RuntimeError, match="it needs a parameter"):
+        added(model, clipper, ROWS)
+    assert clipper.way == "per layer"

@@ -76,7 +76,13 @@ def computed_again(operation: Operation, gradient: Tensor) -> Sequence[Tensor]:
 
 
 def pulled_back(source: Tensor, aliases: Sequence[Tensor], gradient: Tensor) -> Sequence[Tensor | None]:
-    """Gradients at `source`, one a record, to gradients at the parameters it was computed from."""
+    """Gradients at a tensor, one a record, to gradients at the parameters it was computed from.
+
+    Args:
+        source: the tensor, of any shape.
+        aliases: what stands for the parameters.
+        gradient: shape (B, *shape of `source`).
+    """
     gradient = gradient.to(source.dtype)
     options: dict[str, Any] = {"allow_unused": True, "retain_graph": True}
     try:

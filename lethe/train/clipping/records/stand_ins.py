@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lethe.train.clipping.rules.registry import computed_weights
+from lethe.train.model_state.module_attributes import computed_attributes
 
 Place = tuple[dict[str, nn.Parameter | None], str]
 """The parameters of a module, by name, and one of the names."""
@@ -46,13 +46,16 @@ class StandIns:
                     self._places.append((module._parameters, name))
                     self._put(module._parameters, name, parameter)
             # Hooks will write there what they compute of stand-ins.
-            self._attributes += [(vars(module), name, vars(module)[name]) for name in computed_weights(module)]
+            own = vars(module)
+            self._attributes += [(own, name, own[name]) for name in computed_attributes(module) if isinstance(own.get(name), Tensor)]
 
     def take_out(self) -> None:
         """Put the parameters back; what somebody else put in their place since stays."""
         for holder, name, tensor in self._attributes:
             holder[name] = tensor
         self._attributes.clear()
+        for stand_in, parameter in self._in.values():  # what was written on one is the parameter's
+            vars(parameter).update({name: value for name, value in vars(stand_in).items() if name != "tape"})
         for parameters, name in self._places:
             self._take(parameters, name)
         self._places.clear()
@@ -76,6 +79,7 @@ class StandIns:
     def _put(self, parameters: dict[str, nn.Parameter | None], name: str, parameter: nn.Parameter) -> None:
         if parameter not in self._made:
             self._made[parameter] = self._alias(parameter)
+            vars(self._made[parameter]).update(vars(parameter))
             self._in[id(self._made[parameter])] = (self._made[parameter], parameter)
         parameters[name] = self._made[parameter]  # pyright: ignore[reportArgumentType]
 

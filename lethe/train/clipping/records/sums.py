@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +74,16 @@ class ClippedSums:
             self._contributed = kept.any() if self._contributed is None else self._contributed | kept.any()
         norms = torch.stack(squares, dim=1).sqrt()
         self.last_norms = norms[:, 0] if len(self._groups) == 1 else norms
+
+    @contextmanager
+    def all_or_nothing(self) -> Generator[None]:
+        """Within: what is added stays only if nothing fails, so that who tries again counts no record twice."""
+        before = self._sums
+        try:
+            yield
+        except BaseException:
+            self._sums = before
+            raise
 
     def take(self, trained: Sequence[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
         """The sums for every trained parameter, float32 or better, 0 where nothing came; starts anew.

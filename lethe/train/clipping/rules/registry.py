@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from lethe.errors import InputError
@@ -13,6 +13,7 @@ from lethe.train.clipping.rules.linear import ConvolutionOfOneGradients, LinearG
 from lethe.train.clipping.rules.normalisation import GroupNormGradients, InstanceNormGradients, LayerNormGradients, RMSNormGradients
 from lethe.train.clipping.rules.recurrent import RecurrentGradients
 from lethe.train.clipping.rules.rule import Rule
+from lethe.train.model_state.module_attributes import computed_attributes
 
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: LinearGradients,
@@ -50,7 +51,7 @@ def rule_for(module: nn.Module) -> Rule | None:
     A subclass that computes something else than its base, a parametrised layer, one whose weight a hook computes, or one whose `forward`
     was replaced on the instance, must not be told by the base's rule.
     """
-    if is_parametrized(module) or computed_weights(module) or "forward" in vars(module) or "_conv_forward" in vars(module):
+    if is_parametrized(module) or any(computed_attributes(module)) or "forward" in vars(module) or "_conv_forward" in vars(module):
         return None
     for base in type(module).__mro__:
         rule = RULES.get(base) or _NAMED.get(f"{base.__module__}.{base.__qualname__}")
@@ -58,13 +59,6 @@ def rule_for(module: nn.Module) -> Rule | None:
             same = all(getattr(type(module), name, None) is getattr(base, name, None) for name in _COMPUTING)
             return rule if same else None
     return None
-
-
-def computed_weights(module: nn.Module) -> list[str]:
-    """The names of a layer's weights that a hook computes of other parameters: the older weight_norm and spectral_norm, and pruning."""
-    known = module._parameters
-    made = [name for name, value in vars(module).items() if isinstance(value, Tensor)]
-    return [name for name in made if any(f"{name}{end}" in known for end in ("_g", "_v", "_orig"))]
 
 
 def register_rule(layer_type: type[nn.Module], rule: Rule) -> None:
