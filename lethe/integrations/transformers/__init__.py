@@ -22,15 +22,8 @@ from transformers import Trainer
 from lethe.integrations.transformers.trainer import PrivateTrainer
 
 # Methods of the Trainer that are its own affair: where one is gone, its loop would not ask for what stands in its place.
-_ASKED = (
-    "_clip_grad_norm",
-    "_finalize_training",
-    "_get_grad_norm",
-    "_maybe_log_save_evaluate",
-    "_prepare_for_training",
-    "_save_checkpoint",
-)
-if not all(hasattr(Trainer, name) for name in _ASKED):
+_ASKED = "_clip_grad_norm _finalize_training _get_grad_norm _maybe_log_save_evaluate _prepare_for_training _save_checkpoint"
+if not all(hasattr(Trainer, name) for name in _ASKED.split()):
     raise MissingExtraError(
         "lethe.integrations.transformers needs another version of transformers: its Trainer has another loop.",
         remedy='pip install "lethe-dp[transformers]"',

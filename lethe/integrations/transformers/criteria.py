@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +42,7 @@ def criterion_of(model: nn.Module, smoothing: float, function: Callable[..., Any
 def bare_model(model: nn.Module) -> nn.Module:
     """The model of transformers within what PEFT wraps around it."""
     unwrapped: Any = getattr(model, "get_base_model", None)
-    return unwrapped() if callable(unwrapped) else model
+    return cast(nn.Module, unwrapped()) if callable(unwrapped) else model
 
 
 def labels_of(inputs: Mapping[str, Tensor], names: Sequence[str]) -> tuple[dict[str, Tensor], Tensor]:
@@ -70,7 +70,7 @@ def with_decoder_inputs(model: nn.Module, arguments: dict[str, Tensor], labels: 
     shift: Any = getattr(bare, "prepare_decoder_input_ids_from_labels", None)
     if not getattr(getattr(bare, "config", None), "is_encoder_decoder", False) or "decoder_input_ids" in arguments:
         return arguments
-    return {**arguments, "decoder_input_ids": shift(labels=labels)} if callable(shift) else arguments
+    return {**arguments, "decoder_input_ids": cast(Tensor, shift(labels=labels))} if callable(shift) else arguments
 
 
 @torch.no_grad()
