@@ -90,7 +90,9 @@ def run_of(**changes: Any) -> lethe.Run:
     return lethe.Run(**{**fields, **changes})
 
 
-def private(folder: Path | str, model: Any, data: Any, *, run: lethe.Run | None = None, told: dict[str, Any] | None = None, **changes: Any) -> PrivateTrainer:
+def private(
+    folder: Path | str, model: Any, data: Any, *, run: lethe.Run | None = None, told: dict[str, Any] | None = None, **changes: Any
+) -> PrivateTrainer:
     """A PrivateTrainer; `told` are its arguments, the others those of TrainingArguments."""
     target = {"epsilon": 3.0} if run is None else {"run": run}
     changes = {"max_steps": -1, **changes} if run is not None else changes

@@ -48,6 +48,11 @@ class KeyedCollate:
         if not isinstance(collated, Mapping):
             raise InputError(f"data_collator: made a {type(collated).__name__}; it needs a mapping of the model's arguments to tensors.")
         batch = {str(key): value for key, value in cast(Mapping[Any, Any], collated).items() if value is not None}
+        if not batch:
+            raise InputError(
+                "data_collator: made an empty batch; no column of the data set is an argument of the model's forward.",
+                remedy="remove_unused_columns=False, or columns that are called as the arguments are.",
+            )
         _refuse_others(batch, len(records))
         keys = tuple(sorted(batch))
         if keys != (self.keys or keys):

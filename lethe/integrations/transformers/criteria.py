@@ -15,7 +15,7 @@ from lethe.train.data.sources.map_style import MapStyleSource
 
 _FUNCTION = "give compute_loss_func: (outputs, labels, num_items_in_batch=None) -> one loss a record, shape (B,)."
 _LOOKED_AT = 3  # records whose loss is compared with the model's own
-_ALLOWED = 1e-3  # relative: the model may compute in bfloat16
+_ALLOWED = {False: 1e-5, True: 2e-2}  # relative, in single precision and in half
 
 
 def criterion_of(model: nn.Module, smoothing: float, function: Callable[..., Any] | None) -> RecordLosses | UsersLosses:
@@ -82,6 +82,8 @@ def refuse_other_loss(
     keys: Sequence[str],
     names: Sequence[str],
     device: torch.device,
+    *,
+    half: bool,
 ) -> None:
     """Refuse a model whose own loss of a record alone is another one: it has terms that are not known here.
 
@@ -92,6 +94,7 @@ def refuse_other_loss(
         source, keys: the records, and what their parts are called.
         names: of the labels.
         device: of the model.
+        half: whether it computes in half precision.
     Raises:
         InputError: see above.
     """
@@ -105,7 +108,7 @@ def refuse_other_loss(
                 arguments, labels = labels_of(batch, names)
                 ours = float(criterion(model(**with_decoder_inputs(model, arguments, labels)), labels)[0])
                 theirs = float(own(dict(batch)))
-                if math.isfinite(theirs) and math.isfinite(ours) and abs(ours - theirs) > _ALLOWED * max(1.0, abs(theirs)):
+                if math.isfinite(theirs) and math.isfinite(ours) and abs(ours - theirs) > _ALLOWED[half] * max(1.0, abs(theirs)):
                     raise InputError(
                         f"model: its own loss of a record alone is not that which is known of {type(bare_model(model)).__name__}.",
                         source="the check of the loss: single records before training",

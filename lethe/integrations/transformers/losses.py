@@ -97,6 +97,8 @@ class RecordLosses:
             return self._cross_entropy(logits, flat[:, 0].clamp(min=0)) * (flat[:, 0] != IGNORED)
         if self.smoothing:
             raise InputError(f"label_smoothing_factor: given, and the labels are those of a {kind}.", remedy="leave it out.")
+        if labels.numel() != logits.numel():
+            raise InputError(f"labels: got shape {tuple(labels.shape)} of a {kind}, for outputs of shape {tuple(logits.shape)}.")
         targets = labels.reshape(logits.shape).to(logits.dtype)
         if kind == "regression":
             return (logits - targets).square().flatten(1).mean(1)

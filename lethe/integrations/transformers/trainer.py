@@ -231,7 +231,8 @@ class PrivateTrainer(Trainer):
         self._criterion = criterion_of(model, self.args.label_smoothing_factor, self.compute_loss_func)
         if type(self).compute_loss is PrivateTrainer.compute_loss and self.compute_loss_func is None:
             own = super().compute_loss
-            refuse_other_loss(self._criterion, lambda inputs: own(model, inputs), model, source, keys, self.label_names, self.args.device)
+            asked = (self._criterion, lambda inputs: own(model, inputs), model, source, keys, self.label_names, self.args.device)
+            refuse_other_loss(*asked, half=self.args.bf16)
         kept = with_state(checkpoints_of(self._kept, self.args), self)
         engine = PrivacyEngine(self._planned.run, physical_size=self._planned.physical_size, checkpoints=kept, **self._options)
         _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=source)

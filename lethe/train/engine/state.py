@@ -28,7 +28,7 @@ from lethe.train.engine.step_guard import StepGuard
 from lethe.train.fitted import Report
 from lethe.train.model_state.untouched_state import UntouchedState
 from lethe.train.network.preparation import PreparedNetwork
-from lethe.train.network.report import reported
+from lethe.train.network.report import reported, warn_early
 from lethe.train.network.steps import Executed, NoisySums, refuse_end
 
 Tensors = tuple[Tensor, ...]
@@ -224,6 +224,7 @@ class LoopState:
         self._executed = self._noisy(batch.step, list(sums.values()))
         self._shared = batch.step
         self._guard.hand(batch.step, sums)
+        warn_early(self._clipper, step=batch.step - self.resumed)
 
     def recorded_run(self, steps_fixed_in_advance: bool) -> Run:
         """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance."""
