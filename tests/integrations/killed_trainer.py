@@ -27,8 +27,8 @@ def main(folder: Path, kill: int, *, resume: bool) -> None:
     release = Journal.release
     drawn = folder.parent / "drawn"
 
-    def watched(journal: Journal, step: int) -> None:
-        release(journal, step)
+    def watched(self: Journal, step: int) -> None:
+        release(self, step)
         if step == kill:
             os.kill(os.getpid(), signal.SIGKILL)
         with drawn.open("a") as file:
