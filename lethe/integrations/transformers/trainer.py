@@ -21,6 +21,7 @@ from lethe.errors import InputError
 from lethe.integrations.transformers.arguments import refuse_arguments, refuse_shown
 from lethe.integrations.transformers.batches import Epochs, KeyedCollate, LogicalBatch, LogicalBatches
 from lethe.integrations.transformers.card import add_certificate
+from lethe.integrations.transformers.corrected_adam import corrected
 from lethe.integrations.transformers.criteria import criterion_of, labels_of, refuse_other_loss, with_decoder_inputs
 from lethe.integrations.transformers.planning import Planned, planned
 from lethe.integrations.transformers.resuming import caught_up, checkpoints_of, refuse_begun, refuse_earlier, with_state
@@ -65,7 +66,8 @@ class PrivateTrainer(Trainer):
             where it is random, as for masked language models.
         checkpoints: where training is kept, instead of OUTPUT_DIR.private.
         clip_groups, method, secure, verify: as of `PrivacyEngine`.
-        noise_corrected: takes the variance of the noise out of AdamW's second moment (DP-AdamBC); needs optim="adamw_torch".
+        noise_corrected: takes the variance of the noise out of AdamW's second moment (`CorrectedAdamW`); adam_epsilon is then the smallest
+            second moment that is divided by.
         others: arguments of the Trainer by name.
     Raises:
         InputError: arguments that cannot be used.
@@ -218,6 +220,14 @@ class PrivateTrainer(Trainer):
     def floating_point_ops(self, inputs: Any) -> int:
         """Of the training nothing: it depends on how many records a batch has."""
         return 0 if isinstance(inputs, LogicalBatch) else super().floating_point_ops(inputs)
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """The Trainer's, or the corrected one."""
+        fresh = self.optimizer is None
+        made: Any = super().create_optimizer(model)
+        if fresh and self._noise_corrected:
+            self.optimizer = made = corrected(made, self._planned.run)
+        return made
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> tuple[Any, Any]:
         model, batches = super()._prepare_for_training(max_steps, train_dataloader, None)
