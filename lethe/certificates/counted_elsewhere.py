@@ -34,6 +34,9 @@ def counted_by(*, plan: Callable[[Run, float, float], Run], certify: Callable[[R
 def planned(run: Run, epsilon: float, delta: float) -> Run:
     """The run with the smallest noise that meets (epsilon, delta): `lethe.plan`.
 
+    Args:
+        run: whose noise is only a shape.
+        epsilon, delta: the target.
     Raises:
         InputError, CalibrationError: as `lethe.plan`.
         LetheError: nobody counts.

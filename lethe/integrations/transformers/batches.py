@@ -130,7 +130,13 @@ class LogicalBatches:
         return self._steps_per_epoch
 
     def open(self, engine: PrivacyEngine, batches: Iterator[tuple[Tensor, ...]], keys: tuple[str, ...]) -> None:
-        """Name the engine whose batches these are; its steps so far are done."""
+        """Name the engine whose batches these are; its steps so far are done.
+
+        Args:
+            engine: that has a model.
+            batches: of its loader, micro-batch by micro-batch.
+            keys: of the parts.
+        """
         self._engine, self._batches, self._keys, self._given = engine, batches, keys, engine.steps
 
     def __iter__(self) -> Iterator[LogicalBatch]:
@@ -153,7 +159,12 @@ class Epochs(TrainerCallback):
         self._steps_per_epoch = steps_per_epoch
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Called by the Trainer."""
+        """Called by the Trainer.
+
+        Args:
+            args, control, others: not used.
+            state: whose epoch is set.
+        """
         state.epoch = state.global_step / self._steps_per_epoch
 
 

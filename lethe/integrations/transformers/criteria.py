@@ -65,7 +65,13 @@ def labels_of(inputs: Mapping[str, Tensor], names: Sequence[str]) -> tuple[dict[
 
 
 def with_decoder_inputs(model: nn.Module, arguments: dict[str, Tensor], labels: Tensor) -> dict[str, Tensor]:
-    """The arguments, of an encoder and decoder with what the decoder reads: the labels, shifted as the model shifts them."""
+    """The arguments, of an encoder and decoder with what the decoder reads: the labels, shifted as the model shifts them.
+
+    Args:
+        model: of transformers.
+        arguments: by name, of shapes (B, ...).
+        labels: shape (B, T).
+    """
     bare = bare_model(model)
     shift: Any = getattr(bare, "prepare_decoder_input_ids_from_labels", None)
     if not getattr(getattr(bare, "config", None), "is_encoder_decoder", False) or "decoder_input_ids" in arguments:

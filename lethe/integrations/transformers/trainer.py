@@ -181,11 +181,25 @@ class PrivateTrainer(Trainer):
         return self._planned.run.batch_size
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], None]:
-        """The next logical batch; how many items it holds is nobody's business."""
+        """The next logical batch; how many items it holds is nobody's business.
+
+        Args:
+            epoch_iterator: over `LogicalBatches`.
+            num_batches: 1.
+            device: not used.
+        """
         return [batch for batch in (next(epoch_iterator, None) for _ in range(num_batches)) if batch is not None], None
 
     def training_step(self, model: Any, inputs: LogicalBatch, num_items_in_batch: Any = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The clipped and noised gradient of a logical batch."""
+        """The clipped and noised gradient of a logical batch.
+
+        Args:
+            model: that is trained.
+            inputs: its micro-batches.
+            num_items_in_batch: None.
+        Returns:
+            The mean loss, a scalar, where log_private asks for it; else 0.
+        """
         engine = self._engine
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
@@ -201,7 +215,12 @@ class PrivateTrainer(Trainer):
         return (total / max(records, 1)).to(self.args.device, torch.float32)
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """In training one loss a record; in evaluation the Trainer's."""
+        """In training one loss a record, shape (B,); in evaluation the Trainer's.
+
+        Args:
+            model, inputs, return_outputs: as of the Trainer.
+            num_items_in_batch: in training None.
+        """
         if not self._recording:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         arguments, labels = labels_of(inputs, self.label_names)

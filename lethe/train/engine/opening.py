@@ -102,6 +102,11 @@ def begun(
 ) -> tuple[LoopState, PreparedNetwork]:
     """The state of a loop that begins, whose callbacks are told of it, and the network as it was checked.
 
+    Args:
+        module, optimizer: the user's.
+        opening: the run and its records.
+        common, options: of the engine.
+        told: of callbacks.
     Raises:
         InputError, HypothesisError, LetheError: as `prepared_network`; the checkpoints are closed then.
     """
