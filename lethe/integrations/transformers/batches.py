@@ -11,6 +11,7 @@ from transformers import TrainerCallback
 
 from lethe.errors import InputError
 from lethe.train import PrivacyEngine
+from lethe.train.data.sources.map_style import MapStyleSource
 
 _AS_LONG = ("attention_mask", "token_type_ids", "position_ids", "special_tokens_mask")
 
@@ -62,6 +63,25 @@ class KeyedCollate:
             )
         self.keys = keys
         return tuple(batch[key] for key in keys)
+
+
+def source_of(trainer: Any, *, declared_apart: bool) -> tuple[MapStyleSource, tuple[str, ...]]:
+    """The records of a Trainer, collated by its collator, and the names of their parts.
+
+    Args:
+        trainer: whose train_dataset, data_collator and remove_unused_columns are used.
+        declared_apart: see `MapStyleSource`.
+    Raises:
+        InputError: the first record cannot be collated.
+    """
+    dataset, collator, args = trainer.train_dataset, trainer.data_collator, trainer.args
+    if hasattr(dataset, "remove_columns") and hasattr(dataset, "column_names"):  # a datasets.Dataset
+        dataset = trainer._remove_unused_columns(dataset, description="training")
+    else:
+        collator = trainer._get_collator_with_removed_columns(collator, description="training")
+    collate = KeyedCollate(collator)
+    reading = {"workers": args.dataloader_num_workers, "context": args.dataloader_multiprocessing_context}
+    return MapStyleSource(dataset, collate=collate, declared_apart=declared_apart, **reading), collate.keys
 
 
 def _refuse_others(batch: Mapping[str, Any], rows: int) -> None:

@@ -19,7 +19,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
 from lethe.integrations.transformers.arguments import refuse_arguments, refuse_shown
-from lethe.integrations.transformers.batches import Epochs, KeyedCollate, LogicalBatch, LogicalBatches
+from lethe.integrations.transformers.batches import Epochs, LogicalBatch, LogicalBatches, source_of
 from lethe.integrations.transformers.card import add_certificate
 from lethe.integrations.transformers.corrected_adam import corrected
 from lethe.integrations.transformers.criteria import criterion_of, labels_of, refuse_other_loss, with_decoder_inputs
@@ -28,7 +28,6 @@ from lethe.integrations.transformers.resuming import caught_up, checkpoints_of, 
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
-from lethe.train.data.sources.map_style import MapStyleSource
 
 # What the training records themselves make: losses, and how much there was to do in a step of a secret number of records.
 _PRIVATE = ("loss", "train_loss", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second")
@@ -255,8 +254,8 @@ class PrivateTrainer(Trainer):
 
     def _open(self, batches: LogicalBatches) -> None:
         """Make the engine, and put the Trainer where its checkpoint was."""
-        optimizer, model = cast(Any, getattr(self.optimizer, "optimizer", self.optimizer)), cast(Any, self.model)
-        source, keys = self._source()
+        optimizer, model = cast(Any, self.optimizer), cast(Any, self.model)
+        source, keys = source_of(self, declared_apart=self._declared_apart)
         self._criterion = criterion_of(model, self.args.label_smoothing_factor, self.compute_loss_func)
         if type(self).compute_loss is PrivateTrainer.compute_loss and self.compute_loss_func is None:
             own = super().compute_loss
@@ -271,18 +270,6 @@ class PrivateTrainer(Trainer):
         self.state.global_step = engine.steps
         batches.open(engine, iter(loader), keys)
         self.callback_handler.callbacks.insert(0, Epochs(len(batches)))
-
-    def _source(self) -> tuple[MapStyleSource, tuple[str, ...]]:
-        """The records, collated by the user's collator, and the names of their parts."""
-        dataset, collator = cast(Any, self.train_dataset), self.data_collator
-        if hasattr(dataset, "remove_columns") and hasattr(dataset, "column_names"):
-            dataset = self._remove_unused_columns(dataset, description="training")
-        else:
-            collator = self._get_collator_with_removed_columns(collator, description="training")
-        collate = KeyedCollate(cast(Any, collator))
-        workers, context = self.args.dataloader_num_workers, self.args.dataloader_multiprocessing_context
-        source = MapStyleSource(dataset, collate=collate, workers=workers, context=context, declared_apart=self._declared_apart)
-        return source, collate.keys
 
     def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *args: Any, **others: Any) -> None:
         super()._maybe_log_save_evaluate(tr_loss, grad_norm if self.run.release == "all" else None, *args, **others)

@@ -60,7 +60,7 @@ class Asked:
             CalibrationError: no noise meets the target.
         """
         refuse_arguments(self.others, known)
-        return self._made(optimizer) if run is None else self._of_the_run(run)
+        return self._made(bare_optimizer(optimizer)) if run is None else self._of_the_run(run)
 
     def _of_the_run(self, run: Run) -> Opening:
         if self.target is not None:
@@ -97,6 +97,13 @@ class Asked:
         return Opening(run if self.target is None else planned(run, *self.target), facts.source, facts.steps_per_epoch)
 
 
+def bare_optimizer(optimizer: Any) -> Any:
+    """The optimiser within what accelerate wraps around it: that one takes the steps, and has the hooks that guard them."""
+    inner = getattr(optimizer, "optimizer", None)
+    wrapped = type(optimizer).__module__.partition(".")[0] == "accelerate" and isinstance(inner, torch.optim.Optimizer)
+    return inner if wrapped else optimizer
+
+
 def begun(
     module: nn.Module, optimizer: torch.optim.Optimizer, opening: Opening, common: CommonOptions, options: NetworkOptions, told: Telling
 ) -> tuple[LoopState, PreparedNetwork]:
@@ -110,6 +117,7 @@ def begun(
     Raises:
         InputError, HypothesisError, LetheError: as `prepared_network`; the checkpoints are closed then.
     """
+    optimizer = bare_optimizer(optimizer)
     ready = prepared_network(module, opening.data, opening.run, common, replace(options, optimizer=optimizer), own_loop=True)
     try:
         return LoopState(ready, optimizer, told, verify=options.verify), ready
