@@ -57,6 +57,31 @@ def test_the_best_model_is_nobody_s_choice(tmp_path: Path) -> None:
         private(tmp_path, classifier(), sentences(), told={"eval_dataset": sentences(4)}, load_best_model_at_end=True, **given)
 
 
+def test_records_are_not_trained_on_and_evaluated(tmp_path: Path) -> None:
+    data = sentences()
+    for looked_at in (data, {"seen": data, "new": sentences(4)}):
+        with pytest.raises(InputError, match="eval_dataset: it is train_dataset"):
+            private(tmp_path, classifier(), data, told={"eval_dataset": looked_at})
+
+
+ENVIRONMENT = {"ACCELERATE_MIXED_PRECISION": ("fp16", "bf16=True"), "ACCELERATE_DYNAMO_BACKEND": ("INDUCTOR", "compiled model")}
+
+
+@pytest.mark.parametrize("variable", ENVIRONMENT)
+def test_what_the_environment_tells_accelerate(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from accelerate.state import AcceleratorState
+
+    value, said = ENVIRONMENT[variable]
+    monkeypatch.setenv(variable, value)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    try:
+        with pytest.raises(InputError, match=f"(?s)accelerate.*{said}"):
+            private(tmp_path, classifier(), sentences())
+    finally:
+        monkeypatch.undo()
+        AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def test_arguments_that_nobody_has_heard_of_are_refused(tmp_path: Path) -> None:
     import dataclasses
 

@@ -117,6 +117,31 @@ def refuse_arguments(args: TrainingArguments) -> None:
         )
 
 
+def refuse_surroundings(trainer: Any) -> None:
+    """Refuse what a Trainer was told beside its arguments: by accelerate's environment, or by its data sets.
+
+    Raises:
+        InputError: several processes, sharding, compiling or float16; or records that are both trained on and evaluated.
+    """
+    accelerator = trainer.accelerator
+    told = {
+        "distributed_type": (accelerator.distributed_type, "NO", _MANY),
+        "mixed_precision": (accelerator.mixed_precision, "no" if accelerator.mixed_precision != "bf16" else "bf16", NEEDS["fp16"].why),
+        "dynamo_plugin": (accelerator.state.dynamo_plugin.backend, "NO", NEEDS["torch_compile"].why),
+    }
+    for name, (value, allowed, why) in told.items():
+        if str(getattr(value, "value", value)).upper() != allowed.upper():
+            what = f"accelerate: {name} is {getattr(value, 'value', value)}."
+            raise InputError(what, source="accelerate's configuration, or ACCELERATE_*", remedy=f"{why}.")
+    looked_at = trainer.eval_dataset.values() if isinstance(trainer.eval_dataset, dict) else (trainer.eval_dataset,)
+    if trainer.train_dataset is not None and any(one is trainer.train_dataset for one in looked_at):
+        raise InputError(
+            "eval_dataset: it is train_dataset; what evaluation shows of the private records, no certificate covers.",
+            source="train_dataset, eval_dataset",
+            remedy="hold public records back for evaluation; or evaluate after training, and tell nobody: trainer.predict(train_dataset).",
+        )
+
+
 def refuse_shown(args: TrainingArguments, run: Run) -> None:
     """Refuse what would show an earlier iterate, where the last alone is released.
 

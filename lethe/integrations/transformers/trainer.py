@@ -18,7 +18,7 @@ from lethe.accounting.certify import certify
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
-from lethe.integrations.transformers.arguments import refuse_arguments, refuse_shown
+from lethe.integrations.transformers.arguments import refuse_arguments, refuse_shown, refuse_surroundings
 from lethe.integrations.transformers.batches import Epochs, LogicalBatch, LogicalBatches, source_of
 from lethe.integrations.transformers.card import add_certificate
 from lethe.integrations.transformers.corrected_adam import corrected
@@ -97,6 +97,7 @@ class PrivateTrainer(Trainer):
             raise InputError("delta: none was given.", remedy="PrivateTrainer(..., epsilon=3.0, delta=1e-5); below 1/records.")
         super().__init__(*args, **others)
         refuse_arguments(self.args)
+        refuse_surroundings(self)
         self._delta, self._log_private, self._declared_apart = delta, log_private, declared_apart
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify}
         self._kept, self._noise_corrected = checkpoints, noise_corrected
@@ -260,7 +261,7 @@ class PrivateTrainer(Trainer):
         if type(self).compute_loss is PrivateTrainer.compute_loss and self.compute_loss_func is None:
             own = super().compute_loss
             asked = (self._criterion, lambda inputs: own(model, inputs), model, source, keys, self.label_names, self.args.device)
-            refuse_other_loss(*asked, half=self.args.bf16)
+            refuse_other_loss(*asked, half=self.accelerator.mixed_precision == "bf16")
         kept = with_state(checkpoints_of(self._kept, self.args), self)
         engine = PrivacyEngine(self._planned.run, physical_size=self._planned.physical_size, checkpoints=kept, **self._options)
         _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=source)
