@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    TrainingArguments,
+)
 
 import lethe
 from lethe.integrations.transformers import PrivateTrainer
@@ -34,6 +42,13 @@ def language_model(**changes: Any) -> LlamaForCausalLM:
         torch.manual_seed(0)
         tokens = {"num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
         return LlamaForCausalLM(LlamaConfig(**{**SIZES, **tokens, **changes})).double()
+
+
+def gpt2() -> GPT2LMHeadModel:
+    sizes = {"vocab_size": WORDS, "n_positions": 12, "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": 1, "eos_token_id": 2}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)).double()
 
 
 def sentences(records: int = RECORDS, *, length: int | None = 8) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from small_models import (
     arguments,
     classifier,
     flat,
+    gpt2,
     language_model,
     padded,
     private,
@@ -91,7 +92,7 @@ def by_hand(model: Any, data: Any, clip_norm: float) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("make", "data"), [(classifier, sentences(length=None)), (language_model, texts())])
+@pytest.mark.parametrize(("make", "data"), [(classifier, sentences(length=None)), (language_model, texts()), (gpt2, texts())])
 def test_the_clipped_sum_is_that_of_records_alone(make: Any, data: Any, tmp_path: Path) -> None:
     """Records of different lengths, and prompts of different lengths: each loss is normalised by its own tokens."""
     norm = 0.5
