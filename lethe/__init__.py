@@ -18,6 +18,7 @@ from lethe.accounting.verify import Verification, verify
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, Profile, RDPCurve
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, Sweep
+from lethe.certificates.counted_elsewhere import counted_by
 from lethe.certificates.shown_elsewhere import drawn_by
 from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
@@ -31,6 +32,7 @@ from lethe.run.run import Run
 from lethe.run.schedules import Constant, Explicit, Exponential, Influence, Polynomial, Repeated, Step, TimeDecay
 
 drawn_by(figure_of)
+counted_by(plan=plan, certify=certify)
 
 __all__ = [
     "GDP",

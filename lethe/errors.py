@@ -2,7 +2,8 @@
 
 LetheError
 ├── InputError            a value, a key or a file cannot be used (also a ValueError)
-│   └── UnknownArgumentError  a function takes no argument of that name (also a TypeError)
+│   ├── UnknownArgumentError  a function takes no argument of that name (also a TypeError)
+│   └── UnknownNameError      an object has no attribute of that name (also an AttributeError)
 ├── HypothesisError       a theorem does not apply to a run, or no theorem does
 ├── CalibrationError      no noise meets the target
 ├── BudgetExceededError   a budget filter refused to pay
@@ -38,6 +39,10 @@ class InputError(LetheError, ValueError):
 
 class UnknownArgumentError(InputError, TypeError):
     """A function or a constructor that takes no argument of that name."""
+
+
+class UnknownNameError(InputError, AttributeError):
+    """An object that has no attribute of that name; what stands in its place is said."""
 
 
 class HypothesisError(LetheError):

@@ -21,6 +21,7 @@ PUBLIC = {
     "lethe.utility": "lethe.utility",
     "lethe.integrations.dp_accounting": "lethe.integrations.dp_accounting",
     "lethe.integrations.logging": "lethe.integrations.logging",
+    "lethe.integrations.transformers": "lethe.integrations.transformers",
 }
 
 

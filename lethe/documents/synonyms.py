@@ -89,6 +89,8 @@ SYNONYMS: Mapping[str, Meant] = {
     **dict.fromkeys(("target_delta", "privacy_delta"), _DELTA),
     **dict.fromkeys(("neighboring_relation", "neighbouring_relation", "adjacency", "relation"), _RELATION),
     "optimiser": Meant(("optimizer",)),
+    "secure_mode": Meant(("secure",), "noise from the operating system's cryptographic source"),
+    "accountant": Meant(("run",), "none is chosen: every theorem that applies is tried, and the smallest epsilon that is proved counts"),
     **dict.fromkeys(("criterion", "loss_fn", "loss_function"), Meant(("loss",))),
     **dict.fromkeys(("data_loader", "dataloader", "train_loader", "dataset", "train_data"), Meant(("data",), "the data set, not a loader")),
 }

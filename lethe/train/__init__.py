@@ -7,6 +7,7 @@ modules in a loop of one's own.
 """
 
 import importlib.util
+from typing import Any
 
 from lethe.errors import MissingExtraError
 
@@ -17,6 +18,7 @@ from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallbac
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clipping import Group
 from lethe.train.core.budgeted_noise import NoisePolicy, Observed
+from lethe.train.engine.opacus_names import refuse_name
 from lethe.train.engine.private_engine import PrivacyEngine
 from lethe.train.fit import fit, fit_head, fit_linear
 from lethe.train.fitted import AdaptiveStep, Fitted, Report
@@ -51,3 +53,8 @@ __all__ = [
     "fit_linear",
     "scheduled",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Names that Opacus exports: an error with the line that does it here."""
+    refuse_name(__name__, name)

@@ -94,7 +94,9 @@ def pieces(tensor: Tensor, size: int) -> Iterator[Tensor]:
 
 def contents(tensor: Tensor) -> bytes:
     """The bytes of its numbers, in the order of its indices, for a hash."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    flat = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # a single number that was expanded
+    return flat.view(torch.uint8).numpy().tobytes()
 
 
 WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lethe.certificates.counted_elsewhere import epsilon_of
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
-from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
 from lethe.train.callbacks.telling import Telling
@@ -25,11 +24,12 @@ from lethe.train.clipping import Group
 from lethe.train.core.declared import claims, of_loss
 from lethe.train.core.vouching import network_record
 from lethe.train.distributed.workers import Workers
-from lethe.train.engine.private_loader import PrivateLoader
+from lethe.train.engine.opacus_names import refuse_attribute
+from lethe.train.engine.opening import Asked, begun
+from lethe.train.engine.private_loader import EpochLoader, PrivateLoader
 from lethe.train.engine.state import LoopState
 from lethe.train.fitted import Report
 from lethe.train.network.options import NetworkOptions
-from lethe.train.network.preparation import prepared_network
 from lethe.train.options import CommonOptions
 
 M = TypeVar("M", bound=nn.Module)
@@ -75,7 +75,7 @@ class PrivacyEngine:
     loss is not covered by any certificate).
 
     Args:
-        run: as for `fit`; without regulariser and pass_weights.
+        run: as for `fit`; without regulariser and pass_weights. None: `make_private` makes it of a DataLoader, as Opacus does.
         clip_groups, method, physical_size, prefetch, seed, batch_generator, noise_generator, secure, verify: as for `fit`.
         checkpoints: as for `fit`. The training is saved when the loader is asked for the next batch, so all that a loop does after a step
             (a scheduler's step) is in it; schedulers are to be named in `Checkpoints(also=...)`.
@@ -87,7 +87,7 @@ class PrivacyEngine:
     @in_other_words
     def __init__(
         self,
-        run: Run,
+        run: Run | None = None,
         *,
         clip_groups: Sequence[Group] | None = None,
         method: str | None = None,
@@ -101,7 +101,7 @@ class PrivacyEngine:
         checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
         callbacks: TrainingCallback | Iterable[TrainingCallback] = (),
     ) -> None:
-        self.run = run
+        self._run = run
         self._workers = Workers.current()
         self._told = Telling(callbacks)
         self._common = CommonOptions(seed=seed, batch_generator=batch_generator, noise_generator=noise_generator, callbacks=self._told)
@@ -120,51 +120,96 @@ class PrivacyEngine:
 
     @in_other_words
     def make_private(
-        self, *, module: M, optimizer: OptimizerT, data: Any, noise_multiplier: float | None = None, max_grad_norm: float | None = None
+        self,
+        *,
+        module: M,
+        optimizer: OptimizerT,
+        data: Any = None,
+        data_loader: Any = None,
+        noise_multiplier: float | None = None,
+        max_grad_norm: float | None = None,
+        epochs: int | None = None,
+        steps: int | None = None,
+        **others: Any,
     ) -> tuple[M, OptimizerT, PrivateLoader]:
         """The same model and optimiser, the latter guarded, and a loader of the run's batches; of those that are left, where training
         goes on from a checkpoint, which is loaded into both.
+
+        An engine without a run is given what Opacus' is, and how long training lasts; its loader gives an epoch each time it is iterated.
 
         Args:
             module: any model that `fit` takes, trained in place.
             optimizer: over its parameters; needs run.release = all, unless it is plain SGD with the run's step sizes.
             data: what `fit` takes: the data set, not a DataLoader.
-            noise_multiplier, max_grad_norm: the run's own; given, they are compared with it.
+            data_loader: without a run: a DataLoader, of which data set, batch size, collate function and workers are used.
+            noise_multiplier, max_grad_norm: the run's; given together with a run, they are compared with it.
+            epochs, steps: without a run: one of them.
+            others: what else Opacus takes, where it asks for what is done anyway.
         Raises:
             InputError: anything that cannot be used, a number that is not the run's, or a second call.
             HypothesisError: the run asks for more than such training can be certified for.
         """
+        numbers: dict[str, Any] = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
+        asked = Asked(data=data, data_loader=data_loader, length=(epochs, steps), others=others, **numbers)
+        return self._opened(module, optimizer, asked, "data", "data_loader", "noise_multiplier")
+
+    @in_other_words
+    def make_private_with_epsilon(
+        self,
+        *,
+        module: M,
+        optimizer: OptimizerT,
+        data_loader: Any,
+        target_epsilon: float,
+        target_delta: float,
+        max_grad_norm: float,
+        epochs: int | None = None,
+        steps: int | None = None,
+        **others: Any,
+    ) -> tuple[M, OptimizerT, PrivateLoader]:
+        """`make_private` of an engine without a run, with the smallest noise that meets (target_epsilon, target_delta): as Opacus counts,
+        for Poisson batches, every iterate released, and a record added or removed.
+
+        Args, Raises: as `make_private`; a CalibrationError where no noise meets the target.
+        """
+        target = (target_epsilon, target_delta)
+        asked = Asked(data_loader=data_loader, target=target, max_grad_norm=max_grad_norm, length=(epochs, steps), others=others)
+        return self._opened(module, optimizer, asked, "data_loader", "target_epsilon", "target_delta")
+
+    def _opened(self, module: M, optimizer: OptimizerT, asked: Asked, *words: str) -> tuple[M, OptimizerT, PrivateLoader]:
         if self._loop is not None:
             raise InputError("make_private: this engine has a model already; a run is carried out once.", remedy="make another engine.")
+        known = ("module", "optimizer", *words, "max_grad_norm", "epochs", "steps")
         self._workers.refuse_another_group()
         with self._workers.watched():
-            self._loop = self._prepared(module, optimizer, data, noise_multiplier, max_grad_norm)
+            opening = asked.opening(self._run, optimizer, known=known)
+            self._loop, ready = begun(module, optimizer, opening, self._common, self._options, self._told)
+            self._run, self._model, self._source = ready.run, module, ready.source
             self._workers.end()
-        return module, optimizer, PrivateLoader(self._loop)
+        epochs = opening.steps_per_epoch
+        return module, optimizer, PrivateLoader(self._loop) if epochs is None else EpochLoader(self._loop, epochs)
 
-    def _prepared(
-        self,
-        module: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        data: Any,
-        noise_multiplier: float | None,
-        max_grad_norm: float | None,
-    ) -> LoopState:
-        _refuse_other_numbers(require_run(self.run), noise_multiplier, max_grad_norm)
-        options = replace(self._options, optimizer=optimizer)
-        ready = prepared_network(module, data, self.run, self._common, options, own_loop=True)
-        self.run, self._model, self._source = ready.run, module, ready.source
-        try:
-            return LoopState(ready, optimizer, self._told, verify=self._options.verify)
-        except BaseException as error:
-            ready.kept.close()
-            self._told.failed(type(error).__name__)
-            raise
+    @property
+    def run(self) -> Run:
+        """The run that is carried out."""
+        if self._run is None:
+            raise InputError("run: this engine has none yet.", remedy="call engine.make_private first, or give one: PrivacyEngine(run).")
+        return self._run
 
     @property
     def steps(self) -> int:
         """Steps taken, including those before training was resumed."""
         return self._begun.steps
+
+    @property
+    def stepped(self) -> bool:
+        """Whether the optimiser has just taken a logical step, and not left a half batch alone: `if engine.stepped: scheduler.step()`."""
+        return self._begun.stepped
+
+    @property
+    def batch_complete(self) -> bool:
+        """Whether `backward` has completed a logical batch, so that optimizer.step() moves the model."""
+        return self._begun.complete
 
     @property
     def resumed(self) -> int:
@@ -266,6 +311,20 @@ class PrivacyEngine:
         self._told.end(TrainingEnd(run=run, steps=self.steps, record=record, report=self.report))
         return record
 
+    def get_epsilon(self, delta: float) -> float:
+        """What is spent so far: the epsilon of the steps whose noise was drawn, that of a step not yet taken included; 0.0 before them.
+
+        It is for a moment that was fixed in advance, such as a number of steps, or this number. A loop that ends in view of its iterates is
+        certified for the whole plan, see `recorded_run`. Nothing is finished by asking.
+
+        Raises:
+            InputError: the engine has no model yet, or a delta that is not in (0, 1) and below 1/records.
+            HypothesisError: release is last, before the last step; or something else than a step moved the parameters.
+        """
+        run = self._begun.begun_run()
+        spent = epsilon_of(self.run if run is None else run, delta)  # refuses a delta that cannot be used
+        return 0.0 if run is None else spent
+
     def save(self) -> None:
         """Save the training now, between two steps; it is saved by itself besides, every `Checkpoints.every` steps.
 
@@ -279,23 +338,12 @@ class PrivacyEngine:
         """End reading ahead, unlock the checkpoints, and take the guard off: the optimiser is an ordinary one, and nothing is recorded."""
         self._begun.close()
 
+    def __getattr__(self, name: str) -> Any:
+        """What Opacus' engine has besides: an error with the line that does it here."""
+        refuse_attribute(name)
+
     @property
     def _begun(self) -> LoopState:
         if self._loop is None:
             raise InputError("the engine has no model yet.", remedy="call engine.make_private(module=..., optimizer=..., data=...) first.")
         return self._loop
-
-
-def _refuse_other_numbers(run: Run, noise_multiplier: float | None, max_grad_norm: float | None) -> None:
-    if noise_multiplier is not None and not bool((run.noise_multipliers[run.noisy_steps] == noise_multiplier).all()):
-        raise InputError(
-            f"noise_multiplier: got {noise_multiplier!r}; the run says {run.to_document()['noise_multiplier']!r}.",
-            source="run.noise_multiplier",
-            remedy="leave it out: the run's is used, and certified.",
-        )
-    if max_grad_norm is not None and max_grad_norm != run.clip_norm:
-        raise InputError(
-            f"max_grad_norm: got {max_grad_norm!r}; the run says {run.clip_norm!r}.",
-            source="run.clip_norm",
-            remedy="leave it out: the run's is used, and certified.",
-        )

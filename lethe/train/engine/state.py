@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lethe.errors import HypothesisError, InputError
+from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.training_state import Training
@@ -20,22 +21,17 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
 from lethe.train.engine.padding_check import LoopAlone, LossCall
+from lethe.train.engine.refusals import ALONE, not_the_end, nothing_spent_yet, over, torn
+from lethe.train.engine.rows import with_a_row
 from lethe.train.engine.shared_factors import SharedFactors
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.fitted import Report
 from lethe.train.model_state.untouched_state import UntouchedState
 from lethe.train.network.preparation import PreparedNetwork
-from lethe.train.network.report import reported
+from lethe.train.network.report import reported, warn_early
 from lethe.train.network.steps import Executed, NoisySums, refuse_end
 
 Tensors = tuple[Tensor, ...]
-
-_ALONE = {
-    "all": "leave them alone between two steps and in the model's forward pass; what is done to noisy iterates belongs into the "
-    "optimiser's step, or comes after recorded_run.",
-    "last": "leave them alone between two steps and in the model's forward pass. Another iterate, or an average of them, is not the last "
-    "one: to release it train with release: all, and load it after recorded_run.",
-}
 
 
 class LoopState:
@@ -58,7 +54,7 @@ class LoopState:
         self._untouched = UntouchedState(clipper.model, attributes=True)
         self._recorder = Recorder(run, seeded=ready.seeded)
         self._kept = kept
-        self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=_ALONE[run.release])
+        self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release])
         training = Training(named=named, clipper=clipper, stream=stream, recorder=self._recorder, held=self._held, optimizer=optimizer)
         self.steps = self.resumed = kept.begin(training)
         self._held.keep()  # from now on a change of parameters is the user's
@@ -82,6 +78,21 @@ class LoopState:
     def left(self) -> int:
         """Steps of the run whose batches were not delivered yet."""
         return self._run.total_steps - self._stream.steps_done
+
+    @property
+    def drawn(self) -> int:
+        """Steps of the run whose batches were delivered."""
+        return self._stream.steps_done
+
+    @property
+    def complete(self) -> bool:
+        """Whether the present micro-batch was used and is the last of its logical batch."""
+        return self._batch is not None and self._batch.last and self._used
+
+    @property
+    def stepped(self) -> bool:
+        """Whether the optimiser has taken the step that the present micro-batch completes."""
+        return self.complete and not self._guard.pending and self.steps == self._stream.steps_done
 
     @property
     def left_in_pass(self) -> int:
@@ -114,7 +125,7 @@ class LoopState:
         stop = self._stream.steps_done + steps
         try:
             for batch in self._stream:
-                tensors, counted = _with_a_row(batch)
+                tensors, counted = with_a_row(batch)
                 self._batch, self._used, self._counted = batch, False, counted.to(self._device)
                 self._delivered = tuple(tensor.to(self._device) for tensor in tensors)
                 yield self._delivered
@@ -213,6 +224,7 @@ class LoopState:
         self._executed = self._noisy(batch.step, list(sums.values()))
         self._shared = batch.step
         self._guard.hand(batch.step, sums)
+        warn_early(self._clipper, step=batch.step - self.resumed)
 
     def recorded_run(self, steps_fixed_in_advance: bool) -> Run:
         """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance."""
@@ -228,7 +240,8 @@ class LoopState:
             recorded = self._recorder.run(self._run, enforced=False)
         else:
             recorded = self._recorder.beginning_of(self._run, enforced=False)
-            self._refuse_early_last()
+            if self._run.release == "last":
+                raise not_the_end(self._run, self.steps)
         self._untouched.refuse_changes()
         self.report = reported(self._clipper, self._run, steps=self.steps)
         refuse_end(recorded, self._parameters)
@@ -239,15 +252,20 @@ class LoopState:
             self._ended = True
         return recorded
 
-    def _refuse_early_last(self) -> None:
-        if self._run.release == "last":
-            raise HypothesisError(
-                f"recorded_run: {self.steps} of the run's {self._run.total_steps} steps were taken, and release is last: a certificate of "
-                "the last iterate is for a number of steps that is fixed in advance.",
-                source="run.release, and a loop that ended before run.steps or run.passes",
-                remedy="take the remaining steps; or say recorded_run(steps_fixed_in_advance=True), if their number was settled before "
-                "training and by nothing of the data; or train with release: all, which covers any end.",
-            )
+    def begun_run(self) -> Run | None:
+        """The run of all noise drawn so far, that of a step not yet taken included; None: none was.
+
+        Raises:
+            HypothesisError: release is last, and its last step was not taken; or something else than a step moved the parameters.
+        """
+        if self._run.release == "last" and self.steps < self._run.total_steps:
+            raise nothing_spent_yet(self._run, self.steps)
+        self._held.refuse_changes(f"after step {self.steps}")
+        recorder = self._recorder
+        if self._shared > self.steps:
+            recorder = copy.deepcopy(recorder)
+            self._note_in(recorder)
+        return recorder.run(self._run, enforced=False) if recorder.steps else None
 
     def save(self) -> None:
         """Save the training between two steps."""
@@ -284,16 +302,19 @@ class LoopState:
             raise
 
     def _note(self) -> None:
+        self._note_in(self._recorder)
+        self.steps += 1
+
+    def _note_in(self, recorder: Recorder) -> None:
         assert self._batch is not None
         assert self._executed is not None
-        self._recorder.note(
+        recorder.note(
             step_size=self._executed.step_size,
             noise_std=self._executed.noise_std,
             clip_norm=self._run.clip_norm,
             divisor=self._run.batch_size,
             batch=self._batch.whole,
         )
-        self.steps += 1
 
     def _present(self, what: str) -> LoadedBatch:
         """The micro-batch that is to be used now."""
@@ -320,24 +341,6 @@ class LoopState:
 
     def _refuse_broken(self) -> None:
         if self._ended:
-            raise InputError(
-                f"the last iterate was recorded after step {self.steps}, and may be released: another step would make another last iterate "
-                "of the same records, and the two certificates would add up.",
-                source="recorded_run(steps_fixed_in_advance=True) before the last step of a run with release: last",
-                remedy="call it once, at the end; or train with release: all, which covers every iterate.",
-            )
+            raise over(self.steps)
         if self._broken:
-            raise InputError(
-                f"the loop was interrupted within step {self.steps + 1}: some of its records may have been counted.",
-                remedy="certify what was done before with recorded_run, or begin again with another engine.",
-            )
-
-
-def _with_a_row(batch: LoadedBatch) -> tuple[Tensors, Tensor]:
-    """The tensors, one row of zeros where there is none (many models take no empty batch), and which rows are records."""
-    rows = len(batch.tensors[0])
-    if batch.counted is not None:
-        return batch.tensors, batch.counted
-    if rows:
-        return batch.tensors, torch.ones(rows, dtype=torch.bool)
-    return tuple(tensor.new_zeros((1, *tensor.shape[1:])) for tensor in batch.tensors), torch.zeros(1, dtype=torch.bool)
+            raise torn(self.steps)

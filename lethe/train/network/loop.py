@@ -32,7 +32,7 @@ from lethe.train.network.micro_batches import add_batch
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.options import NetworkOptions
 from lethe.train.network.preparation import prepared_network
-from lethe.train.network.report import reported
+from lethe.train.network.report import reported, warn_early
 from lethe.train.network.steps import ByOptimizer, PlainDescent, Sums, Update, refuse_end
 from lethe.train.options import CommonOptions
 
@@ -103,6 +103,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                         pass_weights=update.pass_weights,
                     )
                     finished(step)
+                    warn_early(clipper, step=step)
                     kept.after(step, last=budget is not None and budget.ends_after(step))
                     told.step(recorder)
         finally:

@@ -1,0 +1,169 @@
+"""TrainingArguments under private training: what is honoured, and what is refused, by name and with its reason."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from transformers import TrainingArguments
+from transformers.trainer_pt_utils import AcceleratorConfig
+
+from lethe.errors import InputError
+from lethe.run.run import Run
+
+_DESIGN = "which records meet which step is the batch design of the run: Poisson batches, or those of run=lethe.Run(batches=...)"
+_MANY = "several processes or devices are not trained by this Trainer yet; train on one device, or by lethe.train.fit in several processes"
+_CHOSEN = (
+    "it would seal another iterate than the last, chosen by what is measured along the way; under release all each checkpoint-N is covered "
+    "by the certificate: choose one yourself, by public data"
+)
+_MORE = "it is not known to keep records apart, or to leave gradients of single records in the graph"
+_LEAKS = "it counts or times what batches hold, and how many records a batch has is secret"
+_ENTROPY = "batches and noise are drawn from fresh entropy; who knows a seed knows the noise"
+
+_HONOURED = """
+    output_dir per_device_train_batch_size num_train_epochs max_steps learning_rate lr_scheduler_kwargs warmup_steps warmup_ratio
+    optim_args weight_decay adam_beta1 adam_beta2 adam_epsilon gradient_accumulation_steps max_grad_norm label_smoothing_factor bf16
+    tf32 activation_checkpointing activation_checkpointing_kwargs gradient_checkpointing gradient_checkpointing_kwargs use_cache
+    logging_strategy logging_steps logging_first_step logging_dir log_on_each_node log_level log_level_replica logging_nan_inf_filter
+    disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id eval_strategy eval_steps
+    eval_delay per_device_eval_batch_size prediction_loss_only eval_on_start eval_do_concat_batches eval_use_gather_object
+    eval_accumulation_steps include_for_metrics batch_eval_metrics save_only_model save_steps save_on_each_node save_total_limit
+    push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision metric_for_best_model
+    greater_is_better seed use_cpu dataloader_drop_last dataloader_num_workers dataloader_multiprocessing_context remove_unused_columns
+    label_names do_train do_eval do_predict resume_from_checkpoint local_rank average_tokens_across_devices full_determinism
+    ddp_timeout ddp_backend dataloader_pin_memory dataloader_persistent_workers dataloader_prefetch_factor dataloader_in_order
+    length_column_name
+"""
+HONOURED = frozenset(_HONOURED.split())
+"""Fields that mean what they always mean, or only speed things up: pinning and prefetching are Lethe's own business."""
+
+
+class _Needs(NamedTuple):
+    allowed: Callable[[Any], bool]
+    why: str
+
+
+def _one_of(*values: Any) -> Callable[[Any], bool]:
+    return lambda value: getattr(value, "value", value) in values
+
+
+def _off(value: Any) -> bool:
+    return value in (None, False, "", "no", {}, [])
+
+
+NEEDS: Mapping[str, _Needs] = {
+    "auto_find_batch_size": _Needs(_off, "a step that fails and is tried again would meet records twice; set the size by hand"),
+    "train_sampling_strategy": _Needs(_one_of("random"), f"batches grouped by length tell lengths; {_DESIGN}"),
+    "group_by_length": _Needs(_off, f"batches grouped by length tell lengths; {_DESIGN}"),
+    "data_seed": _Needs(_off, _ENTROPY),
+    "deepspeed": _Needs(_off, _MANY),
+    "fsdp": _Needs(_off, _MANY),
+    "parallelism_config": _Needs(_off, _MANY),
+    "torch_compile": _Needs(_off, "gradients of single records are found by hooks on the model's layers, which a compiled model skips"),
+    "use_liger_kernel": _Needs(_off, f"its layers compute gradients by themselves: {_MORE}"),
+    "neftune_noise_alpha": _Needs(_off, "its noise on embeddings is scaled by how far the batch is padded, and so by other records"),
+    "fp16": _Needs(_off, "loss scaling changes gradients between clipping and the step; take bf16=True"),
+    "fp16_full_eval": _Needs(_off, "it turns the released weights into float16 behind the certificate's back"),
+    "bf16_full_eval": _Needs(_off, "it turns the released weights into bfloat16 behind the certificate's back"),
+    "torch_empty_cache_steps": _Needs(_off, "it is not honoured here"),
+    "include_num_input_tokens_seen": _Needs(_off, _LEAKS),
+    "skip_memory_metrics": _Needs(_one_of(True), _LEAKS),
+    "enable_jit_checkpoint": _Needs(_off, "it saves in the middle of a step; Lethe's own checkpoints survive a kill at any moment"),
+    "load_best_model_at_end": _Needs(_off, _CHOSEN),
+    "save_strategy": _Needs(_one_of("no", "steps", "epoch"), _CHOSEN),
+    "lr_scheduler_type": _Needs(
+        lambda value: getattr(value, "value", value) not in ("reduce_lr_on_plateau", "greedy"),
+        "it chooses the learning rate by evaluation, of which no certificate speaks; take a schedule that is fixed in advance",
+    ),
+    "optim": _Needs(
+        _one_of("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "adafactor"),
+        "only PyTorch's optimisers that take one gradient a step are known to do nothing else; give yours as optimizers=(optimizer, None)",
+    ),
+    "ignore_data_skip": _Needs(_off, "a run that is taken up again meets exactly the batches that are left"),
+    "restore_callback_states_from_checkpoint": _Needs(_off, "callbacks begin anew where training is taken up again"),
+    "debug": _Needs(_off, "its hooks look at activations of single records and print them"),
+}
+"""Fields that not every value is allowed of, and why."""
+
+
+def refuse_arguments(args: TrainingArguments) -> None:
+    """Refuse training arguments that would break privacy, or that are not honoured.
+
+    Raises:
+        InputError: the first of them, by name.
+    """
+    for field in dataclasses.fields(args):
+        value, needs = getattr(args, field.name), NEEDS.get(field.name)
+        if needs is not None:
+            if not needs.allowed(value):
+                raise InputError(
+                    f"{field.name}: got {getattr(value, 'value', value)!r}, which private training does not take.",
+                    source="TrainingArguments",
+                    remedy=f"leave it out: {needs.why}.",
+                )
+        elif field.name not in HONOURED and not _is_default(field, value):
+            raise InputError(
+                f"{field.name}: got {value!r}; whether it breaks privacy is not known, or it is not honoured.",
+                source="TrainingArguments",
+                remedy="leave it out.",
+            )
+    if args.world_size > 1 or args.n_gpu > 1:
+        raise InputError(
+            f"{args.world_size} processes, {args.n_gpu} devices: got more than one.",
+            source="torch.distributed, or the visible devices",
+            remedy=f"{_MANY}: CUDA_VISIBLE_DEVICES=0.",
+        )
+
+
+def refuse_surroundings(trainer: Any) -> None:
+    """Refuse what a Trainer was told beside its arguments: by accelerate's environment, or by its data sets.
+
+    Raises:
+        InputError: several processes, sharding, compiling or float16; or records that are both trained on and evaluated.
+    """
+    accelerator = trainer.accelerator
+    told = {
+        "distributed_type": (accelerator.distributed_type, "NO", _MANY),
+        "mixed_precision": (accelerator.mixed_precision, "no" if accelerator.mixed_precision != "bf16" else "bf16", NEEDS["fp16"].why),
+        "dynamo_plugin": (accelerator.state.dynamo_plugin.backend, "NO", NEEDS["torch_compile"].why),
+    }
+    for name, (value, allowed, why) in told.items():
+        if str(getattr(value, "value", value)).upper() != allowed.upper():
+            what = f"accelerate: {name} is {getattr(value, 'value', value)}."
+            raise InputError(what, source="accelerate's configuration, or ACCELERATE_*", remedy=f"{why}.")
+    looked_at = trainer.eval_dataset.values() if isinstance(trainer.eval_dataset, dict) else (trainer.eval_dataset,)
+    if trainer.train_dataset is not None and any(one is trainer.train_dataset for one in looked_at):
+        raise InputError(
+            "eval_dataset: it is train_dataset; what evaluation shows of the private records, no certificate covers.",
+            source="train_dataset, eval_dataset",
+            remedy="hold public records back for evaluation; or evaluate after training, and tell nobody: trainer.predict(train_dataset).",
+        )
+
+
+def refuse_shown(args: TrainingArguments, run: Run) -> None:
+    """Refuse what would show an earlier iterate, where the last alone is released.
+
+    Raises:
+        InputError: the first of these arguments, by name.
+    """
+    if run.release == "all":
+        return
+    for name, allowed in (("eval_strategy", "no"), *([("hub_strategy", "end")] if args.push_to_hub else [])):
+        value = getattr(args, name)
+        if getattr(value, "value", value) != allowed:
+            raise InputError(
+                f"{name}: got {getattr(value, 'value', value)!r}; the run's release is last, and this shows an earlier iterate.",
+                source="TrainingArguments, run.release",
+                remedy=f"{name}={allowed!r}, or a run with release: all.",
+            )
+
+
+def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
+    """Whether a field is as nobody set it; accelerator_config is filled in by `TrainingArguments` itself."""
+    if field.default is not dataclasses.MISSING and (value is field.default or value == field.default):
+        return True
+    if field.default_factory is not dataclasses.MISSING and value == field.default_factory():
+        return True
+    return isinstance(value, AcceleratorConfig) and value == AcceleratorConfig()

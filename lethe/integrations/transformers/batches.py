@@ -1,0 +1,192 @@
+"""The run's batches as the Trainer asks for them: one logical batch a step, of one or more micro-batches with the collator's keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sized
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import TrainerCallback
+
+from lethe.errors import InputError
+from lethe.train import PrivacyEngine
+from lethe.train.data.sources.map_style import MapStyleSource
+
+_AS_LONG = ("attention_mask", "token_type_ids", "position_ids", "special_tokens_mask")
+
+
+class KeyedCollate:
+    """A data collator whose batches are tuples, in the order of their keys; a class, so that processes can be sent it.
+
+    Args:
+        collator: of the Trainer, from a list of records to a mapping of tensors.
+
+    Attributes:
+        keys: of the first batch; all others must have the same.
+    """
+
+    def __init__(self, collator: Callable[[list[Any]], Any]) -> None:
+        self._collator = collator
+        self.keys: tuple[str, ...] = ()
+
+    def __call__(self, records: list[Any]) -> tuple[Tensor, ...]:
+        """The batch.
+
+        Raises:
+            InputError: it cannot be made, or holds something else than tensors with a row for each record.
+        """
+        try:
+            collated = self._collator(records)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"data_collator: of {len(records)} records it makes no batch: {type(error).__name__}: {_first_line(error)}",
+                source="the data collator, or records whose parts disagree in length",
+                remedy="pad each part of a record to one length: DataCollatorWithPadding(tokenizer).",
+            ) from error
+        if not isinstance(collated, Mapping):
+            raise InputError(f"data_collator: made a {type(collated).__name__}; it needs a mapping of the model's arguments to tensors.")
+        batch = {str(key): value for key, value in cast(Mapping[Any, Any], collated).items() if value is not None}
+        if not batch:
+            raise InputError(
+                "data_collator: made an empty batch; no column of the data set is an argument of the model's forward.",
+                remedy="remove_unused_columns=False, or columns that are called as the arguments are.",
+            )
+        _refuse_others(batch, len(records))
+        keys = tuple(sorted(batch))
+        if keys != (self.keys or keys):
+            raise InputError(
+                f"data_collator: made a batch of {', '.join(keys)}; the first was of {', '.join(self.keys)}.",
+                remedy="give every record the same parts.",
+            )
+        self.keys = keys
+        return tuple(batch[key] for key in keys)
+
+
+def source_of(trainer: Any, *, declared_apart: bool) -> tuple[MapStyleSource, tuple[str, ...]]:
+    """The records of a Trainer, collated by its collator, and the names of their parts.
+
+    Args:
+        trainer: whose train_dataset, data_collator and remove_unused_columns are used.
+        declared_apart: see `MapStyleSource`.
+    Raises:
+        InputError: the first record cannot be collated.
+    """
+    dataset, collator, args = trainer.train_dataset, trainer.data_collator, trainer.args
+    if hasattr(dataset, "remove_columns") and hasattr(dataset, "column_names"):  # a datasets.Dataset
+        dataset = trainer._remove_unused_columns(dataset, description="training")
+    else:
+        collator = trainer._get_collator_with_removed_columns(collator, description="training")
+    collate = KeyedCollate(collator)
+    reading = {"workers": args.dataloader_num_workers, "context": args.dataloader_multiprocessing_context}
+    return MapStyleSource(dataset, collate=collate, declared_apart=declared_apart, **reading), collate.keys
+
+
+def _refuse_others(batch: Mapping[str, Any], rows: int) -> None:
+    for key, value in batch.items():
+        if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != rows:
+            got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise InputError(
+                f"data_collator: {key} is {got}; it needs a tensor with {rows} rows, one for each record.",
+                remedy="leave columns that are no numbers out (remove_unused_columns=True), and let each record have its own row.",
+            )
+    tokens = batch.get("input_ids")
+    if not isinstance(tokens, Tensor) or tokens.dim() != 2:
+        return
+    for key in _AS_LONG:
+        if key in batch and batch[key].dim() >= 2 and batch[key].shape[-1] != tokens.shape[1]:
+            raise InputError(
+                f"data_collator: {key} has shape {tuple(batch[key].shape)}, and input_ids {tuple(tokens.shape)}: they disagree in length.",
+                source="the data collator, or the tokenizer's output",
+                remedy="pad all parts of a record alike.",
+            )
+
+
+class LogicalBatch:
+    """One step's records: iterating gives its micro-batches, each to be used before the next is asked for.
+
+    Args:
+        batches: of all steps, micro-batch by micro-batch.
+        engine: that knows when a logical batch is complete.
+        keys: of the parts.
+    """
+
+    def __init__(self, batches: Iterator[tuple[Tensor, ...]], engine: PrivacyEngine, keys: tuple[str, ...]) -> None:
+        self._batches, self._engine, self._keys = batches, engine, keys
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        while True:
+            parts = dict(zip(self._keys, next(self._batches), strict=True))
+            counted = self._engine.counted
+            mask = parts.get("attention_mask")
+            if mask is not None and not bool(counted.all()):
+                # Rows of zeros that are no records: a row that attends to nothing is NaN in some kinds of attention.
+                mask[~counted] = torch.ones((), dtype=mask.dtype, device=mask.device)
+            yield parts
+            if self._engine.batch_complete:
+                return
+
+
+class LogicalBatches:
+    """What the Trainer takes for its DataLoader: logical batches, epoch by epoch; where training goes on, those that are left.
+
+    Args:
+        dataset: the records, for their number.
+        steps_per_epoch: logical batches of an epoch.
+    """
+
+    def __init__(self, dataset: Sized, steps_per_epoch: int) -> None:
+        self.dataset = dataset
+        self.batch_size = None
+        self._steps_per_epoch = steps_per_epoch
+        self._engine: PrivacyEngine | None = None
+        self._batches: Iterator[tuple[Tensor, ...]] = iter(())
+        self._keys: tuple[str, ...] = ()
+        self._given = 0
+
+    def __len__(self) -> int:
+        return self._steps_per_epoch
+
+    def open(self, engine: PrivacyEngine, batches: Iterator[tuple[Tensor, ...]], keys: tuple[str, ...]) -> None:
+        """Name the engine whose batches these are; its steps so far are done.
+
+        Args:
+            engine: that has a model.
+            batches: of its loader, micro-batch by micro-batch.
+            keys: of the parts.
+        """
+        self._engine, self._batches, self._keys, self._given = engine, batches, keys, engine.steps
+
+    def __iter__(self) -> Iterator[LogicalBatch]:
+        assert self._engine is not None
+        left = self._steps_per_epoch - self._given % self._steps_per_epoch
+        for _ in range(min(left, self._engine.run.total_steps - self._given)):
+            self._given += 1
+            yield LogicalBatch(self._batches, self._engine, self._keys)
+
+    def drain(self) -> None:
+        """After the last step: end the reading, so that what is saved at the end is saved."""
+        if self._engine is not None and self._given == self._engine.run.total_steps == self._engine.steps:
+            next(self._batches, None)
+
+
+class Epochs(TrainerCallback):
+    """Says how far training is, also where it was taken up again."""
+
+    def __init__(self, steps_per_epoch: int) -> None:
+        self._steps_per_epoch = steps_per_epoch
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """Called by the Trainer.
+
+        Args:
+            args, control, others: not used.
+            state: whose epoch is set.
+        """
+        state.epoch = state.global_step / self._steps_per_epoch
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200]

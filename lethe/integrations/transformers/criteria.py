@@ -1,0 +1,125 @@
+"""The loss function of a Trainer's model, record by record, and its agreement with the model's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from lethe.errors import InputError
+from lethe.integrations.transformers.losses import RecordLosses, UsersLosses, kind_of
+from lethe.train.data.sources.map_style import MapStyleSource
+
+_FUNCTION = "give compute_loss_func: (outputs, labels, num_items_in_batch=None) -> one loss a record, shape (B,)."
+_LOOKED_AT = 3  # records whose loss is compared with the model's own
+_ALLOWED = {False: 1e-5, True: 2e-2}  # relative, in single precision and in half
+
+
+def criterion_of(model: nn.Module, smoothing: float, function: Callable[..., Any] | None) -> RecordLosses | UsersLosses:
+    """The loss function.
+
+    Args:
+        model: of transformers, or one that PEFT made of one.
+        smoothing: label_smoothing_factor.
+        function: compute_loss_func of the Trainer; None: the model's own kind of loss.
+    Raises:
+        InputError: a model whose loss is not known, or a smoothing that has no meaning.
+    """
+    if function is not None:
+        return UsersLosses(function)
+    bare = bare_model(model)
+    kind = kind_of(bare)
+    if kind is None:
+        raise InputError(
+            f"model: what the loss of one record is, is not known of {type(bare).__name__}.", source="the model's class", remedy=_FUNCTION
+        )
+    return RecordLosses(kind, float(smoothing), getattr(getattr(bare, "config", None), "problem_type", None))
+
+
+def bare_model(model: nn.Module) -> nn.Module:
+    """The model of transformers within what PEFT wraps around it."""
+    unwrapped: Any = getattr(model, "get_base_model", None)
+    return cast(nn.Module, unwrapped()) if callable(unwrapped) else model
+
+
+def labels_of(inputs: Mapping[str, Tensor], names: Sequence[str]) -> tuple[dict[str, Tensor], Tensor]:
+    """The model's arguments without labels, and the labels; the two ends of an answer as one tensor of shape (B, 2).
+
+    Raises:
+        InputError: there are none, or others than a loss of a record is known for.
+    """
+    there = [name for name in names if name in inputs]
+    arguments = {name: value for name, value in inputs.items() if name not in there}
+    if len(there) == 1:
+        return arguments, inputs[there[0]]
+    if there == ["start_positions", "end_positions"]:
+        return arguments, torch.stack([inputs[name].reshape(-1) for name in there], dim=1)
+    raise InputError(
+        f"labels: a batch holds {', '.join(inputs)}; of the labels ({', '.join(names)}) it has {', '.join(there) or 'none'}.",
+        source="the data collator, label_names",
+        remedy="name the column that holds them (label_names=[...]); for several, override compute_loss, to one loss a record.",
+    )
+
+
+def with_decoder_inputs(model: nn.Module, arguments: dict[str, Tensor], labels: Tensor) -> dict[str, Tensor]:
+    """The arguments, of an encoder and decoder with what the decoder reads: the labels, shifted as the model shifts them.
+
+    Args:
+        model: of transformers.
+        arguments: by name, of shapes (B, ...).
+        labels: shape (B, T).
+    """
+    bare = bare_model(model)
+    shift: Any = getattr(bare, "prepare_decoder_input_ids_from_labels", None)
+    if not getattr(getattr(bare, "config", None), "is_encoder_decoder", False) or "decoder_input_ids" in arguments:
+        return arguments
+    return {**arguments, "decoder_input_ids": cast(Tensor, shift(labels=labels))} if callable(shift) else arguments
+
+
+@torch.no_grad()
+def refuse_other_loss(
+    criterion: RecordLosses | UsersLosses,
+    own: Callable[[dict[str, Tensor]], Any],
+    model: nn.Module,
+    source: MapStyleSource,
+    keys: Sequence[str],
+    names: Sequence[str],
+    device: torch.device,
+    *,
+    half: bool,
+) -> None:
+    """Refuse a model whose own loss of a record alone is another one: it has terms that are not known here.
+
+    Args:
+        criterion: the losses that training would take.
+        own: the Trainer's loss of a batch.
+        model: is asked in eval mode, and is afterwards as it was.
+        source, keys: the records, and what their parts are called.
+        names: of the labels.
+        device: of the model.
+        half: whether it computes in half precision.
+    Raises:
+        InputError: see above.
+    """
+    training = {module: module.training for module in model.modules()}
+    last = len(source) - 1
+    try:
+        model.eval()
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            for place in sorted({last * step // max(1, _LOOKED_AT - 1) for step in range(_LOOKED_AT)}):
+                batch = {key: part.to(device) for key, part in zip(keys, source.fetch(slice(place, place + 1)), strict=True)}
+                arguments, labels = labels_of(batch, names)
+                ours = float(criterion(model(**with_decoder_inputs(model, arguments, labels)), labels)[0])
+                theirs = float(own(dict(batch)))
+                if math.isfinite(theirs) and math.isfinite(ours) and abs(ours - theirs) > _ALLOWED[half] * max(1.0, abs(theirs)):
+                    raise InputError(
+                        f"model: its own loss of a record alone is not that which is known of {type(bare_model(model)).__name__}.",
+                        source="the check of the loss: single records before training",
+                        remedy=_FUNCTION,
+                    )
+    finally:
+        for module, mode in training.items():
+            module.training = mode

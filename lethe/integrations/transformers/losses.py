@@ -1,0 +1,165 @@
+"""One loss a record of the models of transformers: each normalised by the record's own tokens, never by the batch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers.models.auto import modeling_auto
+
+from lethe.errors import InputError
+
+IGNORED = -100
+"""The label of a token that is not predicted."""
+
+_KINDS: tuple[tuple[str, str], ...] = (
+    ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "causal"),
+    ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", "tokens"),
+    ("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", "tokens"),
+    ("MODEL_FOR_MASKED_LM_MAPPING_NAMES", "tokens"),
+    ("MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES", "tokens"),
+    ("MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES", "classes"),
+    ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "classes"),
+    ("MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES", "classes"),
+    ("MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES", "classes"),
+    ("MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES", "choices"),
+    ("MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES", "answers"),
+)
+
+
+def kind_of(model: nn.Module) -> str | None:
+    """What a model is for, by its class: "causal", "tokens", "classes", "choices" or "answers"; None: another thing."""
+    name = type(model).__name__
+    for mapping, kind in _KINDS:
+        if name in {one for names in getattr(modeling_auto, mapping, {}).values() for one in _listed(names)}:
+            return kind
+    return None
+
+
+def _listed(names: Any) -> tuple[str, ...]:
+    return tuple(names) if isinstance(names, tuple | list) else (names,)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLosses:
+    """The loss of each record: `losses(outputs, labels)`, shape (B,).
+
+    A record none of whose tokens is predicted has the loss 0: it takes part like any other.
+
+    Args:
+        kind: see `kind_of`.
+        smoothing: of labels, in [0, 1).
+        problem_type: of a classifier: "regression", "single_label_classification", "multi_label_classification", or None: told by the
+            labels.
+    """
+
+    kind: str
+    smoothing: float = 0.0
+    problem_type: str | None = None
+
+    def __call__(self, outputs: Any, labels: Tensor) -> Tensor:
+        """The losses.
+
+        Raises:
+            InputError: outputs without the numbers that are needed, or labels of another shape.
+        """
+        if self.kind == "answers":
+            return self._answers(outputs, labels)
+        logits = _part(outputs, "logits")
+        if self.kind == "causal":
+            _require_tokens(logits, labels)
+            return self._tokens(logits[:, :-1], labels[:, 1:])
+        if self.kind == "tokens":
+            _require_tokens(logits, labels)
+            return self._tokens(logits, labels)
+        return self._classes(logits, labels)
+
+    def _tokens(self, logits: Tensor, labels: Tensor) -> Tensor:
+        predicted = labels != IGNORED
+        each = self._cross_entropy(logits, labels.clamp(min=0)) * predicted
+        return each.sum(1) / predicted.sum(1).clamp(min=1)
+
+    def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        logs = -functional.log_softmax(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits, dim=-1)
+        told = logs.gather(-1, labels[..., None].long())[..., 0]
+        return told if not self.smoothing else (1 - self.smoothing) * told + self.smoothing * logs.mean(-1)
+
+    def _classes(self, logits: Tensor, labels: Tensor) -> Tensor:
+        kind = self.problem_type or _problem(logits, labels)
+        if self.kind == "choices" or kind == "single_label_classification":
+            flat = labels.reshape(len(logits), -1)
+            if flat.shape[1] != 1:
+                raise InputError(f"labels: got shape {tuple(labels.shape)}; it needs one class a record, shape ({len(logits)},).")
+            return self._cross_entropy(logits, flat[:, 0].clamp(min=0)) * (flat[:, 0] != IGNORED)
+        if self.smoothing:
+            raise InputError(f"label_smoothing_factor: given, and the labels are those of a {kind}.", remedy="leave it out.")
+        if labels.numel() != logits.numel():
+            raise InputError(f"labels: got shape {tuple(labels.shape)} of a {kind}, for outputs of shape {tuple(logits.shape)}.")
+        targets = labels.reshape(logits.shape).to(logits.dtype)
+        if kind == "regression":
+            return (logits - targets).square().flatten(1).mean(1)
+        return functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").flatten(1).mean(1)
+
+    def _answers(self, outputs: Any, labels: Tensor) -> Tensor:
+        each = []
+        for name, places in zip(("start_logits", "end_logits"), labels.unbind(1), strict=True):
+            logits = _part(outputs, name)
+            inside = (places >= 0) & (places < logits.shape[1])  # an answer that lies outside what was kept of the text
+            each.append(self._cross_entropy(logits, places.clamp(0, logits.shape[1] - 1)) * inside)
+        return (each[0] + each[1]) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class UsersLosses:
+    """The user's compute_loss_func, called as the Trainer calls it, without a number of items in the batch.
+
+    Args:
+        function: (outputs, labels, num_items_in_batch=None) -> losses of shape (B,).
+    """
+
+    function: Callable[..., Any]
+
+    def __call__(self, outputs: Any, labels: Tensor) -> Tensor:
+        """The losses.
+
+        Raises:
+            InputError: not one a record.
+        """
+        losses = self.function(outputs, labels, num_items_in_batch=None)
+        if not isinstance(losses, Tensor) or losses.shape != (len(labels),):
+            got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
+            raise InputError(
+                f"compute_loss_func: got {got}; it needs one loss a record, shape ({len(labels)},): a mean hides the records.",
+                source="compute_loss_func of the Trainer",
+                remedy='compute it with reduction="none", and average over the tokens of each record by their own number.',
+            )
+        return losses
+
+
+def _part(outputs: Any, name: str) -> Tensor:
+    found = cast(Mapping[str, Any], outputs).get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
+    if not isinstance(found, Tensor):
+        held = ", ".join(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+        raise InputError(
+            f"the model's outputs hold no {name}: {held}.", remedy="give compute_loss_func: (outputs, labels) -> one loss a record."
+        )
+    return found
+
+
+def _require_tokens(logits: Tensor, labels: Tensor) -> None:
+    if logits.dim() != 3 or labels.shape != logits.shape[:2]:
+        raise InputError(
+            f"labels: got shape {tuple(labels.shape)} for outputs of shape {tuple(logits.shape)}; each token needs one label.",
+            source="the data collator, or the model's outputs",
+            remedy=f"pad labels as far as input_ids, with {IGNORED}.",
+        )
+
+
+def _problem(logits: Tensor, labels: Tensor) -> str:
+    if logits.shape[-1] == 1:
+        return "regression"
+    return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"

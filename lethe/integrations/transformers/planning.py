@@ -1,0 +1,123 @@
+"""The run that a Trainer's arguments stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sized
+from typing import Any, NamedTuple
+
+from transformers import TrainingArguments
+
+from lethe.accounting.plan import plan
+from lethe.errors import InputError
+from lethe.run.batches import Poisson
+from lethe.run.known_fields import require_run
+from lethe.run.neighbours import Neighbours
+from lethe.run.run import Run
+
+
+class Planned(NamedTuple):
+    """What is to be trained.
+
+    Args:
+        run: with its noise.
+        physical_size: records on the device at once.
+        steps_per_epoch: logical batches of an epoch.
+    """
+
+    run: Run
+    physical_size: int
+    steps_per_epoch: int
+
+
+def planned(
+    args: TrainingArguments, dataset: Any, *, epsilon: float | None, delta: float, run: Run | None, neighbours: Neighbours
+) -> Planned:
+    r"""The run of a Trainer.
+
+    A logical batch is per_device_train_batch_size x gradient_accumulation_steps records, of which the first factor are on the device at
+    once. An epoch has as many steps as without privacy, and T is max_steps, or num_train_epochs of them. max_grad_norm is the clip norm.
+
+    Args:
+        args: checked already.
+        dataset: the records, with a length.
+        epsilon: what all may cost, at `delta`; None where `run` is given.
+        delta: in (0, 1).
+        run: instead of epsilon; batches, steps and clip norm are its own, and arguments that say another thing are refused.
+        neighbours: of a run that is made here.
+    Raises:
+        InputError: neither or both of epsilon and run, no length, or arguments that contradict the run.
+        CalibrationError: no noise meets the target.
+    """
+    if (epsilon is None) == (run is None):
+        raise InputError(
+            f"epsilon: got {epsilon!r}, run: {'none' if run is None else 'a run'}; it needs one of them.",
+            remedy="PrivateTrainer(..., epsilon=3.0, delta=1e-5), or PrivateTrainer(..., run=run, delta=1e-5).",
+        )
+    if not isinstance(dataset, Sized):
+        raise InputError(
+            f"train_dataset: {type(dataset).__name__} has no length; the number of records is a public part of the guarantee.",
+            remedy="give a map-style data set, such as datasets.Dataset.",
+        )
+    physical, accumulated = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    logical = physical * accumulated if run is None else require_run(run).batch_size
+    per_epoch = _steps_per_epoch(len(dataset), physical, accumulated, args) if run is None else max(1, -(-len(dataset) // logical))
+    if run is None:
+        steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
+        made = Run(
+            records=len(dataset),
+            batches=Poisson(size=min(logical, len(dataset))),
+            steps=steps,
+            step_size=args.learning_rate if 0 < args.learning_rate < math.inf else 1.0,
+            clip_norm=_clip_norm(args),
+            release="all",
+            neighbours=neighbours,
+        )
+        return Planned(plan(made, epsilon, delta), physical, per_epoch)
+    _refuse_other_words(args, run, per_epoch)
+    return Planned(run, min(physical, logical), per_epoch)
+
+
+def _steps_per_epoch(records: int, physical: int, accumulated: int, args: TrainingArguments) -> int:
+    """As the Trainer counts them."""
+    batches = records // physical if args.dataloader_drop_last else math.ceil(records / physical)
+    return max(1, math.ceil(batches / accumulated))
+
+
+def _clip_norm(args: TrainingArguments) -> float:
+    if not args.max_grad_norm:
+        raise InputError(
+            f"max_grad_norm: got {args.max_grad_norm!r}; it is the norm that each record's gradient is clipped to, and needs to be > 0.",
+            source="TrainingArguments",
+            remedy="leave it at 1.0, or set it to the size of most records' gradients, judged by public data.",
+        )
+    return args.max_grad_norm
+
+
+def _refuse_other_words(args: TrainingArguments, run: Run, per_epoch: int) -> None:
+    """Refuse arguments that were set to another thing than the run says; what was left at its default says nothing."""
+    defaults = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
+    logical = args.per_device_train_batch_size * args.gradient_accumulation_steps
+    steps = math.ceil(args.num_train_epochs * per_epoch)
+    said = (
+        ("max_grad_norm", args.max_grad_norm, run.clip_norm, args.max_grad_norm in (defaults["max_grad_norm"], run.clip_norm)),
+        ("max_steps", args.max_steps, run.total_steps, args.max_steps <= 0 or args.max_steps == run.total_steps),
+        (
+            "num_train_epochs",
+            args.num_train_epochs,
+            f"{run.total_steps} steps",
+            args.num_train_epochs == defaults["num_train_epochs"] or args.max_steps > 0 or steps == run.total_steps,
+        ),
+        (
+            "gradient_accumulation_steps",
+            args.gradient_accumulation_steps,
+            f"batches of {run.batch_size}",
+            args.gradient_accumulation_steps == 1 or logical == run.batch_size,
+        ),
+    )
+    for name, got, wanted, agrees in said:
+        if not agrees:
+            raise InputError(
+                f"{name}: got {got}; the run says {wanted}.", source="TrainingArguments, run", remedy="leave it out: the run's is used."
+            )

@@ -1,0 +1,119 @@
+"""Taking a Trainer's training up again: from Lethe's journal alone, never from an earlier checkpoint-N."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerState, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
+
+from lethe.errors import InputError
+from lethe.train import Checkpoints
+
+ENDING = ".private"
+"""Of the folder beside output_dir, and not in it: what lies there is as private as the data, and output_dir is what people publish."""
+
+_EVERY = 500
+
+
+class KeptState:
+    """The Trainer's state, for a checkpoint: its log, and how far it is.
+
+    Args:
+        trainer: whose `state` is kept, and put in place.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def state_dict(self) -> dict[str, Any]:
+        """As one text: plain data."""
+        return {"state": json.dumps(dataclasses.asdict(self._trainer.state))}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put the log back, and the step; what the Trainer was told anew stays."""
+        found = TrainerState(**json.loads(state["state"]))
+        now: TrainerState = self._trainer.state
+        now.log_history, now.global_step, now.best_metric = found.log_history, found.global_step, found.best_metric
+        now.best_global_step, now.best_model_checkpoint = found.best_global_step, found.best_model_checkpoint
+
+
+def checkpoints_of(given: Checkpoints | str | os.PathLike[str] | None, args: TrainingArguments) -> Checkpoints | None:
+    """Where the training is kept: what was given; else a folder beside output_dir, unless save_strategy is "no".
+
+    Args:
+        given: to the PrivateTrainer.
+        args: of the Trainer.
+    Raises:
+        InputError: what was given is no folder.
+    """
+    if given is None and getattr(args.save_strategy, "value", args.save_strategy) == "no":
+        return None
+    every = max(1, int(args.save_steps)) if args.save_steps >= 1 else _EVERY
+    return Checkpoints(folder=Path(str(args.output_dir).rstrip(os.sep) + ENDING), every=every) if given is None else Checkpoints.of(given)
+
+
+def with_state(kept: Checkpoints | None, trainer: Any) -> Checkpoints | None:
+    """The checkpoints with the Trainer's schedule and state in them."""
+    also = {"scheduler": trainer.lr_scheduler, "trainer": KeptState(trainer)}
+    return None if kept is None else dataclasses.replace(kept, also={**kept.also, **also})
+
+
+def refuse_earlier(resume: str | bool | None, args: TrainingArguments, folder: Path | None) -> bool:
+    """Whether training is to be taken up again.
+
+    Args:
+        resume: True, or the folder of the last checkpoint, or of all.
+        args: of the Trainer.
+        folder: where the journal is; None: nowhere.
+    Raises:
+        InputError: there is nothing to go on from, or it is an earlier checkpoint.
+    """
+    if resume in (None, False):
+        return False
+    if folder is None or not (folder / "journal").exists():
+        raise InputError(
+            f"resume_from_checkpoint: got {resume!r}, and there is no training to take up in {folder or 'any folder'}.",
+            remedy="leave it out to begin; and keep save_strategy at steps or epoch, so that there is one the next time.",
+        )
+    output = Path(str(args.output_dir))
+    last = get_last_checkpoint(str(output)) if output.is_dir() else None
+    known = {path.resolve() for path in (output, folder, *([Path(last)] if last else []))}
+    if resume is not True and Path(str(resume)).resolve() not in known:
+        raise InputError(
+            f"resume_from_checkpoint: got {resume!r}, which is not where this training is.",
+            source="steps that were taken are released: from an earlier checkpoint they would be taken twice, and cost twice",
+            remedy="resume_from_checkpoint=True: training goes on from Lethe's own checkpoint, with the step after the last one released.",
+        )
+    return True
+
+
+def refuse_begun(resumed: int, wanted: bool, folder: Path | None) -> None:
+    """Refuse to go on unasked, where somebody may have meant to begin anew.
+
+    Args:
+        resumed: steps that were done before.
+        wanted: whether training is to be taken up again.
+        folder: where they were.
+    Raises:
+        InputError: it was not asked for.
+    """
+    if resumed and not wanted:
+        raise InputError(
+            f"train: {resumed} steps of this run were taken before, in {folder}; they are released and count.",
+            source="output_dir, or checkpoints=",
+            remedy="trainer.train(resume_from_checkpoint=True) goes on; another output_dir begins another run, whose cost adds up.",
+        )
+
+
+def caught_up(scheduler: Any, steps: int) -> None:
+    """Take a scheduler past steps that were released and lost: the schedule is of steps, not of those that moved the model."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the optimiser did not step
+        for _ in range(steps):
+            scheduler.step()

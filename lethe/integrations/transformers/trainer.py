@@ -1,0 +1,337 @@
+"""PrivateTrainer: transformers.Trainer, whose steps are those of a PrivacyEngine."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import Trainer
+from transformers.trainer_utils import TrainOutput
+
+from lethe.accounting.certify import certify
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.training_record import TrainingRecord
+from lethe.errors import InputError
+from lethe.integrations.transformers.arguments import refuse_arguments, refuse_shown, refuse_surroundings
+from lethe.integrations.transformers.batches import Epochs, LogicalBatch, LogicalBatches, source_of
+from lethe.integrations.transformers.card import add_certificate
+from lethe.integrations.transformers.corrected_adam import corrected
+from lethe.integrations.transformers.criteria import criterion_of, labels_of, refuse_other_loss, with_decoder_inputs
+from lethe.integrations.transformers.planning import Planned, planned
+from lethe.integrations.transformers.resuming import caught_up, checkpoints_of, refuse_begun, refuse_earlier, with_state
+from lethe.run.neighbours import Neighbours
+from lethe.run.run import Run
+from lethe.train import Checkpoints, Group, PrivacyEngine
+
+# What the training records themselves make: losses, and how much there was to do in a step of a secret number of records.
+_PRIVATE = ("loss", "train_loss", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second")
+
+
+class PrivateTrainer(Trainer):
+    r"""`transformers.Trainer` that trains privately: the same arguments, and (epsilon, delta) or a Run.
+
+        trainer = PrivateTrainer(model=model, args=args, train_dataset=dataset, epsilon=3.0, delta=1e-5)
+        trainer.train()
+        trainer.certificate_
+
+    Each step takes a Poisson batch of per_device_train_batch_size x gradient_accumulation_steps records (expected), of which the first
+    factor are on the device at once; clips each record's gradient to max_grad_norm, which is *not* applied to the noisy mean; adds noise;
+    and lets optimiser and schedule do the rest. A record's loss is normalised by its own tokens, never by those of the batch
+    (`num_items_in_batch` is not used). It is the model's own loss of the record alone, which is compared before training.
+
+    Not logged, unless asked for: the training loss and how long training took, which no certificate covers. `epsilon`, what is spent so
+    far, is logged in their place. What evaluation shows is covered as far as eval_dataset is not private.
+
+    Arguments that would break privacy, or that are not honoured, are refused by name. `checkpoint-N` holds a released iterate; a folder
+    beside output_dir, OUTPUT_DIR.private, holds what training goes on from (`train(resume_from_checkpoint=True)`), and is as private as the
+    data. Batches and noise are drawn from fresh entropy; `seed` is for initialisation and dropout.
+
+    Args:
+        args: positional arguments of the Trainer, in its order.
+        epsilon: what the whole training may cost at `delta`, for Poisson batches and every iterate released.
+        delta: in (0, 1), and below 1/records.
+        run: instead of epsilon: any run that `PrivacyEngine` takes. With release: last it needs optim="sgd" and a constant schedule, and
+            nothing is evaluated or saved on the way but Lethe's own checkpoint.
+        neighbours: with epsilon: "add_or_remove", as other libraries count; "replace_one" or "zero_out" keep the number of records public.
+        compute_loss_func: as of the Trainer, to one loss a record. A `compute_loss` that is overridden must return that, too.
+        log_private: whether training loss and times are logged. Such a log may not be published.
+        declared_apart: declares that the data collator makes each row of its own record and of random numbers that are its own; needed
+            where it is random, as for masked language models.
+        checkpoints: where training is kept, instead of OUTPUT_DIR.private.
+        clip_groups, method, secure, verify: as of `PrivacyEngine`.
+        noise_corrected: takes the variance of the noise out of AdamW's second moment (`CorrectedAdamW`); adam_epsilon is then the smallest
+            second moment that is divided by.
+        others: arguments of the Trainer by name.
+    Raises:
+        InputError: arguments that cannot be used.
+        CalibrationError: no noise meets the target.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        run: Run | None = None,
+        neighbours: Neighbours = "add_or_remove",
+        log_private: bool = False,
+        declared_apart: bool = False,
+        checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
+        clip_groups: Sequence[Group] | None = None,
+        method: str | None = None,
+        secure: bool = False,
+        verify: bool = True,
+        noise_corrected: bool = False,
+        **others: Any,
+    ) -> None:
+        given = others.get("args", args[1] if len(args) > 1 else None)
+        if given is not None:
+            refuse_arguments(given)
+        if delta is None:
+            raise InputError("delta: none was given.", remedy="PrivateTrainer(..., epsilon=3.0, delta=1e-5); below 1/records.")
+        super().__init__(*args, **others)
+        refuse_arguments(self.args)
+        refuse_surroundings(self)
+        self._delta, self._log_private, self._declared_apart = delta, log_private, declared_apart
+        self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify}
+        self._kept, self._noise_corrected = checkpoints, noise_corrected
+        self._target = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours}
+        self._plan: Planned | None = None if self.train_dataset is None else planned(self.args, self.train_dataset, **self._target)
+        if self._plan is not None:
+            refuse_shown(self.args, self._plan.run)
+        self.engine: PrivacyEngine | None = None
+        self._record: TrainingRecord | None = None
+        self._certificate: Certificate | None = None
+        self._criterion: Any = None
+        self._loss_sum, self._recording, self._resume = 0.0, False, False
+
+    @property
+    def run(self) -> Run:
+        """The run that is carried out, with its noise."""
+        return self._planned.run if self.engine is None else self.engine.run
+
+    def record(self) -> TrainingRecord:
+        """The training record: `lethe.certify(trainer.record(), delta)` certifies and seals it.
+
+        Raises:
+            InputError: nothing was trained to its end.
+        """
+        if self._record is None:
+            raise InputError("record: there is none before training is over.", remedy="call trainer.train() first.")
+        return self._record
+
+    @property
+    def certificate_(self) -> Certificate:
+        """The sealed certificate of the trained model, at the delta that was given."""
+        if self._certificate is None:
+            self._certificate = certify(self.record(), self._delta)
+        return self._certificate
+
+    def train(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, resume_from_checkpoint: str | bool | None = None, trial: Any = None, ignore_keys_for_eval: list[str] | None = None
+    ) -> TrainOutput:
+        """Train to the end of the run, once.
+
+        Args:
+            resume_from_checkpoint: True: go on where this training was killed.
+            trial: of a search for hyperparameters: refused.
+            ignore_keys_for_eval: as of the Trainer.
+        Raises:
+            InputError: a second training, or arguments that cannot be used.
+            HypothesisError, LetheError: see `PrivacyEngine`.
+        """
+        if trial is not None:
+            self.hyperparameter_search()
+        if self.engine is not None:
+            raise InputError("train: this trainer has trained; another training is another run, and its cost adds up.")
+        refuse_arguments(self.args)
+        folder = self._folder()
+        self._resume = refuse_earlier(resume_from_checkpoint, self.args, folder)
+        try:
+            with self._one_batch_a_step():
+                output = super().train(ignore_keys_for_eval=ignore_keys_for_eval)
+        finally:
+            if self.engine is not None:
+                self.engine.close()
+        if self._log_private:
+            return output
+        return TrainOutput(output.global_step, math.nan, {key: value for key, value in output.metrics.items() if key not in _PRIVATE})
+
+    def hyperparameter_search(self, *args: Any, **others: Any) -> Any:
+        """Refused: every trial is a training of its own, and their costs add up."""
+        raise InputError(
+            "hyperparameter_search: every trial is a training on the private records, and their costs add up.",
+            remedy="choose by public data, or plan for the number of trials: lethe.total of their certificates.",
+        )
+
+    # What the Trainer's own loop asks for.
+
+    def get_train_dataloader(self) -> Any:
+        """The run's logical batches."""
+        return LogicalBatches(cast(Any, self.train_dataset), self._planned.steps_per_epoch)
+
+    def get_total_train_batch_size(self, args: Any) -> int:
+        """The expected number of records of a step."""
+        return self._planned.run.batch_size
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], None]:
+        """The next logical batch; how many items it holds is nobody's business.
+
+        Args:
+            epoch_iterator: over `LogicalBatches`.
+            num_batches: 1.
+            device: not used.
+        """
+        return [batch for batch in (next(epoch_iterator, None) for _ in range(num_batches)) if batch is not None], None
+
+    def training_step(self, model: Any, inputs: LogicalBatch, num_items_in_batch: Any = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The clipped and noised gradient of a logical batch.
+
+        Args:
+            model: that is trained.
+            inputs: its micro-batches.
+            num_items_in_batch: None.
+        Returns:
+            The mean loss, a scalar, where log_private asks for it; else 0.
+        """
+        engine = self._engine
+        model.train()
+        if callable(getattr(self.optimizer, "train", None)):
+            cast(Any, self.optimizer).train()
+        total, records = torch.zeros((), dtype=torch.float64), 0
+        for micro_batch in inputs:
+            with engine.recording(), self._own_losses():
+                losses: Any = self.compute_loss(model, micro_batch)
+            engine.backward(losses)
+            if self._log_private:
+                total += losses.detach()[engine.counted].double().sum().cpu()
+                records += int(engine.counted.sum())
+        return (total / max(records, 1)).to(self.args.device, torch.float32)
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        """In training one loss a record, shape (B,); in evaluation the Trainer's.
+
+        Args:
+            model, inputs, return_outputs: as of the Trainer.
+            num_items_in_batch: in training None.
+        """
+        if not self._recording:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        arguments, labels = labels_of(inputs, self.label_names)
+        outputs = model(**with_decoder_inputs(cast(Any, self.model), arguments, labels))
+        losses = self._engine.losses(self._criterion, outputs, labels)
+        return (losses, outputs) if return_outputs else losses
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """What is spent so far in place of what is private."""
+        if self.is_in_train and not self._log_private:
+            logs = {key: value for key, value in logs.items() if key not in _PRIVATE}
+        if self.is_in_train and self.engine is not None and "learning_rate" in logs and self.run.release == "all":
+            logs["epsilon"] = self.engine.get_epsilon(self._delta)
+        super().log(logs, start_time)
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """Of the training nothing: it depends on how many records a batch has."""
+        return 0 if isinstance(inputs, LogicalBatch) else super().floating_point_ops(inputs)
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """The Trainer's, or the corrected one."""
+        fresh = self.optimizer is None
+        made: Any = super().create_optimizer(model)
+        if fresh and self._noise_corrected:
+            self.optimizer = made = corrected(made, self._planned.run)
+        return made
+
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> tuple[Any, Any]:
+        model, batches = super()._prepare_for_training(max_steps, train_dataloader, None)
+        self._open(batches)
+        return model, batches
+
+    def _open(self, batches: LogicalBatches) -> None:
+        """Make the engine, and put the Trainer where its checkpoint was."""
+        optimizer, model = cast(Any, self.optimizer), cast(Any, self.model)
+        source, keys = source_of(self, declared_apart=self._declared_apart)
+        self._criterion = criterion_of(model, self.args.label_smoothing_factor, self.compute_loss_func)
+        if type(self).compute_loss is PrivateTrainer.compute_loss and self.compute_loss_func is None:
+            own = super().compute_loss
+            asked = (self._criterion, lambda inputs: own(model, inputs), model, source, keys, self.label_names, self.args.device)
+            refuse_other_loss(*asked, half=self.accelerator.mixed_precision == "bf16")
+        kept = with_state(checkpoints_of(self._kept, self.args), self)
+        engine = PrivacyEngine(self._planned.run, physical_size=self._planned.physical_size, checkpoints=kept, **self._options)
+        _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=source)
+        self.engine, self._batches = engine, batches
+        refuse_begun(engine.resumed, self._resume, self._folder())
+        caught_up(self.lr_scheduler, engine.steps - self.state.global_step)
+        self.state.global_step = engine.steps
+        batches.open(engine, iter(loader), keys)
+        self.callback_handler.callbacks.insert(0, Epochs(len(batches)))
+
+    def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *args: Any, **others: Any) -> None:
+        super()._maybe_log_save_evaluate(tr_loss, grad_norm if self.run.release == "all" else None, *args, **others)
+
+    def _clip_grad_norm(self, model: Any) -> None:
+        """Nothing: max_grad_norm is the norm of each record's gradient."""
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
+        """Of the noisy gradient, which is left as it is."""
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        return float(torch.stack([gradient.double().norm() for gradient in gradients]).norm()) if gradients else 0.0
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self._folder() is not None and self.run.noise_at == "every_step":
+            self._engine.save()
+        if self.run.release == "all":  # else no iterate but the last may be seen
+            super()._save_checkpoint(model, trial)
+
+    def _finalize_training(self, trial: Any, num_train_samples: Any, start_time: Any) -> TrainOutput:
+        self._batches.drain()
+        self._record = self._engine.record()
+        return super()._finalize_training(trial, num_train_samples, start_time)
+
+    def create_model_card(self, *args: Any, **others: Any) -> None:
+        """The Trainer's model card, with the certificate in its metadata and below, once training is over."""
+        super().create_model_card(*args, **others)
+        if self._record is not None and self.is_world_process_zero():
+            add_certificate(Path(str(self.args.output_dir)) / "README.md", self.certificate_)
+
+    @property
+    def _engine(self) -> PrivacyEngine:
+        assert self.engine is not None
+        return self.engine
+
+    @property
+    def _planned(self) -> Planned:
+        if self._plan is None:
+            if self.train_dataset is None:
+                raise InputError("train_dataset: none was given; it needs the private records.")
+            self._plan = planned(self.args, self.train_dataset, **self._target)
+        return self._plan
+
+    def _folder(self) -> Path | None:
+        kept = checkpoints_of(self._kept, self.args)
+        return None if kept is None else Path(os.fspath(kept.folder))
+
+    @contextmanager
+    def _own_losses(self) -> Iterator[None]:
+        """Within: compute_loss gives one loss a record."""
+        self._recording = True
+        try:
+            yield
+        finally:
+            self._recording = False
+
+    @contextmanager
+    def _one_batch_a_step(self) -> Iterator[None]:
+        """Within: the Trainer takes a logical batch for one that need not be accumulated, and as many steps as the run has."""
+        args, said = self.args, (self.args.gradient_accumulation_steps, self.args.max_steps)
+        args.gradient_accumulation_steps, args.max_steps = 1, self._planned.run.total_steps
+        try:
+            yield
+        finally:
+            args.gradient_accumulation_steps, args.max_steps = said

@@ -1,0 +1,235 @@
+"""What goes wrong around a private Trainer: collators, losses, records that are not numbers."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+import torch
+from helpers import with_fresh_noise
+from small_models import DELTA, RECORDS, arguments, classifier, flat, language_model, padded, private, run_of, sentences, texts
+from torch.nn import functional
+from transformers import BertForSequenceClassification
+
+import lethe
+from lethe.errors import InputError, MissingExtraError
+from lethe.integrations.transformers import PrivateTrainer
+
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
+
+
+def broken(records: list[dict[str, Any]], key: str) -> dict[str, torch.Tensor]:
+    batch = padded(records)
+    return {**batch, key: batch[key][:, :-1]}
+
+
+@pytest.mark.parametrize(
+    ("collator", "said"),
+    [
+        (None, "makes no batch"),  # lengths that differ, and nobody pads
+        (lambda records: broken(records, "attention_mask"), "they disagree in length"),
+        (lambda records: {**padded(records), "names": ["x"] * len(records)}, "names is list; it needs a tensor"),
+        (
+            lambda records: {**padded(records), "labels": torch.zeros(1 + len(records))},
+            "a tensor with . rows, one for each record",
+        ),
+        (lambda records: list(padded(records)), "made a list"),
+        (lambda records: {**padded(records), "labels": padded(records)["labels"].min().expand(len(records))}, "of more than that record"),
+        (lambda records: {**padded(records), "labels": padded(records)["labels"].double()}, "labels: got shape"),
+        (lambda records: {key: part for key, part in padded(records).items() if key != "labels"}, "of the labels .labels. it has none"),
+    ],
+)
+def test_batches_of_another_shape_are_refused_before_they_are_used(collator: Any, said: str, tmp_path: Path) -> None:
+    model = classifier()
+    before = flat(model)
+    trainer = private(tmp_path, model, sentences(length=None), told={"data_collator": collator})
+    with pytest.raises(InputError, match=said):
+        trainer.train()
+    assert torch.equal(flat(model), before)
+
+
+def test_labels_of_another_length_than_the_tokens(tmp_path: Path) -> None:
+    trainer = private(tmp_path, language_model(), texts(), told={"data_collator": lambda records: broken(records, "labels")})
+    with pytest.raises(InputError, match="each token needs one label"):
+        trainer.train()
+
+
+@pytest.mark.slow
+def test_a_record_without_labels_takes_part_with_a_loss_of_0(tmp_path: Path) -> None:
+    data = texts()
+    data[3] = {**data[3], "labels": [-100] * len(data[3]["labels"])}
+    run = run_of(batches=lethe.Cyclic(size=RECORDS), steps=1)
+    given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
+    ends = []
+    for records in (data, [one for place, one in enumerate(data) if place != 3]):
+        model = language_model()
+        here = run.replace(records=len(records), batches=lethe.Cyclic(size=len(records)))
+        trainer = private(tmp_path, model, records, run=here, told={"data_collator": padded}, **given)
+        trainer.train()
+        ends.append((flat(model) - flat(language_model())) * len(records))
+    assert float((ends[0] - ends[1]).abs().max()) < 1e-7
+
+
+def numbers(bad: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Records whose embeddings are given; those of some are NaN."""
+    random = torch.Generator().manual_seed(2)
+    made = []
+    for place in range(RECORDS):
+        embedded = torch.randn(6, 16, generator=random, dtype=torch.float64)
+        made.append(
+            {"inputs_embeds": torch.full_like(embedded, torch.nan) if place in bad else embedded, "labels": torch.tensor(place % 3)}
+        )
+    return made
+
+
+@pytest.mark.slow
+def test_a_record_that_is_nan_contributes_nothing(tmp_path: Path) -> None:
+    given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
+    ends = []
+    for bad in ((), (3,)):
+        model = classifier()
+        trainer = private(tmp_path, model, numbers(bad), run=run_of(batches=lethe.Cyclic(size=RECORDS), steps=1), **given)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*could not check everything.*")
+            trainer.train()
+        ends.append(RECORDS * (flat(model) - flat(classifier())) / -0.1)
+    model = classifier()
+    record = numbers(())[3]
+    loss = model(inputs_embeds=record["inputs_embeds"][None], labels=record["labels"][None]).loss
+    gradients: Any = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    own = torch.cat(
+        [(torch.zeros_like(one) if part is None else part).reshape(-1) for part, one in zip(gradients, model.parameters(), strict=True)]
+    )
+    assert float((ends[0] - ends[1] - own).abs().max()) < 1e-7
+
+
+@pytest.mark.slow
+def test_records_that_are_all_nan_are_told_of_loudly(tmp_path: Path) -> None:
+    trainer = private(tmp_path, classifier(), numbers(tuple(range(RECORDS))), run=run_of(steps=12, noise_multiplier=1.0))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        trainer.train()
+    said = [str(one.message) for one in told]
+    assert sum("no record contributed to any of the first 10 steps" in one for one in said) == 1
+    assert sum("no record contributed to any step of this training" in one for one in said) == 1
+
+
+def each(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    assert num_items_in_batch is None
+    return functional.cross_entropy(outputs.logits, labels, reduction="none")
+
+
+@pytest.mark.slow
+def test_a_loss_function_of_the_user_s_own(tmp_path: Path) -> None:
+    ends = []
+    for told in ({}, {"compute_loss_func": each}):
+        model = classifier()
+        private(tmp_path, model, sentences(), run=run_of(), told=told).train()
+        ends.append(flat(model))
+    assert float((ends[0] - ends[1]).abs().max()) < 1e-12
+    for function, said in (
+        (lambda outputs, labels, num_items_in_batch=None: each(outputs, labels).mean(), "it needs one loss a record"),
+        (
+            lambda outputs, labels, num_items_in_batch=None: each(outputs, labels) / each(outputs, labels).detach().mean(),
+            "depends on the other",
+        ),
+    ):
+        with pytest.raises(InputError, match=said):
+            private(tmp_path, classifier(), sentences(), run=run_of(), told={"compute_loss_func": function}).train()
+
+
+class Own(PrivateTrainer):
+    """A compute_loss that is overridden."""
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        labels = inputs.pop("labels")
+        outputs = model(**inputs)
+        return functional.cross_entropy(outputs.logits, labels, reduction="none")
+
+
+class OfTheBatch(PrivateTrainer):
+    """One that divides by the batch's number of tokens, as the Trainer does without privacy."""
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        labels = inputs.pop("labels")
+        logits = model(**inputs).logits[:, :-1]
+        each = functional.cross_entropy(logits.transpose(1, 2), labels[:, 1:], reduction="none")
+        return each.sum(1) / (labels[:, 1:] != -100).sum()
+
+
+class Mean(PrivateTrainer):
+    """One that gives the batch's mean."""
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        return model(**inputs).loss
+
+
+@pytest.mark.slow
+def test_a_loss_method_of_the_user_s_own(tmp_path: Path) -> None:
+    ends = []
+    for kind in (PrivateTrainer, Own):
+        model = classifier()
+        kind(model=model, args=arguments(tmp_path, max_steps=-1), train_dataset=sentences(), run=run_of(), delta=DELTA).train()
+        ends.append(flat(model))
+    assert float((ends[0] - ends[1]).abs().max()) < 1e-12
+    mean = Mean(model=classifier(), args=arguments(tmp_path, max_steps=-1), train_dataset=sentences(), run=run_of(), delta=DELTA)
+    with pytest.raises(InputError, match="a mean hides the records"):
+        mean.train()
+    args = arguments(tmp_path, max_steps=-1)
+    divided = OfTheBatch(model=language_model(), args=args, train_dataset=texts(), data_collator=padded, run=run_of(), delta=DELTA)
+    with pytest.raises(InputError, match="share"):
+        divided.train()
+
+
+@pytest.mark.slow
+def test_models_whose_loss_is_another(tmp_path: Path) -> None:
+    """A class that is known, with a term of its own in the loss; and a class of which nothing is known."""
+
+    class Penalised(BertForSequenceClassification):
+        def forward(self, input_ids: Any = None, attention_mask: Any = None, labels: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            outputs: Any = super().forward(input_ids=input_ids, attention_mask=attention_mask, labels=labels)
+            if outputs.loss is not None:
+                outputs.loss = outputs.loss + 0.1 * (outputs.logits - 1).square().mean()
+            return outputs
+
+    model = classifier()
+    model.__class__ = Penalised
+    Penalised.__name__ = "BertForSequenceClassification"
+    with pytest.raises(InputError, match="its own loss of a record alone is not that which is known"):
+        private(tmp_path, model, sentences()).train()
+    Penalised.__name__ = "Unheard"
+    with pytest.raises(InputError, match=r"(?s)is not known of Unheard.*compute_loss_func"):
+        private(tmp_path, model, sentences()).train()
+
+
+@pytest.mark.slow
+def test_a_random_collator_has_to_be_declared(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForMaskedLM
+
+    def masked(records: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        batch = padded(records)
+        hidden = torch.rand(batch["input_ids"].shape) < 0.3
+        return {**batch, "labels": batch["input_ids"].masked_fill(~hidden, -100), "input_ids": batch["input_ids"].masked_fill(hidden, 3)}
+
+    config = BertConfig(**{**classifier().config.to_dict(), "architectures": None})
+    model = BertForMaskedLM(config).double()
+    with pytest.raises(InputError, match="declared_apart=True"):
+        private(tmp_path, model, sentences(), told={"data_collator": masked}).train()
+    trainer = private(tmp_path, model, sentences(), told={"data_collator": masked, "declared_apart": True})
+    trainer.train()
+    assert with_fresh_noise(trainer.record().run) == with_fresh_noise(trainer.run)
+
+
+def test_without_the_packages_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+    import importlib.util
+
+    package = importlib.import_module("lethe.integrations.transformers")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "transformers" else found(name, *rest))
+    with pytest.raises(MissingExtraError, match=r"lethe-dp\[transformers\]"):
+        importlib.reload(package)

@@ -1,0 +1,214 @@
+"""The Trainer of transformers, private: the same result where nothing is clipped or noised, exact clipping, and a true certificate."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+import torch
+from helpers import with_fresh_noise
+from small_models import (
+    CLASSES,
+    DELTA,
+    RECORDS,
+    arguments,
+    classifier,
+    flat,
+    gpt2,
+    language_model,
+    padded,
+    private,
+    run_of,
+    sentences,
+    texts,
+)
+from torch.utils.data import SequentialSampler
+from transformers import Trainer
+
+import lethe
+from lethe.errors import InputError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*"),
+]
+
+
+class InOrder(Trainer):
+    """The Trainer with batches in order, as a cyclic run has them."""
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return SequentialSampler(self.train_dataset)
+
+
+MODELS: dict[str, tuple[Any, Any, Any]] = {
+    "classifier": (classifier, sentences(), None),
+    "regression": (lambda: classifier(num_labels=1), [{**one, "labels": float(one["labels"])} for one in sentences()], None),
+    "language model": (language_model, texts(length=8), padded),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("changes", [{}, {"label_smoothing_factor": 0.1}, {"optim": "sgd", "warmup_steps": 2, "learning_rate": 0.1}])
+def test_without_noise_and_clipping_it_is_the_trainer(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    """The plain one divides by the batch's number of tokens: the same where all records predict equally many."""
+    make, data, collator = MODELS[name]
+    if name == "language model":
+        data = [{**one, "labels": one["input_ids"]} for one in data]
+    if name == "regression" and "label_smoothing_factor" in changes:
+        pytest.skip("a smoothed number is none")
+    changes = {"learning_rate": 1e-2, "num_train_epochs": 2.0, "max_steps": -1, "max_grad_norm": 0.0, "weight_decay": 0.1, **changes}
+    plain = InOrder(model=make(), args=arguments(tmp_path, **changes), train_dataset=data, data_collator=collator)
+    plain.train()
+    changes["max_grad_norm"] = 1.0
+    run = run_of(steps=6)
+    for physical in (8, 3):
+        trainer = private(
+            tmp_path, make(), data, run=run, told={"data_collator": collator}, **{**changes, "per_device_train_batch_size": physical}
+        )
+        trainer.train()
+        assert float((flat(trainer.model) - flat(plain.model)).abs().max()) < (
+            1e-5 if name == "language model" else 1e-9
+        )  # its loss is float32
+        assert trainer.state.global_step == plain.state.global_step == 6
+        schedules: list[Any] = [trainer.lr_scheduler, plain.lr_scheduler]
+        assert schedules[0].get_last_lr() == schedules[1].get_last_lr()
+        assert with_fresh_noise(trainer.record().run) == run
+
+
+def by_hand(model: Any, data: Any, clip_norm: float) -> torch.Tensor:
+    """The sum of clipped gradients, record by record, of the model's own loss."""
+    total = torch.zeros_like(flat(model))
+    model.train()
+    for record in data:
+        loss = model(**padded([record])).loss
+        gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(model.parameters()))])
+        total += gradient * min(1.0, clip_norm / float(gradient.norm()))
+    return total
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "data"), [(classifier, sentences(length=None)), (language_model, texts()), (gpt2, texts())])
+def test_the_clipped_sum_is_that_of_records_alone(make: Any, data: Any, tmp_path: Path) -> None:
+    """Records of different lengths, and prompts of different lengths: each loss is normalised by its own tokens."""
+    norm = 0.5
+    run = run_of(batches=lethe.Cyclic(size=RECORDS), steps=1, clip_norm=norm)
+    expected = flat(make()) - 0.1 / RECORDS * by_hand(make(), data, norm)
+    given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "per_device_train_batch_size": 5}
+    trainer = private(tmp_path, make(), data, run=run, told={"data_collator": padded}, **given)
+    trainer.train()
+    assert float((flat(trainer.model) - expected).abs().max()) < 1e-7
+    assert float((flat(make()) - expected).norm()) > 1e-3
+
+
+@pytest.mark.slow
+def test_the_certificate_is_that_of_the_planned_run(tmp_path: Path) -> None:
+    trainer = private(tmp_path, classifier(), sentences(), per_device_train_batch_size=2, gradient_accumulation_steps=3, max_steps=5)
+    run = trainer.run
+    assert (run.records, run.batches, run.total_steps, run.clip_norm) == (RECORDS, lethe.Poisson(size=6), 5, 1.0)
+    assert (run.neighbours, run.release) == ("add_or_remove", "all")
+    with pytest.raises(InputError, match="none before training is over"):
+        _ = trainer.certificate_
+    trainer.train()
+    assert with_fresh_noise(trainer.record().run) == with_fresh_noise(run)
+    assert not trainer.record().run.seeded
+    certificate = lethe.certify(trainer.record(), DELTA)
+    assert certificate.epsilon == trainer.certificate_.epsilon == lethe.certify(run, DELTA).epsilon
+    assert 2.999 < certificate.epsilon <= 3.0
+    assert certificate.seal is not None
+    assert trainer.args.gradient_accumulation_steps == 3
+    assert trainer.args.max_steps == 5
+    with pytest.raises(InputError, match="this trainer has trained"):
+        trainer.train()
+
+
+@pytest.mark.slow
+def test_epochs_are_those_of_the_trainer(tmp_path: Path) -> None:
+    for physical, accumulated, epochs in ((5, 1, 1.0), (5, 2, 2.0), (7, 3, 1.5), (8, 1, 3.0)):
+        changes = {"per_device_train_batch_size": physical, "gradient_accumulation_steps": accumulated, "num_train_epochs": epochs}
+        plain = Trainer(model=classifier(), args=arguments(tmp_path, **changes, max_steps=-1), train_dataset=sentences())
+        steps = plain.set_initial_training_values(plain.args, plain.get_train_dataloader())[-1]
+        trainer = private(tmp_path, classifier(), sentences(), **changes, max_steps=-1)
+        assert trainer.run.total_steps == steps
+        assert trainer.run.batch_size == physical * accumulated
+
+
+@pytest.mark.slow
+def test_what_is_logged_is_what_is_spent_and_nothing_private(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"logging_strategy": "steps", "logging_steps": 1, "eval_strategy": "steps", "eval_steps": 2, "max_steps": 4}
+    trainer = private(tmp_path, classifier(), sentences(), told={"eval_dataset": sentences(6)}, **given)
+    output = trainer.train()
+    run = trainer.run
+    told = [entry for entry in trainer.state.log_history if "learning_rate" in entry]
+    assert [entry["epsilon"] for entry in told] == [lethe.certify(run.replace(steps=step), DELTA).epsilon for step in (1, 2, 3, 4)]
+    assert all(entry["grad_norm"] > 0 for entry in told)
+    assert sum("eval_loss" in entry for entry in trainer.state.log_history) == 2
+    words = set().union(*trainer.state.log_history)
+    assert words.isdisjoint({"loss", "train_loss", "total_flos", "train_runtime", "train_samples_per_second", "num_input_tokens_seen"})
+    assert output.training_loss != output.training_loss
+    assert trainer.state.total_flos == 0
+    shown = private(tmp_path, classifier(), sentences(), told={"log_private": True}, logging_strategy="steps", logging_steps=1)
+    output = shown.train()
+    assert abs(output.training_loss - float(torch.tensor(float(CLASSES)).log())) < 0.5
+
+
+@pytest.mark.slow
+def test_a_checkpoint_and_the_card_hold_no_secret(tmp_path: Path) -> None:
+    import yaml
+
+    out = tmp_path / "out"
+    trainer = private(out, classifier(), sentences(), save_strategy="steps", save_steps=2, max_steps=4)
+    trainer.train()
+    assert sorted(path.name for path in out.iterdir()) == ["checkpoint-2", "checkpoint-4"]
+    assert sorted(path.name for path in (tmp_path / "out.private").iterdir()) == ["checkpoint.pt", "journal"]
+    trainer.create_model_card(tags=["small"])
+    for _ in range(2):
+        text = (out / "README.md").read_text()
+        head = yaml.safe_load(text.split("---\n")[1])
+        said = head["differential_privacy"]
+        assert (said["private"], said["sealed"], said["epsilon"], said["delta"]) == (True, True, trainer.certificate_.epsilon, DELTA)
+        assert {"small", "differential-privacy", "lethe"} <= set(head["tags"])
+        assert head["library_name"] == "transformers"
+        assert text.count("# Privacy report") == 1
+        trainer.create_model_card(tags=["small"])
+    trainer.save_model()
+    released = type(classifier()).from_pretrained(out)
+    assert torch.equal(flat(released), flat(trainer.model))
+
+
+@pytest.mark.slow
+def test_the_last_iterate_alone(tmp_path: Path) -> None:
+    run = run_of(release="last", noise_multiplier=1.0, clip_norm=0.5, neighbours="replace_one", batches=lethe.Poisson(size=8))
+    given: dict[str, Any] = {
+        "optim": "sgd",
+        "learning_rate": 0.1,
+        "lr_scheduler_type": "constant",
+        "save_strategy": "steps",
+        "save_steps": 1,
+    }
+    with pytest.raises(InputError, match="eval_strategy"):
+        private(tmp_path, classifier(), sentences(), run=run, told={"eval_dataset": sentences(4)}, eval_strategy="epoch", **given)
+    trainer = private(tmp_path / "out", classifier(), sentences(), run=run, **given, logging_strategy="steps", logging_steps=1)
+    trainer.train()
+    assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith("checkpoint")]
+    assert set().union(*trainer.state.log_history).isdisjoint({"grad_norm", "epsilon", "loss"})
+    assert trainer.certificate_.epsilon == lethe.certify(run, DELTA).epsilon
+
+
+@pytest.mark.slow
+def test_autocast_and_padding_and_empty_batches(tmp_path: Path) -> None:
+    """Batches of one expected record: many are empty; all others are padded to the physical size."""
+    run = run_of(batches=lethe.Poisson(size=1), steps=12, noise_multiplier=1.0, clip_norm=1.0)
+    for changes in ({}, {"bf16": True}):
+        model = language_model().float()
+        before = flat(model)
+        trainer = private(tmp_path, model, texts(), run=run, told={"data_collator": padded}, per_device_train_batch_size=2, **changes)
+        trainer.train()
+        assert with_fresh_noise(trainer.record().run) == run
+        after = flat(model)
+        assert bool(after.isfinite().all())
+        assert not torch.equal(before, after)

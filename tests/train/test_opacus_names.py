@@ -1,0 +1,275 @@
+"""What people type who come from Opacus: it works with the same meaning, or the error holds the line that does it here."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from helpers import with_fresh_noise
+from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
+from private_loops import Loop
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+
+import lethe
+import lethe.train
+from lethe.errors import HypothesisError, InputError, UnknownArgumentError, UnknownNameError
+from lethe.train import Checkpoints, PrivacyEngine
+
+DELTA = 1e-3
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def loader_of(**changes: Any) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(*make_data()), **{"batch_size": 5, "shuffle": True, **changes})
+
+
+def opened(engine: PrivacyEngine | None = None, **changes: Any) -> tuple[PrivacyEngine, Any, Any, Any]:
+    """An engine opened as with Opacus, for (epsilon, delta)."""
+    engine = PrivacyEngine(verify=False) if engine is None else engine
+    model = make_network()
+    asked: dict[str, Any] = {"data_loader": loader_of(), "target_epsilon": 3.0, "target_delta": DELTA, "epochs": 2, "max_grad_norm": 0.4}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return engine, *engine.make_private_with_epsilon(module=model, optimizer=optimizer, **{**asked, **changes})
+
+
+def use(engine: PrivacyEngine, model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+    with engine.recording():
+        losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
+    engine.backward(losses)
+
+
+@pytest.mark.slow
+def test_a_loop_over_epochs_is_the_run_that_opacus_means() -> None:
+    engine, model, optimizer, loader = opened()
+    run = engine.run
+    assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.Poisson(size=5), 2 * 5)
+    assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 0.4, 0.1)
+    assert len(loader) == 5
+    counts = []
+    for _ in range(2):
+        counts.append(0)
+        for inputs, targets in loader:
+            use(engine, model, inputs, targets)
+            optimizer.step()
+            optimizer.zero_grad()
+            counts[-1] += 1
+    assert counts == [5, 5]
+    certificate = lethe.certify(engine.record(), DELTA)
+    assert certificate.epsilon == engine.get_epsilon(DELTA) == pytest.approx(3.0, rel=1e-6)
+    assert certificate.epsilon <= 3.0
+    planned = lethe.plan(run.replace(noise_multiplier=None), epsilon=3.0, delta=DELTA)
+    assert run.noise_multiplier == planned.noise_multiplier
+
+
+def test_with_noise_that_is_given() -> None:
+    model = make_network()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    given: dict[str, Any] = {"module": model, "optimizer": optimizer, "data_loader": loader_of(), "max_grad_norm": 0.4}
+    for wrong, said in (
+        ({"epochs": 1}, "make_private_with_epsilon"),
+        ({"noise_multiplier": 1.0}, "epochs=10"),
+        ({"noise_multiplier": 1.0, "epochs": 1, "steps": 2}, "one of them"),
+    ):
+        with pytest.raises(InputError, match=said):
+            PrivacyEngine().make_private(**given, **wrong)
+    engine = PrivacyEngine()
+    with pytest.raises(InputError, match="run: this engine has none yet"):
+        _ = engine.run
+    engine.make_private(**given, noise_multiplier=1.5, steps=7)
+    assert (engine.run.noise_multiplier, engine.run.total_steps) == (1.5, 7)
+
+
+@pytest.mark.slow
+def test_what_is_spent_so_far_is_the_certificate_of_the_steps_taken() -> None:
+    """Also of a step whose noisy gradient is there and not used yet: it is released."""
+    loop = Loop(make_network_run(noise_multiplier=1.0), batch_generator=None, noise_generator=None, physical_size=2)
+
+    def of(steps: int) -> float:
+        return lethe.certify(loop.run.replace(steps=steps), DELTA).epsilon
+
+    assert loop.engine.get_epsilon(DELTA) == 0.0
+    with pytest.raises(InputError, match="delta"):
+        loop.engine.get_epsilon(2.0)
+    drawn, flags = 0, []
+    for inputs, targets in loop.loader:
+        loop.engine.backward(loop.losses(inputs, targets))
+        complete = loop.engine.batch_complete
+        drawn += complete
+        assert not loop.engine.stepped
+        if complete:
+            assert loop.engine.get_epsilon(DELTA) == of(drawn)
+        loop.optimizer.step()
+        assert loop.engine.stepped is complete
+        assert loop.engine.steps == drawn
+        flags.append(complete)
+        if drawn:
+            assert loop.engine.get_epsilon(DELTA) == of(drawn)
+        if drawn == 4:
+            break
+    assert flags.count(True) == 4
+    assert len(flags) > 4
+    assert of(1) < of(2) < of(4) < lethe.certify(loop.engine.record(), DELTA).epsilon  # a loop that ends early is certified for the plan
+    assert loop.engine.get_epsilon(DELTA) == of(4)
+
+
+def test_a_scheduler_that_goes_by_the_flag_steps_once_a_step() -> None:
+    loop = Loop(make_network_run(noise_multiplier=1.0, steps=4), physical_size=2)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(loop.optimizer, 0.5)
+    for inputs, targets in loop.loader:
+        loop.use(inputs, targets)
+        if loop.engine.stepped:
+            scheduler.step()
+    assert loop.optimizer.param_groups[0]["lr"] == 0.5 * 0.5**4
+
+
+def test_the_last_iterate_has_cost_nothing_before_it_is_there() -> None:
+    run = make_network_run("cyclic", release="last", noise_multiplier=1.0, loss={"kind": "convex", "smoothness": 1.0}, steps=3)
+    loop = Loop(run, batch_generator=None, noise_generator=None)
+    for inputs, targets in loop.loader:
+        with pytest.raises(HypothesisError, match="of the run's 3 steps were taken, and release is last"):
+            loop.engine.get_epsilon(DELTA)
+        loop.use(inputs, targets)
+    assert loop.engine.get_epsilon(DELTA) == lethe.certify(run, DELTA).epsilon
+
+
+def test_what_a_seed_spends_is_infinite_and_moved_parameters_are_found() -> None:
+    loop = Loop(make_network_run(noise_multiplier=1.0))
+    loop.use(*next(iter(loop.loader)))
+    assert loop.engine.get_epsilon(DELTA) == float("inf")
+    with torch.no_grad():
+        loop.model[0].weight += 1e-3
+    with pytest.raises(HypothesisError):
+        loop.engine.get_epsilon(DELTA)
+
+
+@pytest.mark.slow
+def test_epochs_go_on_after_an_interruption(tmp_path: Any) -> None:
+    spent = []
+    for stop in (3, 7, None):
+        keep = PrivacyEngine(verify=False, checkpoints=Checkpoints(folder=tmp_path, every=1))
+        engine, model, optimizer, loader = opened(keep)
+        spent.append(engine.get_epsilon(DELTA))
+        taken = []
+        for _ in range(2):
+            taken.append(0)
+            for inputs, targets in loader:
+                use(engine, model, inputs, targets)
+                optimizer.step()
+                taken[-1] += 1
+                if engine.steps == stop:
+                    break
+            if engine.steps == stop:
+                break
+        if stop is None:
+            assert taken == [
+                3,
+                0,
+            ]  # the noise of seven was drawn: what no checkpoint holds is lost, and counted
+            assert with_fresh_noise(engine.recorded_run()) == engine.run
+        engine.close()
+    assert spent[0] == 0.0 < spent[1] < spent[2]
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "line"),
+    [
+        ("poisson_sampling", False, r"lethe\.Shuffled\(size"),
+        ("clipping", "per_layer", "clip_groups"),
+        ("loss_reduction", "sum", "expected batch size"),
+        ("grad_sample_mode", "ghost", "same way"),
+        ("noise_generator", torch.Generator(), "PrivacyEngine\\(run, noise_generator"),
+        ("criterion", CROSS_ENTROPY, r"engine\.losses\(criterion"),
+        ("batch_first", False, "records first"),
+    ],
+)
+def test_arguments_with_another_meaning_are_answered_by_a_line(word: str, value: Any, line: str) -> None:
+    with pytest.raises(InputError, match=line):
+        opened(**{word: value})
+
+
+def test_arguments_with_the_same_meaning_are_taken() -> None:
+    opened(poisson_sampling=True, clipping="flat", loss_reduction="mean", batch_first=True, grad_sample_mode="hooks")
+    with pytest.raises(UnknownArgumentError, match="learning_speed"):
+        opened(learning_speed=3)
+    with pytest.raises(UnknownArgumentError, match="'secure'"):
+        PrivacyEngine(secure_mode=True)
+    with pytest.raises(UnknownArgumentError, match="none is chosen"):
+        PrivacyEngine(accountant="prv")
+    with pytest.raises(UnknownArgumentError, match="physical_size"):
+        PrivacyEngine(make_network_run(), max_physical_batch_size=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("accountant", "get_epsilon"),
+        ("validate", "give make_private the model itself"),
+        ("get_compatible_module", "batch normalisation"),
+        ("attach_step_hook", "register_step_post_hook"),
+        ("save_checkpoint", "checkpoints=folder"),
+        ("max_physical_batch_size", "physical_size=64"),
+    ],
+)
+def test_attributes_are_answered_by_a_line(name: str, line: str) -> None:
+    engine = PrivacyEngine(make_network_run())
+    with pytest.raises(UnknownNameError, match=line):
+        getattr(engine, name)
+    assert not hasattr(engine, name)
+    with pytest.raises(AttributeError, match="no 'nothing_of_the_kind'"):
+        _ = engine.nothing_of_the_kind
+    assert copy.copy(engine).run == engine.run
+
+
+@pytest.mark.parametrize("name", ["GradSampleModule", "BatchMemoryManager", "ModuleValidator", "get_noise_multiplier", "DPOptimizer"])
+def test_names_to_import_are_answered_by_a_line(name: str) -> None:
+    with pytest.raises(InputError, match=f"no {name}, a name of Opacus"):
+        exec(f"from lethe.train import {name}")
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = lethe.train.nothing
+
+
+def test_loaders_that_stand_for_no_design_are_refused() -> None:
+    data = TensorDataset(*make_data())
+    weighted = WeightedRandomSampler([1.0] * RECORDS, RECORDS)
+    for loader in (
+        DataLoader(data, batch_size=5, sampler=weighted),
+        DataLoader(data, batch_size=None),
+        DataLoader(data, batch_sampler=[[0, 1], [2, 3]]),
+        DataLoader(data, batch_size=5, sampler=torch.utils.data.RandomSampler(data, replacement=True)),
+        DataLoader(data, batch_size=5, sampler=torch.utils.data.RandomSampler(data, num_samples=10)),
+    ):
+        with pytest.raises(InputError, match="for which no batch design stands"):
+            opened(data_loader=loader)
+    with pytest.raises(InputError, match=r"it needs a torch\.utils\.data\.DataLoader"):
+        opened(data_loader=data)
+    with pytest.warns(lethe.LetheWarning, match="generator is ignored"):
+        opened(data_loader=loader_of(generator=torch.Generator()))
+
+
+def test_a_run_and_a_loader_are_one_too_many() -> None:
+    engine, model = PrivacyEngine(make_network_run(noise_multiplier=1.0)), make_network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(InputError, match=r"lethe\.plan\(run, epsilon"):
+        opened(engine)
+    for name, value in (("data_loader", loader_of()), ("epochs", 3), ("steps", 3)):
+        with pytest.raises(InputError, match=f"{name}: given, and the engine has a run"):
+            engine.make_private(module=model, optimizer=optimizer, data=make_data(), **{name: value})
+    with pytest.raises(InputError, match="needs a DataLoader"):
+        PrivacyEngine().make_private(module=model, optimizer=optimizer, data=make_data())
+
+
+def test_a_collate_function_of_the_loader_is_kept() -> None:
+    def doubled(records: list[Any]) -> tuple[torch.Tensor, ...]:
+        return torch.stack([2.0 * features for features, _ in records]), torch.stack([target for _, target in records])
+
+    engine, _, _, loader = opened(data_loader=loader_of(collate_fn=doubled), steps=3, epochs=None)
+    features = next(iter(loader))[0]
+    known = {tuple(row) for row in (2.0 * make_data()[0]).tolist()}
+    assert {tuple(row) for row, counts in zip(features.tolist(), engine.counted.tolist(), strict=True) if counts} <= known
+    assert flat(make_network()).numel()
