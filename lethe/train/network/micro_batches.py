@@ -100,6 +100,8 @@ def _unfollowed(clipper: Clipper, forward: Forward, losses: Losses, error: Excep
 
 def _each(clipper: Clipper, forward: Forward, losses: Losses, records: int, counted: Tensor | None, units: Units | None) -> Tensor:
     """Each record passes through the model alone; those of a unit are put together before the clip, by the mean of their losses."""
+    if units is not None and counted is not None:  # a row that is no record would count among its unit's
+        raise InputError("counted: given together with units.", remedy="leave out the rows that are no records.")
     told: list[Tensor | None] = [None] * records
     own = [record for record in range(records) if counted is None or bool(counted[record])]
     clipper.batches_alone += 1

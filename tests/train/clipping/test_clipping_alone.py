@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from lethe.errors import HypothesisError, InputError, RecordByRecordWarning
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.unfollowed import RECORD_BY_RECORD, UnfollowedError
+from lethe.train.clipping.units import Units
 from lethe.train.network.micro_batches import add_batch
 
 ROWS = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -262,6 +263,15 @@ def test_a_batch_that_fails_half_way_adds_nothing() -> None:
         add_batch(clipper, failing, lambda output, rows: squares(output), len(ROWS))
     told = clipper.take()
     assert all(torch.equal(told[parameter], two[parameter]) for parameter in two)
+
+
+def test_padding_among_units_is_refused_here_as_well() -> None:
+    model = Unfollowed().double()
+    clipper = Clipper(model, way=RECORD_BY_RECORD)
+    units, counted = Units(torch.tensor([0, 0, 1, 1, 2, 2]), 3), torch.tensor([True] * 4 + [False] * 2)
+    with pytest.raises(InputError, match="counted: given together with units"):
+        add_batch(clipper, lambda rows: model(ROWS[rows]), lambda output, rows: squares(output), len(ROWS), counted, units)
+    assert not any(tensor.any() for tensor in clipper.take().values())
 
 
 def test_batches_of_several_records_are_refused_where_each_is_to_be_alone() -> None:
