@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -293,19 +294,19 @@ def test_what_could_not_be_said_of_one_loss_is_not_forgotten_with_the_next() -> 
 
 def test_a_loss_that_is_made_anew_for_every_batch_is_looked_at_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
-    asked: list[int] = []
+    asked = itertools.count()  # an iterator: what checks put back after them is what can be copied
 
     def counting(outputs: Tensor, targets: Tensor) -> Tensor:
-        asked.append(len(targets))
+        next(asked)
         return CROSS_ENTROPY(outputs, targets)
 
     loop = Loop(RUN, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
     calls: list[int] = []
     for inputs, targets in loop.loader:
-        before = len(asked)
+        before = next(asked)
         with loop.engine.recording():
             losses = loop.engine.losses(lambda outputs, targets: counting(outputs, targets), loop.model(inputs), targets)
-        calls.append(len(asked) - before)
+        calls.append(next(asked) - before - 1)
         loop.engine.backward(losses)
         loop.optimizer.step()
     assert [step for step, many in enumerate(calls, start=1) if many > 1] == [1, 2, 4, 8]

@@ -115,7 +115,7 @@ def test_nothing_is_compared_without_verify_and_that_is_declared() -> None:
 def test_what_cannot_be_compared_is_declared() -> None:
     class Random(Mean):
         def forward(self, words: Tensor) -> Tensor:
-            return super().forward(words) + 0 * torch.rand(1)
+            return super().forward(words) + 0 * torch.randint(9, (1,))
 
     with pytest.warns(UserWarning, match="could not"):
         done = fitted(Random(masked=True), entropies)

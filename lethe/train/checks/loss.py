@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
 from lethe.errors import InputError
@@ -51,9 +51,8 @@ class CheckedLoss:
         rewind = Rewind(devices)
         losses = self._loss(outputs, targets)
         if _one_each(losses, len(targets)) and len(losses) > 1:
-            module = self._loss if isinstance(self._loss, nn.Module) else nn.Identity()
             detached = tree_map(lambda entry: entry.detach() if isinstance(entry, Tensor) else entry, outputs)
-            with torch.no_grad(), torch.random.fork_rng(devices), undisturbed(module):
+            with torch.no_grad(), torch.random.fork_rng(devices), undisturbed(self._loss):
                 self._check_memory(detached, targets, losses.detach(), rewind)
                 self._check(detached, targets, losses, rewind)
             self._passed = behaviour

@@ -12,7 +12,8 @@ from torch.autograd import grad
 from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
 from lethe.train.core.comparison import ALLOWED, FAILURES, arithmetic, coarser, first_line
-from lethe.train.model_state.undisturbed import undisturbed, without_dropout
+from lethe.train.model_state.quiet import Quiet
+from lethe.train.model_state.undisturbed import undisturbed
 
 Numbers = Callable[[], Sequence[Tensor] | Tensor]
 """Computes the model anew: one number for each of some records."""
@@ -44,12 +45,13 @@ class AloneCheck:
             InputError: they have other gradients.
         """
         trained: dict[Tensor, str] = {parameter: name for name, parameter in self._model.named_parameters() if parameter.requires_grad}
-        with torch.enable_grad(), undisturbed(self._model) as rewind, without_dropout(self._model), unaccumulated(trained):
+        with torch.enable_grad(), undisturbed(self._model) as rewind, Quiet() as mode, unaccumulated(trained):
             try:
                 numbers = list(in_batch())
                 drew = rewind.drew()
                 for (record, single), number in zip(alone.items(), numbers, strict=True):
                     rewind()
+                    mode.begin()
                     told = grad(number, list(trained), retain_graph=True, allow_unused=True)
                     expected = grad(single()[0], list(trained), allow_unused=True)
                     if drew:

@@ -115,8 +115,6 @@ class Recording:
             self._handles.append(module.register_forward_pre_hook(self._before, with_kwargs=True))
             self._handles.append(module.register_forward_hook(self._after, with_kwargs=True, always_call=True, prepend=True))
         self._handles.append(self.model.register_forward_hook(self._leave, always_call=True, prepend=True))
-        if self._inspect is not None:
-            self._handles.append(self.model.register_forward_hook(self._end, with_kwargs=True))
 
     def watched(self) -> dict[Tensor, str]:
         """Trained parameters and their stand-ins, with their names: what no backward pass may write gradients to."""
@@ -147,6 +145,7 @@ class Recording:
             if not self.calls and not self.tape.aliases:
                 self._depth = looked_at(self.records)
                 self.attached = self.tape.attached = self._depth is Depth.THOROUGH
+        self._look(args, kwargs)
         if torch.is_grad_enabled():
             self.folds.begin(entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor))
             self._stand_ins.put_in()
@@ -155,8 +154,9 @@ class Recording:
         if not self._asleep:
             self._stand_ins.take_out()
 
-    def _end(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        if self._asleep or not self._depth or self._inspect is None or not torch.is_grad_enabled() or (self.records or 0) < 2:
+    def _look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Have the call inspected before it is made: what the model does with its arguments and itself is not to meet the check."""
+        if not self._depth or self._inspect is None or not torch.is_grad_enabled() or (self.records or 0) < 2:
             return
         kind = _kind(args, kwargs)
         if kind in self._kinds or len(self._kinds) == _KINDS:

@@ -51,7 +51,8 @@ class LoopAlone:
         if not wanted:
             yield
             return
-        before = self._model.register_forward_pre_hook(self._enter)
+        # Before the clipper's own, whose self-check calls the model before the loop's call is made.
+        before = self._model.register_forward_pre_hook(self._enter, prepend=True)
         after = self._model.register_forward_hook(self._note, with_kwargs=True, always_call=True)
         try:
             yield

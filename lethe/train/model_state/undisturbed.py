@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+import random
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lethe.train.core.tensor_fingerprint import same_numbers
-
-# Subclasses are left alone: what they do in training mode is theirs.
-_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-_WITH_DROPOUT_INSIDE = (nn.MultiheadAttention, nn.LSTM, nn.GRU, nn.RNN)
+from lethe.train.model_state.reachable import Reachable
 
 
 class Rewind:
-    """Sets the random generators back to where they were, before each of several passes that must draw the same numbers."""
+    """Sets the random generators back to where they were, and arguments to what they were, before each of several passes.
 
-    def __init__(self, devices: Sequence[int]) -> None:
-        self._devices = devices
+    Args:
+        devices: numbers of the GPUs whose generators are watched.
+        state: of the model, whose own generators are set back as well.
+        arguments: of the calls.
+    """
+
+    def __init__(self, devices: Sequence[int], state: Reachable | None = None, arguments: Reachable | None = None) -> None:
+        self._devices, self._state, self._arguments = devices, state, arguments
         self._states = self._now()
+        self._others = random.getstate(), np.random.get_state()
 
     def _now(self) -> list[Tensor]:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
@@ -31,50 +36,44 @@ class Rewind:
         torch.set_rng_state(self._states[0])
         for device, state in zip(self._devices, self._states[1:], strict=True):
             torch.cuda.set_rng_state(state, device)
+        random.setstate(self._others[0])
+        np.random.set_state(self._others[1])
+        if self._state is not None:
+            self._state.rewind()
+        if self._arguments is not None:
+            self._arguments.restore()
+
+    def model(self) -> None:
+        """Go back, and set the model's own state back as well."""
+        if self._state is not None:
+            self._state.restore()
+        self()
 
     def drew(self) -> bool:
         """Whether numbers were drawn since."""
-        return not all(torch.equal(now, before) for now, before in zip(self._now(), self._states, strict=True))
+        if not all(torch.equal(now, before) for now, before in zip(self._now(), self._states, strict=True)):
+            return True
+        numpy_now, numpy_before = np.random.get_state(), self._others[1]
+        moved = numpy_now[2] != numpy_before[2] or not np.array_equal(numpy_now[1], numpy_before[1])  # pyright: ignore
+        return moved or random.getstate() != self._others[0] or (self._state is not None and self._state.drew())
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Generator[Rewind]:
-    """Within: the model may be called; afterwards buffers, other tensors of the modules and random generators are as before."""
-    kept = list(_state(model))
-    devices = sorted({parameter.device.index or 0 for parameter in model.parameters() if parameter.device.type == "cuda"})
+def undisturbed(model: Any, arguments: Any = (), skipped: Sequence[Any] = ()) -> Generator[Rewind]:
+    """Within: the model may be called; afterwards it and all that its code can reach, and random generators, are as before.
+
+    Args:
+        model: or a function, such as a loss.
+        arguments: that it is called with, set back before every pass.
+        skipped: objects that are left as they are.
+    """
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    devices = sorted({parameter.device.index or 0 for parameter in parameters if parameter.device.type == "cuda"})
+    given = Reachable(arguments, skipped=skipped)
+    state = Reachable(model, skipped=skipped)
     with torch.random.fork_rng(devices):
+        rewind = Rewind(devices, state, given)
         try:
-            yield Rewind(devices)
+            yield rewind
         finally:
-            for holder, name, tensor, before in kept:
-                holder[name] = tensor
-                if not same_numbers(tensor, before):  # writing what is there already would spoil it for the backward pass
-                    tensor.copy_(before)
-
-
-@contextmanager
-def without_dropout(model: nn.Module) -> Generator[bool]:
-    """Within: torch's own dropout layers, and dropout inside its own recurrent and attention layers, are off; whether there were any."""
-    layers = [module for module in model.modules() if type(module) in _DROPOUT and module.training]
-    inner: list[tuple[Any, float]] = [(module, module.dropout) for module in model.modules() if type(module) in _WITH_DROPOUT_INSIDE]  # pyright: ignore
-    inner = [(module, dropout) for module, dropout in inner if module.training and dropout]
-    try:
-        for module in layers:
-            module.training = False
-        for module, _ in inner:
-            module.dropout = 0.0
-        yield bool(layers or inner)
-    finally:
-        for module in layers:
-            module.training = True
-        for module, dropout in inner:
-            module.dropout = dropout
-
-
-def _state(model: nn.Module) -> Iterator[tuple[dict[str, Any], str, Tensor, Tensor]]:
-    """Buffers, and tensors that are plain attributes: who holds them, under which name, and a copy."""
-    for module in model.modules():
-        for holder in (module._buffers, vars(module)):
-            for name, tensor in holder.items():
-                if isinstance(tensor, Tensor) and not isinstance(tensor, nn.Parameter):
-                    yield holder, name, tensor, tensor.detach().clone()
+            rewind.model()

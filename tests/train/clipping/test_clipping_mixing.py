@@ -34,7 +34,7 @@ class Remembering(nn.Module):
 
 @pytest.mark.parametrize("kind", ["rows", "a number"])
 def test_what_is_kept_outside_of_buffers_is_found(kind: str) -> None:
-    with pytest.raises(LetheError, match="depends on the other records"):
+    with pytest.raises(LetheError, match="keeps what it saw"):
         step(Clipper(Remembering(kind)), rows(0))
 
 

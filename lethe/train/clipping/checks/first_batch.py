@@ -15,7 +15,8 @@ from lethe.errors import HypothesisError
 from lethe.train.clipping.anchors import unaccumulated
 from lethe.train.clipping.checks.replaced_batch import CarefulNumbers, Given, has_rows
 from lethe.train.core.comparison import ALLOWED_IN_SHAPE, FAILURES, close, first_line
-from lethe.train.model_state.undisturbed import Rewind, undisturbed, without_dropout
+from lethe.train.model_state.quiet import Quiet
+from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
 _FEW = 8  # records whose gradients are compared, in a batch of their own
 
@@ -86,15 +87,15 @@ class FirstBatch:
         assert self._fresh is not None
         for place, shown in enumerate(before):
             model = _copied(self._fresh)
-            with undisturbed(model) as rewind, without_dropout(model):
+            with undisturbed(model, (given.args, given.kwargs), skipped=given.tensors()) as rewind, Quiet() as mode:
                 try:
                     with nullcontext() if place or shown is given else CarefulNumbers():
-                        _show(model, shown, rewind)
+                        _show(model, shown, rewind, mode)
                 except FAILURES:
                     continue
-                outputs = _called(model, given, rewind)
+                outputs = _called(model, given, rewind, mode)
                 few = _finite(outputs, given.records)[:_FEW] if few is None else few
-                return [*outputs, *_gradients(model, given.taken(few), rewind)], few
+                return [*outputs, *_gradients(model, given.taken(few), rewind, mode)], few
         raise ValueError("it does not accept them, or others in their place")
 
 
@@ -118,24 +119,25 @@ def _others(given: Given) -> Iterator[Given]:
     yield given.mapped(halved)
 
 
-def _show(model: nn.Module, shown: Given, rewind: Rewind) -> None:
+def _show(model: nn.Module, shown: Given, rewind: Rewind, mode: Quiet) -> None:
     """As in training, a few with gradients: some models look where these are enabled only."""
-    _called(model, shown, rewind)
-    _called(model, shown.taken(list(range(min(_FEW, shown.records)))), rewind, gradients=True)
+    _called(model, shown, rewind, mode)
+    _called(model, shown.taken(list(range(min(_FEW, shown.records)))), rewind, mode, gradients=True)
 
 
-def _called(model: nn.Module, given: Given, rewind: Rewind, *, gradients: bool = False) -> list[Tensor]:
+def _called(model: nn.Module, given: Given, rewind: Rewind, mode: Quiet, *, gradients: bool = False) -> list[Tensor]:
     rewind()
+    mode.begin()
     with torch.set_grad_enabled(gradients):
-        output = model(*given.args, **given.kwargs)
+        output = given.called(model)
     entries = list(output.values()) if isinstance(output, dict) else tree_flatten(output)[0]
     return [entry for entry in entries if has_rows(entry, given.records) and entry.is_floating_point()]
 
 
-def _gradients(model: nn.Module, given: Given, rewind: Rewind) -> list[Tensor]:
+def _gradients(model: nn.Module, given: Given, rewind: Rewind, mode: Quiet) -> list[Tensor]:
     """Of a sum in which every output counts differently; one row for each parameter that gets any, so that they compare by themselves."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    outputs = [output.flatten() for output in _called(model, given, rewind, gradients=True) if output.requires_grad]
+    outputs = [output.flatten() for output in _called(model, given, rewind, mode, gradients=True) if output.requires_grad]
     if not outputs:
         return []
     total = torch.stack([(output * torch.linspace(0.5, 1.5, len(output)).to(output)).sum().double() for output in outputs]).sum()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,8 +22,20 @@ from lethe.train.clipping.checks.replaced_batch import (
     with_large_numbers,
     with_nothing,
 )
-from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, chance, close, first_line, halves, sample
-from lethe.train.model_state.undisturbed import Rewind, undisturbed, without_dropout
+from lethe.train.core.comparison import (
+    ALLOWED,
+    ALLOWED_IN_SHAPE,
+    BATCH_STATISTICS,
+    FAILURES,
+    chance,
+    close,
+    coarser,
+    first_line,
+    halves,
+    sample,
+)
+from lethe.train.model_state.quiet import Quiet
+from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
 ALIKE = "its records are all alike"
 """Why nothing was learned of a batch of whole numbers; another batch may tell."""
@@ -45,6 +58,14 @@ class ForwardChecks:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._tokens: frozenset[nn.Module] = frozenset()
+        self._rewind: Rewind
+        self._mode: Quiet
+
+    def measured(self, given: Given) -> Given:
+        """The same call, with the coarsest precision that the model computes a few of its records in."""
+        with self._calls(given), _precision_of(self._model, given.precision) as seen, suppress(*FAILURES):
+            self._called(given.taken(list(range(min(_ALONE, given.records)))))
+        return replace(given, precision=seen())
 
     def thorough(self, given: Given) -> str | None:
         """All comparisons, with each half of the records replaced in turn.
@@ -60,33 +81,29 @@ class ForwardChecks:
         if not rows:
             return "no argument of the model has the records first"
         reasons: list[str] = []
-        with undisturbed(self._model) as rewind:
-            with without_dropout(self._model) as silenced:
-                try:
-                    batch, again = (self._called(given, rewind) for _ in range(2))
-                except FAILURES as error:
-                    return f"the model could not be called again: {first_line(error)}"
-                repeatable = bool(batch) and all(
-                    bool(close(one, other, other, ALLOWED, given.precision).all()) for one, other in zip(batch, again, strict=True)
-                )
-                drew = rewind.drew()
-                if not repeatable or drew:
-                    reasons.append("the model's output is random, or holds no tensor with the records first")
-                usable = _finite(batch, given.records)
-                first, second = halves(given.records, rows[0].device)
-                if batch and not usable:
-                    reasons.append("no record's output is finite")
-                known = batch if repeatable else None
-                if usable and batch:
-                    reasons += self._smaller(given, None if drew else known, usable, rewind)
-                    for replaced in (first, second):
-                        reasons += self._with_others_replaced(given, known, usable, rewind, replaced, _NAN)
-                    reasons += self._with_others_replaced(given, known, usable, rewind, first, _FAR)
-                    if known is not None:
-                        reasons += self._with_others_replaced(given, known, usable, rewind, second, _COPIES)
-            if silenced and usable:
+        with self._calls(given):
+            try:
+                batch, again = (self._called(given) for _ in range(2))
+            except FAILURES as error:
+                return f"the model could not be called again: {first_line(error)}"
+            repeatable = bool(batch) and all(
+                bool(close(one, other, other, ALLOWED, given.precision).all()) for one, other in zip(batch, again, strict=True)
+            )
+            drew = self._rewind.drew()
+            if not repeatable or drew:
+                reasons.append("the model's output is random, or holds no tensor with the records first")
+            usable = _finite(batch, given.records)
+            first, second = halves(given.records, rows[0].device)
+            if batch and not usable:
+                reasons.append("no record's output is finite")
+            known = batch if repeatable else None
+            if usable and batch:
+                reasons += self._smaller(given, None if drew else known, usable)
                 for replaced in (first, second):
-                    reasons += self._with_others_replaced(given, None, usable, rewind, replaced, _NAN)
+                    reasons += self._with_others_replaced(given, known, usable, replaced, _NAN)
+                reasons += self._with_others_replaced(given, known, usable, first, _FAR)
+                if known is not None:
+                    reasons += self._with_others_replaced(given, known, usable, second, _COPIES)
         return "; ".join(dict.fromkeys(reasons)) or None
 
     def glance(self, given: Given) -> None:
@@ -102,25 +119,36 @@ class ForwardChecks:
         rows = given.rows()
         replaced = halves(given.records, rows[0].device)[0]
         kinds = (_NAN, _FAR, _COPIES) if self._tokens or any(entry.is_floating_point() for entry in rows) else (_COPIES,)
-        with undisturbed(self._model) as rewind, without_dropout(self._model):
+        with self._calls(given):
             try:
-                batch = self._called(given, rewind)
+                with _precision_of(self._model, given.precision) as seen:
+                    batch = self._called(given)
             except FAILURES:
                 return
             if usable := _finite(batch, given.records):
-                self._with_others_replaced(given, batch, usable, rewind, replaced, chance.choice(kinds))
+                given = replace(given, precision=seen())
+                self._with_others_replaced(given, batch, usable, replaced, chance.choice(kinds))
 
-    def _called(self, given: Given, rewind: Rewind, *, gradients: bool = False) -> list[Tensor]:
-        rewind()
+    @contextmanager
+    def _calls(self, given: Given) -> Generator[None]:
+        """Within: `_called` may be used; nothing of it is left afterwards."""
+        arguments = (given.args, given.kwargs)
+        with undisturbed(self._model, arguments, skipped=given.tensors()) as rewind, Quiet() as mode:
+            self._rewind, self._mode = rewind, mode
+            yield
+
+    def _called(self, given: Given, *, gradients: bool = False) -> list[Tensor]:
+        self._rewind()
+        self._mode.begin()
         with torch.set_grad_enabled(gradients):
-            return _outputs(self._model(*given.args, **given.kwargs), given.records)
+            return _outputs(given.called(self._model), given.records)
 
-    def _smaller(self, given: Given, batch: list[Tensor] | None, usable: list[int], rewind: Rewind) -> list[str]:
+    def _smaller(self, given: Given, batch: list[Tensor] | None, usable: list[int]) -> list[str]:
         """Records alone; and a few among NaN, with gradients enabled as in training, which costs memory for these few only."""
         for record in sample(usable, _ALONE):
             try:
                 with embeddings_of_one_record(self._model) as tokens:
-                    single = self._called(given.taken([record]), rewind)
+                    single = self._called(given.taken([record]))
             except FAILURES as error:
                 return [f"the model does not accept a single record: {first_line(error)}"]
             self._tokens = frozenset(tokens)
@@ -138,20 +166,19 @@ class ForwardChecks:
             return []
         some = given.taken(few)
         try:
-            expected = self._called(some, rewind, gradients=True)
+            expected = self._called(some, gradients=True)
         except FAILURES as error:
             return [f"the model does not accept a few of the records: {first_line(error)}"]
         everyone = _finite(expected, len(few))
         replaced = halves(len(few), given.rows()[0].device)[0]
         known = None if batch is None else expected
-        return self._with_others_replaced(some, known, everyone, rewind, replaced, _NAN, gradients=True, names=few)
+        return self._with_others_replaced(some, known, everyone, replaced, _NAN, gradients=True, names=few)
 
     def _with_others_replaced(
         self,
         given: Given,
         batch: list[Tensor] | None,
         usable: list[int],
-        rewind: Rewind,
         replaced: Tensor,
         kind: str,
         *,
@@ -177,7 +204,7 @@ class ForwardChecks:
             inside = embeddings_replaced(self._tokens, given.records, lambda output: fill(output, replaced))
         try:
             with inside, nullcontext() if kind == _COPIES else CarefulNumbers():
-                outputs = self._called(other, rewind, gradients=gradients)
+                outputs = self._called(other, gradients=gradients)
         except FAILURES as error:
             return [f"the model does not accept a batch {kind}: {first_line(error)}"]
         if batch is None:
@@ -190,6 +217,23 @@ class ForwardChecks:
         if (record := next((record for record in kept if not agreed[record]), None)) is not None:
             raise _depends(record if names is None else names[record], f"the record in its batch against the record {kind}")
         return []
+
+
+@contextmanager
+def _precision_of(model: nn.Module, least: torch.dtype) -> Generator[Callable[[], torch.dtype]]:
+    """Within: what is given tells the coarsest type of number that the modules have computed in."""
+    found = [least]
+
+    def looked_at(module: nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.is_floating_point():
+            found[0] = coarser(found[0], output.dtype)
+
+    handles = [module.register_forward_hook(looked_at) for module in model.modules()]
+    try:
+        yield lambda: found[0]
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _finite(outputs: list[Tensor], records: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,12 +52,28 @@ class Given:
         """A copy for some of the records alone."""
         return self.mapped(lambda entry: entry[rows], len(rows))
 
+    def called(self, model: nn.Module) -> Any:
+        """What the model makes of a copy of the arguments, containers included: what it writes into them is lost."""
+        args, kwargs = tree_map(lambda entry: _copy(entry) if isinstance(entry, Tensor) else entry, self._pair(), is_leaf=_whole)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the call that is checked will say the same
+            return model(*args, **kwargs)
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors among the arguments."""
+        return [entry for entry in tree_flatten(self._pair())[0] if isinstance(entry, Tensor)]
+
     def _pair(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return self.args, self.kwargs
 
 
 def _whole(entry: Any) -> bool:
     return isinstance(entry, PackedSequence)  # its rows are no records, whatever their number
+
+
+def _copy(entry: Tensor) -> Tensor:
+    copied = entry.detach().clone()
+    return copied.requires_grad_() if entry.requires_grad else copied
 
 
 def with_nothing(entry: Tensor, replaced: Tensor) -> Tensor:

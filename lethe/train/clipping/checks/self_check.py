@@ -92,7 +92,8 @@ class SelfCheck:
             if self.depth is Depth.GLANCE:
                 self._forward.glance(given)
                 return
-            found = (self._forward.thorough(given), self._first.check(given))
+            given = self._forward.measured(given)
+            found = (self._first.check(given), self._forward.thorough(given))
             known = (self._unchecked, *found) if self._unchecked is not None and self._unchecked != _PARTS else found
             self._unchecked = "; ".join(dict.fromkeys(reason for reason in known if reason is not None)) or None
 
