@@ -3,28 +3,58 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
+from torch import nn
+
+from lethe.train.clipping.checks.call_sites import call_site
 from lethe.train.clipping.unfollowed import UnfollowedError
 
 
 class Decisions:
-    """Remembers, for the n-th question of each kind in a recording, the answer of the first recording that asked it.
+    """Remembers, for the n-th question of each kind from each call site in a recording, the answer of the first recording that asked it.
 
-    Without this, sixteen positions would pass for sixteen records in a batch of that size.
+    Without this, sixteen positions would pass for sixteen records in a batch of that size. What two batches of other sizes told beforehand
+    (`prove`) holds for a first batch of that size as well.
+
+    Attributes:
+        unproved: whether something was asked in this recording for the first time, and nothing but its shape told the answer.
     """
 
     def __init__(self) -> None:
         self._settled: dict[Hashable, tuple[bool, ...]] = {}
+        self._proved: dict[Hashable, tuple[bool, ...]] = {}
         self._asked: Counter[Hashable] = Counter()
+        self._model: nn.Module | None = None
+        self.unproved = False
 
-    def begin(self) -> None:
-        """A new recording begins."""
+    def begin(self, model: nn.Module | None = None) -> None:
+        """A new recording of a model begins."""
         self._asked.clear()
+        self._model, self.unproved = model, False
 
     def forget(self) -> None:
         """Drop all answers: the batch that gave them was refused."""
         self._settled.clear()
+        self._proved.clear()
+
+    @property
+    def settled(self) -> Mapping[Hashable, tuple[bool, ...]]:
+        """All answers so far."""
+        return self._settled
+
+    def prove(self, told: Sequence[Mapping[Hashable, tuple[bool, ...]]]) -> None:
+        """Take answers from batches of other sizes: what holds the records does so in all of them.
+
+        Args:
+            told: what was settled in each.
+        """
+        if not told:
+            return
+        for key in set(told[0]).intersection(*told[1:]):
+            answers = [one[key] for one in told]
+            if len({len(answer) for answer in answers}) == 1:
+                self._proved[key] = tuple(all(column) for column in zip(*answers, strict=True))
 
     def settle(self, question: Hashable, fits: Sequence[bool], records: int | None) -> tuple[bool, ...]:
         """Which of the tensors hold records.
@@ -34,13 +64,19 @@ class Decisions:
             fits: which tensors have B entries along the dimension of records.
             records: B; of at most one record nothing is learned: every answer gives the same gradients.
         Raises:
-            InputError: a tensor that held records before does not fit now.
+            UnfollowedError: a tensor that held records before does not fit now.
         """
-        key = (question, self._asked[question])
-        self._asked[question] += 1
+        place = (question, call_site(self._model))
+        key = (place, self._asked[place])
+        self._asked[place] += 1
         if records is None or (records < 2 and key not in self._settled):
             return tuple(fits)
-        settled = self._settled.setdefault(key, tuple(fits))
+        if key not in self._settled:
+            proved = self._proved.get(key)
+            self.unproved = self.unproved or proved is None
+            known = tuple(fits) if proved is None or len(proved) != len(fits) else proved
+            self._settled[key] = tuple(now and before for now, before in zip(fits, known, strict=True))
+        settled = self._settled[key]
         if any(before and not now for before, now in zip(settled, fits, strict=True)):
             raise UnfollowedError(
                 f"a tensor that held the records in an earlier batch has no dimension of {records} records now ({question}).",

@@ -108,7 +108,7 @@ class Recording:
 
     def open(self) -> None:
         """Put the hooks on."""
-        self._decisions.begin()
+        self._decisions.begin(self.model)
         self._handles.append(self.model.register_forward_pre_hook(self._begin, with_kwargs=True, prepend=True))
         # Hooks of the user's own run outside these: before the arguments are seen, and after the result is.
         for module in (*self.found.covered, *self.found.bare):

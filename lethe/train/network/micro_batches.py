@@ -24,7 +24,8 @@ from lethe.train.core.comparison import (
     first_line,
     sample,
 )
-from lethe.train.model_state.undisturbed import Rewind, undisturbed, without_dropout
+from lethe.train.model_state.quiet import Quiet
+from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
 Forward = Callable[[slice], Any]
 Losses = Callable[[Any, slice], Tensor]
@@ -163,7 +164,7 @@ def _refuse_mixed(clipper: Clipper, forward: Forward, losses: Losses, records: i
     """
     if records < 2:
         return False
-    with torch.no_grad(), undisturbed(clipper.model) as rewind, without_dropout(clipper.model):
+    with torch.no_grad(), undisturbed(clipper.model) as rewind, Quiet() as mode:
         try:
             rewind()
             batch = losses(forward(slice(None)), slice(None)).detach()
@@ -171,6 +172,8 @@ def _refuse_mixed(clipper: Clipper, forward: Forward, losses: Losses, records: i
             alone: list[Tensor] = []
             for record in chosen:
                 row = slice(record, record + 1)
+                rewind()
+                mode.begin()
                 alone.append(losses(forward(row), row).detach())
         except FAILURES as error:
             if isinstance(error, InputError) and not isinstance(error, UnfollowedError):

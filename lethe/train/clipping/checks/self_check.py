@@ -14,6 +14,7 @@ from lethe.errors import InputError
 from lethe.train.clipping.checks.first_batch import FirstBatch
 from lethe.train.clipping.checks.forward_checks import ALIKE, ForwardChecks
 from lethe.train.clipping.checks.gradient_checks import check_gradients
+from lethe.train.clipping.checks.proving import answers_of_other_sizes
 from lethe.train.clipping.checks.replaced_batch import Given
 from lethe.train.clipping.checks.scaled_losses import check_half, check_scaled
 from lethe.train.clipping.decisions import Decisions
@@ -47,6 +48,7 @@ class SelfCheck:
         self._schedule = Schedule()
         self._forward, self._first = ForwardChecks(model), FirstBatch(model)
         self._state: UntouchedState | None = None
+        self._found: Survey | None = None
         self._records: int | None = None
         self._unchecked: str | None = None
         self._missing: dict[Hashable, str | None] = {}
@@ -72,6 +74,7 @@ class SelfCheck:
 
     def begun(self, found: Survey, records: int) -> Depth:
         """Decide how thoroughly the recording is checked, now that the model is called and B is known."""
+        self._found = found
         self.depth = self._schedule.due(found, records) if self._verify else Depth.NOT
         self._state = (self._state or UntouchedState(self._model, trained=True)) if self.depth else None
         return self.depth
@@ -92,6 +95,8 @@ class SelfCheck:
             if self.depth is Depth.GLANCE:
                 self._forward.glance(given)
                 return
+            assert self._found is not None
+            self._decisions.prove(answers_of_other_sizes(self._model, self._found, given))
             given = self._forward.measured(given)
             found = (self._first.check(given), self._forward.thorough(given))
             known = (self._unchecked, *found) if self._unchecked is not None and self._unchecked != _PARTS else found
