@@ -250,6 +250,8 @@ class Clipper:
             nodes = list(nodes_of(losses))
             refuse_other_leaves(nodes, recording)
             unsteady = unsteady_records(nodes, len(losses))
+            if not checking:
+                self._check.late(nodes, losses, counted, recording)
             del nodes
             parts = backward(recording, total, keep=checking)
             if checking:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.hooks import RemovableHandle
 
 from lethe.train.clipping.anchors import Anchor, Untouched
@@ -92,6 +92,8 @@ class Recording:
         constant, counting = partial(_constant, self._buffers), {"folds": self.folds, "anchor": self._anchor}
         self.tape = Tape(lambda: counted.records, decisions, attached=attached, constant=constant, **counting)
         self._stand_ins = StandIns(model, found.names, self.tape.alias)
+        self.asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        """The arguments of the model's calls, in containers of their own."""
         self._frames: list[_Frame] = []
         self._handles: list[RemovableHandle] = []
         self._asleep = False
@@ -146,6 +148,8 @@ class Recording:
                 self._depth = looked_at(self.records)
                 self.attached = self.tape.attached = self._depth is Depth.THOROUGH
         self._look(args, kwargs)
+        if torch.is_grad_enabled() and self._inspect is not None and len(self.asked) < _KINDS:
+            self.asked.append(tree_map(lambda entry: entry, (args, kwargs)))
         if torch.is_grad_enabled():
             self.folds.begin(entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor))
             self._stand_ins.put_in()

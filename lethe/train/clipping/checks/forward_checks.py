@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from lethe.errors import InputError
+from lethe.train.clipping.checks.order import fewer_in_another_order, layers_watched, require_order
 from lethe.train.clipping.checks.replaced_batch import (
     CarefulNumbers,
     Given,
@@ -164,11 +165,17 @@ class ForwardChecks:
         few = sample(usable, _FEW)
         if len(few) < 2:
             return []
-        some = given.taken(few)
+        some, order = given.taken(few), fewer_in_another_order(len(few))
         try:
-            expected = self._called(some, gradients=True)
+            with layers_watched(self._model) as seen:
+                expected = self._called(some, gradients=True)
+            with layers_watched(self._model) as moved:
+                self._called(some.taken(order))
         except FAILURES as error:
             return [f"the model does not accept a few of the records: {first_line(error)}"]
+        if batch is not None:
+            paths = {module: path for path, module in self._model.named_modules()}
+            require_order(seen, moved, order, paths, given.precision)
         everyone = _finite(expected, len(few))
         replaced = halves(len(few), given.rows()[0].device)[0]
         known = None if batch is None else expected

@@ -9,6 +9,7 @@ from torch import nn
 
 from lethe.errors import LetheError
 from lethe.train.clipping.checks.replaced_batch import Given
+from lethe.train.clipping.checks.signature import signature_of_outputs
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.survey import Survey
@@ -18,8 +19,12 @@ from lethe.train.model_state.undisturbed import undisturbed
 _SIZES = (2, 3, 4, 5)
 
 
-def answers_of_other_sizes(model: nn.Module, found: Survey, given: Given) -> list[Mapping[Hashable, tuple[bool, ...]]]:
+def answers_of_other_sizes(
+    model: nn.Module, found: Survey, given: Given
+) -> tuple[list[Mapping[Hashable, tuple[bool, ...]]], frozenset[Hashable]]:
     """What is settled in two batches of 2 to 5 of the records, each of another size than the batch; less where the model takes none.
+
+    And the signature of the model's graph in them.
 
     Args:
         model: whose hooks of the engine are asleep.
@@ -27,6 +32,7 @@ def answers_of_other_sizes(model: nn.Module, found: Survey, given: Given) -> lis
         given: what it is called with.
     """
     told: list[Mapping[Hashable, tuple[bool, ...]]] = []
+    graph: frozenset[Hashable] = frozenset()
     arguments = (given.args, given.kwargs)
     with undisturbed(model, arguments, skipped=given.tensors()) as rewind:
         for size in [size for size in _SIZES if size != given.records][:2]:
@@ -36,10 +42,11 @@ def answers_of_other_sizes(model: nn.Module, found: Survey, given: Given) -> lis
             try:
                 recording.open()
                 with torch.enable_grad():
-                    given.taken([place % given.records for place in range(size)]).called(model)
+                    output = given.taken([place % given.records for place in range(size)]).called(model)
+                graph |= signature_of_outputs(output, recording)
                 told.append(decisions.settled)
             except (LetheError, *FAILURES):
                 continue  # the batch itself will say what is wrong, or this is a model of larger batches
             finally:
                 recording.close()
-    return told
+    return told, graph

@@ -14,8 +14,9 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from lethe.train.core.comparison import chance
+from lethe.train.core.comparison import chance, sample
 
+_FEW = 8  # records that pass through a model by themselves
 _FAR = 1e4  # in units of the largest number that the records hold: no branch that only outliers take is left out
 
 
@@ -51,6 +52,10 @@ class Given:
     def taken(self, rows: list[int]) -> Given:
         """A copy for some of the records alone."""
         return self.mapped(lambda entry: entry[rows], len(rows))
+
+    def few(self) -> Given:
+        """A copy for some of the records, at random."""
+        return self.taken(sample(range(self.records), _FEW))
 
     def called(self, model: nn.Module) -> Any:
         """What the model makes of a copy of the arguments, containers included: what it writes into them is lost."""
@@ -152,6 +157,9 @@ def embeddings_of_one_record(model: nn.Module) -> Generator[set[nn.Module]]:
             handle.remove()
 
 
+_INDEX = 4096  # whole numbers below it may be made on a GPU, as of positions
+
+
 class CarefulNumbers(TorchDispatchMode):
     """Refuses to make whole numbers, or chances, of what may be NaN or far out of range: a GPU does not survive it."""
 
@@ -168,6 +176,12 @@ class CarefulNumbers(TorchDispatchMode):
         if name in self._DRAWN and any(isinstance(entry, Tensor) and not bool(((entry >= 0) & (entry <= 1)).all()) for entry in args[:1]):
             raise ValueError("it draws with chances that are none")
         result = func(*args, **(kwargs or {}))
-        if name == "_to_copy" and args[0].is_floating_point() and result.dtype in self._INTEGERS:
+        if name == "_to_copy" and args[0].is_floating_point() and result.dtype in self._INTEGERS and not _harmless(args[0]):
             raise ValueError("it turns real numbers into whole ones")
         return result
+
+
+def _harmless(tensor: Tensor) -> bool:
+    """Whether whole numbers may be made of it: on a CPU an index that is none is an error, on a GPU the end."""
+    tensor = tensor.detach()
+    return tensor.device.type == "cpu" or not tensor.numel() or bool((tensor.abs() < _INDEX).all())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Hashable, Mapping
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,9 +14,12 @@ from lethe.errors import InputError
 from lethe.train.clipping.checks.first_batch import FirstBatch
 from lethe.train.clipping.checks.forward_checks import ALIKE, ForwardChecks
 from lethe.train.clipping.checks.gradient_checks import check_gradients
+from lethe.train.clipping.checks.graphs import Node, nodes_of
 from lethe.train.clipping.checks.proving import answers_of_other_sizes
 from lethe.train.clipping.checks.replaced_batch import Given
+from lethe.train.clipping.checks.replay import replay
 from lethe.train.clipping.checks.scaled_losses import check_half, check_scaled
+from lethe.train.clipping.checks.signature import reorders, signature
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.rules.parts import Part
@@ -25,6 +28,7 @@ from lethe.train.clipping.survey import Survey
 from lethe.train.model_state.untouched_state import UntouchedState
 
 _PATIENCE = 8  # checked batches in which a parameter's gradient may be 0, or records all alike, before that is said
+_MOST = 4096  # operations with their inputs that are remembered; no honest model has so many
 _PARTS = "only parts of the model were called"
 
 
@@ -51,6 +55,7 @@ class SelfCheck:
         self._found: Survey | None = None
         self._records: int | None = None
         self._unchecked: str | None = None
+        self._graph: frozenset[Hashable] = frozenset()
         self._missing: dict[Hashable, str | None] = {}
         self._heard: set[nn.Parameter] = set()
         self._patience = _PATIENCE
@@ -63,7 +68,7 @@ class SelfCheck:
 
     def begin(self, found: Survey, records: int | None) -> Depth:
         """Begin a recording: decide how thoroughly it is checked, as far as B is known."""
-        self._unchecked, self._state = _PARTS, None
+        self._unchecked, self._state, self._found = _PARTS, None, found
         if self._verify:
             self._first.begin()
         # Before the model's call where B can be guessed: within it, somebody may have put other parameters in for the time being.
@@ -74,7 +79,6 @@ class SelfCheck:
 
     def begun(self, found: Survey, records: int) -> Depth:
         """Decide how thoroughly the recording is checked, now that the model is called and B is known."""
-        self._found = found
         self.depth = self._schedule.due(found, records) if self._verify else Depth.NOT
         self._state = (self._state or UntouchedState(self._model, trained=True)) if self.depth else None
         return self.depth
@@ -96,7 +100,9 @@ class SelfCheck:
                 self._forward.glance(given)
                 return
             assert self._found is not None
-            self._decisions.prove(answers_of_other_sizes(self._model, self._found, given))
+            told, graph = answers_of_other_sizes(self._model, self._found, given)
+            self._decisions.prove(told)
+            self._graph |= graph
             given = self._forward.measured(given)
             found = (self._first.check(given), self._forward.thorough(given))
             known = (self._unchecked, *found) if self._unchecked is not None and self._unchecked != _PARTS else found
@@ -122,6 +128,43 @@ class SelfCheck:
             with self._doubted():
                 check_half(losses, counted, recording)
 
+    def late(self, nodes: Sequence[Node], losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
+        """Check a batch that is not looked at thoroughly, if something in its graph is new, or takes records in another order.
+
+        Args:
+            nodes: of the graph from the losses to its leaves.
+            losses: shape (B,).
+            counted: which records count, shape (B,); None: all.
+            recording: of the forward pass.
+        Raises:
+            InputError: records mix.
+            UnfollowedError: they stand in another order somewhere, or the rules tell other gradients than plain autograd.
+        """
+        if not self._verify or len(losses) < 2:
+            return
+        found = signature(nodes, recording)
+        new = not found <= self._graph or self._decisions.unproved
+        if not new and not reorders(nodes, recording):
+            return
+        with self._doubted():
+            check_scaled(losses, counted, recording)
+            if not new:
+                return
+            for args, kwargs in recording.asked:
+                self._again(Given(args=args, kwargs=kwargs, records=len(losses), precision=recording.precision), recording.found)
+        self._graph = found | self._graph if len(self._graph) < _MOST else found
+
+    def _again(self, given: Given, found: Survey) -> None:
+        """What the first batch was asked, of a later one, whose own forward pass is over."""
+        if not given.rows():
+            return
+        self._decisions.prove(answers_of_other_sizes(self._model, found, given)[0])
+        reasons = [self._forward.thorough(given), replay(self._model, found, given.few(), self._decisions)]
+        late = "; ".join(reason for reason in reasons if reason is not None and reason != ALIKE)
+        if late:
+            self._missing["late"] = f"in a later batch, single records were not: {late}"
+            self._tell()
+
     def gradients(self, parts: Mapping[nn.Parameter, Part], losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
         """Check gradients after the backward pass of a recording that is looked at thoroughly.
 
@@ -136,6 +179,7 @@ class SelfCheck:
         with self._doubted():
             seen = check_gradients(parts, losses, counted, recording)
             check_scaled(losses, counted, recording)
+        self._graph |= signature(nodes_of(losses), recording)
         if seen.records < 2:
             return
         self._heard |= seen.heard
@@ -153,6 +197,9 @@ class SelfCheck:
             reasons.append(f"of {min(silent)}{others} only gradients of 0 were seen")
         if self._missing.get(state, "") is not None:
             self._missing[state] = "; ".join(reasons) or None
+        self._tell()
+
+    def _tell(self) -> None:
         missing = dict.fromkeys(reason for reason in self._missing.values() if reason is not None)
         self.verdict = "; ".join(("gradients checked", *missing)) if missing else "checked"
         if missing and self.verdict != self._warned and (self._unchecked not in (None, ALIKE) or self._patience <= 0):
@@ -168,5 +215,6 @@ class SelfCheck:
             self._decisions.forget()
             self._schedule.forget()
             self._missing.clear()
+            self._graph = frozenset()
             self.verdict = None
             raise

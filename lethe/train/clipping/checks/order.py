@@ -1,0 +1,82 @@
+"""Check of the order of records inside a model: where they stand in another order, a layer's rows must as well."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+from lethe.train.clipping.unfollowed import UnfollowedError
+from lethe.train.core.comparison import ALLOWED, chance, close
+
+Seen = list[tuple[nn.Module, Tensor]]
+"""Inputs of the layers that hold trained parameters, records first, or what stands in their place, in the order of their calls."""
+
+
+@contextmanager
+def layers_watched(model: nn.Module) -> Generator[Seen]:
+    """Within: what the layers with trained parameters of their own are given is collected."""
+    seen: Seen = []
+
+    def looked_at(module: nn.Module, args: Any, kwargs: Any) -> None:
+        first = next((entry for entry in (*args, *kwargs.values()) if isinstance(entry, Tensor | PackedSequence)), None)
+        dimension = 1 if getattr(module, "batch_first", True) is False else 0
+        if isinstance(first, PackedSequence):
+            first, dimension = pad_packed_sequence(first, batch_first=True)[0], 0
+        if isinstance(first, Tensor) and first.dim() > dimension:
+            seen.append((module, first.detach().transpose(0, dimension)))
+
+    layers = [module for module in model.modules() if any(own.requires_grad for own in module.parameters(recurse=False))]
+    handles = [layer.register_forward_pre_hook(looked_at, with_kwargs=True) for layer in layers]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def fewer_in_another_order(records: int) -> list[int]:
+    """All places but one, in a random order; of two records, one of them."""
+    order = chance.sample(range(records), records - 1)
+    while records > 2 and order == sorted(order):
+        chance.shuffle(order)
+    return order
+
+
+def require_order(before: Seen, after: Seen, order: Sequence[int], names: dict[nn.Module, str], precision: torch.dtype) -> None:
+    """Refuse a model that does not hand its records on in the order in which they came.
+
+    One record is left out, so that what has as many rows as there are records by chance is told from what has a row for each.
+
+    Args:
+        before: of the records as they came.
+        after: of all but one of them, that at place i being `order[i]` of those.
+        order: the places.
+        names: of the modules.
+        precision: the coarsest arithmetic that the model computed in.
+    Raises:
+        UnfollowedError: a layer was given other records' rows.
+    """
+    if [module for module, _ in before] != [module for module, _ in after]:
+        return  # other branches: nothing stands beside each other
+    for (module, first), (_, second) in zip(before, after, strict=True):
+        if len(first) != len(order) + 1 or len(second) != len(order) or first.shape[1:] != second.shape[1:]:
+            continue
+        expected = first[list(order)]
+        if second.is_floating_point():
+            same = close(second, expected, expected, ALLOWED, precision)
+        else:
+            same = (second == expected).reshape(len(order), -1).all(1)
+        if not bool(same.all()):
+            raise UnfollowedError(
+                f"the model hands records on in another order than they came in, at {names.get(module) or 'the model itself'} "
+                f"({type(module).__name__}): row {int((~same).nonzero()[0, 0])} there belongs to another record, or is made of several.",
+                source="the clipper's self-check: a few records, and the same records in another order",
+                remedy="do not sort or shuffle records inside the model (pack_padded_sequence(..., enforce_sorted=False) needs no order), and "
+                "replace what depends on a record's place in its batch.",
+                doubtful=True,
+            )

@@ -1,0 +1,56 @@
+"""A few of a batch's records, passed through the model again: their gradients by the layers' rules against plain autograd's."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lethe.train.clipping.checks.gradient_checks import check_gradients
+from lethe.train.clipping.checks.replaced_batch import Given, has_rows
+from lethe.train.clipping.checks.scaled_losses import check_scaled
+from lethe.train.clipping.contributions import backward
+from lethe.train.clipping.decisions import Decisions
+from lethe.train.clipping.hooks import Recording
+from lethe.train.clipping.survey import Survey
+from lethe.train.core.comparison import FAILURES, first_line
+from lethe.train.model_state.outputs import tensors_of
+from lethe.train.model_state.undisturbed import undisturbed
+
+
+def replay(model: nn.Module, found: Survey, given: Given, decisions: Decisions) -> str | None:
+    """Compare gradients of a number that is made of each record's outputs, every entry of which counts differently.
+
+    Args:
+        model: whose hooks of the engine are asleep or off.
+        found: its survey.
+        given: a few of the records.
+        decisions: which tensors hold records.
+    Returns:
+        Why nothing could be compared; None if all agreed.
+    Raises:
+        InputError: they disagree, or records mix.
+    """
+    with undisturbed(model, (given.args, given.kwargs), skipped=given.tensors()):
+        recording = Recording(model, found, decisions, records=given.records, attached=True)
+        try:
+            recording.open()
+            with torch.enable_grad():
+                numbers = numbers_of(given.called(model), given.records)
+        except FAILURES as error:
+            return f"the model does not accept a few of the records: {first_line(error)}"
+        finally:
+            recording.close()
+        if numbers is None or not numbers.requires_grad:
+            return "the model's output holds no tensor with the records first"
+        parts = backward(recording, numbers.sum(), keep=True)
+        check_gradients(parts, numbers, None, recording)
+        check_scaled(numbers, None, recording)
+    return None
+
+
+def numbers_of(output: object, records: int) -> Tensor | None:
+    """One number for each record, of all its outputs that have a gradient; None if there are none."""
+    rows = [entry.flatten(1) for entry in tensors_of(output) if has_rows(entry, records) and entry.requires_grad]
+    if not rows:
+        return None
+    return torch.stack([(row * torch.linspace(0.5, 1.5, row.shape[1]).to(row)).sum(1).double() for row in rows]).sum(0)
