@@ -13,12 +13,15 @@ from torch.utils._pytree import tree_flatten, tree_map
 from lethe.errors import InputError
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.behaviour import behaviour_of
+from lethe.train.clipping.checks.graphs import nodes_of
 from lethe.train.clipping.checks.replaced_batch import has_rows, with_copies, with_nothing
+from lethe.train.clipping.checks.shared_numbers import SharedNumbers, shared_numbers
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, FAILURES, arithmetic, chance, close, coarser, first_line, halves, sample
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
 LossFunction = Callable[[Any, Tensor], Tensor]
 
+_CHANGES = 8  # batches with another shared number of which each is looked at
 _ALONE = 3  # records whose loss is computed alone
 
 
@@ -37,6 +40,8 @@ class CheckedLoss:
         self._loss, self._clipper = loss, clipper
         self._missing: str | None = None
         self._passed: Hashable = None
+        self._numbers: SharedNumbers | None = None
+        self._changes = 0
 
     def __call__(self, outputs: Any, targets: Tensor) -> Tensor:
         """The losses.
@@ -44,12 +49,15 @@ class CheckedLoss:
         Raises:
             InputError: a record's loss depends on the other records of its batch.
         """
-        behaviour = behaviour_of(self._loss) if self._clipper.verifies else None
-        if not self._clipper.checking and behaviour == self._passed:
+        if not self._clipper.verifies:
             return self._loss(outputs, targets)
+        behaviour = behaviour_of(self._loss)
         devices = [targets.device.index or 0] if targets.device.type == "cuda" else []
         rewind = Rewind(devices)
         losses = self._loss(outputs, targets)
+        anew = self._scaled_anew(losses, outputs)
+        if not self._clipper.checking and behaviour == self._passed and not anew:
+            return losses
         if _one_each(losses, len(targets)) and len(losses) > 1:
             detached = tree_map(lambda entry: entry.detach() if isinstance(entry, Tensor) else entry, outputs)
             with torch.no_grad(), torch.random.fork_rng(devices), undisturbed(self._loss):
@@ -57,6 +65,20 @@ class CheckedLoss:
                 self._check(detached, targets, losses, rewind)
             self._passed = behaviour
         return losses
+
+    def _scaled_anew(self, losses: Any, outputs: Any) -> bool:
+        """Whether a number that scales all losses alike is another one than in the last batch: a count of tokens, or a weight with a plan.
+
+        Every such batch is asked at first, then those number 2, 4, 8 and so on among them.
+        """
+        if not isinstance(losses, Tensor):
+            return False
+        inputs = [entry.grad_fn for entry in tree_flatten(outputs)[0] if isinstance(entry, Tensor) and entry.grad_fn is not None]
+        before, self._numbers = self._numbers, shared_numbers(nodes_of(losses, inputs), len(losses))
+        if before is None or before == self._numbers:
+            return False
+        self._changes += 1
+        return self._changes <= _CHANGES or self._changes & (self._changes - 1) == 0
 
     @property
     def function(self) -> LossFunction:

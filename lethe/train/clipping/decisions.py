@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 from torch import nn
 
-from lethe.train.clipping.checks.call_sites import call_site
 from lethe.train.clipping.unfollowed import UnfollowedError
+
+_CALL = nn.Module._call_impl.__code__
 
 
 class Decisions:
@@ -66,7 +68,7 @@ class Decisions:
         Raises:
             UnfollowedError: a tensor that held records before does not fit now.
         """
-        place = (question, call_site(self._model))
+        place = (question, _call_site(self._model))
         key = (place, self._asked[place])
         self._asked[place] += 1
         if records is None or (records < 2 and key not in self._settled):
@@ -84,3 +86,19 @@ class Decisions:
                 remedy="give every batch the same layout, records along the first dimension.",
             )
         return settled
+
+
+def _call_site(model: nn.Module | None) -> Hashable:
+    """The functions between the model's innermost call and this one, and the place in each; all that are running outside of any such call.
+
+    Args:
+        model: where the walk ends.
+    """
+    found: list[Hashable] = []
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code is _CALL and frame.f_locals.get("self") is model:
+            break
+        found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)

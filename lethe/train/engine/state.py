@@ -184,8 +184,9 @@ class LoopState:
         asked, self._asked = self._asked, None
         if asked is None or asked.losses is not losses or asked.version != losses._version:
             self.bare, asked = True, None
-            if self._verify and isinstance(losses, Tensor):
-                self._factors.refuse_changes(self._clipper.before_layers(losses), len(self.counted))
+        if self._verify and isinstance(losses, Tensor):
+            criterion = None if asked is None else asked.criterion
+            self._factors.refuse(self._clipper.before_layers(losses), len(self.counted), self._delivered, criterion)
         try:
             self._clipper.backward(losses, self.counted)
         except InputError:  # found before anything was added

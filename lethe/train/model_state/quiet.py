@@ -44,9 +44,7 @@ class Quiet(TorchFunctionMode):
         if func in _DROPOUT:
             return args[0] if args else kwargs["input"]
         if (place := _ATTENTION.get(func)) is not None:
-            args, kwargs = (
-                ((*args[:place], 0.0, *args[place + 1 :]), kwargs) if len(args) > place else (args, {**kwargs, "dropout_p": 0.0})
-            )
+            args, kwargs = ((*args[:place], 0.0, *args[place + 1 :]), kwargs) if len(args) > place else (args, {**kwargs, "dropout_p": 0.0})
         elif func in _RECURRENT:  # the only real number among their arguments
             args = tuple(0.0 if isinstance(entry, float) else entry for entry in args)
         if func in _UNIFORM or func in _NORMAL or func in _CHANCE:
@@ -64,7 +62,9 @@ class Quiet(TorchFunctionMode):
         row = draw(made.shape[1:], generator=own, dtype=torch.float64).expand(made.shape).to(made.device)
         with torch.no_grad():
             if func in _CHANCE:
-                chances = args[0] if func is not Tensor.bernoulli_ and len(args) == 1 else args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+                chances = (
+                    args[0] if func is not Tensor.bernoulli_ and len(args) == 1 else args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+                )
                 return made.copy_(row < chances)
             low, high = (*args[1:], *(0.0, 1.0)[len(args) - 1 :])[:2] if func in (Tensor.uniform_, Tensor.normal_) else (0.0, 1.0)
             low, high = kwargs.get("from", kwargs.get("mean", low)), kwargs.get("to", kwargs.get("std", high))

@@ -112,7 +112,9 @@ class Reachable:
         for kind in type(value).__mro__:
             if _library(kind.__module__):
                 continue
-            members = [member for member in vars(kind).values() if "__slots__" in vars(kind) and isinstance(member, types.MemberDescriptorType)]
+            members = [
+                member for member in vars(kind).values() if "__slots__" in vars(kind) and isinstance(member, types.MemberDescriptorType)
+            ]
             self._undo += [_of_slot(value, member) for member in members]
             yield from (_slot(value, member) for member in members)
             if isinstance(value, nn.Module) or callable(value):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from per_record import assert_clips_like_single_records, clipped, gradients_of_records, norms_of, rows, small, squares
 from torch import Tensor, nn
-from torch.nn import functional
 
 from lethe.errors import InputError
 from lethe.train.clipping import RULES, Clipper, LayerGradients, register_rule

@@ -105,7 +105,22 @@ class ForwardChecks:
                 reasons += self._with_others_replaced(given, known, usable, first, _FAR)
                 if known is not None:
                     reasons += self._with_others_replaced(given, known, usable, second, _COPIES)
+                    if not drew:
+                        self._order(given)
         return "; ".join(dict.fromkeys(reasons)) or None
+
+    def _order(self, given: Given) -> None:
+        """Some of the records, and again in another order: each layer's rows must follow."""
+        some = given.few()
+        order = fewer_in_another_order(some.records)
+        try:
+            with layers_watched(self._model) as seen:
+                self._called(some)
+            with layers_watched(self._model) as moved:
+                self._called(some.taken(order))
+        except FAILURES:
+            return  # `_smaller` says as much
+        require_order(seen, moved, order, {module: path for path, module in self._model.named_modules()}, given.precision)
 
     def glance(self, given: Given) -> None:
         """One comparison of those that `thorough` makes, at random, of half the records of a large batch.
@@ -165,17 +180,11 @@ class ForwardChecks:
         few = sample(usable, _FEW)
         if len(few) < 2:
             return []
-        some, order = given.taken(few), fewer_in_another_order(len(few))
+        some = given.taken(few)
         try:
-            with layers_watched(self._model) as seen:
-                expected = self._called(some, gradients=True)
-            with layers_watched(self._model) as moved:
-                self._called(some.taken(order))
+            expected = self._called(some, gradients=True)
         except FAILURES as error:
             return [f"the model does not accept a few of the records: {first_line(error)}"]
-        if batch is not None:
-            paths = {module: path for path, module in self._model.named_modules()}
-            require_order(seen, moved, order, paths, given.precision)
         everyone = _finite(expected, len(few))
         replaced = halves(len(few), given.rows()[0].device)[0]
         known = None if batch is None else expected

@@ -76,7 +76,7 @@ def require_order(before: Seen, after: Seen, order: Sequence[int], names: dict[n
                 f"the model hands records on in another order than they came in, at {names.get(module) or 'the model itself'} "
                 f"({type(module).__name__}): row {int((~same).nonzero()[0, 0])} there belongs to another record, or is made of several.",
                 source="the clipper's self-check: a few records, and the same records in another order",
-                remedy="do not sort or shuffle records inside the model (pack_padded_sequence(..., enforce_sorted=False) needs no order), and "
+                remedy="do not sort or shuffle records inside the model (pack_padded_sequence(..., enforce_sorted=False) needs no order); "
                 "replace what depends on a record's place in its batch.",
                 doubtful=True,
             )

@@ -15,10 +15,10 @@ from lethe.train.clipping.checks.first_batch import FirstBatch
 from lethe.train.clipping.checks.forward_checks import ALIKE, ForwardChecks
 from lethe.train.clipping.checks.gradient_checks import check_gradients
 from lethe.train.clipping.checks.graphs import Node, nodes_of
-from lethe.train.clipping.checks.proving import answers_of_other_sizes
 from lethe.train.clipping.checks.replaced_batch import Given
-from lethe.train.clipping.checks.replay import replay
+from lethe.train.clipping.checks.replay import answers_of_other_sizes, replay
 from lethe.train.clipping.checks.scaled_losses import check_half, check_scaled
+from lethe.train.clipping.checks.shared_numbers import shared_numbers
 from lethe.train.clipping.checks.signature import reorders, signature
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.hooks import Recording
@@ -56,6 +56,8 @@ class SelfCheck:
         self._records: int | None = None
         self._unchecked: str | None = None
         self._graph: frozenset[Hashable] = frozenset()
+        self._numbers: frozenset[tuple[str, float]] | None = None
+        self._changes = 0
         self._missing: dict[Hashable, str | None] = {}
         self._heard: set[nn.Parameter] = set()
         self._patience = _PATIENCE
@@ -143,7 +145,7 @@ class SelfCheck:
         if not self._verify or len(losses) < 2:
             return
         found = signature(nodes, recording)
-        new = not found <= self._graph or self._decisions.unproved
+        new = not found <= self._graph or self._decisions.unproved or self._scaled_anew(nodes, len(losses))
         if not new and not reorders(nodes, recording):
             return
         with self._doubted():
@@ -153,6 +155,19 @@ class SelfCheck:
             for args, kwargs in recording.asked:
                 self._again(Given(args=args, kwargs=kwargs, records=len(losses), precision=recording.precision), recording.found)
         self._graph = found | self._graph if len(self._graph) < _MOST else found
+
+    def _scaled_anew(self, nodes: Sequence[Node], records: int) -> bool:
+        """Whether a number that scales all records alike is another one than before, as where the model divides by a count of the batch.
+
+        It may follow from shapes or a plan: the first such batches are looked at, then those number 16, 32 and so on among them.
+        """
+        numbers = frozenset(shared_numbers(nodes, records))
+        if self._numbers is None or numbers <= self._numbers:
+            self._numbers = numbers | (self._numbers or numbers)
+            return False
+        self._numbers = numbers | self._numbers if len(self._numbers) < _MOST else numbers
+        self._changes += 1
+        return self._changes <= _PATIENCE or self._changes & (self._changes - 1) == 0
 
     def _again(self, given: Given, found: Survey) -> None:
         """What the first batch was asked, of a later one, whose own forward pass is over."""
@@ -179,7 +194,9 @@ class SelfCheck:
         with self._doubted():
             seen = check_gradients(parts, losses, counted, recording)
             check_scaled(losses, counted, recording)
-        self._graph |= signature(nodes_of(losses), recording)
+        nodes = list(nodes_of(losses))
+        self._graph |= signature(nodes, recording)
+        self._numbers = frozenset(shared_numbers(nodes, len(losses)))
         if seen.records < 2:
             return
         self._heard |= seen.heard
