@@ -10,6 +10,7 @@ from lethe.train.data.sources.arrays import TensorSource
 from lethe.train.data.sources.base import Source
 from lethe.train.data.sources.map_style import MapStyleSource
 from lethe.train.data.sources.mapped import MappedSource
+from lethe.train.data.sources.pad_to import PadTo
 from lethe.train.data.sources.parquet import ParquetSource
 from lethe.train.data.sources.recognise import as_source
 
@@ -18,6 +19,7 @@ __all__ = [
     "LoadedBatch",
     "MapStyleSource",
     "MappedSource",
+    "PadTo",
     "ParquetSource",
     "Source",
     "TensorSource",

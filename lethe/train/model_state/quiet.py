@@ -26,8 +26,8 @@ _SEED = 20261
 class Quiet(TorchFunctionMode):
     """Within: dropout, also inside attention and recurrent layers, hands on what it is given, and no module leaves training mode.
 
-    The n-th uniform, normal or Bernoulli draw is one that depends on n and on the shape of a row alone, so that a record alone is given what
-    it is given in company. Other draws are left alone.
+    The n-th uniform, normal or Bernoulli draw is one that depends on n and on the shape of a row alone, so that a record alone is given
+    what it is given in company. Other draws are left alone.
     """
 
     def __init__(self) -> None:
@@ -62,9 +62,8 @@ class Quiet(TorchFunctionMode):
         row = draw(made.shape[1:], generator=own, dtype=torch.float64).expand(made.shape).to(made.device)
         with torch.no_grad():
             if func in _CHANCE:
-                chances = (
-                    args[0] if func is not Tensor.bernoulli_ and len(args) == 1 else args[1] if len(args) > 1 else kwargs.get("p", 0.5)
-                )
+                drawn_of = kwargs.get("p", 0.5) if func is Tensor.bernoulli_ else kwargs.get("p", args[0])
+                chances = args[1] if len(args) > 1 else drawn_of
                 return made.copy_(row < chances)
             low, high = (*args[1:], *(0.0, 1.0)[len(args) - 1 :])[:2] if func in (Tensor.uniform_, Tensor.normal_) else (0.0, 1.0)
             low, high = kwargs.get("from", kwargs.get("mean", low)), kwargs.get("to", kwargs.get("std", high))

@@ -52,7 +52,7 @@ class Reachable:
         waiting: list[tuple[Any, bool]] = [(root, True) for root in roots]
         while waiting:
             value, own = waiting.pop()
-            if isinstance(value, _ATOMS) or isinstance(value, nn.Parameter) or id(value) in self._seen or _ours(value):
+            if isinstance(value, (*_ATOMS, nn.Parameter)) or id(value) in self._seen or _ours(value):
                 continue
             self._seen[id(value)] = value
             own = own or isinstance(value, nn.Module)
@@ -106,15 +106,14 @@ class Reachable:
             yield from self._attributes(value)
 
     def _attributes(self, value: Any) -> Iterator[Any]:
-        own = getattr(value, "__dict__", None)
-        if isinstance(own, dict):
-            yield own
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
+            yield attributes
         for kind in type(value).__mro__:
             if _library(kind.__module__):
                 continue
-            members = [
-                member for member in vars(kind).values() if "__slots__" in vars(kind) and isinstance(member, types.MemberDescriptorType)
-            ]
+            own = vars(kind).values() if "__slots__" in vars(kind) else ()
+            members = [member for member in own if isinstance(member, types.MemberDescriptorType)]
             self._undo += [_of_slot(value, member) for member in members]
             yield from (_slot(value, member) for member in members)
             if isinstance(value, nn.Module) or callable(value):

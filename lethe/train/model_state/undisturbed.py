@@ -26,7 +26,7 @@ class Rewind:
     def __init__(self, devices: Sequence[int], state: Reachable | None = None, arguments: Reachable | None = None) -> None:
         self._devices, self._state, self._arguments = devices, state, arguments
         self._states = self._now()
-        self._others = random.getstate(), np.random.get_state()
+        self._others = random.getstate(), np.random.get_state()  # noqa: NPY002 - what models draw from
 
     def _now(self) -> list[Tensor]:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
@@ -37,7 +37,7 @@ class Rewind:
         for device, state in zip(self._devices, self._states[1:], strict=True):
             torch.cuda.set_rng_state(state, device)
         random.setstate(self._others[0])
-        np.random.set_state(self._others[1])
+        np.random.set_state(self._others[1])  # noqa: NPY002 - what models draw from
         if self._state is not None:
             self._state.rewind()
         if self._arguments is not None:
@@ -53,7 +53,7 @@ class Rewind:
         """Whether numbers were drawn since."""
         if not all(torch.equal(now, before) for now, before in zip(self._now(), self._states, strict=True)):
             return True
-        numpy_now, numpy_before = np.random.get_state(), self._others[1]
+        numpy_now, numpy_before = np.random.get_state(), self._others[1]  # noqa: NPY002 - what models draw from
         moved = numpy_now[2] != numpy_before[2] or not np.array_equal(numpy_now[1], numpy_before[1])  # pyright: ignore
         return moved or random.getstate() != self._others[0] or (self._state is not None and self._state.drew())
 

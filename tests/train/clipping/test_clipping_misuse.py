@@ -45,7 +45,7 @@ def test_losses_that_mix_records_are_refused() -> None:
     clipper = Clipper(model)
     with clipper.recording():
         output = model(rows())
-    with pytest.raises(InputError, match="is off by|depends on the other records"):
+    with pytest.raises(InputError, match=r"is off by|depends on the other records"):
         clipper.backward(squares(output - output.mean(0)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Sized
 from typing import Any
 
 import torch
@@ -35,9 +35,13 @@ class CollateCheck:
         self._batches = 0
         self._shapes: set[tuple[torch.Size, ...]] = set()
         self._padding = Padding()
+        self._uneven = 0
 
-    def due(self, batch: Tensors) -> bool:
-        """Whether a batch that was made is to be looked at; one of a single record shows nothing."""
+    def due(self, batch: Tensors, records: Sequence[Any] = ()) -> bool:
+        """Whether a batch that was made is to be looked at; one of a single record shows nothing.
+
+        The first batches of records of different sizes are, whenever they come: before them nothing was padded.
+        """
         if len(batch[0]) < 2:
             return False
         self._batches += 1
@@ -45,8 +49,9 @@ class CollateCheck:
         new = shapes not in self._shapes and len(self._shapes) < _SHAPES
         if new:
             self._shapes.add(shapes)
-        power = self._batches & (self._batches - 1) == 0
-        return new or power or self._batches <= _FIRST or chance.randrange(_ODDS) == 0
+        self._uneven += (uneven := len({_size(record) for record in records}) > 1)
+        power = self._batches & (self._batches - 1) == 0 or (uneven and self._uneven & (self._uneven - 1) == 0)
+        return new or power or (uneven and self._uneven <= _FIRST) or self._batches <= _FIRST or chance.randrange(_ODDS) == 0
 
     def require(self, made: Made, records: list[Any], batch: Tensors) -> dict[int, Tensors]:
         """Refuse rows that depend on other records of the batch.
@@ -70,12 +75,21 @@ class CollateCheck:
             company = self._asked(made, [copied if place in gone else record for place, record in enumerate(records)])
             self._require_same(company, kept, batch, kept, "the record in its batch against the record where others are copies of one")
         alone: dict[int, Tensors] = {}
-        for record in sample(range(len(records)), len(records) if self._batches <= _FIRST else _ALONE):
+        for record in self._to_be_alone(records):
             single = self._asked(made, [records[record]])
             self._require_same(single, [0], batch, [record], "the record in its batch against the record alone")
             if len(alone) < _ALONE and any(one.shape[1:] != other.shape[1:] for one, other in zip(single, batch, strict=True)):
                 alone[record] = single
         return alone
+
+    def _to_be_alone(self, records: list[Any]) -> list[int]:
+        """All in the first batches; then some, of which most are smaller than the largest, and so padded."""
+        everyone = sample(range(len(records)), len(records))
+        if self._batches <= _FIRST:
+            return everyone
+        sizes = [_size(record) for record in records]
+        smaller = [record for record in everyone if sizes[record] != max(sizes, key=repr)]
+        return list(dict.fromkeys([*smaller[: _ALONE - 1], *everyone]))[:_ALONE]
 
     def _asked(self, made: Made, records: list[Any]) -> Tensors:
         try:
@@ -103,3 +117,11 @@ class CollateCheck:
             remedy="draw what is random in dataset[i], which sees one record; or, if each row is made of its own record and of random "
             "numbers that are its own, declare so: MapStyleSource(..., declared_apart=True). The certificate then rests on it.",
         )
+
+
+def _size(record: Any) -> Hashable:
+    """The lengths of a record's entries: records of different sizes are padded."""
+    if isinstance(record, torch.Tensor):
+        return tuple(record.shape)
+    entries = list(record.values()) if isinstance(record, Mapping) else record if isinstance(record, tuple | list) else [record]
+    return tuple([tuple(entry.shape) if hasattr(entry, "shape") else len(entry) if isinstance(entry, Sized) else 0 for entry in entries])

@@ -57,7 +57,7 @@ class Reader:
         kept = _guarded(records)
         batch = require_rows(self._batch(records), len(indices), self._kind)
         alone: dict[int, Tensors] = {}
-        if self._collates is not None and self._collates.due(batch):
+        if self._collates is not None and self._collates.due(batch, kept):
             alone = self._collates.require(lambda some: self._batch(_guarded(some)), kept, batch)
         if self._gets is not None and self._gets.due(batch):
             alone |= self._gets.require(lambda some: self._batch(self._records(some)), indices, batch)

@@ -1,0 +1,96 @@
+"""PadTo: a collate function that pads every record to one length, so that no record's row depends on the others' lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lethe.errors import InputError
+from lethe.train.data.sources.base import Tensors, require_whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PadTo:
+    """Collates records of different lengths to one length that is fixed before any record is seen.
+
+        source = MapStyleSource(dataset, collate=PadTo(length=128, values={"labels": -100}))
+
+    A batch that is padded to its longest record lets that record change how far all the others are padded, and so their gradients wherever
+    the padding enters: in a mean over places, in a normalisation. Padded to one length, a record's row is a function of the record alone,
+    padding included; `fit` and `PrivacyEngine` take it as it is.
+
+    Args:
+        length: of every padded entry, >= 1; public.
+        keys: of records that are mappings, such as a tokeniser's: which entries make up the batch, in this order. None: all, in the order of
+            the first record that is collated.
+        value: what entries are padded with.
+        values: other values for some entries, by key or by place: {"labels": -100} or {1: -100}.
+        side: "right" pads after the record, "left" before it.
+        truncate: cut longer records; else they are refused.
+
+    Entries are tensors, arrays or lists of numbers; those with at least one dimension are padded along the first, the others are stacked.
+
+    Raises:
+        InputError: an argument that cannot be used; when called, an entry that is too long or no numbers, or records that are not alike.
+    """
+
+    length: int
+    keys: tuple[str, ...] | None = None
+    value: float = 0
+    values: Mapping[str | int, float] = field(default_factory=dict)
+    side: str = "right"
+    truncate: bool = False
+
+    def __post_init__(self) -> None:
+        require_whole("length", self.length, 1)
+        if self.side not in ("right", "left"):
+            raise InputError(f"side: got {self.side!r}; it needs 'right' or 'left'.")
+        if self.keys is not None:
+            object.__setattr__(self, "keys", tuple(self.keys))
+        if not isinstance(self.truncate, bool):
+            raise InputError(f"truncate: got {self.truncate!r}; it needs True or False.")
+
+    def __call__(self, records: Sequence[Any]) -> Tensors:
+        """The batch: one tensor for each entry, shape (B, length, ...) or, of entries without a length, (B,)."""
+        if not records:
+            raise InputError("records: got none; a batch needs one at least.")
+        keys = self._keys(records[0])
+        columns = [[_entry(record, key) for record in records] for key in keys]
+        return tuple(self._column(key, column) for key, column in zip(keys, columns, strict=True))
+
+    def _keys(self, record: Any) -> tuple[Any, ...]:
+        if isinstance(record, Mapping):
+            return tuple(record) if self.keys is None else self.keys
+        if self.keys is not None:
+            raise InputError(f"keys: got {self.keys!r}, and a record is {type(record).__name__}; only mappings have keys.")
+        return tuple(range(len(record))) if isinstance(record, tuple | list) else (None,)
+
+    def _column(self, key: Any, entries: list[Any]) -> Tensor:
+        try:
+            tensors = [torch.as_tensor(entry) for entry in entries]
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"data: entry {key!r} of a record is no tensor and no list of numbers: {error}.") from error
+        value = self.values.get(key, self.value)
+        return torch.stack([self._padded(key, tensor, value) if tensor.dim() else tensor for tensor in tensors])
+
+    def _padded(self, key: Any, tensor: Tensor, value: float) -> Tensor:
+        if len(tensor) > self.length and not self.truncate:
+            raise InputError(
+                f"data: entry {key!r} of a record has {len(tensor)} places; it needs at most {self.length}.",
+                source="PadTo.length",
+                remedy="choose a larger length, by what is publicly known of the records; or truncate=True.",
+            )
+        kept = tensor[: self.length] if self.side == "right" else tensor[-self.length :]
+        padding = tensor.new_full((self.length - len(kept), *tensor.shape[1:]), value)
+        return torch.cat([kept, padding] if self.side == "right" else [padding, kept])
+
+
+def _entry(record: Any, key: Any) -> Any:
+    try:
+        return record if key is None else record[key]
+    except (KeyError, IndexError, TypeError) as error:
+        raise InputError(f"data: a record has no entry {key!r}, which the first of its batch has.") from error
