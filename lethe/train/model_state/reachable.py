@@ -38,7 +38,7 @@ class Reachable:
 
     Walked are modules, containers, objects, hooks and other functions with their closures, their defaults and the globals that they name,
     and the classes of modules. Not walked are optimisers, data sets, what libraries keep for themselves, and iterators, which cannot be
-    copied. Parameters are left alone: they are compared by value elsewhere.
+    copied. The numbers in parameters are left alone: they are compared by value elsewhere.
 
     Args:
         roots: where the walk begins.
@@ -52,9 +52,12 @@ class Reachable:
         waiting: list[tuple[Any, bool]] = [(root, True) for root in roots]
         while waiting:
             value, own = waiting.pop()
-            if isinstance(value, (*_ATOMS, nn.Parameter)) or id(value) in self._seen or _ours(value):
+            if isinstance(value, _ATOMS) or id(value) in self._seen or _ours(value):
                 continue
             self._seen[id(value)] = value
+            if isinstance(value, nn.Parameter):
+                waiting.append((vars(value), True))
+                continue
             own = own or isinstance(value, nn.Module)
             waiting += [(inside, own and not isinstance(value, types.FunctionType)) for inside in self._kept(value, own)]
 

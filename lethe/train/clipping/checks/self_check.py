@@ -19,7 +19,7 @@ from lethe.train.clipping.checks.replaced_batch import Given
 from lethe.train.clipping.checks.replay import answers_of_other_sizes, replay
 from lethe.train.clipping.checks.scaled_losses import check_half, check_scaled
 from lethe.train.clipping.checks.shared_numbers import shared_numbers
-from lethe.train.clipping.checks.signature import reorders, signature
+from lethe.train.clipping.checks.signature import reorders, shapes_of, signature
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.rules.parts import Part
@@ -56,7 +56,7 @@ class SelfCheck:
         self._records: int | None = None
         self._unchecked: str | None = None
         self._graph: frozenset[Hashable] = frozenset()
-        self._numbers: frozenset[tuple[str, float]] | None = None
+        self._numbers: frozenset[Hashable] | None = None
         self._changes = 0
         self._missing: dict[Hashable, str | None] = {}
         self._heard: set[nn.Parameter] = set()
@@ -145,7 +145,7 @@ class SelfCheck:
         if not self._verify or len(losses) < 2:
             return
         found = signature(nodes, recording)
-        new = not found <= self._graph or self._decisions.unproved or self._scaled_anew(nodes, len(losses))
+        new = not found <= self._graph or self._decisions.unproved or self._measured_anew(nodes, recording, len(losses))
         if not new and not reorders(nodes, recording):
             return
         with self._doubted():
@@ -156,12 +156,13 @@ class SelfCheck:
                 self._again(Given(args=args, kwargs=kwargs, records=len(losses), precision=recording.precision), recording.found)
         self._graph = found | self._graph if len(self._graph) < _MOST else found
 
-    def _scaled_anew(self, nodes: Sequence[Node], records: int) -> bool:
-        """Whether a number that scales all records alike is another one than before, as where the model divides by a count of the batch.
+    def _measured_anew(self, nodes: Sequence[Node], recording: Recording, records: int) -> bool:
+        """Whether a number that scales all records alike is a new one, as where the model divides by a count of the batch, or a layer is
+        given rows of a new shape, as where the model or a collate function cuts or pads to the longest of a batch.
 
-        It may follow from shapes or a plan: the first such batches are looked at, then those number 16, 32 and so on among them.
+        Either may be harmless: the first such batches are looked at, then those number 16, 32 and so on among them.
         """
-        numbers = frozenset(shared_numbers(nodes, records))
+        numbers = frozenset((*shared_numbers(nodes, records), *shapes_of(recording, records)))
         if self._numbers is None or numbers <= self._numbers:
             self._numbers = numbers | (self._numbers or numbers)
             return False
@@ -196,7 +197,7 @@ class SelfCheck:
             check_scaled(losses, counted, recording)
         nodes = list(nodes_of(losses))
         self._graph |= signature(nodes, recording)
-        self._numbers = frozenset(shared_numbers(nodes, len(losses)))
+        self._numbers = frozenset((*shared_numbers(nodes, len(losses)), *shapes_of(recording, len(losses))))
         if seen.records < 2:
             return
         self._heard |= seen.heard

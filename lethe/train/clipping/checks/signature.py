@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -47,6 +47,16 @@ def signature_of_outputs(output: object, recording: Recording) -> frozenset[Hash
         if entry.requires_grad:
             found |= signature(nodes_of(entry), recording)
     return found
+
+
+def shapes_of(recording: Recording, records: int) -> Iterator[Hashable]:
+    """What the layers are given: names and shapes, in which the number of records counts as one and the same."""
+    for module, calls in recording.calls.items():
+        for call in calls:
+            first = next((entry for entry in (*call.inputs, *call.keywords.values()) if isinstance(entry, Tensor | PackedSequence)), None)
+            if isinstance(first, Tensor):
+                sizes = tuple("records" if size == records else size for size in first.shape[1:])
+                yield recording.found.paths.get(module, ""), first.shape[0] // records if first.dim() else 0, sizes
 
 
 def reorders(nodes: Iterable[Node], recording: Recording) -> bool:

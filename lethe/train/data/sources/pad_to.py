@@ -25,8 +25,8 @@ class PadTo:
 
     Args:
         length: of every padded entry, >= 1; public.
-        keys: of records that are mappings, such as a tokeniser's: which entries make up the batch, in this order. None: all, in the order of
-            the first record that is collated.
+        keys: of records that are mappings, such as a tokeniser's: which entries make up the batch, in this order. None: all, in the order
+            of the first record that is collated.
         value: what entries are padded with.
         values: other values for some entries, by key or by place: {"labels": -100} or {1: -100}.
         side: "right" pads after the record, "left" before it.
