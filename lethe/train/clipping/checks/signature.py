@@ -50,13 +50,14 @@ def signature_of_outputs(output: object, recording: Recording) -> frozenset[Hash
 
 
 def shapes_of(recording: Recording, records: int) -> Iterator[Hashable]:
-    """What the layers are given: names and shapes, in which the number of records counts as one and the same."""
+    """What the layers are given: names and shapes, without the number of records."""
     for module, calls in recording.calls.items():
         for call in calls:
             first = next((entry for entry in (*call.inputs, *call.keywords.values()) if isinstance(entry, Tensor | PackedSequence)), None)
             if isinstance(first, Tensor):
-                sizes = tuple("records" if size == records else size for size in first.shape[1:])
-                yield recording.found.paths.get(module, ""), first.shape[0] // records if first.dim() else 0, sizes
+                behind = getattr(module, "batch_first", True) is False  # the records stand in the second place
+                sizes = (first.shape[:1], first.shape[2:]) if behind else (first.shape[0] // records if first.dim() else 0, first.shape[1:])
+                yield recording.found.paths.get(module, ""), sizes
 
 
 def reorders(nodes: Iterable[Node], recording: Recording) -> bool:
