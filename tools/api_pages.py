@@ -12,6 +12,7 @@ PUBLIC = {
     "lethe.schedules": "lethe.run.schedules",
     "lethe.train": "lethe.train",
     "lethe.train.clipping": "lethe.train.clipping",
+    "lethe.train.data": "lethe.train.data",
     "lethe.estimators": "lethe.estimators",
     "lethe.heavy_tailed": "lethe.heavy_tailed",
     "lethe.report": "lethe.report",

@@ -71,8 +71,8 @@ class CheckedLoss:
 
         Every such batch is asked at first, then those number 2, 4, 8 and so on among them.
         """
-        if not isinstance(losses, Tensor):
-            return False
+        if not isinstance(losses, Tensor) or losses.dim() != 1:
+            return False  # whoever takes the losses says so
         inputs = [entry.grad_fn for entry in tree_flatten(outputs)[0] if isinstance(entry, Tensor) and entry.grad_fn is not None]
         before, self._numbers = self._numbers, shared_numbers(nodes_of(losses, inputs), len(losses))
         if before is None or before == self._numbers:

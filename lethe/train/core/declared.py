@@ -10,14 +10,18 @@ START = (
     "the model's weights, and the optimiser's state, before training do not depend on these records, unless by a training that is "
     "certified as well: the two certificates then add up"
 )
-MODEL = "the model keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
+MODEL = (
+    "the model keeps records apart in batches other than those that were checked, and keeps nothing of what it saw, in itself, in a file, "
+    "in an iterator or elsewhere"
+)
 LOSS = (
     "each record's loss is made of its own output and target in batches other than those that were checked, and what else enters it "
-    "(weights, constants, tensors that the loss holds) is public"
+    "(weights, constants, tensors and numbers that the loss holds) is public, and no count, mean or rank of a batch"
 )
 BARE_LOSS = (
     "each loss handed to engine.backward is made of its own record's output and target (their gradients were checked; what enters them "
-    "without a gradient, such as a mean or a count of the batch, was not: engine.losses looks at that), and what else enters it is public"
+    "without a gradient, such as a mean, a rank or a count of the batch, was not, but for a count of its tokens: engine.losses looks at "
+    "that), and what else enters it is public"
 )
 OPTIMISER = (
     "the optimiser and its hooks make each step of noisy gradients and of nothing else of the records, and its settings follow a plan, or "

@@ -65,10 +65,10 @@ class PrivacyEngine:
     on the last micro-batch adds up, noises and shares, as `fit` does. What the engine refuses in one process ends the loop in all.
 
     `losses` asks the loss function for records alone and in other company, as `fit` does. Losses that are computed beside it are handed
-    over as they are: what enters them without a gradient, such as a mean or a count of the batch, is then declared, not checked, but for a
-    number that all records share and that changes from batch to batch, which is refused. `declared` says, statement by statement, what the
-    certificate rests on and nobody checked: where training begins, too (the model's weights and the optimiser's state must not depend on
-    the private data, but by a training that is certified as well; the two then add up).
+    over as they are: what enters them without a gradient, such as a mean or a rank of the batch, is then declared, not checked, but for a
+    number that all records share and that counts the tokens of the batch, or changes from batch to batch, which is refused. `declared`
+    says, statement by statement, what the certificate rests on and nobody checked: where training begins, too (the model's weights and the
+    optimiser's state must not depend on the private data, but by a training that is certified as well; the two then add up).
 
     Not seen from here: inputs that are mixed before the model is given them; an optimiser that looks at private data other than the
     gradients it is given, or whose state somebody writes to; and whatever else a loop computes from the data and tells (a printed training

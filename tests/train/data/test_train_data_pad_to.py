@@ -99,7 +99,7 @@ def test_mappings_are_taken_by_their_keys() -> None:
     words, label = PadTo(length=3, keys=("input_ids", "label"), value=9)(records)
     assert words.tolist() == [[1, 2, 9], [3, 9, 9]]
     assert label.tolist() == [1, 0]
-    assert pickle.loads(pickle.dumps(PadTo(length=3))) == PadTo(length=3)  # noqa: S301 - our own; worker processes need it
+    assert pickle.loads(pickle.dumps(PadTo(length=3))) == PadTo(length=3)
 
 
 REFUSED: dict[str, tuple[Any, str]] = {

@@ -14,10 +14,11 @@ from torch.utils._pytree import tree_flatten
 from lethe.errors import HypothesisError
 from lethe.train.clipping.anchors import unaccumulated
 from lethe.train.clipping.checks.replaced_batch import CarefulNumbers, Given, has_rows
-from lethe.train.core.comparison import ALLOWED_IN_SHAPE, FAILURES, close, first_line
+from lethe.train.core.comparison import ALLOWED_IN_SHAPE, FAILURES, close, first_line, sample
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
+_SHOWN = 16  # records of the first batch that are shown to the copies
 _FEW = 8  # records whose gradients are compared, in a batch of their own
 
 
@@ -61,6 +62,8 @@ class FirstBatch:
         """
         if self._over or self._fresh is None:
             return self._reason
+        if given.records > _SHOWN:
+            given = given.taken(sample(range(given.records), _SHOWN))
         if all(torch.equal(one, before) for one, before in zip(next(_others(given)).rows(), given.rows(), strict=True)):
             return None  # its records are all alike; another batch may tell
         try:

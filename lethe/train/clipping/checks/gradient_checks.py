@@ -16,7 +16,7 @@ from lethe.train.clipping.rules.parts import Part
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import ALLOWED, sample
 
-_TRACED = 3  # records whose gradients are compared with those of plain autograd
+_TRACED = 2  # records with gradients other than 0, whose gradients are compared with those of plain autograd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +82,9 @@ def _chosen(usable: Tensor, squares: Mapping[nn.Parameter, Tensor]) -> list[int]
         usable = usable & torch.isfinite(square).to(usable.device)
     first = sample(usable.nonzero()[:, 0].tolist(), 1)
     told = torch.stack([square.to(usable.device) > 0 for square in squares.values()]).any(0) if squares else torch.zeros_like(usable)
-    telling = sample((usable & told).nonzero()[:, 0].tolist(), _TRACED)
-    return [*first, *(record for record in telling if record not in first)][:_TRACED]
+    everyone = (usable & told).nonzero()[:, 0].tolist()
+    telling = sample([record for record in everyone if record not in first], _TRACED)
+    return [*first, *telling[: _TRACED - len(set(first) & set(everyone))]]
 
 
 def _compare(
