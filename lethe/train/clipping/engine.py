@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -87,7 +88,7 @@ class Clipper:
         self.method = METHODS[method]
         self._sums = ClippedSums(self.groups, self.method)
         self._decisions = Decisions()
-        self._check = SelfCheck(model, self._decisions, verify=verify)
+        self._check = SelfCheck(model, self._decisions, verify=verify, backward=partial(backward, keep=True))
         self._alone, self._doubts, self._layered = Alone(model, verify=verify), 0, False
         self._lone: Survey | None = None
         self.batches_alone = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +12,15 @@ from lethe.train.clipping.checks.gradient_checks import check_gradients
 from lethe.train.clipping.checks.replaced_batch import Given, has_rows
 from lethe.train.clipping.checks.scaled_losses import check_scaled
 from lethe.train.clipping.checks.signature import signature_of_outputs
-from lethe.train.clipping.contributions import backward
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.hooks import Recording
+from lethe.train.clipping.rules.parts import Part
 from lethe.train.clipping.survey import Survey
 from lethe.train.core.comparison import FAILURES, first_line
 from lethe.train.model_state.outputs import tensors_of
 from lethe.train.model_state.undisturbed import undisturbed
+
+Backward = Callable[[Recording, Tensor], Mapping[nn.Parameter, Part]]
 
 _SIZES = (2, 3, 4, 5)
 
@@ -56,7 +58,7 @@ def answers_of_other_sizes(
     return told, graph
 
 
-def replay(model: nn.Module, found: Survey, given: Given, decisions: Decisions) -> str | None:
+def replay(model: nn.Module, found: Survey, given: Given, decisions: Decisions, backward: Backward) -> str | None:
     """Compare gradients of a number that is made of each record's outputs, every entry of which counts differently.
 
     Args:
@@ -64,6 +66,7 @@ def replay(model: nn.Module, found: Survey, given: Given, decisions: Decisions) 
         found: its survey.
         given: a few of the records.
         decisions: which tensors hold records.
+        backward: from a recording and the sum of its losses to what the rules tell of each parameter, the graph kept.
     Returns:
         Why nothing could be compared; None if all agreed.
     Raises:
@@ -81,7 +84,7 @@ def replay(model: nn.Module, found: Survey, given: Given, decisions: Decisions) 
             recording.close()
         if numbers is None or not numbers.requires_grad:
             return "the model's output holds no tensor with the records first"
-        parts = backward(recording, numbers.sum(), keep=True)
+        parts = backward(recording, numbers.sum())
         check_gradients(parts, numbers, None, recording)
         check_scaled(numbers, None, recording)
     return None

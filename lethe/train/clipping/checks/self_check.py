@@ -16,7 +16,7 @@ from lethe.train.clipping.checks.forward_checks import ALIKE, ForwardChecks
 from lethe.train.clipping.checks.gradient_checks import check_gradients
 from lethe.train.clipping.checks.graphs import Node, nodes_of
 from lethe.train.clipping.checks.replaced_batch import Given
-from lethe.train.clipping.checks.replay import answers_of_other_sizes, replay
+from lethe.train.clipping.checks.replay import Backward, answers_of_other_sizes, replay
 from lethe.train.clipping.checks.scaled_losses import check_half, check_scaled
 from lethe.train.clipping.checks.shared_numbers import shared_numbers
 from lethe.train.clipping.checks.signature import reorders, shapes_of, signature
@@ -39,16 +39,18 @@ class SelfCheck:
         model: of the clipper.
         decisions: of the clipper; forgotten where a check fails.
         verify: False: nothing is looked at.
+        backward: see `replay`.
 
     Attributes:
         verdict: None before two records with gradients were compared; then "checked", or what was not.
         depth: how closely the batch that is recorded, or was recorded last, is looked at.
     """
 
-    def __init__(self, model: nn.Module, decisions: Decisions, *, verify: bool) -> None:
+    def __init__(self, model: nn.Module, decisions: Decisions, *, verify: bool, backward: Backward) -> None:
         self.verdict: str | None = None if verify else "not checked"
         self.depth = Depth.NOT
         self._model, self._decisions, self._verify = model, decisions, verify
+        self._backward = backward
         self._schedule = Schedule()
         self._forward, self._first = ForwardChecks(model), FirstBatch(model)
         self._state: UntouchedState | None = None
@@ -175,7 +177,7 @@ class SelfCheck:
         if not given.rows():
             return
         self._decisions.prove(answers_of_other_sizes(self._model, found, given)[0])
-        reasons = [self._forward.thorough(given), replay(self._model, found, given.few(), self._decisions)]
+        reasons = [self._forward.thorough(given), replay(self._model, found, given.few(), self._decisions, self._backward)]
         late = "; ".join(reason for reason in reasons if reason is not None and reason != ALIKE)
         if late:
             self._missing["late"] = f"in a later batch, single records were not: {late}"
