@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from per_record import clipped_sums
-from test_clipping_alone import MODELS, ROWS, plainly
+from per_record import assert_same, clipped_sums, gradients_of_records
+from test_clipping_alone import MODELS, ROWS, Unfollowed, plainly
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -70,3 +70,11 @@ def test_fit_and_a_loop_of_ones_own_train_it(name: str) -> None:
     engine.recorded_run()
     assert engine.report.gradients == RECORD_BY_RECORD
     assert not any("self-check" in line for line in engine.declared)
+
+
+def test_one_per_cent_more_would_be_seen() -> None:
+    model = Unfollowed().double()
+    gradients = gradients_of_records(model, ROWS)
+    right = clipped_sums(gradients, 1.0)
+    with pytest.raises(AssertionError):
+        assert_same({parameter: 1.01 * tensor for parameter, tensor in right.items()}, right, 6.0)
