@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
-from lethe.train.core.tensors import same_bits
+from lethe.train.core.tensors import local, same_bits
 
 _ROUNDINGS = 4  # by so many units of rounding may builds of one step differ: some round once, some twice
 
@@ -25,19 +25,29 @@ class HeldParameters:
         named: its trained parameters.
         step: what may move them, for errors.
         remedy: what to do else, for errors.
+        moved: while the model computes with other parameters, gathered from shards: those that were changed since; else None.
     """
 
-    __slots__ = ("_kept", "_model", "_named", "_remedy", "_step")
+    __slots__ = ("_kept", "_model", "_moved", "_named", "_remedy", "_step")
 
-    def __init__(self, model: nn.Module, named: Mapping[str, nn.Parameter], *, step: str, remedy: str) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        named: Mapping[str, nn.Parameter],
+        *,
+        step: str,
+        remedy: str,
+        moved: Callable[[], list[str] | None] = lambda: None,
+    ) -> None:
+        self._moved = moved
         self._model, self._named, self._step, self._remedy = model, dict(named), step, remedy
-        self._kept = {name: parameter.detach().clone() for name, parameter in named.items()}
+        self._kept = {name: local(parameter).detach().clone() for name, parameter in named.items()}
 
     @torch.no_grad()
     def keep(self) -> None:
         """Remember the parameters as they are now, after a step of the training itself."""
         for name, parameter in self._named.items():
-            self._kept[name].copy_(parameter)
+            self._kept[name].copy_(local(parameter))
 
     def refuse_changes(self, when: str) -> None:
         """Refuse parameters that are not, bit for bit, what the last step left, or a model that holds others.
@@ -47,10 +57,11 @@ class HeldParameters:
         Raises:
             HypothesisError: they are not, and which.
         """
-        found = dict(self._model.named_parameters())
+        moved = self._moved()
+        found = dict(self._model.named_parameters()) if moved is None else dict(self._named)
         changed = [name for name, parameter in self._named.items() if found.get(name) is not parameter]
         changed += [name for name, parameter in found.items() if parameter.requires_grad and name not in self._named]
-        changed += [name for name in self._differing() if name not in changed]
+        changed += [name for name in (*self._differing(), *(moved or ())) if name not in changed]
         if changed:
             raise HypothesisError(
                 f"{', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} {'were' if len(changed) > 1 else 'was'} changed by "
@@ -68,7 +79,7 @@ class HeldParameters:
             step_size: $\lambda$.
         """
         for name, parameter in self._named.items():
-            self._kept[name].add_(gradients[parameter], alpha=-step_size)
+            self._kept[name].add_(local(gradients[parameter]), alpha=-step_size)
 
     @torch.no_grad()
     def refuse_other_step(self, gradients: Mapping[nn.Parameter, Tensor], step_size: float, step: int) -> None:
@@ -81,9 +92,9 @@ class HeldParameters:
             HypothesisError: they are not.
         """
         for name in self._differing():
-            parameter, expected = self._named[name], self._kept[name]
+            parameter, expected = local(self._named[name]), self._kept[name]
             alike = (parameter.shape, parameter.dtype, parameter.device) == (expected.shape, expected.dtype, expected.device)
-            if not alike or not _rounded(parameter.detach(), expected, gradients[parameter] * step_size):
+            if not alike or not _rounded(parameter.detach(), expected, local(gradients[self._named[name]]) * step_size):
                 raise HypothesisError(
                     f"step {step} of the optimiser is not the certified one: {name} was not moved by its learning rate times the noisy "
                     "gradient; release is last.",
@@ -94,7 +105,7 @@ class HeldParameters:
 
     def _differing(self) -> list[str]:
         names = list(self._named)
-        same = same_bits([self._named[name] for name in names], [self._kept[name] for name in names])
+        same = same_bits([local(self._named[name]) for name in names], [self._kept[name] for name in names])
         return [name for name, alike in zip(names, same, strict=True) if not alike]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from lethe.train.checks.loss import LossFunction
 from lethe.train.clipping import Group
 from lethe.train.core.declared import claims, of_loss
 from lethe.train.core.vouching import network_record
+from lethe.train.distributed.data_parallel import bare_module, without_reducer
 from lethe.train.distributed.workers import Workers
 from lethe.train.engine.opacus_names import refuse_attribute
 from lethe.train.engine.opening import Asked, begun
@@ -115,7 +116,8 @@ class PrivacyEngine:
             checkpoints=checkpoints,
         )
         self._loop: LoopState | None = None
-        self._model: nn.Module | None = None
+        self._model: nn.Module | None = None  # without a wrapper of several processes; `_given` is with it
+        self._given: nn.Module | None = None
         self._source: Any = None
 
     @in_other_words
@@ -183,8 +185,9 @@ class PrivacyEngine:
         self._workers.refuse_another_group()
         with self._workers.watched():
             opening = asked.opening(self._run, optimizer, known=known)
-            self._loop, ready = begun(module, optimizer, opening, self._common, self._options, self._told)
-            self._run, self._model, self._source = ready.run, module, ready.source
+            bare = bare_module(module)
+            self._loop, ready = begun(bare, optimizer, opening, self._common, self._options, self._told)
+            self._given, self._run, self._model, self._source = module, ready.run, bare, ready.source
             self._workers.end()
         epochs = opening.steps_per_epoch
         return module, optimizer, PrivateLoader(self._loop) if epochs is None else EpochLoader(self._loop, epochs)
@@ -221,13 +224,17 @@ class PrivacyEngine:
         """Which rows of the present micro-batch are records, shape (rows,), on the model's device; the others are padding."""
         return self._begun.counted
 
-    def recording(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def recording(self) -> Generator[None]:
         """Within: the model is called on the present micro-batch, once or in parts.
 
         Raises:
             InputError: there is no batch, or it was used already.
         """
-        return self._begun.recording()
+        begun = self._begun
+        assert self._given is not None
+        with without_reducer(self._given), begun.recording():
+            yield
 
     def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
         """`criterion(outputs, targets)`, checked in the batches in which the model is; give them to `backward` unchanged.
@@ -302,9 +309,12 @@ class PrivacyEngine:
 
         `lethe.certify(engine.record(), delta)` certifies the run and seals it: it binds it to these weights.
 
+        Of several processes that hold the model in shards all must call it.
+
         Args, Raises: as `recorded_run`.
         """
-        run = self._begun.recorded_run(steps_fixed_in_advance)
+        with self._begun.placement.reading():
+            run = self._begun.recorded_run(steps_fixed_in_advance)
         assert self._model is not None
         loss = of_loss(optimiser=self.run.release == "all", loop=True, bare=self._begun.bare)
         record = network_record(run, self._model, claims(data=self._source, verify=self._options.verify, loss=loss))
