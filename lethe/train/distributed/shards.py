@@ -104,8 +104,7 @@ class Shards(Placement):
             return
         self._workers.meet_to_gather()
         with reached():
-            for module in self._modules:
-                module.reshard()  # what a forward pass of the user's own left whole is of an earlier step
+            self._reshard()
             for module in self._modules:
                 module.unshard()
         self._gathered = True
@@ -125,8 +124,7 @@ class Shards(Placement):
         for name in written:
             self._computing[name].grad = None
         self._put_in(plain=False)
-        for module in self._modules:
-            module.reshard()
+        self._reshard()
         self._gathered = False
         if written and refuse:
             raise InputError(
@@ -138,6 +136,7 @@ class Shards(Placement):
     def moved(self) -> list[str] | None:
         """See Placement."""
         if not self._gathered:
+            self._reshard()
             return None
         found = dict(self._model.named_parameters())
         same = [name for name, one in self._computing.items() if found.get(name) is one and fingerprint(one) == self._before[name]]
@@ -154,6 +153,11 @@ class Shards(Placement):
             own = local(self.named[name])
             named[name] = part.to(own.dtype).view(own.shape)
         return {parameter: named[name] for name, parameter in self.named.items()}
+
+    def _reshard(self) -> None:
+        """Let go of whole layers; a forward pass of the user's own leaves some, which would be those of before the next step."""
+        for module in self._modules:
+            module.reshard()
 
     def _put_in(self, *, plain: bool) -> None:
         for module, before, stand_ins in self._stand_ins:
@@ -198,7 +202,11 @@ def _class_before(module: nn.Module) -> type:
 
 def _dimension(name: str, parameter: Any, workers: Workers) -> int:
     """The dimension along which a parameter is divided, in the order of the processes."""
-    mesh, placements, remedy = parameter.device_mesh, parameter.placements, "shard over one mesh of all processes: fully_shard(module)."
+    mesh, placements, remedy = (
+        parameter.device_mesh,
+        parameter.placements,
+        "shard it over one mesh of all processes by fully_shard(module), or give it whole in every process.",
+    )
     source = "fully_shard or tensor parallelism"
     if mesh.ndim != 1:
         kind = "x".join(str(size) for size in mesh.shape)
@@ -217,7 +225,9 @@ def _dimension(name: str, parameter: Any, workers: Workers) -> int:
         )
     dimension = getattr(placements[0], "dim", None)
     if type(placements[0]).__name__ != "Shard" or dimension is None:
-        raise InputError(f"parameter {name}: placed as {placements[0]}; it needs a shard in every process.", source=source, remedy=remedy)
+        raise InputError(
+            f"parameter {name}: a DTensor placed as {placements[0]}; it needs a shard in every process.", source=source, remedy=remedy
+        )
     if local(parameter).device.type != mesh.device_type:
         raise InputError(
             f"parameter {name}: its shard is on {local(parameter).device}, and it is computed with on {mesh.device_type}.",

@@ -41,6 +41,7 @@ _PATIENCE = timedelta(seconds=20)
 _ROUNDINGS = 64
 
 _SHOWN = 60
+_TOLD = "_told_to_others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +128,10 @@ class Workers:
             yield
         except (StoppedElsewhere, GeneratorExit):
             raise
-        except BaseException:
-            if self.several and awaited():
+        except BaseException as error:
+            if self.several and awaited() and not getattr(error, _TOLD, False):
                 self._announce()
+                setattr(error, _TOLD, True)  # one of these within another must not tell it twice
             raise
 
     def end(self) -> None:
@@ -250,12 +252,22 @@ class Workers:
                 remedy=remedy,
             )
 
-    def _compared(self, what: Mapping[str, str]) -> list[dict[str, str]]:
+    def gathered(self, what: dict[str, str]) -> list[dict[str, str]]:
+        """What all processes say, in the order of their ranks.
+
+        Raises:
+            StoppedElsewhere: another process had an error, or is gone.
+        """
+        if not self.several:
+            return [what]
         self._meet(_COMPARE)
         told: list[dict[str, str]] = [{}] * self.world_size
         with reached():
-            dist.all_gather_object(told, {name: _short(value) for name, value in what.items()})
+            dist.all_gather_object(told, what)
         return told
+
+    def _compared(self, what: Mapping[str, str]) -> list[dict[str, str]]:
+        return self.gathered({name: _short(value) for name, value in what.items()})
 
     def _announce(self) -> None:
         try:

@@ -57,7 +57,15 @@ class LoopState:
         self._recorder = Recorder(run, seeded=ready.seeded)
         self._kept = kept
         self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release], moved=ready.placement.moved)
-        training = Training(named=named, clipper=clipper, stream=stream, recorder=self._recorder, held=self._held, optimizer=optimizer)
+        training = Training(
+            named=named,
+            clipper=clipper,
+            stream=stream,
+            recorder=self._recorder,
+            held=self._held,
+            placement=ready.placement,
+            optimizer=optimizer,
+        )
         self.steps = self.resumed = kept.begin(training)
         self._held.keep()  # from now on a change of parameters is the user's
         self._callbacks = callbacks
@@ -138,6 +146,7 @@ class LoopState:
                     return
         finally:
             self._stream.close()
+            self.placement.let_go(refuse=False)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -304,6 +313,7 @@ class LoopState:
             raise
         except BaseException:
             self._broken = True
+            self.placement.let_go(refuse=False)
             raise
 
     def _note(self) -> None:

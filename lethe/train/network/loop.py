@@ -79,6 +79,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     stream=stream,
                     recorder=recorder,
                     held=held,
+                    placement=placement,
                     optimizer=optimizer,
                     pass_weights=update.pass_weights,
                 )

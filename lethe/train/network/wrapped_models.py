@@ -18,8 +18,8 @@ _REMEDIES = {"FullyShardedDataParallel": "shard it by torch.distributed.fsdp.ful
 def refuse_wrapped(model: nn.Module) -> None:
     """Refuse a model that is wrapped so that its gradients are exchanged before they are clipped.
 
-    A DistributedDataParallel around the whole model was taken off before (`bare_module`), and of what `fully_shard` divided whole layers are
-    gathered for each step (`Shards`).
+    A DistributedDataParallel around the whole model was taken off before (`bare_module`), and what `fully_shard` divided is gathered for
+    each step (`Shards`).
 
     Raises:
         InputError: it is.
