@@ -52,10 +52,10 @@ def sharded(model: nn.Sequential, how: str = "all") -> nn.Module:
         fully_shard(model[0], mesh=mesh, shard_placement_fn=lambda parameter: Shard(parameter.dim() - 1) if parameter.dim() == 2 else None)
     elif how == "bf16":
         fully_shard(model[0], mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
-        return fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, output_dtype=torch.float32))
+        return fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, output_dtype=torch.float32))  # pyright: ignore
     else:
         fully_shard([model[0], model[2]], mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+    return fully_shard(model, mesh=mesh)  # pyright: ignore[reportReturnType]
 
 
 def everything(model: nn.Module) -> Tensor:

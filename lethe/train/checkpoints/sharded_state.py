@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from lethe.errors import InputError, LetheError
@@ -44,7 +43,8 @@ def write_shards(folder: Path, step: int, training: Training, workers: Workers) 
         LetheError: they cannot be written; what was there before is untouched.
         StoppedElsewhere: that was so in another process, or it is gone.
     """
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     place, tensors = folder / f"{_NAME}{step}", _tensors(training)
     with workers.watched():
@@ -53,7 +53,7 @@ def write_shards(folder: Path, step: int, training: Training, workers: Workers) 
             place.mkdir(mode=0o700)
         workers.meet_to_gather()
         with _written(place), reached(), _quiet():
-            dcp.save(tensors, storage_writer=dcp.FileSystemWriter(place, single_file_per_rank=True), no_dist=not workers.several)
+            save(tensors, storage_writer=FileSystemWriter(place, single_file_per_rank=True), no_dist=not workers.several)
         workers.meet_to_gather()
         names = sorted(one.name for one in place.iterdir())
         digests = workers.gathered({name: _digest(place / name) for name in names[workers.rank :: workers.world_size]})
@@ -123,7 +123,8 @@ def read_shards(found: Mapping[str, Any], training: Training, folder: Path, work
     Returns:
         Of the optimiser's state, by the number of the parameter, what lies in shards.
     """
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
 
     tensors, state = _parameters(training), dict[int, dict[str, Tensor]]()
     mesh = next(iter(tensors.values())).device_mesh  # pyright: ignore[reportAttributeAccessIssue]
@@ -133,7 +134,7 @@ def read_shards(found: Mapping[str, Any], training: Training, folder: Path, work
             number, _, key = key.partition(".")
             tensors[name] = state.setdefault(int(number), {})[key] = _empty(tuple(shape), getattr(torch, dtype), dimension, mesh)
     with reached(), _quiet(), torch.no_grad():
-        dcp.load(tensors, storage_reader=dcp.FileSystemReader(folder / found["shards"]["folder"]), no_dist=not workers.several)
+        load(tensors, storage_reader=FileSystemReader(folder / found["shards"]["folder"]), no_dist=not workers.several)
     return state
 
 
@@ -167,17 +168,19 @@ def _digest(path: Path) -> str:
 
 
 @contextmanager
-def _quiet() -> Any:
+def _quiet() -> Generator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch tells of its own names that are to change
         yield
 
 
 @contextmanager
-def _written(place: Path) -> Any:
+def _written(place: Path) -> Generator[None]:
+    from torch.distributed.checkpoint.api import CheckpointException
+
     try:
         yield
-    except (OSError, dist.checkpoint.CheckpointException) as error:
+    except (OSError, CheckpointException) as error:
         raise LetheError(
             f"{place} cannot be written: {(str(error).splitlines() or [type(error).__name__])[0]}",
             source="checkpoints.folder",
