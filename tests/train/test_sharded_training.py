@@ -168,7 +168,7 @@ def test_what_somebody_writes_is_found(processes: Processes, what: str, message:
 
 
 def files(folder: str) -> list[str]:
-    return sorted(path.name for path in Path(folder).iterdir())
+    return sorted(path.name.rsplit("-", 1)[0] for path in Path(folder).iterdir())
 
 
 def test_another_number_of_processes_goes_on_from_a_checkpoint(processes: Processes, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ before `checkpoint.pt` points to it, and the old one is removed after. Any numbe
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import warnings
 from collections.abc import Generator, Mapping
@@ -46,10 +47,11 @@ def write_shards(folder: Path, step: int, training: Training, workers: Workers) 
     from torch.distributed.checkpoint.filesystem import FileSystemWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    place, tensors = folder / f"{_NAME}{step}", _tensors(training)
+    tensors = _tensors(training)
     with workers.watched():
+        # Another name each time: what `checkpoint.pt` points to stays as it is until that points to this.
+        place = folder / workers.gathered({"folder": f"{_NAME}{step}-{os.urandom(4).hex()}"})[0]["folder"]
         if workers.root:
-            shutil.rmtree(place, ignore_errors=True)
             place.mkdir(mode=0o700)
         workers.meet_to_gather()
         with _written(place), reached(), _quiet():

@@ -63,7 +63,9 @@ class PrivacyEngine:
     hooks included, makes of noisy gradients is its own affair where all is released.
 
     In a process group of `torch.distributed`, all processes run the same loop: each is given its share of every batch, and `backward`
-    on the last micro-batch adds up, noises and shares, as `fit` does. What the engine refuses in one process ends the loop in all.
+    on the last micro-batch adds up, noises and shares, as `fit` does. What the engine refuses in one process ends the loop in all. A
+    `DistributedDataParallel` may be given and called: within `recording` its calls are calls of the module inside. A model in shards
+    (`fully_shard`) is whole from the first `recording` of a step to the last `backward`; all processes call `record` together then.
 
     `losses` asks the loss function for records alone and in other company, as `fit` does. Losses that are computed beside it are handed
     over as they are: what enters them without a gradient, such as a mean or a count of the batch, is then declared, not checked, but for a
