@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from lethe.certificates.weights.torch_tensors import raw_state
 from lethe.run.run import Run
 from lethe.train import PrivacyEngine, fit
 from lethe.train.checkpoints.file import Checkpoints
+from lethe.train.checkpoints.journal import Journal
 from lethe.train.core.tensors import local, whole
 from lethe.train.network.noise.gaussian import NetworkNoise
 
@@ -152,7 +154,7 @@ def _noted(reduced: list[int], bucket: Any) -> Any:
 
 def of_noise_alone(rank: int, run: Run, make: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
     """A layer of zeros whose gradient vanishes ends at the sum of the noises: this process's shard, all of it, and what all hold whole."""
-    model = nn.Sequential(nn.Linear(400, 251, bias=False), nn.Linear(251, 7, bias=False))
+    model = nn.Sequential(nn.Linear(900, 251, bias=False), nn.Linear(251, 7, bias=False)).double()
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
     from torch.distributed.device_mesh import init_device_mesh
@@ -160,7 +162,7 @@ def of_noise_alone(rank: int, run: Run, make: Any, options: dict[str, Any]) -> t
 
     fully_shard(model[0], mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     optimizer = None if make is None else make(model.parameters(), lr=0.5)
-    data = (torch.zeros(23, 400), torch.zeros(23, dtype=torch.long))
+    data = (torch.zeros(23, 900, dtype=torch.float64), torch.zeros(23, dtype=torch.long))
     fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, optimizer=optimizer, verify=False, **options)
     return local(model[0].weight.detach()).clone(), whole(model[0].weight.detach()), model[1].weight.detach()
 
@@ -294,3 +296,33 @@ def kept(rank: int, run: Run, folder: str, stop: int | None, how: str = "raise",
         finally:
             assert all(seen) or run.release == "last", seen
     return everything(model), fitted.run, len(seen)
+
+
+def root_dies(rank: int, run: Run, folder: str, at: int, written: bool) -> None:
+    """`fit` in shards, in which process 0 dies at a step right before or after it has written it down; noise that is drawn is noted."""
+    drawn, release = NetworkNoise._add_to, Journal.release
+
+    def add_to(self: NetworkNoise, checked: Any, noise_std: float) -> None:
+        if checked:
+            with open(f"{folder}-drawn{rank}", "a") as file:
+                file.write("drawn\n")
+        drawn(self, checked, noise_std)
+
+    def dying(self: Journal, step: int) -> None:
+        if step != at:
+            return release(self, step)
+        if written:
+            release(self, step)
+        time.sleep(0.5)  # whoever does not wait draws now
+        os._exit(1)
+
+    NetworkNoise._add_to, Journal.release = add_to, dying  # type: ignore[method-assign]
+    try:
+        fit(sharded(network()), CROSS_ENTROPY, make_data(), run, checkpoints=folder)
+    finally:
+        NetworkNoise._add_to, Journal.release = drawn, release  # type: ignore[method-assign]
+
+
+def state_of_a_shard(rank: int) -> None:
+    """The digest of a state dict that holds shards is refused."""
+    raw_state(sharded(network()).state_dict())

@@ -11,9 +11,6 @@ from torch import Tensor
 
 from lethe.errors import LetheError
 
-# From version 2.13 on it has another name, and the old one warns.
-_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-
 # Numbers that travel together: enough to make the start of a transfer cheap beside it.
 _BUCKET = 2**20
 
@@ -78,7 +75,9 @@ def scatter_sums(tensors: Sequence[Tensor], dimensions: Sequence[int], *, rank: 
             if world_size == 1:
                 received.copy_(sent[0])
             elif sent.numel():
-                _reduce_scatter(received, sent.reshape(-1))
+                # From version 2.13 on it has another name, and the old one warns.
+                scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+                scatter(received, sent.reshape(-1))
         padded = received.split([row.shape[1] for row in rows])
         parts += [
             part[: _own(tensor, dimensions[len(parts) + place], rank, world_size)]

@@ -51,7 +51,7 @@ class Workers:
     Every process must call the same methods in the same order, from one thread.
 
     Args:
-        rank: of this process, from 0. Process 0 is the root: it alone holds the sums, and draws the noise.
+        rank: of this process, from 0. Process 0 is the root: of what all hold whole it alone has the sums, and draws the noise.
         world_size: how many there are.
     """
 
