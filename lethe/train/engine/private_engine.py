@@ -302,7 +302,7 @@ class PrivacyEngine:
         this means that training will not be taken up again from the folder. Of several processes all must call it then: none of them
         returns before process 0 has written that down.
         """
-        if self._told:  # they are told of the record
+        if self._told or self._begun.placement.sharded:  # the former are told of the record; of shards all processes do the same
             return self.record(steps_fixed_in_advance=steps_fixed_in_advance).run
         return self._begun.recorded_run(steps_fixed_in_advance)
 
@@ -311,7 +311,7 @@ class PrivacyEngine:
 
         `lethe.certify(engine.record(), delta)` certifies the run and seals it: it binds it to these weights.
 
-        Of several processes that hold the model in shards all must call it.
+        Of several processes that hold the model in shards all must call it, and `recorded_run` too: the whole model is read.
 
         Args, Raises: as `recorded_run`.
         """
