@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import with_fresh_noise
-from networks import by_hand, make_data, make_network_run, one_thread
+from networks import CLASSES, CROSS_ENTROPY, by_hand, make_data, make_network_run, one_thread
 from processes import Processes, all_raised, received
 from scipy import stats
 from shared_work import (
@@ -29,9 +29,10 @@ from shared_work import (
     trained,
     wrong,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
+from lethe.train.clipping import Clipper
 from lethe.train.distributed.collectives import StoppedElsewhere
 from lethe.train.distributed.workers import Workers
 
@@ -272,3 +273,32 @@ def test_nothing_of_this_is_in_a_tensor_of_another_kind() -> None:
     assert not is_shard(tensor)
     assert local(tensor) is whole(tensor) is as_part_of(tensor, tensor) is tensor
     assert isinstance(tensor, Tensor)
+
+
+class Tagger(nn.Module):
+    """An embedding, attention, a recurrent layer and a parameter of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.recurrent = nn.GRU(16, 12, batch_first=True)
+        self.scale = nn.Parameter(torch.ones(12))
+        self.head = nn.Linear(12, CLASSES)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.recurrent(self.block(self.embedding(tokens)))[0].mean(1) * self.scale)
+
+
+def test_layers_in_bfloat16_keep_to_the_clip_norm() -> None:
+    """What a policy of precision makes of gathered parameters: sums are float32, and no record's is longer than C."""
+    torch.manual_seed(0)
+    model, tokens, targets = Tagger().bfloat16(), torch.randint(20, (6, 9)), torch.randint(CLASSES, (6,))
+    for record in range(6):
+        clipper = Clipper(model, clip_norm=1e-3, verify=False)
+        with clipper.recording():
+            losses = CROSS_ENTROPY(100 * model(tokens).float(), targets)
+        clipper.backward(losses, torch.arange(6) == record)
+        sums = clipper.take().values()
+        assert all(total.dtype == torch.float32 for total in sums)
+        assert 0.99e-3 < float(torch.cat([total.double().reshape(-1) for total in sums]).norm()) <= 1e-3
