@@ -95,8 +95,8 @@ def prepared_network(
     workers.refuse_device(device)
     placement = placement_of(model, named, workers)
     if placement.sharded:
-        policed, grouped = common.noise_policy is not None, options.proximal_groups is not None
-        refuse_for_shards(run, policed=policed, grouped=grouped, averaged=average is not None and options.checkpoints is not None)
+        averaged = average is not None and options.checkpoints is not None
+        refuse_for_shards(run, policed=common.noise_policy is not None, grouped=options.proximal_groups is not None, averaged=averaged)
     seeded, policed = common.seeded(run), common.noise_policy is not None
     kept = keeping(kept_too(options.checkpoints, average), run, common.noise_generator, workers, seeded=seeded, policed=policed)
     try:
