@@ -111,9 +111,10 @@ class Largest(TorchDispatchMode):
         self.sizes: dict[str, float] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        if func.namespace in ("c10d", "_c10d_functional"):
-            name = func.__name__.split(".")[0]
-            own = args[1] if "scatter" in name or "gather" in name else args[0]  # the other one is empty memory for the result
+        name = func.__name__.split(".")[0]
+        if func.namespace == "c10d" or (func.namespace == "_c10d_functional" and ("reduce" in name or "gather" in name)):
+            second = func.namespace == "c10d" and ("scatter" in name or "gather" in name)
+            own = args[1] if second else args[0]  # before it comes empty memory for the result, whatever is in it
             sent = [leaf for leaf in tree_leaves(own) if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()]
             self.sizes[name] = max([self.sizes.get(name, 0.0), *(float(leaf.double().abs().max()) for leaf in sent)])
         return func(*args, **(kwargs or {}))
