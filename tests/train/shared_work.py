@@ -204,6 +204,8 @@ def wrong(rank: int, what: str) -> Any:
     elif what == "regulariser":
         made = fully_shard(model, mesh=mesh)
         run = make_network_run("shuffled", noise_multiplier=1.0, regulariser={"kind": "ridge", "strength": 0.1})
+    elif what == "average kept":
+        made, options = fully_shard(model, mesh=mesh), {"ema": 0.9, "checkpoints": "never made"}
     elif what == "same noise":
         made, options = fully_shard(model, mesh=mesh), {"noise_generator": torch.Generator().manual_seed(3)}
     elif what == "written":

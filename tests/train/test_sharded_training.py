@@ -39,6 +39,7 @@ from lethe.train.distributed.workers import Workers
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 
 SEED = 5  # its Poisson batches of nominal size 1 are now and then empty, single and larger
+USERS = {"records": 8, "batches": {"design": "poisson", "size": 3}, "unit": "user", "neighbours": "add_or_remove"}
 SMALL = {"batches": {"design": "poisson", "size": 1}, "steps": 12}
 
 
@@ -62,6 +63,7 @@ def processes() -> Iterator[Processes]:
         (trained, "all", 1, "poisson", SMALL, torch.optim.Adam, {}),
         (trained, "frozen", 2, "poisson", SMALL, torch.optim.SGD, {}),
         (trained, "some", 3, "poisson", SMALL, None, {}),
+        (trained, "all", 2, "poisson", USERS, None, {"users": torch.arange(23) // 3, "records_per_user": 3}),
         (trained, "columns", 2, "shuffled", {"release": "last"}, torch.optim.SGD, {}),
         (trained, "some", 2, "cyclic", {"release": "last"}, None, {}),
         (in_a_loop, "all", 2, "poisson", {}, torch.optim.Adam, {"physical_size": 2}),
@@ -162,6 +164,7 @@ def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(processes: P
         ("subgroup", "over 1 processes, and 2 train together.*model.module"),
         ("policy", "noise_policy: given, and the model is in shards"),
         ("regulariser", "run.regulariser: given, and the model is in shards"),
+        ("average kept", "ema, and checkpoints: given, and the model is in shards"),
         ("same noise", "noise_generator: the same in process 1 and in process 0"),
     ],
 )
