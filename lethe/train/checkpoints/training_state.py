@@ -36,7 +36,6 @@ class Training:
         held: the trained parameters, as the last step left them: others are not saved.
         optimizer: None: the plain recursion.
         pass_weights: that passes end at; None: at their last iterate.
-        placement: of the trained parameters; what lies in shards is kept by `sharded_state.py`.
     """
 
     named: Mapping[str, nn.Parameter]
@@ -44,9 +43,13 @@ class Training:
     stream: BatchStream
     recorder: Recorder
     held: HeldParameters
-    placement: Placement
     optimizer: torch.optim.Optimizer | None = None
     pass_weights: tuple[float, ...] | None = None
+
+    @property
+    def placement(self) -> Placement:
+        """Of the trained parameters; what lies in shards is kept by `sharded_state.py`."""
+        return self.held.placement
 
 
 def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:

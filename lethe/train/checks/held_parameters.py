@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
 from lethe.train.core.tensors import local, same_bits
+from lethe.train.distributed.placement import Placement
+from lethe.train.distributed.workers import Workers
 
 _ROUNDINGS = 4  # by so many units of rounding may builds of one step differ: some round once, some twice
 
@@ -25,10 +27,10 @@ class HeldParameters:
         named: its trained parameters.
         step: what may move them, for errors.
         remedy: what to do else, for errors.
-        moved: while the model computes with other parameters, gathered from shards: those that were changed since; else None.
+        placement: of the parameters; None: they are whole in this process.
     """
 
-    __slots__ = ("_kept", "_model", "_moved", "_named", "_remedy", "_step")
+    __slots__ = ("_kept", "_model", "_named", "_remedy", "_step", "placement")
 
     def __init__(
         self,
@@ -37,9 +39,9 @@ class HeldParameters:
         *,
         step: str,
         remedy: str,
-        moved: Callable[[], list[str] | None] = lambda: None,
+        placement: Placement | None = None,
     ) -> None:
-        self._moved = moved
+        self.placement = Placement(named, Workers()) if placement is None else placement
         self._model, self._named, self._step, self._remedy = model, dict(named), step, remedy
         self._kept = {name: local(parameter).detach().clone() for name, parameter in named.items()}
 
@@ -57,7 +59,7 @@ class HeldParameters:
         Raises:
             HypothesisError: they are not, and which.
         """
-        moved = self._moved()
+        moved = self.placement.moved()  # of what was gathered, while it is
         found = dict(self._model.named_parameters()) if moved is None else dict(self._named)
         changed = [name for name, parameter in self._named.items() if found.get(name) is not parameter]
         changed += [name for name, parameter in found.items() if parameter.requires_grad and name not in self._named]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from typing import ParamSpec, TypeVar
 
 from torch import Tensor, nn
 
+from lethe.errors import InputError
 from lethe.train.core.tensors import dimension
 from lethe.train.distributed.workers import Workers
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 
 class Placement:
@@ -53,10 +57,22 @@ class Placement:
             StoppedElsewhere: another process had an error, or is gone.
         """
 
-    @contextmanager
-    def reading(self) -> Generator[None]:
-        """Within: what comes before such a reading; an error is told to the other processes, and at the end all meet."""
-        yield
+    def read(self, before: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        """Do what comes before such a reading: an error is told to the other processes, and at the end all meet."""
+        return before(*args, **kwargs)
+
+    def refuse_others(self, sums: Mapping[nn.Parameter, Tensor]) -> None:
+        """Refuse sums that are not of the parameters that the model computes with.
+
+        Raises:
+            InputError: they are of others.
+        """
+        if set(sums) != set(self.computing):
+            raise InputError(
+                "the model's trained parameters are not those that make_private saw.",
+                source="requires_grad, or parameters added since",
+                remedy="freeze and unfreeze before make_private.",
+            )
 
     def gather(self) -> None:
         """Before the records of a step, and before the model's numbers are read: have the model whole here.

@@ -15,8 +15,7 @@ from step to step (parameters, what they are compared with, noisy gradients, opt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -29,7 +28,7 @@ from lethe.errors import InputError
 from lethe.train.core.tensor_fingerprint import fingerprint
 from lethe.train.core.tensors import is_shard, local
 from lethe.train.distributed.collectives import reached, scatter_sums
-from lethe.train.distributed.placement import Placement
+from lethe.train.distributed.placement import Given, Placement, Result
 from lethe.train.distributed.workers import Workers
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
@@ -91,12 +90,12 @@ class Shards(Placement):
         """See Placement."""
         self._workers.meet_to_gather()
 
-    @contextmanager
-    def reading(self) -> Generator[None]:
+    def read(self, before: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs) -> Result:
         """See Placement."""
         with self._workers.watched():
-            yield
+            result = before(*args, **kwargs)
             self.meet()
+            return result
 
     def gather(self) -> None:
         """See Placement."""

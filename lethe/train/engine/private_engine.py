@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -62,10 +62,9 @@ class PrivacyEngine:
     and parameters are compared by value at every step, with copies that take their memory once each. What an optimiser's step, its own
     hooks included, makes of noisy gradients is its own affair where all is released.
 
-    In a process group of `torch.distributed`, all processes run the same loop: each is given its share of every batch, and `backward`
-    on the last micro-batch adds up, noises and shares, as `fit` does. What the engine refuses in one process ends the loop in all. A
-    `DistributedDataParallel` may be given and called: within `recording` its calls are calls of the module inside. A model in shards
-    (`fully_shard`) is whole from the first `recording` of a step to the last `backward`; all processes call `record` together then.
+    In a process group of `torch.distributed`, all processes run the same loop, each on its share of every batch, and `backward` on the last
+    micro-batch adds up, noises and shares, as `fit` does. What the engine refuses in one process ends the loop in all. The model may be a
+    `DistributedDataParallel`, or in shards (`fully_shard`), of which all processes call `record` and `recorded_run` together.
 
     `losses` asks the loss function for records alone and in other company, as `fit` does. Losses that are computed beside it are handed
     over as they are: what enters them without a gradient, such as a mean or a count of the batch, is then declared, not checked, but for a
@@ -118,8 +117,7 @@ class PrivacyEngine:
             checkpoints=checkpoints,
         )
         self._loop: LoopState | None = None
-        self._model: nn.Module | None = None  # without a wrapper of several processes; `_given` is with it
-        self._given: nn.Module | None = None
+        self._model: nn.Module | None = None
         self._source: Any = None
 
     @in_other_words
@@ -187,9 +185,8 @@ class PrivacyEngine:
         self._workers.refuse_another_group()
         with self._workers.watched():
             opening = asked.opening(self._run, optimizer, known=known)
-            bare = bare_module(module)
-            self._loop, ready = begun(bare, optimizer, opening, self._common, self._options, self._told)
-            self._given, self._run, self._model, self._source = module, ready.run, bare, ready.source
+            self._loop, ready = begun(bare_module(module), optimizer, opening, self._common, self._options, self._told)
+            self._run, self._model, self._source = ready.run, module, ready.source
             self._workers.end()
         epochs = opening.steps_per_epoch
         return module, optimizer, PrivateLoader(self._loop) if epochs is None else EpochLoader(self._loop, epochs)
@@ -226,17 +223,13 @@ class PrivacyEngine:
         """Which rows of the present micro-batch are records, shape (rows,), on the model's device; the others are padding."""
         return self._begun.counted
 
-    @contextmanager
-    def recording(self) -> Generator[None]:
+    def recording(self) -> AbstractContextManager[None]:
         """Within: the model is called on the present micro-batch, once or in parts.
 
         Raises:
             InputError: there is no batch, or it was used already.
         """
-        begun = self._begun
-        assert self._given is not None
-        with without_reducer(self._given), begun.recording():
-            yield
+        return without_reducer(self._model, self._begun.recording())
 
     def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
         """`criterion(outputs, targets)`, checked in the batches in which the model is; give them to `backward` unchanged.
@@ -311,15 +304,11 @@ class PrivacyEngine:
 
         `lethe.certify(engine.record(), delta)` certifies the run and seals it: it binds it to these weights.
 
-        Of several processes that hold the model in shards all must call it, and `recorded_run` too: the whole model is read.
-
         Args, Raises: as `recorded_run`.
         """
-        with self._begun.placement.reading():
-            run = self._begun.recorded_run(steps_fixed_in_advance)
-        assert self._model is not None
+        run = self._begun.placement.read(self._begun.recorded_run, steps_fixed_in_advance)
         loss = of_loss(optimiser=self.run.release == "all", loop=True, bare=self._begun.bare)
-        record = network_record(run, self._model, claims(data=self._source, verify=self._options.verify, loss=loss))
+        record = network_record(run, bare_module(self._model), claims(data=self._source, verify=self._options.verify, loss=loss))
         self._told.end(TrainingEnd(run=run, steps=self.steps, record=record, report=self.report))
         return record
 

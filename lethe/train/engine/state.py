@@ -56,16 +56,8 @@ class LoopState:
         self._untouched = UntouchedState(clipper.model, attributes=True)
         self._recorder = Recorder(run, seeded=ready.seeded)
         self._kept = kept
-        self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release], moved=ready.placement.moved)
-        training = Training(
-            named=named,
-            clipper=clipper,
-            stream=stream,
-            recorder=self._recorder,
-            held=self._held,
-            placement=ready.placement,
-            optimizer=optimizer,
-        )
+        self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release], placement=ready.placement)
+        training = Training(named=named, clipper=clipper, stream=stream, recorder=self._recorder, held=self._held, optimizer=optimizer)
         self.steps = self.resumed = kept.begin(training)
         self._held.keep()  # from now on a change of parameters is the user's
         self._callbacks = callbacks
@@ -223,12 +215,7 @@ class LoopState:
             self._guard.wait()
             return
         sums = self._clipper.take()
-        if set(sums) != set(self.placement.computing):
-            raise InputError(
-                "the model's trained parameters are not those that make_private saw.",
-                source="requires_grad, or parameters added since",
-                remedy="freeze and unfreeze before make_private.",
-            )
+        self.placement.refuse_others(sums)
         self.placement.let_go()
         self._untouched.refuse_changes_after(batch.step - self.resumed)
         self._workers.refuse_another_group()
@@ -236,7 +223,7 @@ class LoopState:
         self._kept.before_noise(batch.step)
         self._executed = self._noisy(batch.step, list(noisy.values()))
         self._shared = batch.step
-        self._guard.hand(batch.step, {parameter: as_part_of(parameter, gradient) for parameter, gradient in noisy.items()})
+        self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
         warn_early(self._clipper, step=batch.step - self.resumed)
 
     def recorded_run(self, steps_fixed_in_advance: bool) -> Run:

@@ -62,7 +62,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
     device = parameters[0].device
     with closing(ready.kept) as kept:
         extras: dict[str, Any] = {"groups": options.proximal_groups or (), "budget": budget}
-        held = HeldParameters(model, named, step="fit's own step", remedy=_ALONE, moved=placement.moved)
+        held = HeldParameters(model, named, step="fit's own step", remedy=_ALONE, placement=placement)
         update: Update = (
             PlainDescent(named, run, ready.noise, **extras)
             if optimizer is None
@@ -79,7 +79,6 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     stream=stream,
                     recorder=recorder,
                     held=held,
-                    placement=placement,
                     optimizer=optimizer,
                     pass_weights=update.pass_weights,
                 )
