@@ -78,10 +78,12 @@ def fit(
     statistics. What is trained must be float32 or float64, on one device. If an error is raised after the first step, the module holds an
     unfinished iterate, which must not be released.
 
-    In a process group of `torch.distributed`, all processes are to call it alike, each with the bare module. Each takes its share of every
-    batch; clipped sums are added up in process 0, which adds the noise once and gives the others the result, so that all take the same
-    step and record the same run. An error in one process ends all. `Linear` and `Head` do not divide their work: trained in W processes
-    they are W models, each with noise of its own, and what these release adds up. Train them in one.
+    In a process group of `torch.distributed`, all processes are to call it alike. Each takes its share of every batch; clipped sums are
+    added up in process 0, which adds the noise once and gives the others the result, so that all take the same step and record the same
+    run. Of a `DistributedDataParallel` the module inside is trained, and its reducer is not used. Of a model in shards (`fully_shard`) the
+    sums of each shard are added up in its own process, which adds its own noise. An error in one process ends all. `Linear` and `Head`
+    do not divide their work: trained in W processes they are W models, each with noise of its own, and what these release adds up. Train
+    them in one.
 
     What is certified is this training. The parameters before it must not depend on the private data, but by a training that is
     certified as well: a second training from a privately trained start adds its certificate to the first one's.

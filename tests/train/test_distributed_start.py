@@ -130,37 +130,6 @@ def test_an_engine_of_another_process_group_is_refused(processes: Processes, beg
         assert f"the engine was made in process {rank} of 2" in message
 
 
-def wrapped(rank: int, how: str) -> None:
-    if how == "DistributedDataParallel":
-        model: Any = nn.parallel.DistributedDataParallel(make_network())
-    elif how == "DistributedDataParallel inside":
-        model = nn.Sequential(nn.parallel.DistributedDataParallel(make_network()), nn.Tanh())
-    elif how == "FSDPModule":
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-
-        model = fully_shard(make_network(), mesh=init_device_mesh("cpu", (2,)))
-    elif how == "DTensor":
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.tensor import distribute_module
-
-        model = distribute_module(make_network(), init_device_mesh("cpu", (2,)))
-    else:
-        from torch.distributed.fsdp import FullyShardedDataParallel
-
-        model = FullyShardedDataParallel(make_network(), device_id=torch.device("cpu"), use_orig_params=True)
-    plain_fit(rank, model=model)
-
-
-@pytest.mark.parametrize(
-    "how", ["DistributedDataParallel", "DistributedDataParallel inside", "FSDPModule", "DTensor", "FullyShardedDataParallel"]
-)
-def test_models_that_exchange_gradients_themselves_are_refused(processes: Processes, how: str) -> None:
-    for message in all_raised(processes.run(2, wrapped, how), InputError):
-        assert how.removesuffix(" inside") in message
-        assert "whole in every process" in message
-
-
 def alone(rank: int) -> bool:
     return Workers.current() == Workers() and dist.is_initialized() and bool(plain_fit(rank).isfinite().all())
 

@@ -21,8 +21,14 @@ def _raw_tensor(name: str, tensor: torch.Tensor) -> RawTensor:
         name: for messages.
         tensor: dense.
     Raises:
-        InputError: it is sparse, quantised, without storage, or the machine is not little-endian.
+        InputError: it is sparse, quantised, without storage, or a shard, or the machine is not little-endian.
     """
+    if hasattr(tensor, "full_tensor"):
+        raise InputError(
+            f"weights: {name!r} is a DTensor, of which this process holds a shard.",
+            source="fully_shard",
+            remedy="give the whole: get_model_state_dict with full_state_dict=True, of torch.distributed.checkpoint.state_dict.",
+        )
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or sys.byteorder != "little":
         raise InputError(f"weights: {name!r} has no plain numbers in memory ({tensor.layout}, {tensor.dtype}, {tensor.device}).")
     dense = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)

@@ -26,7 +26,6 @@ with noise the iterate is one that the run itself has.
 
 from __future__ import annotations
 
-import io
 import os
 from pathlib import Path
 from typing import Any
@@ -37,11 +36,11 @@ import torch
 from lethe.documents.strict import to_json
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train.checkpoints.file import Checkpoints, read_checkpoint, write_checkpoint
+from lethe.train.checkpoints.file import Checkpoints, read_checkpoint, told, write_checkpoint
 from lethe.train.checkpoints.journal import Journal
+from lethe.train.checkpoints.sharded_state import drop_others, read_shards, refuse_other_shards, write_shards
 from lethe.train.checkpoints.training_state import AGAIN, PARTS, Training, refuse_others, set_right, taken_down
 from lethe.train.core.generators import same_stream, state_digest
-from lethe.train.distributed.collectives import control_device
 from lethe.train.distributed.workers import Workers
 
 NoiseGenerator = np.random.Generator | torch.Generator | None
@@ -106,7 +105,7 @@ class Checkpointing:
         try:
             self._noise_start = self._checked_noise()
             found = self._checked_folder() if self._journal else None
-            self._found, self._released = _told(found, 0 if self._journal is None else self._journal.step, workers)
+            self._found, self._released = told(found, 0 if self._journal is None else self._journal.step, workers)
         except BaseException:
             self.close()
             raise
@@ -131,13 +130,18 @@ class Checkpointing:
             return 0
         step, also = int(found["step"]), self._checkpoints.also
         refuse_others(found, training, also)
+        refuse_other_shards(found, training, self._path.parent, self._workers)
         training.stream.load_state_dict(found["stream"])
         training.recorder.load_state_dict(found["recorder"])
         least = step if self._run.release == "all" else 0
         if not training.stream.steps_done == training.recorder.steps == step or self._released < least:
             raise InputError(f"{self._path}: its parts and the journal are not of one step.", source="checkpoints.folder", remedy=AGAIN)
         self._start()
-        set_right(found, training, also, random=self._workers.root)
+        shards = None
+        if training.placement.sharded:
+            self._workers.meet_to_gather()
+            shards = read_shards(found, training, self._path.parent, self._workers)
+        set_right(found, training, also, random=self._workers.root, shards=shards)
         self._saved, self._found = step, None
         return step + self._skip(training, step)
 
@@ -176,10 +180,16 @@ class Checkpointing:
                 source="run.noise_at",
                 remedy="save after the last step of a pass.",
             )
+        assert self._training is not None
+        shards: dict[str, Any] = {}
+        if self._training.placement.sharded:
+            self._training.held.refuse_changes("before they were saved")
+            shards["shards"] = write_shards(self._path.parent, step, self._training, self._workers)
         if self._journal:
-            assert self._training is not None
             head = {"journal": self._journal.name, "run": _text(self._run), "step": step}
-            write_checkpoint(self._path, head | taken_down(self._training, self._checkpoints.also))
+            write_checkpoint(self._path, head | taken_down(self._training, self._checkpoints.also) | shards)
+            if shards:
+                drop_others(self._path.parent, shards["shards"]["folder"])
         self._saved = step
 
     def finish(self) -> None:
@@ -265,7 +275,7 @@ class Checkpointing:
             )
         if found is None:
             return None
-        if set(found) != PARTS | {"journal", "run", "step"} or found["journal"] != journal.name:
+        if set(found) - {"shards"} != PARTS | {"journal", "run", "step"} or found["journal"] != journal.name:
             raise InputError(
                 f"{self._path} and {journal.path} do not belong together.",
                 source="checkpoints.folder",
@@ -317,22 +327,6 @@ def _opened(folder: Path) -> Journal:
     except OSError as error:
         raise InputError(f"{folder} cannot be made: {error.strerror or error}.", source="checkpoints.folder") from error
     return Journal(folder / "journal")
-
-
-def _told(found: dict[str, Any] | None, released: int, workers: Workers) -> tuple[dict[str, Any] | None, int]:
-    """What process 0 found, in all processes."""
-    if not workers.several:
-        return found, released
-    file = io.BytesIO()
-    if workers.root:
-        torch.save([found, released], file)
-    size = torch.tensor([len(file.getvalue())], device=control_device())
-    workers.from_root([size])
-    content = torch.zeros(int(size), dtype=torch.uint8) if not workers.root else torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
-    content = content.to(control_device())
-    workers.from_root([content])
-    found, released = torch.load(io.BytesIO(content.cpu().numpy().tobytes()), map_location="cpu", weights_only=True)
-    return found, released
 
 
 def _text(run: Run) -> str:

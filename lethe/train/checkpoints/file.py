@@ -15,6 +15,8 @@ import torch
 from lethe.errors import InputError, LetheError
 from lethe.train.checkpoints.journal import to_disk
 from lethe.train.data.sources.base import require_whole
+from lethe.train.distributed.collectives import control_device
+from lethe.train.distributed.workers import Workers
 
 _FORMAT = 1
 _TEMPORARY = ".checkpoint.pt.new"
@@ -126,6 +128,22 @@ def read_checkpoint(path: Path) -> dict[str, Any] | None:
             remedy="put back an intact copy of this file: with the journal as it is that is safe. Without one, begin another run.",
         ) from error
     return content
+
+
+def told(found: dict[str, Any] | None, released: int, workers: Workers) -> tuple[dict[str, Any] | None, int]:
+    """What process 0 found, in all processes."""
+    if not workers.several:
+        return found, released
+    file = io.BytesIO()
+    if workers.root:
+        torch.save([found, released], file)
+    size = torch.tensor([len(file.getvalue())], device=control_device())
+    workers.from_root([size])
+    content = torch.zeros(int(size), dtype=torch.uint8) if not workers.root else torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
+    content = content.to(control_device())
+    workers.from_root([content])
+    found, released = torch.load(io.BytesIO(content.cpu().numpy().tobytes()), map_location="cpu", weights_only=True)
+    return found, released
 
 
 def _is_path(given: object) -> bool:

@@ -14,8 +14,9 @@ from lethe.errors import InputError
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.clipping import METHODS, Clipper
 from lethe.train.core.recorder import Recorder
-from lethe.train.core.tensors import contents
+from lethe.train.core.tensors import contents, is_shard
 from lethe.train.data import BatchStream
+from lethe.train.distributed.placement import Placement
 
 AGAIN = "give what training began with, or begin another run in another folder."
 """What to do where the parts of a training are others than those of its checkpoint."""
@@ -45,6 +46,11 @@ class Training:
     optimizer: torch.optim.Optimizer | None = None
     pass_weights: tuple[float, ...] | None = None
 
+    @property
+    def placement(self) -> Placement:
+        """Of the trained parameters; what lies in shards is kept by `sharded_state.py`."""
+        return self.held.placement
+
 
 def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
     """The state of a training between two steps, as tensors and plain data; no generator of noise is in it.
@@ -55,10 +61,10 @@ def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
     """
     training.held.refuse_changes("before they were saved")
     return {
-        "trained": {name: parameter.detach().cpu().clone() for name, parameter in training.named.items()},
+        "trained": {name: parameter.detach().cpu().clone() for name, parameter in _whole(training).items()},
         "untrained": _untrained(training.clipper.model),
         "clipping": _clipping(training.clipper),
-        "optimizer": _described(training) | {"state": None if training.optimizer is None else training.optimizer.state_dict()},
+        "optimizer": _described(training) | {"state": None if training.optimizer is None else whole_part(training.optimizer.state_dict())},
         "also": {name: part.state_dict() for name, part in also.items()},
         "stream": training.stream.state_dict(),
         "recorder": training.recorder.state_dict(),
@@ -79,7 +85,7 @@ def refuse_others(found: Mapping[str, Any], training: Training, also: Mapping[st
         InputError: what differs.
     """
     there = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found["trained"].items()}
-    here = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in training.named.items()}
+    here = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in _whole(training).items()}
     if there != here:
         name = next(name for name in [*here, *there] if here.get(name) != there.get(name))
         raise InputError(
@@ -105,7 +111,14 @@ def refuse_others(found: Mapping[str, Any], training: Training, also: Mapping[st
 
 
 @torch.no_grad()
-def set_right(found: Mapping[str, Any], training: Training, also: Mapping[str, Any], *, random: bool) -> None:
+def set_right(
+    found: Mapping[str, Any],
+    training: Training,
+    also: Mapping[str, Any],
+    *,
+    random: bool,
+    shards: Mapping[int, Mapping[str, Tensor]] | None = None,
+) -> None:
     """Restore the model, the optimiser and whatever else was saved, after checking that they fit the checkpoint.
 
     Args:
@@ -113,15 +126,34 @@ def set_right(found: Mapping[str, Any], training: Training, also: Mapping[str, A
         training: its stream and recorder are loaded already.
         also: by name.
         random: whether PyTorch's global generators, from which dropout draws, go on where they were.
+        shards: of the optimiser's state, by the number of the parameter.
     """
-    for name, parameter in training.named.items():
+    for name, parameter in _whole(training).items():
         parameter.copy_(found["trained"][name])
     if training.optimizer is not None:
-        training.optimizer.load_state_dict(found["optimizer"]["state"])
+        training.optimizer.load_state_dict(put_together(found["optimizer"]["state"], shards or {}))
     for name, part in also.items():
         part.load_state_dict(found["also"][name])
     if random:
         _set_random_state(found["random"], _device(training))
+
+
+def whole_part(state: Mapping[str, Any]) -> dict[str, Any]:
+    """An optimiser's state dict without what lies in shards."""
+    kept = {
+        number: {key: value for key, value in one.items() if not (isinstance(value, Tensor) and is_shard(value))}
+        for number, one in state["state"].items()
+    }
+    return {**state, "state": kept}
+
+
+def put_together(state: Mapping[str, Any], shards: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Any]:
+    """What `whole_part` left, with the shards that were read."""
+    return {**state, "state": {number: {**one, **shards.get(number, {})} for number, one in state["state"].items()}}
+
+
+def _whole(training: Training) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in training.named.items() if not is_shard(parameter)}
 
 
 def _untrained(model: nn.Module) -> str:
@@ -130,7 +162,7 @@ def _untrained(model: nn.Module) -> str:
     frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
     for name, tensor in [*frozen, *model.named_buffers()]:
         digest.update(repr((name, tuple(tensor.shape), tensor.dtype)).encode())
-        digest.update(contents(tensor))
+        digest.update(str(tensor.placements).encode() if is_shard(tensor) else contents(tensor))  # pyright: ignore[reportAttributeAccessIssue]
     return digest.hexdigest()
 
 

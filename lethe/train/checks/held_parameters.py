@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
-from lethe.train.core.tensors import same_bits
+from lethe.train.core.tensors import local, same_bits
+from lethe.train.distributed.placement import Placement
+from lethe.train.distributed.workers import Workers
 
 _ROUNDINGS = 4  # by so many units of rounding may builds of one step differ: some round once, some twice
 
@@ -25,19 +27,29 @@ class HeldParameters:
         named: its trained parameters.
         step: what may move them, for errors.
         remedy: what to do else, for errors.
+        placement: of the parameters; None: they are whole in this process.
     """
 
-    __slots__ = ("_kept", "_model", "_named", "_remedy", "_step")
+    __slots__ = ("_kept", "_model", "_named", "_remedy", "_step", "placement")
 
-    def __init__(self, model: nn.Module, named: Mapping[str, nn.Parameter], *, step: str, remedy: str) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        named: Mapping[str, nn.Parameter],
+        *,
+        step: str,
+        remedy: str,
+        placement: Placement | None = None,
+    ) -> None:
+        self.placement = Placement(named, Workers()) if placement is None else placement
         self._model, self._named, self._step, self._remedy = model, dict(named), step, remedy
-        self._kept = {name: parameter.detach().clone() for name, parameter in named.items()}
+        self._kept = {name: local(parameter).detach().clone() for name, parameter in named.items()}
 
     @torch.no_grad()
     def keep(self) -> None:
         """Remember the parameters as they are now, after a step of the training itself."""
         for name, parameter in self._named.items():
-            self._kept[name].copy_(parameter)
+            self._kept[name].copy_(local(parameter))
 
     def refuse_changes(self, when: str) -> None:
         """Refuse parameters that are not, bit for bit, what the last step left, or a model that holds others.
@@ -47,10 +59,11 @@ class HeldParameters:
         Raises:
             HypothesisError: they are not, and which.
         """
-        found = dict(self._model.named_parameters())
+        moved = self.placement.moved()  # of what was gathered, while it is
+        found = dict(self._model.named_parameters()) if moved is None else dict(self._named)
         changed = [name for name, parameter in self._named.items() if found.get(name) is not parameter]
         changed += [name for name, parameter in found.items() if parameter.requires_grad and name not in self._named]
-        changed += [name for name in self._differing() if name not in changed]
+        changed += [name for name in (*self._differing(), *(moved or ())) if name not in changed]
         if changed:
             raise HypothesisError(
                 f"{', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} {'were' if len(changed) > 1 else 'was'} changed by "
@@ -68,7 +81,7 @@ class HeldParameters:
             step_size: $\lambda$.
         """
         for name, parameter in self._named.items():
-            self._kept[name].add_(gradients[parameter], alpha=-step_size)
+            self._kept[name].add_(local(gradients[parameter]), alpha=-step_size)
 
     @torch.no_grad()
     def refuse_other_step(self, gradients: Mapping[nn.Parameter, Tensor], step_size: float, step: int) -> None:
@@ -81,9 +94,9 @@ class HeldParameters:
             HypothesisError: they are not.
         """
         for name in self._differing():
-            parameter, expected = self._named[name], self._kept[name]
+            parameter, expected = local(self._named[name]), self._kept[name]
             alike = (parameter.shape, parameter.dtype, parameter.device) == (expected.shape, expected.dtype, expected.device)
-            if not alike or not _rounded(parameter.detach(), expected, gradients[parameter] * step_size):
+            if not alike or not _rounded(parameter.detach(), expected, local(gradients[self._named[name]]) * step_size):
                 raise HypothesisError(
                     f"step {step} of the optimiser is not the certified one: {name} was not moved by its learning rate times the noisy "
                     "gradient; release is last.",
@@ -94,7 +107,7 @@ class HeldParameters:
 
     def _differing(self) -> list[str]:
         names = list(self._named)
-        same = same_bits([self._named[name] for name in names], [self._kept[name] for name in names])
+        same = same_bits([local(self._named[name]) for name in names], [self._kept[name] for name in names])
         return [name for name, alike in zip(names, same, strict=True) if not alike]
 
 

@@ -16,6 +16,9 @@ from lethe.run.run import Run
 _WORDS = 624
 _OFFSET = 24
 
+# The first word of the spawn keys of shards; those of `seeded_generators` begin with less.
+_SHARDS = 2**16
+
 
 def fresh_generator(device: torch.device) -> torch.Generator:
     """A generator that nobody can repeat, from the operating system's entropy.
@@ -50,6 +53,19 @@ def seeded_generators(seed: int, devices: tuple[torch.device, ...], *, start: in
     children = parent.spawn(len(devices))
     seeds = [int(child.generate_state(1, np.uint32)[0]) for child in children]
     return tuple(torch.Generator(device=device).manual_seed(number) for device, number in zip(devices, seeds, strict=True))
+
+
+def shard_generator(seed: int, device: torch.device, *, rank: int, start: int) -> torch.Generator:
+    """The generator of the noise of one process's shards, under a seed: another one than `seeded_generators` gives, and than the others'.
+
+    Args:
+        seed: any integer >= 0.
+        device: of the shards.
+        rank: of the process.
+        start: how often training with this seed was started before.
+    """
+    stream = np.random.SeedSequence(int(seed), spawn_key=(_SHARDS, start, rank))
+    return torch.Generator(device=device).manual_seed(int(stream.generate_state(1, np.uint32)[0]))
 
 
 def is_seeded(run: Run, *, seed: object, batch_generator: object, noise_generator: object) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lethe.train.core.tensors import WHOLE_NUMBERS, same_bits
+from lethe.train.core.tensors import WHOLE_NUMBERS, local, same_bits
 
 _COLUMNS = 1024
 
@@ -47,6 +47,7 @@ def fingerprint(tensor: Tensor) -> tuple[Any, ...]:
 
     One number that is another always shows. Nothing of the tensor's size is kept.
     """
+    tensor = local(tensor)
     described = (tuple(tensor.shape), tensor.dtype, tensor.device)
     if tensor.layout != torch.strided and (parts := strided_parts(tensor)) is not None:
         return (*described, *(fingerprint(part) for part in parts))

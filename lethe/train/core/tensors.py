@@ -83,6 +83,39 @@ def _meet(first: Tensor, second: Tensor) -> bool:
     return bool(np.isin(_places(first), _places(second) + between // sizes[0]).any())
 
 
+def is_shard(tensor: Tensor) -> bool:
+    """Whether it is a DTensor, of which this process holds a part. By name: importing the class takes as long as a short training."""
+    return any(kind.__name__ == "DTensor" and kind.__module__.startswith("torch.") for kind in type(tensor).__mro__)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor, without padding and in the same memory; may be empty. Nothing is exchanged."""
+    if not is_shard(tensor):
+        return tensor
+    with torch.no_grad():
+        return tensor.to_local()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A sharded tensor gathered from all processes, which must call this together; any other tensor itself."""
+    return tensor.detach().full_tensor() if is_shard(tensor) else tensor  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def as_part_of(parameter: Tensor, part: Tensor) -> Tensor:
+    """This process's part of a gradient, as the gradient of its parameter: sharded as that is.
+
+    Args:
+        parameter: whole or sharded.
+        part: of the shape of `local(parameter)`.
+    """
+    if not is_shard(parameter):
+        return part
+    from torch.distributed.tensor import DTensor
+
+    mesh, placements = parameter.device_mesh, parameter.placements  # pyright: ignore[reportAttributeAccessIssue]
+    return DTensor.from_local(part, mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride())
+
+
 def pieces(tensor: Tensor, size: int) -> Iterator[Tensor]:
     """Detached flat views of at most `size` entries that make up the tensor, or the tensor itself if it is not contiguous."""
     tensor = tensor.detach()
@@ -117,7 +150,7 @@ def same_bits(now: Sequence[Tensor], before: Sequence[Tensor]) -> list[bool]:
         if not alike or one.is_meta:
             answers.append(False)
             continue
-        bits, expected = _bits(one), _bits(other)
+        bits, expected = _bits(local(one)), _bits(local(other))
         # NumPy compares several times as fast as torch.equal does on a CPU; elsewhere all answers are fetched at once.
         on_cpu = bits.device.type == "cpu"
         answers.append(bool((bits.numpy() == expected.numpy()).all()) if on_cpu else (bits != expected).any())

@@ -14,6 +14,7 @@ from lethe.certificates.weights import tensors_digest
 from lethe.certificates.weights.torch_tensors import raw_state
 from lethe.errors import InputError
 from lethe.run.run import Run
+from lethe.train.core.tensors import whole
 
 _FILTER = "the budget filter of lethe.train decides it, step by step"
 
@@ -63,6 +64,7 @@ def released_states(models: Mapping[str, nn.Module]) -> tuple[Released, ...]:
 
 def _released(name: str, state: Mapping[str, Tensor]) -> tuple[Released, ...]:
     try:
-        return (Released(name, tensors_digest(raw_state(dict(state)))),)
+        gathered = {name: whole(entry) if isinstance(entry, Tensor) else entry for name, entry in state.items()}
+        return (Released(name, tensors_digest(raw_state(gathered))),)
     except InputError:
         return ()

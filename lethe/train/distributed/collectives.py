@@ -52,6 +52,59 @@ def spread_from_root(tensors: Sequence[Tensor]) -> None:
         _in_one_piece(bucket, lambda flat: dist.broadcast(flat, src=0))
 
 
+@torch.no_grad()
+def scatter_sums(tensors: Sequence[Tensor], dimensions: Sequence[int], *, rank: int, world_size: int) -> list[Tensor]:
+    """Of each tensor's sum over all processes this process's part, flat: as `torch.chunk` divides it, without padding, maybe empty.
+
+    Args:
+        tensors: of the same shapes and types in all processes.
+        dimensions: along which each is divided.
+        rank, world_size: this process and their number.
+    Raises:
+        StoppedElsewhere: the others cannot be reached.
+    """
+    parts: list[Tensor] = []
+    for bucket in _buckets(tensors, whole=True):
+        rows = [
+            _rows(tensor, dimension, world_size)
+            for tensor, dimension in zip(bucket, dimensions[len(parts) : len(parts) + len(bucket)], strict=True)
+        ]
+        sent = rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
+        received = sent.new_empty(sent.shape[1])
+        with reached():
+            if world_size == 1:
+                received.copy_(sent[0])
+            elif sent.numel():
+                # From version 2.13 on it has another name, and the old one warns.
+                scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+                scatter(received, sent.reshape(-1))
+        padded = received.split([row.shape[1] for row in rows])
+        parts += [
+            part[: _own(tensor, dimensions[len(parts) + place], rank, world_size)]
+            for place, (tensor, part) in enumerate(zip(bucket, padded, strict=True))
+        ]
+    return parts
+
+
+def _rows(tensor: Tensor, dimension: int, world_size: int) -> Tensor:
+    """What goes to each process, one row each, padded with zeros to the first one's length."""
+    size = tensor.shape[dimension]
+    chunk = -(-size // world_size)
+    first = tensor.movedim(dimension, 0)
+    if chunk * world_size != size:
+        first = torch.cat([first, first.new_zeros((chunk * world_size - size, *first.shape[1:]))])
+    # A part keeps the order of its dimensions: (process, place in its part, ...) with the divided one back where it was.
+    return first.unflatten(0, (world_size, chunk)).movedim(1, dimension + 1).reshape(world_size, -1)
+
+
+def _own(tensor: Tensor, dimension: int, rank: int, world_size: int) -> int:
+    """How many numbers of a tensor are this process's."""
+    size = tensor.shape[dimension]
+    chunk = -(-size // world_size)
+    mine = min(chunk, max(0, size - rank * chunk))
+    return tensor.numel() // size * mine if size else 0
+
+
 @contextmanager
 def reached() -> Iterator[None]:
     """Within: what the process group raises becomes an error for people.
@@ -69,12 +122,12 @@ def reached() -> Iterator[None]:
         ) from error
 
 
-def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """The tensors in order, small neighbours of one type together."""
+def _buckets(tensors: Sequence[Tensor], *, whole: bool = False) -> Iterator[list[Tensor]]:
+    """The tensors in order, small neighbours of one type together; empty ones only if they are wanted."""
     bucket: list[Tensor] = []
     numbers = 0
     for tensor in tensors:
-        if not tensor.numel():
+        if not (tensor.numel() or whole):
             continue
         if bucket and (tensor.dtype != bucket[0].dtype or numbers + tensor.numel() > _BUCKET):
             yield bucket

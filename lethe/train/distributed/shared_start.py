@@ -12,7 +12,7 @@ from torch import nn
 
 from lethe.run.run import Run
 from lethe.train.core.generators import fresh_generator
-from lethe.train.core.tensors import contents
+from lethe.train.core.tensors import contents, is_shard
 from lethe.train.data import Source
 from lethe.train.data.fingerprint import Fingerprint
 from lethe.train.data.sources.base import Layout
@@ -35,7 +35,8 @@ def refuse_other_start(
 
     Of the data the number of records, their shapes and types, and hashes of all records, or of at most 32 where that would take long, are
     compared (`Fingerprint`), under a key that is made for this comparison; of the latter, others may differ unseen, and so may tensors
-    that are augmented at random. Of the model everything is compared: parameters, frozen ones too, and buffers, bit for bit.
+    that are augmented at random. Of the model everything is compared: parameters, frozen ones too, and buffers, bit for bit; of
+    what lies in shards, of which each process has others, the shapes.
 
     Args:
         workers: all processes.
@@ -78,7 +79,7 @@ def _model_hash(model: nn.Module) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         digest.update(repr((name, tuple(tensor.shape), tensor.dtype, tensor.requires_grad)).encode())
-        digest.update(contents(tensor))
+        digest.update(str(tensor.placements).encode() if is_shard(tensor) else contents(tensor))  # pyright: ignore[reportAttributeAccessIssue]
     digest.update(repr([module.training for module in model.modules()]).encode())
     return digest.hexdigest()
 

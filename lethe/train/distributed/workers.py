@@ -23,7 +23,7 @@ from torch import Tensor
 from lethe.errors import InputError, LetheError
 from lethe.train.distributed.collectives import StoppedElsewhere, control_device, device_types, reached, spread_from_root, sum_to_root
 
-_STOPPED, _COMPARE, _BROADCAST, _ADD, _NOISE, _END = range(6)
+_STOPPED, _COMPARE, _BROADCAST, _ADD, _NOISE, _END, _GATHER = range(7)
 _DOING = (
     "stopped by an error",
     "comparing what they begin with",
@@ -31,6 +31,7 @@ _DOING = (
     "adding up clipped sums",
     "adding noise",
     "at the end of the run",
+    "gathering the model's shards",
 )
 
 # How long a process that stops waits for the others to hear of it: they may be in the middle of a step, or may never come.
@@ -40,6 +41,7 @@ _PATIENCE = timedelta(seconds=20)
 _ROUNDINGS = 64
 
 _SHOWN = 60
+_TOLD = "_told_to_others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class Workers:
     Every process must call the same methods in the same order, from one thread.
 
     Args:
-        rank: of this process, from 0. Process 0 is the root: it alone holds the sums, and draws the noise.
+        rank: of this process, from 0. Process 0 is the root: of what all hold whole it alone has the sums, and draws the noise.
         world_size: how many there are.
     """
 
@@ -126,14 +128,23 @@ class Workers:
             yield
         except (StoppedElsewhere, GeneratorExit):
             raise
-        except BaseException:
-            if self.several and awaited():
+        except BaseException as error:
+            if self.several and awaited() and not getattr(error, _TOLD, False):
                 self._announce()
+                setattr(error, _TOLD, True)  # one of these within another must not tell it twice
             raise
 
     def end(self) -> None:
         """Wait for all to have come to the end of the run without an error."""
         self._meet(_END)
+
+    def meet_to_gather(self) -> None:
+        """Wait for all to be about to gather the model's shards.
+
+        Raises:
+            StoppedElsewhere: another process had an error, or is gone.
+        """
+        self._meet(_GATHER)
 
     @torch.no_grad()
     def add_up(self, tensors: Sequence[Tensor], *, parameters: Sequence[Tensor] = ()) -> None:
@@ -210,10 +221,7 @@ class Workers:
         """
         if not self.several:
             return
-        self._meet(_COMPARE)
-        told: list[dict[str, str]] = [{}] * self.world_size
-        with reached():
-            dist.all_gather_object(told, {name: _short(value) for name, value in what.items()})
+        told = self._compared(what)
         for name in dict.fromkeys(name for one in told for name in one):
             values = [one.get(name, "nothing") for one in told]
             if len(set(values)) > 1 and "" not in values:
@@ -222,6 +230,44 @@ class Workers:
                     source="torch.distributed, processes in the order of their ranks",
                     remedy="begin with the same run, model, options and data in every process; each then takes its share of every batch.",
                 )
+
+    def refuse_agreement(self, name: str, value: str, *, remedy: str) -> None:
+        """Refuse processes of which two say the same.
+
+        Args:
+            name: what it is, for the error.
+            value: in this process; empty: nothing that could be compared.
+            remedy: what to do.
+        Raises:
+            InputError: two are the same.
+            StoppedElsewhere: another process had an error, or is gone.
+        """
+        if not self.several:
+            return
+        values = [one[name] for one in self._compared({name: value})]
+        if twice := [rank for rank, said in enumerate(values) if said and said in values[:rank]]:
+            raise InputError(
+                f"{name}: the same in process {twice[0]} and in process {values.index(values[twice[0]])}; each needs its own.",
+                source="torch.distributed",
+                remedy=remedy,
+            )
+
+    def gathered(self, what: dict[str, str]) -> list[dict[str, str]]:
+        """What all processes say, in the order of their ranks.
+
+        Raises:
+            StoppedElsewhere: another process had an error, or is gone.
+        """
+        if not self.several:
+            return [what]
+        self._meet(_COMPARE)
+        told: list[dict[str, str]] = [{}] * self.world_size
+        with reached():
+            dist.all_gather_object(told, what)
+        return told
+
+    def _compared(self, what: Mapping[str, str]) -> list[dict[str, str]]:
+        return self.gathered({name: _short(value) for name, value in what.items()})
 
     def _announce(self) -> None:
         try:

@@ -23,6 +23,7 @@ from lethe.train.checks.loss import LossFunction
 from lethe.train.clipping import Group
 from lethe.train.core.declared import claims, of_loss
 from lethe.train.core.vouching import network_record
+from lethe.train.distributed.data_parallel import bare_module, without_reducer
 from lethe.train.distributed.workers import Workers
 from lethe.train.engine.opacus_names import refuse_attribute
 from lethe.train.engine.opening import Asked, begun
@@ -61,8 +62,9 @@ class PrivacyEngine:
     and parameters are compared by value at every step, with copies that take their memory once each. What an optimiser's step, its own
     hooks included, makes of noisy gradients is its own affair where all is released.
 
-    In a process group of `torch.distributed`, all processes run the same loop: each is given its share of every batch, and `backward`
-    on the last micro-batch adds up, noises and shares, as `fit` does. What the engine refuses in one process ends the loop in all.
+    In a process group of `torch.distributed`, all processes run the same loop, each on its share of every batch, and `backward` on the last
+    micro-batch adds up, noises and shares, as `fit` does. What the engine refuses in one process ends the loop in all. The model may be a
+    `DistributedDataParallel`, or in shards (`fully_shard`), of which all processes call `record` and `recorded_run` together.
 
     `losses` asks the loss function for records alone and in other company, as `fit` does. Losses that are computed beside it are handed
     over as they are: what enters them without a gradient, such as a mean or a rank of the batch, is then declared, not checked, but for a
@@ -183,7 +185,7 @@ class PrivacyEngine:
         self._workers.refuse_another_group()
         with self._workers.watched():
             opening = asked.opening(self._run, optimizer, known=known)
-            self._loop, ready = begun(module, optimizer, opening, self._common, self._options, self._told)
+            self._loop, ready = begun(bare_module(module), optimizer, opening, self._common, self._options, self._told)
             self._run, self._model, self._source = ready.run, module, ready.source
             self._workers.end()
         epochs = opening.steps_per_epoch
@@ -227,7 +229,7 @@ class PrivacyEngine:
         Raises:
             InputError: there is no batch, or it was used already.
         """
-        return self._begun.recording()
+        return without_reducer(self._model, self._begun.recording())
 
     def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
         """`criterion(outputs, targets)`, checked in the batches in which the model is; give them to `backward` unchanged.
@@ -293,7 +295,7 @@ class PrivacyEngine:
         this means that training will not be taken up again from the folder. Of several processes all must call it then: none of them
         returns before process 0 has written that down.
         """
-        if self._told:  # they are told of the record
+        if self._told or self._begun.placement.sharded:  # the former are told of the record; of shards all processes do the same
             return self.record(steps_fixed_in_advance=steps_fixed_in_advance).run
         return self._begun.recorded_run(steps_fixed_in_advance)
 
@@ -304,10 +306,9 @@ class PrivacyEngine:
 
         Args, Raises: as `recorded_run`.
         """
-        run = self._begun.recorded_run(steps_fixed_in_advance)
-        assert self._model is not None
+        run = self._begun.placement.read(self._begun.recorded_run, steps_fixed_in_advance)
         loss = of_loss(optimiser=self.run.release == "all", loop=True, bare=self._begun.bare)
-        record = network_record(run, self._model, claims(data=self._source, verify=self._options.verify, loss=loss))
+        record = network_record(run, bare_module(self._model), claims(data=self._source, verify=self._options.verify, loss=loss))
         self._told.end(TrainingEnd(run=run, steps=self.steps, record=record, report=self.report))
         return record
 

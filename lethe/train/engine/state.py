@@ -18,6 +18,7 @@ from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import LossFunction
 from lethe.train.core.declared import declared_of, of_loss
 from lethe.train.core.recorder import Recorder
+from lethe.train.core.tensors import as_part_of
 from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
 from lethe.train.engine.padding_check import LoopAlone, LossCall
@@ -48,13 +49,14 @@ class LoopState:
     def __init__(self, ready: PreparedNetwork, optimizer: torch.optim.Optimizer, callbacks: Telling, *, verify: bool = True) -> None:
         run, clipper, named, stream, kept = ready.run, ready.clipper, ready.named, ready.stream, ready.kept
         self._run, self._clipper, self._stream, self._workers = run, clipper, stream, ready.workers
+        self.placement = ready.placement
         self._noisy = NoisySums(run, ready.noise)
         self._parameters = list(named.values())
         self._device = self._parameters[0].device
         self._untouched = UntouchedState(clipper.model, attributes=True)
         self._recorder = Recorder(run, seeded=ready.seeded)
         self._kept = kept
-        self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release])
+        self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release], placement=ready.placement)
         training = Training(named=named, clipper=clipper, stream=stream, recorder=self._recorder, held=self._held, optimizer=optimizer)
         self.steps = self.resumed = kept.begin(training)
         self._held.keep()  # from now on a change of parameters is the user's
@@ -136,6 +138,7 @@ class LoopState:
                     return
         finally:
             self._stream.close()
+            self.placement.let_go(refuse=False)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -144,6 +147,7 @@ class LoopState:
             batch, self._asked = self._present("recording"), None
             self._held.refuse_changes(f"before step {self.steps + 1}")
             self._untouched.look()
+            self.placement.gather()
             with self._clipper.recording(records=len(self.counted)), self._alone.watched(self._verify and bool(batch.alone)):
                 yield
 
@@ -212,19 +216,15 @@ class LoopState:
             self._guard.wait()
             return
         sums = self._clipper.take()
-        if set(sums) != set(self._parameters):
-            raise InputError(
-                "the model's trained parameters are not those that make_private saw.",
-                source="requires_grad, or parameters added since",
-                remedy="freeze and unfreeze before make_private.",
-            )
+        self.placement.refuse_others(sums)
+        self.placement.let_go()
         self._untouched.refuse_changes_after(batch.step - self.resumed)
         self._workers.refuse_another_group()
-        self._workers.add_up(list(sums.values()), parameters=self._parameters)
+        noisy = self.placement.add_up(sums)
         self._kept.before_noise(batch.step)
-        self._executed = self._noisy(batch.step, list(sums.values()))
+        self._executed = self._noisy(batch.step, list(noisy.values()))
         self._shared = batch.step
-        self._guard.hand(batch.step, sums)
+        self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
         warn_early(self._clipper, step=batch.step - self.resumed)
 
     def recorded_run(self, steps_fixed_in_advance: bool) -> Run:
@@ -284,6 +284,7 @@ class LoopState:
         self._stream.close()
         self._kept.close()
         self._guard.close()
+        self.placement.let_go(refuse=False)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -300,6 +301,7 @@ class LoopState:
             raise
         except BaseException:
             self._broken = True
+            self.placement.let_go(refuse=False)
             raise
 
     def _note(self) -> None:

@@ -7,6 +7,8 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
+from lethe.train.core.tensors import local
+
 
 def hidden_numbers(model: nn.Module) -> dict[str, bytes]:
     """Which parameters and buffers lie in a larger storage, with a digest of its other bytes, unless these are 0.
@@ -14,7 +16,8 @@ def hidden_numbers(model: nn.Module) -> dict[str, bytes]:
     Where `p.data` is the head of a longer tensor, the file that torch.save(model.state_dict()) writes holds the rest as well.
     """
     held: dict[int, list[tuple[str, Tensor]]] = {}
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+    for name, given in (*model.named_parameters(), *model.named_buffers()):
+        tensor = local(given)
         if tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_quantized:
             held.setdefault(tensor.untyped_storage().data_ptr(), []).append((name, tensor.detach()))
     found: dict[str, bytes] = {}

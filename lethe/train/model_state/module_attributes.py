@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.train.core.tensor_fingerprint import fingerprint
+from lethe.train.core.tensors import local
 
 _OWN = {"_parameters", "_buffers", "_modules"}
 _NUMBERS = int | float | complex | np.number
@@ -28,7 +29,7 @@ _CLOSED = (
     type,
     types.ModuleType,
 )
-_CLOSED_PACKAGES = ("torch._dynamo", "torch._inductor", "torch.fx", "torch.jit")
+_CLOSED_PACKAGES = ("torch.distributed", "torch._dynamo", "torch._inductor", "torch.fx", "torch.jit")
 
 
 def kept_values(model: nn.Module) -> dict[str, Hashable]:
@@ -47,7 +48,7 @@ def kept_values(model: nn.Module) -> dict[str, Hashable]:
 class _Walk:
     def __init__(self, model: nn.Module) -> None:
         self.found: dict[str, Hashable] = {}
-        own = [*model.parameters(), *model.buffers()]
+        own = [*map(local, model.parameters()), *model.buffers()]
         self._ids = {id(tensor) for tensor in own}
         self._places: dict[int, list[tuple[int, int]]] = {}
         for tensor in own:

@@ -25,6 +25,8 @@ from lethe.train.core.samplers import Batch
 from lethe.train.core.vouching import network_record
 from lethe.train.data import BatchStream
 from lethe.train.data.sources.base import length
+from lethe.train.distributed.data_parallel import bare_module
+from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import ending_together
 from lethe.train.fitted import Fitted, spending
 from lethe.train.model_state.untouched_state import UntouchedState
@@ -53,13 +55,14 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
     """
     if not callable(loss):
         raise InputError(f"loss: got {type(loss).__name__}; it needs a function of (outputs, targets) to one loss a record.")
+    model = bare_module(model)
     ready = prepared_network(model, data, run, common, options, own_loop=False)
     run, clipper, named, budget, workers, stream = ready.run, ready.clipper, ready.named, ready.budget, ready.workers, ready.stream
-    parameters, optimizer = list(named.values()), options.optimizer
+    parameters, optimizer, placement = list(named.values()), options.optimizer, ready.placement
     device = parameters[0].device
     with closing(ready.kept) as kept:
         extras: dict[str, Any] = {"groups": options.proximal_groups or (), "budget": budget}
-        held = HeldParameters(model, named, step="fit's own step", remedy=_ALONE)
+        held = HeldParameters(model, named, step="fit's own step", remedy=_ALONE, placement=placement)
         update: Update = (
             PlainDescent(named, run, ready.noise, **extras)
             if optimizer is None
@@ -86,9 +89,10 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
             told = common.callbacks
             told.begin(run, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
             with reporting(common.progress if workers.root or common.progress is not True else False, run.total_steps) as finished:
-                for step, records, sums in steps_of(clipper, losses, stream, device, held, budget, alone if options.verify else None, told):
+                looking = alone if options.verify else None
+                for step, records, found in steps_of(clipper, losses, stream, device, held, budget, looking, told, placement):
                     untouched.refuse_changes_after(step - done)
-                    workers.add_up(list(sums.values()), parameters=parameters)
+                    sums = placement.add_up(found)
                     kept.before_noise(step)
                     executed = update(step, sums)
                     held.keep()
@@ -108,19 +112,22 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     told.step(recorder)
         finally:
             stream.close()
+            placement.let_go(refuse=False)
         held.refuse_changes("after the last step")
         untouched.refuse_changes()
-        workers.from_root(parameters)
+        workers.from_root(placement.whole)
         refuse_end(run, parameters)
         loss_said = of_loss(optimiser=optimizer is not None and run.release == "all", users=run.unit == "user")
         recorded = recorder.run(run, enforced=False)
         kept.finish()
         averaged = None if ready.average is None else ready.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
+        placement.meet()
+        said = claims(data=ready.source, verify=options.verify, loss=loss_said)
         return Fitted(
             model=model,
             run=recorded,
-            training_record=network_record(recorded, model, claims(data=ready.source, verify=options.verify, loss=loss_said), averaged),
+            training_record=network_record(recorded, model, said, averaged),
             averaged=averaged,
             checked=losses.said(clipper.verified) or "no batch had two records with gradients",
             declared=declared_of(
@@ -153,6 +160,7 @@ def steps_of(
     budget: NetworkBudget | None = None,
     alone: AloneCheck | None = None,
     told: Telling | None = None,
+    placement: Placement | None = None,
 ) -> Iterator[Summed]:
     """The clipped sums of each step of the stream, over all of its micro-batches; 0 for an empty batch. Ends where the budget does.
 
@@ -165,6 +173,7 @@ def steps_of(
         budget: is asked before each step; None: the run has none.
         alone: compares records of padded batches with the same records alone; None: nothing is compared.
         told: is given the losses, for callbacks that ask for what is private; None: nobody is.
+        placement: of the parameters, which are gathered for each step; None: they are whole.
     Raises:
         HypothesisError: something else than a step moved the parameters.
     """
@@ -175,6 +184,8 @@ def steps_of(
             if budget is not None and not budget.pays(begun):
                 return
             held.refuse_changes(f"before step {begun}")
+            if placement is not None:
+                placement.gather()
         *inputs, targets = (tensor.to(device) for tensor in batch.tensors)
         if not inputs:
             raise InputError(
@@ -197,7 +208,10 @@ def steps_of(
                 _require_alone(alone, clipper.model, loss, [*inputs, targets], batch.alone, device)
         if batch.last:
             held.refuse_changes(f"in the forward pass or the loss of step {begun}")
-            yield Summed(batch.step, batch.whole, clipper.take())
+            sums = clipper.take()
+            if placement is not None:
+                placement.let_go()
+            yield Summed(batch.step, batch.whole, sums)
 
 
 def _require_alone(

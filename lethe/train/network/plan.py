@@ -13,7 +13,7 @@ from lethe.run.run import Run
 from lethe.train.clipping import METHODS, Clipper, Group
 from lethe.train.clipping.groups import as_groups
 from lethe.train.clipping.unfollowed import PER_LAYER
-from lethe.train.core.tensors import checked_tensors, sharing_memory
+from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.network.optimisers import certified_release
 from lethe.train.network.proximal.steps import ProximalGroup
 from lethe.train.network.wrapped_models import refuse_wrapped
@@ -133,11 +133,11 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
                 source="model",
                 remedy="keep the parameters in float32 (model.float()) and compute in half precision under torch.autocast.",
             )
-    checked_tensors(parameter.detach() for parameter in named.values())
+    checked_tensors(local(parameter).detach() for parameter in named.values())
     devices = {str(parameter.device) for parameter in named.values()}
     if len(devices) != 1:
         raise InputError(f"model: its trained parameters are on {', '.join(sorted(devices))}; they need to be on one device.")
-    if shared := sharing_memory(named):
+    if shared := sharing_memory({name: local(parameter) for name, parameter in named.items()}):
         raise InputError(
             f"parameters {' and '.join(shared)} share numbers in memory: a step would move these once for each, and they are not the "
             "parameters that the run is about.",
@@ -145,6 +145,32 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
             remedy="let two modules own the same parameter (b.weight = a.weight), or give each its own memory: tensor.clone().",
         )
     return named
+
+
+def refuse_for_shards(run: Run, *, policed: bool, grouped: bool, averaged: bool) -> None:
+    """Refuse what would need whole parameters between two steps, where each process has shards.
+
+    Args:
+        run: the certified run.
+        policed: whether a noise policy is to look at the parameters.
+        grouped: whether there are proximal groups.
+        averaged: whether a moving average is to be kept in checkpoints.
+    Raises:
+        InputError: there is such.
+    """
+    asked = {
+        "run.regulariser": bool(run.regularisers),
+        "run.pass_weights": run.pass_weights is not None,
+        "proximal_groups": grouped,
+        "noise_policy": policed,
+        "ema, and checkpoints": averaged,
+    }
+    if found := [name for name, given in asked.items() if given]:
+        raise InputError(
+            f"{found[0]}: given, and the model is in shards (fully_shard); it needs whole parameters after every step.",
+            source=found[0],
+            remedy="leave it out, or give the model whole in every process.",
+        )
 
 
 def refuse_groups(groups: Sequence[ProximalGroup], run: Run, model: nn.Module) -> None:

@@ -15,14 +15,16 @@ from lethe.train.clipping.unfollowed import PER_LAYER, RECORD_BY_RECORD
 from lethe.train.data import BatchStream, as_source
 from lethe.train.data.members import members_of
 from lethe.train.data.sources.base import Source
+from lethe.train.distributed.placement import Placement
+from lethe.train.distributed.shards import placement_of
 from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.averaging import MovingAverage, kept_too, moving_average
 from lethe.train.network.noise.budget import NetworkBudget, network_budget
 from lethe.train.network.noise.shared import Noise
-from lethe.train.network.noise.sources import shared_sources, sources_of
+from lethe.train.network.noise.sources import placed_sources, sources_of
 from lethe.train.network.options import NetworkOptions
-from lethe.train.network.plan import as_clipped, clipper_of, refuse_groups, refuse_optimizer, trained_parameters
+from lethe.train.network.plan import as_clipped, clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.steps import refuse_start
 from lethe.train.options import CommonOptions
 
@@ -45,6 +47,7 @@ class PreparedNetwork(NamedTuple):
         source: of the data.
         stream: of the run's batches.
         average: of the iterates; None: none was asked for.
+        placement: of the trained parameters: whole in every process, or in shards.
     """
 
     run: Run
@@ -58,6 +61,7 @@ class PreparedNetwork(NamedTuple):
     source: Source
     stream: BatchStream
     average: MovingAverage | None
+    placement: Placement
 
 
 def prepared_network(
@@ -89,11 +93,15 @@ def prepared_network(
     budget = network_budget(run, parameters, common.noise_policy)
     device, workers = parameters[0].device, Workers.current()
     workers.refuse_device(device)
+    placement = placement_of(model, named, workers)
+    if placement.sharded:
+        averaged = average is not None and options.checkpoints is not None
+        refuse_for_shards(run, policed=common.noise_policy is not None, grouped=options.proximal_groups is not None, averaged=averaged)
     seeded, policed = common.seeded(run), common.noise_policy is not None
     kept = keeping(kept_too(options.checkpoints, average), run, common.noise_generator, workers, seeded=seeded, policed=policed)
     try:
         own = sources_of(run, device, **common.randomness, secure=options.secure, start=kept.starts)
-        batches, noise = shared_sources(own, workers)
+        batches, noise = placed_sources(own, placement, workers, seed=common.seed, start=kept.starts)
         source = as_source(data)
         grouped = {"users": options.users, "records_per_user": options.records_per_user, "views": options.views}
         members = members_of(run, data, source, **grouped, seed=common.seed)
@@ -105,4 +113,4 @@ def prepared_network(
     except BaseException:
         kept.close()
         raise
-    return PreparedNetwork(run, clipper, named, budget, workers, seeded, kept, noise, source, stream, average)
+    return PreparedNetwork(run, clipper, named, budget, workers, seeded, kept, noise, source, stream, average, placement)

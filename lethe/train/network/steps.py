@@ -20,10 +20,10 @@ from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.core.budgeted_noise import Chosen
 from lethe.train.core.noise_resolution import refuse_drowned, refuse_overflow, smallest_noise
 from lethe.train.core.pass_average import PassAverage
-from lethe.train.core.tensors import dimension
+from lethe.train.core.tensors import as_part_of, local
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.secure import grid_noise_std
-from lethe.train.network.noise.shared import Noise, is_secure
+from lethe.train.network.noise.shared import Noise, is_secure, noisy_dimension
 from lethe.train.network.plan import refuse_other_recursion
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 from lethe.train.network.step_sizes import refuse_other_step_size
@@ -75,7 +75,7 @@ class NoisySums:
         noise_std = multiplier * self._run.clip_bound
         secure, wider = is_secure(self._noise), noise_std
         if secure and noise_std > 0:
-            wider = grid_noise_std(noise_std, self._run.touch_factor * self._run.record_bound, dimension(sums))
+            wider = grid_noise_std(noise_std, self._run.touch_factor * self._run.record_bound, noisy_dimension(self._noise, sums))
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
         # The noisy sums are released, in effect, only where all iterates are.
         if not secure and self._run.release == "all":
@@ -131,11 +131,12 @@ class PlainDescent:
             executed = Executed(self._step_sizes[step - 1], self._planned(step).noise_std)
         scale = executed.step_size / (1 if self._on_sums is not None else self._run.batch_size)
         for parameter, average in zip(self._parameters, self._averages, strict=True):
-            parameter.add_(sums[parameter], alpha=-scale)
-            if (averaged := average(parameter)) is not parameter:
-                parameter.copy_(averaged)
+            own = local(parameter)
+            own.add_(sums[parameter], alpha=-scale)
+            if (averaged := average(own)) is not own:
+                own.copy_(averaged)
         if self._on_sums is None:
-            self._noise.add_to(self._parameters, executed.noise_std)
+            self._noise.add_to([local(parameter) for parameter in self._parameters], executed.noise_std)
         self._proximal.step(executed.step_size)
         return executed
 
@@ -188,7 +189,7 @@ class ByOptimizer:
             before = {parameter: gradient.clone() for parameter, gradient in zip(self._parameters, gradients, strict=True)}
             self._held.expect(before, executed.step_size)
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
+            parameter.grad = as_part_of(parameter, gradient)
         self._optimizer.step()
         if last:
             self._held.refuse_other_step(before, executed.step_size, step)
@@ -204,6 +205,7 @@ def refuse_start(run: Run, parameters: Sequence[Tensor]) -> None:
         InputError: the start is not finite.
         LetheError: the noise is too small.
     """
+    parameters = [local(parameter) for parameter in parameters]
     if not all(bool(torch.isfinite(tensor).all()) for tensor in parameters):
         raise InputError("model: its parameters are not finite before training.", remedy="initialise them.")
     _refuse_where_added(run, parameters)
@@ -215,6 +217,7 @@ def refuse_end(run: Run, parameters: Sequence[Tensor]) -> None:
     Raises:
         LetheError: it is not, or the noise is too small.
     """
+    parameters = [local(parameter) for parameter in parameters]
     refuse_overflow(parameters, run)
     _refuse_where_added(run, parameters)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lethe.calculus.domains import require_nonnegative
 from lethe.errors import InputError
+from lethe.train.core.generators import state_digest
 from lethe.train.core.tensors import checked_tensors
 
 # Small enough for the cache; a GPU wants fewer, larger pieces.
@@ -67,6 +68,11 @@ class NetworkNoise:
         """Where the noise is drawn, and where the tensors must be."""
         return self._device
 
+    @property
+    def stream(self) -> str:
+        """A hash of the state that its generator is in, by which another noise from the same state is known."""
+        return state_digest(self._normals.generator)
+
     @torch.no_grad()
     def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
         r"""$x \leftarrow x + \nu$, $\nu \sim N(0, \tau^2 I)$, for every tensor x.
@@ -108,16 +114,16 @@ class NetworkNoise:
 class _DeviceNormals:
     """Normal numbers of PyTorch's own, on its generator's device."""
 
-    __slots__ = ("_buffer", "_generator")
+    __slots__ = ("_buffer", "generator")
 
     def __init__(self, generator: torch.Generator) -> None:
-        self._generator = generator
+        self.generator = generator
         size = _CPU_PIECE if generator.device.type == "cpu" else _DEVICE_PIECE
         self._buffer = torch.empty(size, dtype=torch.float64, device=generator.device)
 
     def some(self, most: int) -> Tensor:
         """Between 1 and `most` fresh numbers, to be used before more are asked for."""
-        return self._buffer[:most].normal_(generator=self._generator)
+        return self._buffer[:most].normal_(generator=self.generator)
 
 
 class _NumpyNormals:
@@ -128,10 +134,10 @@ class _NumpyNormals:
     Reference: Box & Muller 1958, "A note on the generation of random normal deviates", Ann. Math. Statist. 29(2).
     """
 
-    __slots__ = ("_generator", "_made", "_sines", "_used")
+    __slots__ = ("_made", "_sines", "_used", "generator")
 
     def __init__(self, generator: np.random.Generator) -> None:
-        self._generator = generator
+        self.generator = generator
         self._made = torch.empty(2, _PAIRS, dtype=torch.float64)
         self._sines = torch.empty(_PAIRS, dtype=torch.float64)
         self._used = self._made.numel()
@@ -145,7 +151,7 @@ class _NumpyNormals:
         return drawn
 
     def _make(self) -> None:
-        self._generator.random(out=self._made.numpy())
+        self.generator.random(out=self._made.numpy())
         radii, angles = self._made
         torch.sub(1.0, radii, out=radii).log_().mul_(-2.0).sqrt_()  # 1 - U is never 0
         torch.sin(angles.mul_(2.0 * math.pi), out=self._sines)

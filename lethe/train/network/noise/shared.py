@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
+from lethe.train.core.tensors import dimension
 from lethe.train.distributed.collectives import control_device
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.noise.gaussian import NetworkNoise
@@ -48,12 +49,47 @@ class SharedNoise:
         self._workers.from_root_noisy(tensors, noise_std)
 
 
-Noise = NetworkNoise | SecureNoise | SharedNoise
+class ShardedNoise:
+    r"""Adds $N(0, \tau^2 I)$ to parameters of which each process holds a shard, and once to those that all hold whole.
+
+    A shard gets noise of its own process's stream, which no other process has; each number is in one shard, so all together they are one
+    Gaussian. The processes meet before any of them draws: process 0 comes to that meeting once it has written down that the step counts.
+
+    Args:
+        own: of this process, for its shards.
+        shared: of all processes, for what all hold whole.
+        parts: of each tensor that noise is added to, whether it is a shard.
+        dimension: how many numbers there are, over all processes.
+    """
+
+    __slots__ = ("_own", "_parts", "_shared", "dimension")
+
+    def __init__(self, own: NetworkNoise | SecureNoise, shared: SharedNoise, parts: Sequence[bool], dimension: int) -> None:
+        self._own, self._shared, self._parts, self.dimension = own, shared, list(parts), dimension
+
+    @property
+    def secure(self) -> bool:
+        """Whether the noise is on a grid, from a cryptographic source."""
+        return isinstance(self._own, SecureNoise)
+
+    def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
+        """As `SharedNoise.add_to`, of this process's shards and all that is whole, in the order of `parts`."""
+        found = list(zip(tensors, self._parts, strict=True))
+        self._shared.add_to([tensor for tensor, part in found if not part], noise_std)
+        self._own.add_to([tensor for tensor, part in found if part and tensor.numel()], noise_std)
+
+
+Noise = NetworkNoise | SecureNoise | SharedNoise | ShardedNoise
 
 
 def is_secure(noise: Noise) -> bool:
     """Whether noise is on a grid, from a cryptographic source; such noise is made so much larger that its grid costs nothing."""
-    return noise.secure if isinstance(noise, SharedNoise) else isinstance(noise, SecureNoise)
+    return noise.secure if isinstance(noise, SharedNoise | ShardedNoise) else isinstance(noise, SecureNoise)
+
+
+def noisy_dimension(noise: Noise, tensors: Sequence[Tensor]) -> int:
+    """How many numbers the noise is added to, over all processes, where it is added to these tensors of this one."""
+    return noise.dimension if isinstance(noise, ShardedNoise) else dimension(tensors)
 
 
 def share_generator(generator: torch.Generator, workers: Workers) -> None:

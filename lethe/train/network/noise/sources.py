@@ -10,11 +10,13 @@ import torch
 from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
+from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators, shard_generator
+from lethe.train.distributed.collectives import control_device
+from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
-from lethe.train.network.noise.shared import Noise, SharedNoise, share_generator
+from lethe.train.network.noise.shared import Noise, ShardedNoise, SharedNoise, share_generator
 
 _CPU = torch.device("cpu")
 
@@ -34,9 +36,37 @@ def shared_sources(sources: Sources, workers: Workers) -> Sources:
     """
     if not workers.several:
         return sources
-    assert not isinstance(sources.noise, SharedNoise)
+    assert isinstance(sources.noise, NetworkNoise | SecureNoise)
     share_generator(sources.batches, workers)
     return Sources(sources.batches, SharedNoise(sources.noise, workers))
+
+
+def placed_sources(sources: Sources, placement: Placement, workers: Workers, *, seed: int | None, start: int) -> Sources:
+    """`shared_sources`; of parameters in shards, noise of each process's own for these.
+
+    Args:
+        sources: that this process has made.
+        placement: of the trained parameters.
+        workers: all processes.
+        seed: that they were made of; None: fresh entropy, or generators that were given.
+        start: as `sources_of` was given it in process 0, which counts.
+    Raises:
+        InputError: two processes would draw the same noise.
+        StoppedElsewhere: another process had an error, or is gone.
+    """
+    shared = shared_sources(sources, workers)
+    if not placement.sharded:
+        return shared
+    assert isinstance(sources.noise, NetworkNoise | SecureNoise)
+    own, told = sources.noise, torch.tensor([start], device=control_device())
+    workers.from_root([told])
+    if seed is not None:
+        own = NetworkNoise(shard_generator(seed, sources.noise.device, rank=workers.rank, start=int(told)))  # pyright: ignore
+    digest = own.stream if isinstance(own, NetworkNoise) else ""
+    remedy = "leave noise_generator out: each process then draws from fresh entropy of its own; or give each another generator."
+    workers.refuse_agreement("noise_generator", digest, remedy=remedy)
+    whole = shared.noise if isinstance(shared.noise, SharedNoise) else SharedNoise(sources.noise, workers)
+    return Sources(shared.batches, ShardedNoise(own, whole, placement.parts(), placement.dimension))
 
 
 def sources_of(

@@ -1,0 +1,61 @@
+"""DistributedDataParallel, taken without its reducer: the module inside is trained, and the engine adds up what it has clipped."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lethe.errors import InputError
+from lethe.train.distributed.workers import Workers
+
+
+def bare_module(model: Any) -> Any:
+    """The module inside a DistributedDataParallel; any other model is returned as it is.
+
+    Args:
+        model: whatever was given to be trained.
+    Raises:
+        InputError: the wrapper does more than exchange gradients, or exchanges them among fewer processes than train together.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        return model
+    remedy = "give the bare module: model.module."
+    if model.mixed_precision is not None:
+        raise InputError(
+            "model: DistributedDataParallel with mixed_precision casts the module's parameters in hooks of its own.",
+            source="mixed_precision, given to DistributedDataParallel",
+            remedy=remedy + " Compute in half precision under torch.autocast.",
+        )
+    group, everybody = dist.get_world_size(model.process_group), Workers.current().world_size
+    if group != everybody:
+        raise InputError(
+            f"model: its DistributedDataParallel is over {group} processes, and {everybody} train together.",
+            source="process_group, given to DistributedDataParallel",
+            remedy=remedy + " All processes of the default group train one model.",
+        )
+    return model.module
+
+
+@contextmanager
+def without_reducer(model: nn.Module | None, within: AbstractContextManager[None]) -> Generator[None]:
+    """Within: calls of a DistributedDataParallel are calls of the module inside; its reducer hears of none, and no buffer is sent.
+
+    Args:
+        model: any model; of others nothing is changed.
+        within: what else is to be in force.
+    """
+    if not isinstance(model, DistributedDataParallel) or "forward" in vars(model):
+        with within:
+            yield
+        return
+    vars(model)["forward"] = model.module.__call__
+    try:
+        with within:
+            yield
+    finally:
+        vars(model).pop("forward", None)

@@ -1,0 +1,323 @@
+"""What processes do in the tests of wrapped and sharded models; each function is called with the rank first."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from networks import CLASSES, COLUMNS, CROSS_ENTROPY, make_data, make_network_run
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from lethe.certificates.weights import tensors_digest
+from lethe.certificates.weights.torch_tensors import raw_state
+from lethe.run.run import Run
+from lethe.train import PrivacyEngine, fit
+from lethe.train.checkpoints.file import Checkpoints
+from lethe.train.checkpoints.journal import Journal
+from lethe.train.core.tensors import local, whole
+from lethe.train.network.noise.gaussian import NetworkNoise
+
+LOUD = 1e9  # what the features of loud records are multiplied by
+
+
+def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
+    """Of 5, 4 and 3 rows: uneven shards and empty ones."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(COLUMNS, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, CLASSES)).to(dtype)
+
+
+def sharded(model: nn.Sequential, how: str = "all") -> nn.Module:
+    """The model in shards; alone in its process, as it is."""
+    if how == "frozen":
+        model[0].weight.requires_grad_(False)
+    if not dist.is_initialized():
+        return model
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.tensor import Shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    if how == "some":  # the others stay whole
+        fully_shard(model[3], mesh=mesh)
+        return model
+    if how == "columns":
+        fully_shard(model[0], mesh=mesh, shard_placement_fn=lambda parameter: Shard(parameter.dim() - 1) if parameter.dim() == 2 else None)
+    elif how == "bf16":
+        fully_shard(model[0], mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+        return fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, output_dtype=torch.float32))  # pyright: ignore
+    else:
+        fully_shard([model[0], model[2]], mesh=mesh)
+    return fully_shard(model, mesh=mesh)  # pyright: ignore[reportReturnType]
+
+
+def everything(model: nn.Module) -> Tensor:
+    return torch.cat([whole(parameter.detach()).reshape(-1) for parameter in model.parameters()])
+
+
+Told = tuple[Tensor, Run, str]
+
+
+def trained(rank: int, how: str, run: Run, make: Any, options: dict[str, Any], dtype: torch.dtype = torch.float64) -> Told:
+    """`fit` of the model in shards; `make` is an optimiser's class."""
+    model = sharded(network(dtype), how)
+    optimizer = None if make is None else make(model.parameters(), lr=0.5)
+    fitted = fit(model, CROSS_ENTROPY, make_data(dtype), run, optimizer=optimizer, **options)
+    state = {name: whole(entry) for name, entry in fitted.model.state_dict().items()}
+    assert fitted.training_record.released[0].sha256 == tensors_digest(raw_state(state))
+    return everything(model), fitted.run, fitted.checked
+
+
+def in_a_loop(rank: int, how: str, run: Run, make: Any, options: dict[str, Any], dtype: torch.dtype = torch.float64) -> Told:
+    """The same in a loop of one's own, with the wrapper called where there is one."""
+    model: Any = network(dtype)
+    model = DistributedDataParallel(model) if how == "ddp" and dist.is_initialized() else sharded(model, how) if how != "ddp" else model
+    engine = PrivacyEngine(run, **options)
+    given, optimizer, loader = engine.make_private(module=model, optimizer=make(model.parameters(), lr=0.5), data=make_data(dtype))
+    assert given is model
+    for inputs, targets in loader:
+        with engine.recording():
+            losses = CROSS_ENTROPY(model(inputs), targets)
+        engine.backward(losses)
+        optimizer.step()
+        optimizer.zero_grad()
+        if engine.steps == 2:
+            with torch.no_grad():
+                model(inputs)  # leaves layers whole, if the model is in shards
+    record = engine.record()
+    assert "forward" not in vars(model)
+    state = {name.removeprefix("module."): whole(entry) for name, entry in model.state_dict().items()}
+    assert record.released[0].sha256 == tensors_digest(raw_state(state))
+    engine.close()
+    with torch.no_grad():
+        model(make_data(dtype)[0])  # in the user's own way, as before
+    return everything(model), record.run, "checked"
+
+
+class Largest(TorchDispatchMode):
+    """The largest number in any tensor that goes through a collective operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[str, float] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        name = func.__name__.split(".")[0]
+        if func.namespace == "c10d" or (func.namespace == "_c10d_functional" and ("reduce" in name or "gather" in name)):
+            second = func.namespace == "c10d" and ("scatter" in name or "gather" in name)
+            own = args[1] if second else args[0]  # before it comes empty memory for the result, whatever is in it
+            sent = [leaf for leaf in tree_leaves(own) if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()]
+            self.sizes[name] = max([self.sizes.get(name, 0.0), *(float(leaf.double().abs().max()) for leaf in sent)])
+        return func(*args, **(kwargs or {}))
+
+
+def loudest(rank: int, how: str, private: bool) -> tuple[dict[str, float], int]:
+    """The largest number sent by each operation in steps in which gradients of some records are huge; how often the reducer ran."""
+    data = make_data()
+    data[0][3:11] *= LOUD  # of a single one the loss might be 0
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(COLUMNS, 5), nn.Linear(5, CLASSES)).double()
+    reduced: list[int] = []
+    if how == "ddp":
+        model = DistributedDataParallel(model)
+        model.register_comm_hook(None, lambda state, bucket: _noted(reduced, bucket))
+    else:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        fully_shard(model[0], mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    with Largest() as largest:
+        if private:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+            fit(model, CROSS_ENTROPY, data, make_network_run("full", steps=2), optimizer=optimizer)
+        else:
+            CROSS_ENTROPY(model(data[0]), data[1]).sum().backward()
+    return largest.sizes, len(reduced)
+
+
+def _noted(reduced: list[int], bucket: Any) -> Any:
+    reduced.append(bucket.index())
+    future: torch.futures.Future[Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def of_noise_alone(rank: int, run: Run, make: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """A layer of zeros whose gradient vanishes ends at the sum of the noises: this process's shard, all of it, and what all hold whole."""
+    model = nn.Sequential(nn.Linear(900, 251, bias=False), nn.Linear(251, 7, bias=False)).double()
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    fully_shard(model[0], mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    optimizer = None if make is None else make(model.parameters(), lr=0.5)
+    data = (torch.zeros(23, 900, dtype=torch.float64), torch.zeros(23, dtype=torch.long))
+    fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, optimizer=optimizer, verify=False, **options)
+    return local(model[0].weight.detach()).clone(), whole(model[0].weight.detach()), model[1].weight.detach()
+
+
+def moved_by(rank: int, run: Run, scale: float, options: dict[str, Any]) -> Tensor:
+    features, targets = make_data()
+    features[7] = scale * torch.tensor([1.0, -2.0, 0.5, 3.0])
+    model = sharded(network())
+    fit(model, CROSS_ENTROPY, (features, targets), run, **options)
+    return everything(model)
+
+
+def wrong(rank: int, what: str) -> Any:
+    """Something that is to be refused."""
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+    from torch.distributed.tensor import distribute_module
+
+    mesh, model, options = init_device_mesh("cpu", (2,)), network(), dict[str, Any]()
+    run = make_network_run("shuffled", noise_multiplier=1.0)
+    made: Any = None
+    if what == "hybrid":
+        made = fully_shard(model, mesh=init_device_mesh("cpu", (1, 2), mesh_dim_names=("replicate", "shard")))
+    elif what == "tensor parallel":
+        made = distribute_module(model, mesh)
+    elif what == "one of two":
+        made = fully_shard(model, mesh=DeviceMesh("cpu", [rank]))
+    elif what == "first version":
+        made = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
+    elif what == "inside":
+        made = nn.Sequential(DistributedDataParallel(model), nn.Tanh())
+    elif what == "subgroup":
+        groups = [dist.new_group([0]), dist.new_group([1])]
+        made = DistributedDataParallel(model, process_group=groups[rank])
+    elif what == "policy":
+        made, options = fully_shard(model, mesh=mesh), {"noise_policy": lambda observed: 4.0}
+        run = make_network_run("shuffled", noise_multiplier=None, noise_budget=2.0)
+    elif what == "regulariser":
+        made = fully_shard(model, mesh=mesh)
+        run = make_network_run("shuffled", noise_multiplier=1.0, regulariser={"kind": "ridge", "strength": 0.1})
+    elif what == "average kept":
+        made, options = fully_shard(model, mesh=mesh), {"ema": 0.9, "checkpoints": "never made"}
+    elif what == "same noise":
+        made, options = fully_shard(model, mesh=mesh), {"noise_generator": torch.Generator().manual_seed(3)}
+    elif what == "written":
+        made, calls = fully_shard(model, mesh=mesh), list[int]()
+
+        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+            calls.append(1)
+            if len(calls) == 60:  # through .data, which no version tells of
+                next(iter(made.parameters())).data.view(-1)[0] += 1e-9
+            return CROSS_ENTROPY(outputs, targets)
+
+        return fit(made, loss, make_data(), make_network_run("shuffled", noise_multiplier=1.0, steps=90))
+    elif what == "shard written":
+        made = fully_shard(model, mesh=mesh)
+
+        def progress(step: int, steps: int) -> None:
+            if step == 3 and rank == 1:
+                local(next(iter(made.parameters()))).data.view(-1)[0] += 1.0
+
+        options = {"progress": progress}
+    elif what == "backward":
+        made = fully_shard(model, mesh=mesh)
+        engine = PrivacyEngine(run)
+        _, optimizer, loader = engine.make_private(module=made, optimizer=torch.optim.SGD(made.parameters(), lr=0.5), data=make_data())
+        for inputs, targets in loader:
+            with engine.recording():
+                losses = CROSS_ENTROPY(made(inputs), targets)
+            next(iter(made.parameters())).grad = torch.ones_like(next(iter(made.parameters())))
+            engine.backward(losses)
+            optimizer.step()
+    return fit(made, CROSS_ENTROPY, make_data(), run, **options)
+
+
+class Killed(Exception):
+    """What ends a training in the middle."""
+
+
+def journaled(folder: str) -> int:
+    """The last step in the journal; 0: none."""
+    path = Path(folder) / "journal"
+    steps = [int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith("step ")] if path.exists() else []
+    return max(steps, default=0)
+
+
+@contextmanager
+def journal_before_noise(folder: str) -> Iterator[list[bool]]:
+    """Within: whether the step was in the journal, on disk, when this process drew noise for it."""
+    seen: list[bool] = []
+    drawn, before = NetworkNoise._add_to, [journaled(folder)]
+
+    def add_to(self: NetworkNoise, checked: Any, noise_std: float) -> None:
+        if checked:
+            seen.append((now := journaled(folder)) > before[0])
+            before[0] = now
+        drawn(self, checked, noise_std)
+
+    NetworkNoise._add_to = add_to  # type: ignore[method-assign]
+    try:
+        yield seen
+    finally:
+        NetworkNoise._add_to = drawn  # type: ignore[method-assign]
+
+
+def kept(rank: int, run: Run, folder: str, stop: int | None, how: str = "raise", make: Callable[..., Any] = torch.optim.Adam) -> Any:
+    """`fit` in shards with checkpoints, ended after step `stop`: by an error, or process 1 by its death."""
+
+    def progress(step: int, steps: int) -> None:
+        if step == stop and how == "die" and rank == 1:
+            os._exit(1)
+        if step == stop and how == "raise":
+            raise Killed
+
+    model = sharded(network())
+    options = {
+        "checkpoints": Checkpoints(folder=folder, every=2),
+        "progress": progress,
+        "batch_generator": torch.Generator().manual_seed(3),
+    }
+    optimizer = make(model.parameters(), lr=0.1)
+    with journal_before_noise(folder) as seen:
+        try:
+            fitted = fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, **options)
+        finally:
+            assert all(seen) or run.release == "last", seen
+    return everything(model), fitted.run, len(seen)
+
+
+def root_dies(rank: int, run: Run, folder: str, at: int, written: bool) -> None:
+    """`fit` in shards, in which process 0 dies at a step right before or after it has written it down; noise that is drawn is noted."""
+    drawn, release = NetworkNoise._add_to, Journal.release
+
+    def add_to(self: NetworkNoise, checked: Any, noise_std: float) -> None:
+        if checked:
+            with open(f"{folder}-drawn{rank}", "a") as file:
+                file.write("drawn\n")
+        drawn(self, checked, noise_std)
+
+    def dying(self: Journal, step: int) -> None:
+        if step != at:
+            return release(self, step)
+        if written:
+            release(self, step)
+        time.sleep(0.5)  # whoever does not wait draws now
+        os._exit(1)
+
+    NetworkNoise._add_to, Journal.release = add_to, dying  # type: ignore[method-assign]
+    try:
+        fit(sharded(network()), CROSS_ENTROPY, make_data(), run, checkpoints=folder)
+    finally:
+        NetworkNoise._add_to, Journal.release = drawn, release  # type: ignore[method-assign]
+
+
+def state_of_a_shard(rank: int) -> None:
+    """The digest of a state dict that holds shards is refused."""
+    raw_state(sharded(network()).state_dict())
