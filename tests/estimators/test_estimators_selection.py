@@ -281,6 +281,6 @@ def test_bad_candidates_and_data_are_refused() -> None:
 class _Loose(LogisticRegression):
     """A model that costs more than it was given."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, users: Any = None) -> Any:
         self.epsilon = 2.0 * self.epsilon
-        return super().fit(X, y, sample_weight)
+        return super().fit(X, y, sample_weight, users)

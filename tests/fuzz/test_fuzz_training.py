@@ -7,7 +7,7 @@ import torch
 from fuzz_training import examine, outcomes
 from random_models import MIXING, random_case
 
-from lethe.train.clipping import engine
+from lethe.train.clipping.records import sums
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_models_that_mix_records_are_drawn_and_refused() -> None:
 
 @pytest.mark.slow
 def test_a_clipper_that_clips_to_twice_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = engine.clip_weights
-    monkeypatch.setattr(engine, "clip_weights", lambda *args, **options: 2 * weights(*args, **options))
+    weights = sums.clip_weights
+    monkeypatch.setattr(sums, "clip_weights", lambda *args, **options: 2 * weights(*args, **options))
     found = [outcome.findings for _, outcome in outcomes(range(12))]
     assert sum(map(bool, found)) >= 3
