@@ -28,7 +28,7 @@ def quick() -> Iterator[None]:
 
 
 class Keeping(nn.Module):
-    """Does something besides with what it is given, from its tenth call on."""
+    """Does something besides with what it is given, from its third call on; calls of the self-check are taken back."""
 
     def __init__(self, keep: Callable[[Any, Tensor], object]) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Keeping(nn.Module):
 
     def forward(self, given: Tensor) -> Tensor:
         self.calls += 1
-        if self.calls >= 10 and len(given):
+        if self.calls >= 3 and len(given):
             self.keep(self, given.detach())
         return self.network(given)
 
@@ -92,7 +92,7 @@ HONEST_OR_NOT: dict[str, Callable[[Any, Tensor], object]] = {
     "bytes in a file": lambda model, given: setattr(model, "memory", io.BytesIO(given.numpy().tobytes())),
     "data set": lambda model, given: setattr(model, "memory", torch.utils.data.TensorDataset(given)),
     "keys": lambda model, given: setattr(model, "memory", dict.fromkeys(map(str, given.flatten().tolist()))),
-    "generator": lambda model, given: setattr(model, "memory", torch.Generator().manual_seed(int(given.abs().sum() * 1e6))),
+    "generator": lambda model, given: setattr(model, "memory", torch.Generator().manual_seed(int(given.nan_to_num().abs().sum() * 1e6))),
 }
 
 

@@ -131,7 +131,13 @@ def read_checkpoint(path: Path) -> dict[str, Any] | None:
 
 
 def told(found: dict[str, Any] | None, released: int, workers: Workers) -> tuple[dict[str, Any] | None, int]:
-    """What process 0 found, in all processes."""
+    """What process 0 found, in all processes.
+
+    Args:
+        found: a checkpoint's content, of process 0; None: there is none.
+        released: how many steps its journal counts.
+        workers: the processes.
+    """
     if not workers.several:
         return found, released
     file = io.BytesIO()

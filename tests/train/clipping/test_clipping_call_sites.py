@@ -166,9 +166,8 @@ def test_t5_with_and_without_masks_is_exact(places: int) -> None:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         rows: list[list[Tensor]] = []
         for record in range(6):
-            found: tuple[Tensor | None, ...] = torch.autograd.grad(
-                squares(alone(torch.tensor([record]))).sum(), parameters, allow_unused=True
-            )
+            loss = squares(alone(torch.tensor([record]))).sum()
+            found: list[Tensor | None] = [*torch.autograd.grad(loss, parameters, allow_unused=True)]
             rows.append([torch.zeros_like(own) if one is None else one for own, one in zip(parameters, found, strict=True)])
         expected = {own: torch.stack([row[place] for row in rows]) for place, own in enumerate(parameters)}
         told = clipper.take()
