@@ -109,10 +109,12 @@ def told(loop: Loop) -> None:
 
 
 HELD = r"codebook\.weight.* changed"
-REFUSED = HELD + "|depends on the other records"
+REFUSED = HELD + "|depends on the other records|another than that of the record alone"
+STOOD_IN = "writes a parameter"  # what a loop is told before it is compared: nothing can stand in for such a parameter
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")  # a parameter that is written has no stand-in
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_record_written_into_a_trained_weight_in_a_later_batch_is_refused(release: Release, verify: bool) -> None:
@@ -128,10 +130,10 @@ def test_a_record_written_into_a_trained_weight_in_a_later_batch_is_refused(rele
             fit(model, CROSS_ENTROPY, make_data(), run, verify=verify, progress=tell)
         assert model.step == steps[0]
         loop = Loop(run, model=Codebook(steps), verify=verify)
-        with pytest.raises((HypothesisError, InputError), match=REFUSED if verify else HELD):
+        with pytest.raises((HypothesisError, InputError), match=f"{REFUSED if verify else HELD}|{STOOD_IN}"):
             told(loop)
         assert loop.engine.steps == steps[0] - 1
-        with pytest.raises((HypothesisError, InputError), match=f"interrupted|{HELD}" if verify else "interrupted"):
+        with pytest.raises((HypothesisError, InputError), match=f"interrupted|{HELD}|{STOOD_IN}" if verify else f"interrupted|{STOOD_IN}"):
             loop.losses(*make_data())
     assert fit(Codebook(()), CROSS_ENTROPY, make_data(), run, verify=verify).run == run
 
