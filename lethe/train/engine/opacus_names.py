@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from lethe.documents.synonyms import did_you_mean
 from lethe.errors import InputError, UnknownArgumentError, UnknownNameError
@@ -85,7 +85,7 @@ def refuse_arguments(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
             raise InputError(f"{word}: got {value!r}, which is not what happens here.", source="an argument of Opacus", remedy=line)
 
 
-def refuse_attribute(name: str) -> None:
+def refuse_attribute(name: str) -> NoReturn:
     """Answer a name that no engine has.
 
     Raises:
@@ -94,7 +94,7 @@ def refuse_attribute(name: str) -> None:
     raise UnknownNameError(f"PrivacyEngine has no {name!r}.", remedy=ATTRIBUTES.get(name))
 
 
-def refuse_name(module: str, name: str) -> None:
+def refuse_name(module: str, name: str) -> NoReturn:
     """Answer a name that `lethe.train` does not export.
 
     Raises:
