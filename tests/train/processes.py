@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -62,7 +63,7 @@ class Processes:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for pipe, process in zip(self._pipes, self._processes, strict=True):
-            if process.is_alive():
+            with suppress(OSError):  # it may be dying
                 pipe.send(None)
                 process.join(5)
             if process.is_alive():

@@ -43,7 +43,8 @@ class SharedFactors:
         """
         told = shared_numbers(nodes, records)
         for kind, value in told:
-            if (counts := counted_tokens(value, batch)) is not None:
+            # An exponent scales nothing: many a layer squares, and a small batch may well have two tokens.
+            if kind != "Pow" and (counts := counted_tokens(value, batch)) is not None:
                 raise InputError(
                     f"losses: all are scaled by {value:g} ({kind.lower()}), which counts {counts}: one record's tokens then change the "
                     "gradients of all the others, however each is clipped.",
