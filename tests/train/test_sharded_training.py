@@ -176,14 +176,15 @@ def test_what_is_refused_is_refused_by_name(processes: Processes, what: str, mes
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("written", "0.weight was changed by something else than fit's own step in the forward pass or the loss"),
+        # One batch in 128 is looked at by chance, and the self-check has words of its own.
+        ("written", "changed by something else than fit's own step in the forward pass or the loss|the first batch is to set a parameter"),
         ("shard written", "0.weight was changed by something else"),
         ("backward", "was written to .grad while the model was whole"),
     ],
 )
 def test_what_somebody_writes_is_found(processes: Processes, what: str, message: str) -> None:
     said = processes.run(2, wrong, what)
-    assert any(message in str(one) for one in said), said
+    assert any(re.search(message, str(one)) for one in said), said
     assert all(isinstance(one, LetheError) for one in said), said
 
 
