@@ -313,7 +313,14 @@ def test_a_large_delta_is_warned_of_once(tmp_path: Path) -> None:
     assert len(warned) == 1
 
 
-@pytest.mark.parametrize("options", [{"log_every_n_steps": 0}, {"log_every_n_steps": True}, {"private": 1}, {"report": "yes"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"log_every_n_steps": steps} for steps in (0, -1, True, 1.5, float("nan"), "5")),
+        {"private": 1},
+        {"report": "yes"},
+    ],
+)
 def test_options_that_are_none_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         logger(tmp_path, **options)

@@ -14,6 +14,7 @@ from typing import Literal
 
 import lethe.report
 from lethe.accounting.certify import certify
+from lethe.calculus.domains import require_count
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError, MissingExtraError
@@ -62,8 +63,8 @@ class RunLogger(TrainingCallback, ABC):
         report: bool = True,
         allow_large_delta: bool = False,
     ) -> None:
-        if log_every_n_steps is not None and (isinstance(log_every_n_steps, bool) or log_every_n_steps < 1):
-            raise InputError(f"log_every_n_steps: got {log_every_n_steps!r}; it needs a whole number of at least 1, or None.")
+        if log_every_n_steps is not None:
+            require_count("log_every_n_steps", log_every_n_steps)
         for name, value in (("private", private), ("report", report)):
             if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InputError(f"{name}: got {value!r}; it needs True or False.")
