@@ -34,12 +34,6 @@ def quick() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    with Processes(3) as started:
-        yield started
-
-
 def trained(rank: int, run: Run, dtype: torch.dtype, make: Any, options: dict[str, Any]) -> tuple[Tensor, Run]:
     """`fit` in this process; `make` is an optimiser's class."""
     model = make_network(dtype)

@@ -31,12 +31,6 @@ def quick() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    with Processes(3) as started:
-        yield started
-
-
 class Folded(nn.Module):
     """Centres each record by those at its place in other groups of 32: a batch of 32 is one group."""
 

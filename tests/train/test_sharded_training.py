@@ -49,12 +49,6 @@ def quick() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    with Processes(3) as started:
-        yield started
-
-
 @pytest.mark.parametrize(
     ("work", "how", "world", "design", "changes", "make", "options"),
     [
