@@ -17,15 +17,20 @@ WORKERS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check .
 TYPES := $(BIN)/basedpyright
 
-# Everything CI runs: lint, the types of all files, import contract, every test. Lint runs beside the tests, which start with one core and
-# end with one; what it says stands after what they say.
+# Everything CI runs: lint, the types of all files, import contract, the tests but for those of the night. Lint runs beside the tests,
+# which start with one core and end with one; what it says stands after what they say.
 test: $(STAMP)
-	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES)' $(BIN)/python -m pytest -n auto --dist worksteal
+	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES)' $(BIN)/python -m pytest -m "not nightly" -n auto --dist worksteal
+
+# Every case of every test: more replicates of audits, more architectures, more random runs than there is time for at each commit.
+.PHONY: nightly
+nightly: $(STAMP)
+	$(WORKERS) $(BIN)/python -m pytest -n auto --dist worksteal
 
 # Fast: what to run all the time; the types of the package only.
 check: $(STAMP)
 	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES) lethe lethe_experiments' \
-		$(BIN)/python -m pytest -m "not slow" -q -n auto --dist worksteal
+		$(BIN)/python -m pytest -m "not slow and not nightly" -q -n auto --dist worksteal
 
 # Which lines of lethe/ no test runs; fails below 95 %.
 coverage: $(STAMP)

@@ -1,10 +1,12 @@
 """How hypothesis runs: no deadlines (machines are shared), the same examples in CI every time, fresh ones everywhere else.
 
-And where keys are: no test signs with, or makes, a key of whoever runs it.
+Where keys are: no test signs with, or makes, a key of whoever runs it. And which cases wait for the night.
 """
 
 import gc
 import os
+import zlib
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -38,3 +40,19 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test that is `sampled(k)`, one case in k is run by day, the same ones every time; `make nightly` runs all."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for of_one_test in cases.values():
+        mark = of_one_test[0].get_closest_marker("sampled")
+        assert mark is not None
+        mixed = sorted(of_one_test, key=lambda item: zlib.crc32(item.nodeid.encode()))
+        for place, item in enumerate(mixed):
+            if place % mark.args[0]:
+                item.add_marker("nightly")

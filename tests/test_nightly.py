@@ -1,0 +1,57 @@
+"""What waits for the night has a test that guards the same by day, and of sampled cases the same ones are run every day."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
+    for path in TESTS.rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                yield path.name, node
+
+
+def marks(node: ast.FunctionDef, name: str) -> list[ast.Call]:
+    return [
+        mark
+        for mark in node.decorator_list
+        if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Attribute) and mark.func.attr == name and "mark" in ast.dump(mark.func)
+    ]
+
+
+def test_every_test_of_the_night_names_one_that_guards_the_same_by_day() -> None:
+    everything = list(functions())
+    by_night = {node.name for _, node in everything if marks(node, "nightly")}
+    by_day = {node.name for _, node in everything} - by_night
+    for file, node in everything:
+        for mark in marks(node, "nightly"):
+            named = {word.arg: ast.literal_eval(word.value) for word in mark.keywords}
+            assert named.get("by_day") in by_day, f"{file}: {node.name}"
+
+
+@pytest.mark.slow
+def test_one_case_in_k_is_run_by_day_and_all_by_night(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    nightly\n    sampled\n")
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n@pytest.mark.sampled(3)\n@pytest.mark.parametrize('i', range(10))\ndef test_many(i):\n    pass\n"
+        "@pytest.mark.sampled(3)\ndef test_one():\n    pass\n"
+    )
+
+    def collected(*words: str) -> list[str]:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *words]
+        printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        return [line for line in printed.splitlines() if "::" in line]
+
+    by_day = collected("-m", "not nightly")
+    assert len(collected()) == 11
+    assert len(by_day) == 5
+    assert "test_it.py::test_one" in by_day
+    assert by_day == collected("-m", "not nightly")
