@@ -54,6 +54,7 @@ def test_every_public_name_exists_once() -> None:
 MOST_ROOMS, MOST_ARROWS, MOST_FILES, MOST_LINES = 26, 150, 15, 350
 
 
+@pytest.mark.slow
 def test_rooms_and_arrows_stay_few() -> None:
     assert len(import_graph.rooms()) <= MOST_ROOMS
     assert len(import_graph.arrows()) <= MOST_ARROWS

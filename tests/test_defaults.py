@@ -17,6 +17,7 @@ def epsilon(design: str, **said: Any) -> float:
     return lethe.certify(lethe.Run(**{**BARE, "batches": batches(design, 10), **said}), DELTA).epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_relation_left_out_is_the_one_that_costs_most(design: str) -> None:
     """Zeroing out is replacing by a record without gradient, and with a public divisor so is removing."""

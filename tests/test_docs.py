@@ -95,6 +95,7 @@ def test_the_training_configuration_on_the_page_is_one() -> None:
     assert columns.feature_names[-1] == "work=Self-employed, alone"
 
 
+@pytest.mark.slow
 def test_the_noise_policy_on_the_page_trains_within_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "schedules.md").read_text(), flags=re.S)

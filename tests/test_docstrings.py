@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 FEWEST_PARAMETERS = 3
 ARRAYS = re.compile(r"(torch\.)?(Array|FloatArray|Floats|Integers|Tensor)( \| None)?")
@@ -98,6 +100,7 @@ def faults(trees: dict[str, ast.Module]) -> list[str]:
     return [f"{one}: {what}" for one in long if (what := fault(one, frozenset(known), methods)) is not None]
 
 
+@pytest.mark.slow
 def test_long_functions_say_what_they_take() -> None:
     assert faults(modules()) == []
 

@@ -48,6 +48,7 @@ def test_extreme_runs_of_every_design() -> None:
         assert_sane(run)
 
 
+@pytest.mark.nightly(by_day="test_extreme_runs_of_every_design")
 @pytest.mark.slow
 def test_many_extreme_runs() -> None:  # `make fuzz` goes on
     # These two tests together find every theorem whose bound 900 runs would find to be one per cent too small.

@@ -112,6 +112,7 @@ def test_every_theorem_applies_somewhere_and_refuses_somewhere(theorem: Theorem)
     assert any(one is theorem for one, _ in REFUSED)
 
 
+@pytest.mark.slow
 def test_every_refusal_names_the_theorem_the_hypothesis_and_a_way_out() -> None:
     for theorem, run in REFUSED:
         failure = first_failure(theorem.examine(run))
@@ -123,6 +124,7 @@ def test_every_refusal_names_the_theorem_the_hypothesis_and_a_way_out() -> None:
         assert all(part in str(caught.value) for part in (theorem.name, failure.detail, "Do:"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theorem", ALL, ids=_name)
 def test_no_theorem_stumbles_over_a_run(theorem: Theorem) -> None:
     """Each says of each hypothesis that it holds or fails, whatever else fails; what it bounds is a number."""
@@ -174,6 +176,7 @@ def test_a_json_round_trip_changes_no_bit(theorem: Theorem, run: lethe.Run) -> N
     assert _epsilon(theorem, again) == _known(theorem, run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_delta_and_epsilon_agree(theorem: Theorem, run: lethe.Run) -> None:
     guarantee = theorem.bound(run).guarantee

@@ -57,6 +57,7 @@ def test_an_unknown_loss_is_composition_unless_the_domain_is_bounded() -> None:
     assert lethe.GDP((2e-3 + 2 * 0.5) / 0.25).epsilon(1e-5) == pytest.approx(epsilon_by(certificate, "optimal-shift"), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "balls_in_bins"])
 def test_one_step_on_a_bounded_domain_needs_batches_of_exact_size(design: str) -> None:
     run = make_run(batches=batches(design, 10), loss={"kind": "unknown"}, clip_norm=1.0, regulariser={"kind": "ball", "radius": 1e-3})
@@ -245,6 +246,7 @@ def test_what_is_no_guarantee_is_never_chosen_even_alone() -> None:
         lethe.certify(run, 1e-5, theorems=["kong-ribero-2024-4.5"])
 
 
+@pytest.mark.slow
 def test_a_published_formula_for_the_same_number_does_not_take_its_place() -> None:
     """The engine's outward rounding grows with the steps: Bok et al.'s closed form is below it by 1e-8 here."""
     run = make_run(passes=10_000, noise_multiplier=300.0)

@@ -88,6 +88,7 @@ def test_composition_of_one_secret_order_is_the_average_over_slots() -> None:
             assert certificate.delta_at(epsilon) == pytest.approx(average, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", EVERY_STEP_DESIGNS)
 def test_random_batches_are_touched_at_every_step_without_credit(design: str) -> None:
     run = make_run(batches=batches(design, 10), regulariser={"kind": "ridge", "strength": 0.4}, steps=50)

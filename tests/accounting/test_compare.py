@@ -91,6 +91,7 @@ def test_a_certificate_of_many_theorems_stays_readable() -> None:
     assert "other" not in lethe.certify(make_run(), 1e-5, ["composition"]).explain()
 
 
+@pytest.mark.slow
 def test_a_sweep_over_noise_is_monotone_and_holds_the_run() -> None:
     run = make_run()
     sweep = lethe.compare(run, 1e-5, over="noise")
@@ -114,6 +115,7 @@ def test_a_schedule_of_noise_is_swept_by_a_factor(noise: object) -> None:
     assert [row.epsilon for row in sweep.certified] == [lethe.certify(run.with_noise_scaled(factor), 1e-5).epsilon for factor in (1, 2)]
 
 
+@pytest.mark.slow
 def test_a_sweep_over_length() -> None:
     run = make_run()
     told: list[tuple[int, int]] = []

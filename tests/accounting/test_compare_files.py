@@ -74,6 +74,7 @@ def test_plots_of_one_value_and_of_nothing_finite() -> None:
     assert comparison_files(silent)["comparison.png"].startswith(PNG)
 
 
+@pytest.mark.slow
 def test_what_is_off_the_scale_is_an_arrow_at_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = _figures(monkeypatch)
     comparison_files(lethe.compare(make_run(), 1e-5, theorems=(*OURS, Fake("far", 1e6), Fake("near", 1e-6, "refuted"))))

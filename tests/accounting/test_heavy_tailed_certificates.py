@@ -91,6 +91,7 @@ def test_steps_too_long_for_the_loss_fall_back_on_the_phases() -> None:
     assert found.epsilon == solved(Ball(radius=1000.0)).guarantee.epsilon(DELTA)
 
 
+@pytest.mark.slow
 def test_a_moment_released_beside_is_never_forgotten() -> None:
     solution = solved()
     estimate = private_moment(np.ones(300), order=2, rho=0.5)

@@ -179,6 +179,7 @@ def test_estimators_say_what_was_allowed(model: Any) -> None:
     assert "published whole" not in model.privacy_report_
 
 
+@pytest.mark.slow
 def test_a_search_hides_how_often_its_tries_warned() -> None:
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(60, 2)), random.integers(0, 2, 60)
@@ -213,6 +214,7 @@ def run_file(tmp_path: Path) -> str:
     return str(tmp_path / "run.yaml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["certify"], ["compare"], ["plan", "--epsilon", "1"], ["plan", "--epsilon", "1", "--schedule", "uniform"]]
 )

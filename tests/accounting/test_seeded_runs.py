@@ -25,6 +25,7 @@ from lethe.theorems.registry import ALL
 DELTA = 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_nothing_is_certified_of_a_seeded_run(design: str, release: str) -> None:

@@ -138,6 +138,7 @@ def test_sampled_gaussians_and_events_add_as_dp_accounting_adds_them() -> None:
     assert not any(part.computed for part in found.parts)
 
 
+@pytest.mark.slow
 def test_renyi_curves_add_order_by_order() -> None:
     curve = lethe.RDPCurve((2.0, 8.0, 32.0), (0.01, 0.05, 0.3))
     by_curves = lethe.RDPCurve((2.0, 8.0, 32.0), (0.03, 0.15, 0.9)).epsilon(DELTA)
@@ -174,6 +175,7 @@ def test_laws_of_a_total(parts: list[Guarantee], more: Guarantee) -> None:
     assert added(*parts).epsilon >= max(part.epsilon(DELTA) for part in parts) * (1 - 1e-4)
 
 
+@pytest.mark.slow
 def test_a_total_is_a_part_of_a_later_one_as_if_its_parts_had_been_given(tmp_path: Path) -> None:
     parts = [CERTIFICATE, lethe.GDP(0.5), lethe.ApproxDP(0.1, 0.0), lethe.ZCDP(0.02)]
     first = added(*parts[:3])
@@ -233,6 +235,7 @@ def test_a_number_that_says_another_relation_is_refused() -> None:
         lethe.total([lethe.GDP(1.0), step], DELTA, neighbours="add_or_remove")
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_release_is_refused_and_a_second_one_is_counted(tmp_path: Path) -> None:
     CERTIFICATE.save(tmp_path / "a.json")
     lethe.certify(RUN, delta=1e-7).save(tmp_path / "b.json")  # the same release at another delta

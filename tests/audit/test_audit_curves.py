@@ -46,6 +46,7 @@ def test_the_most_that_so_many_runs_can_prove(n: int, ceiling: float) -> None:
     assert AnyMechanism().epsilon(tally(0, n, 0, n).upper_rates(0.05), 1e-5) == pytest.approx(ceiling, abs=6e-4)  # three decimals are given
 
 
+@pytest.mark.slow
 @given(mu=st.floats(1e-3, 30), log_delta=st.floats(-12, -0.5))
 def test_the_gaussian_epsilon_is_just_below_the_accountant_s(mu: float, log_delta: float) -> None:
     delta = 10.0**log_delta
@@ -111,6 +112,7 @@ def test_larger_rates_never_prove_more(p: float, r: float, more: float) -> None:
         assert curve.epsilon(Rates(p, min(r * more, 1)), 1e-5) <= curve.epsilon(Rates(p, r), 1e-5) + 1e-9
 
 
+@pytest.mark.slow
 @given(p=st.floats(1e-6, 0.999), r=st.floats(1e-6, 0.999), q=st.floats(1e-6, 0.999), s=st.floats(1e-6, 0.999))
 def test_strength_orders_as_epsilon_does(p: float, r: float, q: float, s: float) -> None:
     first, second = Rates(p, r), Rates(q, s)

@@ -11,6 +11,7 @@ from lethe.calculus.conversions import gdp_delta, gdp_epsilon, gdp_mu
 from lethe.errors import InputError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "q", "noise", "epsilon"), [(100, 1.0, 10.0, 4.377178), (100, 0.1, 1.0, 5.358223), (1000, 0.01, 0.8, 1.663891)]
 )
@@ -19,6 +20,7 @@ def test_linear_last_iterate_values(steps: int, q: float, noise: float, epsilon:
     assert found == pytest.approx(epsilon, abs=6e-7)  # six decimals are given
 
 
+@pytest.mark.slow
 def test_linear_last_iterate_on_a_grid() -> None:
     steps, q, noise, epsilon = 7, 0.3, 0.9, 0.8
     x = np.linspace(-25, 32, 400_001)

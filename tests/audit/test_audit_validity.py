@@ -166,6 +166,7 @@ POWER = [
 SLOW_POWER = [(1.0, 10000, 0.22, 0.80, 0.40, 0.52), (4.0, 10000, 1.71, 3.74, 1.63, 2.19), (8.0, 10000, 3.44, 7.67, 3.28, 4.59)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("row", [*POWER, *(pytest.param(row, marks=pytest.mark.slow) for row in SLOW_POWER)])
 def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> None:
@@ -194,6 +195,7 @@ def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> N
         assert_powerful(epsilons, mean, of=100)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("rule", "mean"), [*LAPLACE, (MultiSplit(seed=0), 0.654)])
 def test_laplace_two_worlds(rule: Rule, mean: float) -> None:

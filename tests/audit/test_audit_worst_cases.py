@@ -68,6 +68,8 @@ MECHANISMS: dict[str, tuple[Any, float, float]] = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_rule_keeps_its_level(rule: str, mechanism: str) -> None:
@@ -145,6 +147,7 @@ def sampled(generator: Generator, steps: int) -> Worlds:
     return generator.normal(size=steps), generator.normal(size=steps) + 1.5 * (generator.random(steps) < 0.3)
 
 
+@pytest.mark.slow
 def test_a_sampled_gaussian_seen_by_its_steps() -> None:
     """Its mu, conditional on that family; and what is certified of one step, when nothing is assumed."""
     curve, rule = SampledGaussianCurve(sampling_probability=0.3, steps=1), FixedThreshold(threshold=1.2)

@@ -119,6 +119,7 @@ def test_bins_that_are_never_visited_reveal_nothing() -> None:
     assert BallsInBinsGaussian(mus=(0.0,), counts=(7,), relation="replace_one").epsilon(1e-5) == 0.0
 
 
+@pytest.mark.slow
 def test_a_hundred_bins() -> None:
     """z = 1, one pass: Chua et al. 2024 have about .7 by Monte Carlo for what composition says is 4.377."""
     assert lethe.GDP(1.0).epsilon(1e-5) == pytest.approx(4.377178, abs=1e-6)
@@ -158,6 +159,7 @@ def test_epsilon_is_where_delta_is_met(relation: Any, delta: float) -> None:
         assert guarantee.epsilon(delta) == epsilon
 
 
+@pytest.mark.slow
 def test_extremes_are_bounds() -> None:
     for relation in ("zero_out", "replace_one"):
         for mu in (1e-300, 1e-7, 40.0, 1e5, 1e154):
@@ -202,6 +204,7 @@ def test_it_goes_through_json_and_scales_with_the_noise() -> None:
     assert "42 secret bins" in guarantee.describe()
 
 
+@pytest.mark.slow
 def test_it_composes() -> None:
     """By privacy losses that dominate it at every order, and by a Rényi curve."""
     guarantee = bins(1.0, 20)

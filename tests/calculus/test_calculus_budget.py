@@ -68,6 +68,7 @@ def test_an_exponential_schedule_that_spends_exactly_runs_to_its_last_step_and_n
     assert budget.remaining() <= rho * 1e-11
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 1e3), min_size=1, max_size=60), st.floats(1e-3, 1e4))
 def test_the_sum_is_exact_and_the_limit_holds(costs: list[float], rho: float) -> None:
     budget, exact = BudgetFilter(rho), Fraction(0)

@@ -117,6 +117,7 @@ def test_renyi_conversion_brackets(rho: float, delta: float) -> None:
     assert renyi.zcdp_epsilon(rho, delta) <= renyi.zcdp_epsilon_simple(rho, delta)
 
 
+@pytest.mark.slow
 @given(RHOS, st.floats(1e-200, 0.99))
 def test_gdp_is_never_worse_than_through_zcdp(rho: float, delta: float) -> None:
     # mu-GDP implies (mu^2/2)-zCDP, so a zCDP epsilon below the exact Gaussian one would be false.

@@ -33,6 +33,7 @@ def test_gaussian_pairs_are_met(mu: float) -> None:
         assert exact * (1 - 1e-9) - 1e-15 <= profile(lethe.GDP(mu), epsilon) <= exact * (1 + 1e-3) + 1e-15
 
 
+@pytest.mark.slow
 def test_mixtures_are_met_and_missing_weight_reveals_nothing() -> None:
     mixture = lethe.GDPMixture((0.3, 2.0), (0.6, 0.1))
     for epsilon in LEVELS:
@@ -56,6 +57,7 @@ def test_slack_is_there_at_every_epsilon() -> None:
         assert exact * (1 - 1e-9) <= profile(WithSlack(lethe.GDP(1.0), 1e-3), epsilon) <= exact * 1.004
 
 
+@pytest.mark.slow
 def test_of_several_bounds_the_convex_hull_counts() -> None:
     both = Tightest((lethe.GDP(2.0), WithSlack(lethe.GDP(1.0), 1e-3)))
     for epsilon in LEVELS:
@@ -66,6 +68,7 @@ def test_of_several_bounds_the_convex_hull_counts() -> None:
     assert profile(both, 40.0) < 1e-15
 
 
+@pytest.mark.slow
 def test_losses_beyond_all_use_count_as_infinite() -> None:
     assert profile(lethe.GDP(60.0), 40.0) >= lethe.GDP(60.0).delta(40.0) * (1 - 1e-9)
     (losses,) = dominating_factor(lethe.GDP(60.0), 1).losses(0.01)

@@ -93,6 +93,7 @@ def test_what_is_no_delta_passes_no_target() -> None:
     assert crossing(lambda x: x - 1e-322, 1e-300, 0.0, resolution=0.0) <= 1e-322
 
 
+@pytest.mark.slow
 def test_the_window_of_a_huge_exponent_is_not_chosen_for_being_no_number() -> None:
     """Its estimate of the spread met infinity less infinity, and what is no number counted as the smallest."""
     fields = {"sampling_probability": 0.5, "counts": ((1, 0), (1, 1)), "shift_mus": (0.5, 0.1), "relation": "zero_out"}

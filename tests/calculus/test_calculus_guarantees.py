@@ -90,6 +90,7 @@ def test_descriptions() -> None:
     assert all(guarantee.describe() for guarantee in KINDS)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(0, 6), st.floats(0.001, 1)), min_size=1, max_size=6), st.floats(0, 20))
 def test_mixture_is_the_weighted_sum(components: list[tuple[float, float]], epsilon: float) -> None:
     total = math.fsum(weight for _, weight in components)
@@ -138,6 +139,7 @@ def test_bad_mixtures(mus: tuple[float, ...], weights: tuple[float, ...]) -> Non
         GDPMixture(mus, weights)
 
 
+@pytest.mark.slow
 @given(st.floats(0, 5), st.floats(0, 5), st.floats(1e-10, 0.5), st.floats(0, 10))
 def test_tightest_is_the_smallest_of_its_parts(mu: float, rho: float, delta: float, epsilon: float) -> None:
     both = Tightest((GDP(mu), ZCDP(rho)))

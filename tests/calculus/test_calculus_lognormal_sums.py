@@ -24,6 +24,7 @@ def _exact_mean_excess(term: Term, level: float) -> Exact:
     return up * normal(mu - g) - down * normal(-mu - g) - k * normal(-g)
 
 
+@pytest.mark.slow
 def test_a_mean_excess_is_off_by_less_than_half_of_what_it_says() -> None:
     generator, seen = np.random.default_rng(1), 0
     with mp.workdps(120):

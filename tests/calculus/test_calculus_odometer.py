@@ -40,6 +40,7 @@ def test_a_run_stopped_at_its_worst_moment_keeps_the_odometer_s_bound() -> None:
     assert hits > 0.1 * DELTA * PATHS  # the adversary is a real one
 
 
+@pytest.mark.slow
 def test_what_was_spent_may_not_be_claimed_at_such_a_moment() -> None:
     """The guarantee of each fixed moment, though loose there, is violated at some moment four times as often as it may be."""
     naive = np.array([zcdp_epsilon_simple(total, DELTA) for total in GEOMETRIC.tolist()])
@@ -74,6 +75,7 @@ def test_a_step_chosen_by_the_loss_does_not_help() -> None:
     assert stats.binomtest(int(caught.sum()), PATHS, DELTA, alternative="greater").pvalue > ALARM
 
 
+@pytest.mark.slow
 @given(st.lists(positive, min_size=1, max_size=6), positive, st.floats(1e-12, 0.5))
 def test_it_is_the_quoted_form_at_a_level_and_never_above_that_of_the_next(levels: list[float], spent: float, delta: float) -> None:
     odometer = Odometer(levels=tuple(levels), weights=(1 / len(levels),) * len(levels))
@@ -89,6 +91,7 @@ def test_it_is_the_quoted_form_at_a_level_and_never_above_that_of_the_next(level
     assert epsilon >= lone.epsilon(spent, delta) * (1 - 1e-14)  # a union is never free
 
 
+@pytest.mark.slow
 @given(positive, st.floats(1.0, 2.0), st.floats(1e-12, 0.5))
 def test_it_grows_with_what_is_spent_and_falls_with_delta(spent: float, factor: float, delta: float) -> None:
     odometer = Odometer.up_to(10.0)

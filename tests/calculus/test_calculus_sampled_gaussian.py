@@ -264,6 +264,7 @@ def test_no_gaussian_beside_changes_nothing() -> None:
     assert plain.describe() == beside.describe()
 
 
+@pytest.mark.slow
 def test_the_gaussian_beside_is_counted_where_sampling_hides_all_else() -> None:
     # With q = 1e-5 hardly more than the Gaussian is left; "never drawn" must not hide it.
     for design in ("poisson", "without_replacement"):

@@ -36,6 +36,7 @@ def exact_deltas(q: float, z: float, count: int, relation: Relation, epsilons: l
     return worst.tolist()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "z", "count", "relation", "period", "room"),

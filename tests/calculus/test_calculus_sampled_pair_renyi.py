@@ -56,6 +56,7 @@ def summed(q: float, z: float, order: float, first: tuple[float, float], second:
     return float(exponent.max()) + math.log(total)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("q", "z", "order"), CASES)
 @pytest.mark.parametrize("pair", ["opposite", "in front", "added"])
@@ -208,6 +209,7 @@ def test_many_levels_are_lowered_never_raised(design: Design) -> None:
     assert np.all(many[some][:, low] <= alone[:, low] * 1.03)
 
 
+@pytest.mark.slow
 def test_it_is_never_above_what_was_said_before() -> None:
     for q, z in product((1e-5, 0.01, 0.4), (0.2, 0.7, 1.5, 8.0, 300.0)):
         for relation in ("replace_one", "zero_out"):

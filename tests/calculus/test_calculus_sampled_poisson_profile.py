@@ -42,6 +42,7 @@ def test_profiles_are_just_above_the_exact_ones(q: float, z: float, way: Way) ->
             assert value <= exact * (1 + mpmath.mpf("2e-15")) + mpmath.mpf("2e-13") * q
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("q", "z"), [(1e-170, 0.05), (1e-30, 0.08), (0.5, 0.05), (1 - 2**-53, 0.1), (1 - 2**-53, 3.0), (1e-300, 0.031)])
 def test_profiles_hold_at_the_ends_of_floating_point(q: float, z: float, way: Way) -> None:
@@ -66,6 +67,7 @@ GRIDS: list[tuple[float, float, float]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize(("q", "z", "interval"), GRIDS)
@@ -112,6 +114,7 @@ def test_losses_are_those_of_dp_accounting(q: float, z: float, interval: float, 
             assert value * (1 - 1e-12) - slack <= ours <= value * (1 + 1e-11) + 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "z"), [(0.01, 1.0), (0.5, 3.0), (0.999, 10.0)])
 def test_a_replaced_record_is_its_own_mirror_image_and_an_added_one_that_of_a_removed_one(q: float, z: float) -> None:
     interval = 1e-3
@@ -130,6 +133,7 @@ def test_a_replaced_record_is_its_own_mirror_image_and_an_added_one_that_of_a_re
     assert (added.lowest + added.masses.size - 2) * interval <= -math.log1p(-q)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.floats(-16.0, -1e-3), st.floats(-1.2, 8.0), st.floats(0.0, 10.0))
 def test_profiles_fall_with_noise_and_epsilon_and_rise_with_sampling(log_q: float, log_z: float, x: float) -> None:

@@ -46,6 +46,7 @@ def test_whole_orders_equal_dp_accounting(q: float) -> None:
             assert values[i, j] * (order - 1) == pytest.approx(theirs, rel=1e-6, abs=2e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [2, 3, 5, 64, 1024])
 @pytest.mark.parametrize(("q", "z"), [(1e-12, 0.3), (1e-6, 100.0), (1e-6, 1.0), (0.01, 1e4), (0.3, 0.7), (0.01, 7.0), (0.999, 2.0)])
 def test_whole_orders_are_never_below_fifty_digits(q: float, z: float, order: int) -> None:
@@ -60,6 +61,7 @@ def test_whole_orders_are_never_below_fifty_digits(q: float, z: float, order: in
     assert exact <= value <= exact * (1 + 1e-10)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "z", "order"),
@@ -74,6 +76,7 @@ def test_fractional_orders_are_just_above_thirty_digits(q: float, z: float, orde
     assert exact <= value <= exact * (1 + 3e-11)  # 1e-14 / (order - 1) at the order 1.001
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.floats(-27.0, -1e-9), st.floats(-1.8, 12.0), st.sampled_from([2, 3, 6, 10]))
 def test_quadrature_meets_the_binomial_sum_next_to_whole_orders(log_q: float, log_z: float, order: int) -> None:
@@ -119,6 +122,7 @@ def test_fixed_size_batches_are_theorem_27_as_dp_accounting_computes_it(q: float
             assert np.all(bound >= exact * (1 - 1e-10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "z", "order"), [(0.9, 6.0, 256), (0.9, 20.0, 64), (0.5, 2.0, 33), (0.01, 50.0, 100)])
 def test_fixed_size_batches_equal_theorem_27_in_exact_differences(q: float, z: float, order: int) -> None:
     with mpmath.workdps(700):

@@ -15,6 +15,7 @@ from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
 ALPHAS = (0.0, 1e-6, 1e-3, 0.05, 0.3, 0.5, 0.9, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 3.0])
 def test_of_a_gaussian_it_is_just_below_the_exact_one(mu: float) -> None:
     for alpha in ALPHAS:
@@ -33,6 +34,7 @@ def test_of_a_point_it_is_the_polygon_of_that_point() -> None:
         assert found >= exact - 0.02  # the levels at which it is looked are not the point itself
 
 
+@pytest.mark.slow
 def test_what_is_not_private_hides_nothing_and_no_data_hides_all() -> None:
     for alpha in ALPHAS:
         assert NotPrivate().tradeoff(alpha) == 0.0

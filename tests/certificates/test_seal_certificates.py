@@ -181,6 +181,7 @@ def test_a_theorem_that_was_left_out_leaves_a_certificate_that_holds() -> None:
     assert recheck(loaded({**content, "others": kept})) == fewer
 
 
+@pytest.mark.slow
 def test_words_of_another_version_are_told_from_altered_numbers() -> None:
     content = {**plain_content(), "lethe": "0.0.9"}
     content["hypotheses"][0]["detail"] = "only the end of it is published"

@@ -95,6 +95,7 @@ def test_compare_along_a_sweep(run_file: Path, tmp_path: Path) -> None:
     assert content == json.loads((tmp_path / "sweep" / "comparison.json").read_text())
 
 
+@pytest.mark.slow
 def test_compare_of_some_theorems(run_file: Path) -> None:
     words = ["compare", str(run_file), "--delta", "1e-5"]
     result = runner.invoke(app, [*words, "--theorems", "composition, feldman-2018"])
@@ -146,6 +147,7 @@ def test_explain_repeats_what_certify_said(run_file: Path, tmp_path: Path) -> No
     assert "arXiv" in second.stdout
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_message_and_status_2(
     run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

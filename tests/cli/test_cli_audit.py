@@ -30,6 +30,7 @@ def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(stop.value.code or 0)
 
 
+@pytest.mark.slow
 def test_an_honest_claim_exits_with_0_and_writes_what_it_was_asked_for(folder: Path) -> None:
     words = ["audit", str(written(folder)), "-o", "page.yaml", "--plot", "audit.png", "--report", "audit.html"]
     result = CliRunner().invoke(app, words)
@@ -40,6 +41,7 @@ def test_an_honest_claim_exits_with_0_and_writes_what_it_was_asked_for(folder: P
     assert "consistent: no certified" in Path("audit.html").read_text()
 
 
+@pytest.mark.slow
 def test_json_is_the_documented_object(folder: Path) -> None:
     result = CliRunner().invoke(app, ["audit", str(written(folder)), "--json"])
     content = json.loads(result.stdout)
@@ -48,6 +50,7 @@ def test_json_is_the_documented_object(folder: Path) -> None:
     assert content["certificate"] is None
 
 
+@pytest.mark.slow
 def test_a_refuted_claim_exits_with_1_in_red_and_still_writes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     config = written(folder, subject_claim=LIE)
@@ -62,6 +65,7 @@ def test_a_refuted_claim_exits_with_1_in_red_and_still_writes(folder: Path, monk
     assert "\x1b[1;31m" not in honest
 
 
+@pytest.mark.slow
 def test_interrupted_it_says_how_to_go_on_and_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ def _prepared(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lethe.certify(make_run(noise_multiplier=9.0), 1e-6).save("statistics.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [pytest.param(verb, marks=pytest.mark.slow) if verb in SLOW else verb for verb in VERBS])
 def test_the_example_of_every_verb_runs(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if verb == "audit":
@@ -111,6 +112,7 @@ def _run(words: list[str], folder: Path, **environment: str) -> subprocess.Compl
 COLOUR = re.compile(r"\x1b\[[0-9;]*?(3[0-7]|9[0-7]|38;[0-9;]+)m")
 
 
+@pytest.mark.slow
 def test_no_colour_where_none_is_wanted_and_no_progress_where_it_is_quiet(tmp_path: Path) -> None:
     make_run().save(tmp_path / "run.yaml")
     words = ["compare", "run.yaml", "--delta", "1e-5", "--theorems", "optimal-shift,composition"]

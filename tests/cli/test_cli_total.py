@@ -63,6 +63,7 @@ def test_it_prints_one_short_table(files: Path) -> None:
     assert len(text.splitlines()) < 25
 
 
+@pytest.mark.slow
 def test_it_writes_json_that_it_reads_again(files: Path) -> None:
     content = json.loads(called("total", "model.json", "mean.json", "--delta", "1e-6", "--json", "-o", "total.json"))
     assert content["kind"] == "total"
@@ -80,6 +81,7 @@ def test_it_writes_json_that_it_reads_again(files: Path) -> None:
     assert not answers["sealed"]["yes"]
 
 
+@pytest.mark.slow
 def test_counts_limits_and_the_delta_at_an_epsilon(files: Path) -> None:
     one, three = (
         json.loads(called("total", "mean.json", "bare.json", *counts, "--neighbours", "replace_one", "--delta", "1e-6", "--json"))
@@ -102,6 +104,7 @@ def test_counts_limits_and_the_delta_at_an_epsilon(files: Path) -> None:
     assert "says no neighbouring relation" in called("total", "bare.json", "--delta", "1e-6", status=2)
 
 
+@pytest.mark.slow
 def test_a_statement_is_explained_and_verified(files: Path) -> None:
     text = called("explain", "mean.json")
     assert "by  mean of 3 columns    0.1001-GDP" in text
@@ -117,6 +120,7 @@ def test_a_statement_is_explained_and_verified(files: Path) -> None:
     assert not json.loads(called("verify", "altered.json", "--json", status=1))["follows"]["yes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model", "mean", "total"])
 def test_a_certificate_is_not_certified_but_explained_or_verified(files: Path, name: str) -> None:
     lethe.total(["mean.json"], 1e-6).save("total.json")
@@ -128,6 +132,7 @@ def test_a_certificate_is_not_certified_but_explained_or_verified(files: Path, n
         assert f"`lethe verify {name}.json`" in text
 
 
+@pytest.mark.slow
 def test_the_example_of_its_help_runs(files: Path) -> None:
     text = called("total", "--help")
     (example,) = re.findall(r"Such as: lethe (total [^\n│]*)", text)
@@ -135,6 +140,7 @@ def test_the_example_of_its_help_runs(files: Path) -> None:
     called(*example.split())
 
 
+@pytest.mark.slow
 def test_units_of_privacy_are_kept_apart(files: Path) -> None:
     lethe.certify(RUN.replace(unit="user"), 1e-6).save("users.json")
     assert "replace one user, 1 release together" in called("total", "users.json", "--delta", "1e-6")

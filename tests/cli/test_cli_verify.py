@@ -35,6 +35,7 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {path.name: str(path) for path in tmp_path.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "status"),
     [
@@ -107,6 +108,7 @@ def test_the_public_key_is_printed_and_written_and_the_private_one_never(tmp_pat
     assert json.loads(runner.invoke(app, ["key", "--json"]).stdout) == {"fingerprint": signing_key().public.fingerprint, "pem": printed}
 
 
+@pytest.mark.slow
 def test_explain_believes_the_key_that_it_is_given(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
     alone = runner.invoke(app, ["explain", files["sealed.json"]]).stdout

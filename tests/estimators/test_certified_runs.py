@@ -53,6 +53,7 @@ REGRESSORS: dict[str, tuple[type[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", [*CLASSIFIERS, *REGRESSORS])
@@ -134,6 +135,7 @@ def test_a_loss_that_nobody_registered_is_refused_by_name() -> None:
         parse_loss(Steeper(feature_norm=1.0))
 
 
+@pytest.mark.slow
 def test_slopes_are_cut_where_noise_is_large_and_the_run_says_so() -> None:
     kinds = Counter(
         LogisticRegression(feature_norm=4.0, mechanism="pass_ends", passes=2, epsilon=epsilon).fit(*data).run_.loss.kind

@@ -140,6 +140,7 @@ CUT = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "loss", "neighbours"), CUT)
 def test_cut_losses_leak_what_is_claimed_and_no_more(name: str, loss: LinearLoss, neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +148,7 @@ def test_cut_losses_leak_what_is_claimed_and_no_more(name: str, loss: LinearLoss
     judge(*linear(monkeypatch, name, loss, neighbours), neighbours, LESS, 120 if name.endswith("perturbation") else FITS)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", pytest.param("zero_out", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(

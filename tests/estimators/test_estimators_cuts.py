@@ -32,6 +32,7 @@ def _records(facts: PublicFacts, rng: np.random.Generator) -> Records:
     return Records(rows, targets, loss=facts.loss, feature_norm=1.5, intercept=facts.intercept)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), size=st.floats(0.01, 1000.0))
 @pytest.mark.parametrize("facts", CUT, ids=lambda facts: repr(facts.loss))
 def test_no_record_has_a_longer_gradient_than_the_facts_say(facts: PublicFacts, seed: int, size: float) -> None:

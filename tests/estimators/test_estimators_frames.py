@@ -40,6 +40,7 @@ def test_every_public_estimator_is_here() -> None:
     assert not set(MADE) & ABSTRACT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("name", MADE)
 def test_a_frame_gives_the_fit_of_its_array(name: str, frame: str) -> None:

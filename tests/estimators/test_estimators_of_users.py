@@ -88,6 +88,7 @@ def test_rows_of_a_user_are_chosen_with_equal_chance() -> None:
     assert np.all(np.abs(seen[[0, 2, 3, 4]] - 1000) < 5 * np.sqrt(500))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["cyclic", "shuffled_once", "pass_ends"])
 def test_users_of_one_row_are_rows(mechanism: str) -> None:
     made = [LogisticRegression(**PUBLIC, classes=[0, 1], mechanism=mechanism, random_state=0, seed_noise=True) for _ in range(2)]
@@ -97,6 +98,7 @@ def test_users_of_one_row_are_rows(mechanism: str) -> None:
     assert other.run_ == one.run_.replace(unit="user")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -131,6 +133,7 @@ def test_what_is_stated_is_about_users(model: Any, tmp_path: Path) -> None:
     assert lethe.total([stated], 1e-4).unit == "user"
 
 
+@pytest.mark.slow
 def test_units_are_not_mixed() -> None:
     users = LogisticRegression(**PUBLIC, classes=[0, 1]).fit(TABLE, LABELS, users=IDS)
     rows = LogisticRegression(**PUBLIC, classes=[0, 1]).fit(TABLE, LABELS)

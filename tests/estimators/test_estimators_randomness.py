@@ -17,6 +17,7 @@ from lethe.estimators import LogisticRegression
 LOUD = {"epsilon": 1e7, "delta": 1e-5, "mechanism": "cyclic", "passes": 1, "batches": "cyclic"}
 
 
+@pytest.mark.slow
 def test_random_state_repeats_batches_but_not_noise() -> None:
     one, same, other = (fitted(random_state=state, **LOUD).coef_ for state in (1, 1, 2))
     assert (one != same).all()

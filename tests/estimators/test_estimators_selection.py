@@ -125,6 +125,7 @@ def test_adassp_is_gaussian() -> None:
     assert isinstance(model.statement_.guarantee, GDP)
 
 
+@pytest.mark.slow
 def test_every_try_fits_within_its_share_on_other_records_than_those_that_score(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = two_blobs()
     X[:, 2] = np.arange(400)  # a record's name
@@ -266,6 +267,7 @@ def test_bad_input_is_refused(arguments: dict[str, Any], message: str) -> None:
         searched(**arguments)
 
 
+@pytest.mark.slow
 def test_bad_candidates_and_data_are_refused() -> None:
     with pytest.raises(ValueError, match="Invalid parameter 'depth'"):
         searched(candidates={"depth": [3]})

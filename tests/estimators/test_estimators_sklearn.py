@@ -54,6 +54,7 @@ def test_a_search_is_an_estimator(estimator: Any, check: Callable[[Any], None]) 
 
 
 # A norm released for a few per cent of the budget on 150 records is far too large by chance, one fit in thirty, and fit says so.
+@pytest.mark.nightly(by_day="test_every_classifier_is_an_estimator")
 @pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.scale.UnscaledColumnsWarning")
 @pytest.mark.slow
 def test_fresh_noise_fails_only_what_compares_two_fits() -> None:

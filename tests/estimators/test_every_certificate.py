@@ -111,6 +111,7 @@ def test_numbers_that_do_not_give_its_guarantee_are_refused(kind: str, tmp_path:
             recheck_statement(Statement.from_dict(again))
 
 
+@pytest.mark.slow
 def test_what_a_file_calls_enforced_or_checked_is_declared_by_it(tmp_path: Path) -> None:
     model = fitted("classifier by objective_perturbation")
     assert {finding.evidence for finding in model.certificate_.findings} == {"enforced"}

@@ -29,6 +29,7 @@ def test_two_fits_with_the_same_random_state_share_no_number(name: str) -> None:
     assert not shared(released(name), released(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

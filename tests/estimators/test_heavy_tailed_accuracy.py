@@ -118,6 +118,7 @@ def test_optimised_clipping_has_the_least_bound() -> None:
     assert _clip_norm("theory", problem, 5000, 0.1) == pytest.approx(2.0 * (math.sqrt(0.2) * 5000 / math.sqrt(5.0)) ** (1.0 / 3.0))
 
 
+@pytest.mark.slow
 def test_the_plan_is_the_solver_s_with_the_radius_as_distance() -> None:
     problem = Problem(
         gradient=lambda point, rows: rows,

@@ -57,6 +57,7 @@ def test_the_statement_meets_the_target_and_is_the_larger_of_two_disjoint_parts(
     assert phase.batch_size == (2000 if len(given) == 2 else 2000 - set_aside(2000, GDP(solver)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "solver", ["one_pass", "accelerated", "proximal", "localised", pytest.param("strongly_convex", marks=pytest.mark.slow)]
 )
@@ -145,6 +146,7 @@ def test_it_is_the_clipped_mean_of_the_table_of_gradients() -> None:
         assert drawn == pytest.approx(ours.release(2000, 4).noise_std * np.random.default_rng(1).standard_normal(4), rel=1e-9)
 
 
+@pytest.mark.slow
 @given(
     rows=arrays(np.float64, (5, 3), elements=ODD | st.floats(-4.0, 4.0)), other=arrays(np.float64, 3, elements=ODD | st.floats(-4.0, 4.0))
 )

@@ -43,6 +43,7 @@ def test_ranges_become_minus_one_to_one_and_what_is_beyond_is_clipped() -> None:
     assert set(vars(scaler)) == {"low", "high", "clip", "n_features_in_"}
 
 
+@pytest.mark.slow
 @given(
     low=st.floats(-1e100, 1e100),
     width=st.floats(1e-200, 1e100),
@@ -104,6 +105,7 @@ def test_what_are_no_ranges_are_refused(low: Any, high: Any, clip: Any, message:
         PublicScaler(0.0, 1.0).fit([[np.inf], [0.0]])
 
 
+@pytest.mark.slow
 def test_it_costs_nothing_alone_and_in_a_search() -> None:
     X, y = two_blobs()
     X = 50.0 + 10.0 * X

@@ -73,6 +73,7 @@ def test_columns_stored_twice_are_added_up_first(last: list[tuple[int, float]], 
     assert np.linalg.norm(moved) <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["cyclic", "shuffled_once", "pass_ends", "poisson", "full_batch", "joint", "objective_perturbation"])
 @pytest.mark.parametrize("last", HUGE[:2])
 def test_a_fit_does_not_tell_that_a_record_is_huge(mechanism: str, last: list[float]) -> None:

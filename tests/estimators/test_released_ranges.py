@@ -58,6 +58,7 @@ def looked_at(where: Any, values: np.ndarray, share: GDP) -> tuple[np.ndarray, f
 numbers = st.floats(-LARGEST, LARGEST) | st.sampled_from([0.0, -1e12, 1e12, 1e6, -1e6, LARGEST, -LARGEST])
 
 
+@pytest.mark.slow
 @given(before=numbers, after=numbers, place=st.integers(0, 999), others=numbers)
 @pytest.mark.parametrize(("count", "share"), [FEW, pytest.param(*MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("where", [lethe.estimators.inputs.ranges, lethe.estimators.inputs.norms], ids=lambda where: where.__name__)

@@ -124,6 +124,7 @@ def test_where_a_step_is_not_gaussian_epsilons_and_deltas_add_up(neighbours: str
     assert not overspent(one, fitted)
 
 
+@pytest.mark.slow
 def test_the_winner_is_the_whole_pipeline_and_claims_no_less_than_the_search_cost() -> None:
     X, y = two_blobs()
     found = search(LONG, {"logisticregression__C": [1.0], "privatepca__n_components": [1, 2]}).fit(X, y)
@@ -146,6 +147,7 @@ def test_the_winner_is_the_whole_pipeline_and_claims_no_less_than_the_search_cos
     assert (pickle.loads(pickle.dumps(found)).predict(X) == found.predict(X)).all()
 
 
+@pytest.mark.slow
 def test_every_try_fits_new_clones_with_noise_of_their_own_on_other_records_than_those_that_score(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = two_blobs()
     X[:, 2] = np.arange(400)  # a record's name
@@ -201,6 +203,7 @@ def test_a_step_left_out_leaves_its_share_to_the_others(monkeypatch: pytest.Monk
     assert not overspent(one, fitted)
 
 
+@pytest.mark.slow
 def test_pipelines_in_pipelines_steps_that_learn_nothing_and_regressions() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(1.0, 2.0, (3_000, 2))

@@ -53,6 +53,7 @@ def test_no_fit_with_seeded_noise_has_a_guarantee(name: str) -> None:
         assert certify(run, model.delta_).epsilon == math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_random_state_alone_is_public_and_seeds_nothing(name: str) -> None:
     model = fitted(name, random_state=np.random.RandomState(3))
@@ -63,6 +64,7 @@ def test_random_state_alone_is_public_and_seeds_nothing(name: str) -> None:
     assert run is None or not run.seeded
 
 
+@pytest.mark.slow
 def test_one_seeded_step_voids_a_pipeline() -> None:
     rows = np.random.default_rng(0).standard_normal((400, 3))
     seeded = PrivateStandardScaler(seed_noise=True, random_state=0)
@@ -73,6 +75,7 @@ def test_one_seeded_step_voids_a_pipeline() -> None:
     assert "NOT PRIVATE: no release" in privacy_report_of(model, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_every_release_of_a_seeded_fit_says_so_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a part says is kept apart from what the estimator says of the whole: either alone would do."""

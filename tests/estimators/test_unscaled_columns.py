@@ -17,12 +17,14 @@ def _fit(rows: np.ndarray, **changes: object) -> None:
     LogisticRegression(**{"epsilon": 3.0, "classes": ["no", "yes"], **changes}).fit(rows, LABELS[: len(rows)])  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 def test_a_released_norm_that_says_so_is_warned_of_at_the_line_that_fits() -> None:
     with pytest.warns(UnscaledColumnsWarning, match=r"2 columns within \[-1, 1\] make none longer than 1.41.*PublicScaler") as caught:
         _fit(ROWS)
     assert caught[0].filename == __file__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "changes"),
     [

@@ -105,6 +105,7 @@ def test_private_divergence_against_the_gaussian_mechanism() -> None:
     assert 0.0 < divergence <= private_divergence(records, chance, rho)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [2.0, 4.0])
 @pytest.mark.parametrize("dimension", [1, 20, 200])

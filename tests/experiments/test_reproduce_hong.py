@@ -68,6 +68,7 @@ def small(file: Path) -> Reproduction:
     return hong_figure_1(options=Options(data=file), plan=SMALL)
 
 
+@pytest.mark.slow
 def test_the_figure_in_small(small: Reproduction, file: Path) -> None:
     rows = small.records()
     assert small.columns == COLUMNS
@@ -237,6 +238,7 @@ def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(stop.value.code or 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -58,6 +58,7 @@ def bounded() -> Reproduction:
     return liang_figure_2(plan=BOUNDED)
 
 
+@pytest.mark.nightly(by_day="test_published_numbers_come_out_again")
 @pytest.mark.slow
 def test_the_figures_in_small(small: Reproduction, bounded: Reproduction) -> None:
     for result, plan in ((small, SMALL), (bounded, BOUNDED)):
@@ -78,6 +79,7 @@ def test_the_figures_in_small(small: Reproduction, bounded: Reproduction) -> Non
             assert math.isfinite(float(row["estimate"]))
 
 
+@pytest.mark.nightly(by_day="test_published_numbers_come_out_again")
 @pytest.mark.slow
 def test_it_is_the_same_again_and_tells_how_far_it_is(bounded: Reproduction) -> None:
     told: list[tuple[int, int]] = []
@@ -155,6 +157,7 @@ def test_the_published_curve_is_equation_12() -> None:
         assert said.certificate == lethe.certify(run, DELTA).epsilon
 
 
+@pytest.mark.slow
 def test_the_published_cap_is_equation_14_where_it_is_smaller() -> None:
     setting = Setting(batch_size=25, diameter=1e-6, noise=PUBLISHED)
     run = QUICK_2.run(setting, 4000)
@@ -212,6 +215,7 @@ def test_stacked_networks_are_single_ones() -> None:
         assert torch.allclose(found[place], single(logits[place]), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_attack_learns_each_class_and_checkpoint_by_itself() -> None:
     """Members have the larger logit in even classes of the first checkpoint, the smaller one in all else."""
     random = np.random.default_rng(0)
@@ -241,6 +245,7 @@ def test_networks_take_pictures_of_any_size(shape: tuple[int, int, int]) -> None
     assert not torch.equal(one(pictures), other(pictures))
 
 
+@pytest.mark.nightly(by_day="test_published_numbers_come_out_again")
 @pytest.mark.slow
 def test_the_residual_network_can_be_trained_privately() -> None:
     """Its size is that of ResNet-18 for pictures of 32 x 32; one step of it passes the clipping engine's own checks."""

@@ -39,6 +39,7 @@ def test_the_whole_minimiser_is_the_one_brute_force_finds(kappa: float, exponent
         assert best.steps == found or bound(found, kappa, alpha) == best.value
 
 
+@pytest.mark.slow
 @given(kappa=st.floats(1.001, 1e6), exponent=st.floats(-12.0, 2.0))
 def test_the_real_minimisers_are_minima(kappa: float, exponent: float) -> None:
     alpha = 10.0**exponent

@@ -13,6 +13,7 @@ from lethe_experiments.risk.gradient_descent import decay
 from lethe_experiments.risk.mini_batches import batch_term, printed_batch_size
 
 
+@pytest.mark.slow
 @given(
     convexity=st.floats(0.05, 1.0), spread=st.floats(0.0, 5.0), batch=st.integers(1, 20), extra=st.integers(0, 30), steps=st.integers(1, 80)
 )

@@ -28,6 +28,7 @@ KAPPAS = st.floats(1.0, 500.0)
 BETAS = st.floats(0.01, 0.95)
 
 
+@pytest.mark.slow
 @given(kappa=KAPPAS, beta=BETAS)
 def test_the_largest_step_is_where_the_slack_ends(kappa: float, beta: float) -> None:
     largest = largest_relative_step(kappa=kappa, beta=beta)

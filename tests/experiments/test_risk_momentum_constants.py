@@ -24,6 +24,7 @@ def _double_sum(gamma: float, beta: float, variances: np.ndarray) -> float:
     return total
 
 
+@pytest.mark.slow
 @given(gamma=GAMMAS, beta=BETAS, variances=st.lists(st.floats(0.0, 100.0), min_size=1, max_size=25))
 def test_it_is_the_double_sum(gamma: float, beta: float, variances: list[float]) -> None:
     array = np.array(variances)
@@ -44,6 +45,7 @@ def test_theorem_4_7_holds(gamma: float, beta: float, steps: int) -> None:
     assert exact <= u3_uniform_bound(gamma=gamma, beta=beta, steps=steps) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @given(gamma=st.floats(0.8, 0.999), beta=BETAS, steps=st.integers(1, 200))
 def test_the_best_schedule_is_best_and_the_short_bound_is_one(gamma: float, beta: float, steps: int) -> None:
     least = best_u3(gamma=gamma, beta=beta, steps=steps)

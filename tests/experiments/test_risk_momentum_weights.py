@@ -86,6 +86,7 @@ def test_turning_steps_far_away() -> None:
     assert step - 1 == pytest.approx(math.log(1 / (1 - 0.9)) * 2**53, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(st.floats(0.3, 0.999), st.floats(0.0, 0.999), st.integers(1, 200))
 def test_the_corrected_weights_of_theorem_4_8_are_an_upper_bound(gamma: float, beta: float, steps: int) -> None:
     assume(beta < gamma)

@@ -24,6 +24,7 @@ def test_the_terms_at_a_worked_point() -> None:
     assert uniform_stability(**STABLE, strong_convexity=2.0) == pytest.approx(0.01, rel=1e-12)  # each step forgets the last
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000), steps=st.integers(1, 20), noise=st.floats(0.0, 0.3))
 def test_two_runs_that_differ_in_one_record_stay_as_close_as_it_says(seed: int, steps: int, noise: float) -> None:
     """Means of sqrt(1 + |theta - x|^2) losses: 1-Lipschitz, 1-smooth, convex. Full-batch descent, the same noise in both runs."""

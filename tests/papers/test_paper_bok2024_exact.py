@@ -134,6 +134,7 @@ def _hockey_stick(one: list[tuple[float, float]], other: list[tuple[float, float
     return float(np.maximum(first - math.exp(epsilon) * second, 0).sum())  # a partition of the line: never above the exact value
 
 
+@pytest.mark.slow
 def test_composition_is_never_below_a_linear_run() -> None:
     """Gradients of one record +-G and of all others 0: the number of times it is drawn is binomial, the last iterate a mixture."""
     steps, p, touch = 30, 0.2, 0.4

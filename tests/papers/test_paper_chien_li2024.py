@@ -160,6 +160,7 @@ def _path_cost(inside: np.ndarray, growth: float, exponent: float, diameter: flo
     return float(np.square(1 + payments).sum() + 1e3 * np.square(np.minimum(payments, 0)).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("growth", "exponent", "diameter"), [(0.2, 0.5, 2.0), (0.5, 0.3, 3.0), (0.1, 0.8, 4.0), (0.02, 0.5, 3.0)])
 def test_hoelder_is_the_minimum_over_payments(growth: float, exponent: float, diameter: float) -> None:
     """Over all distances of windows up to 8 steps, by scipy from straight lines; 1e-3 is what a grid of first payments may cost."""

@@ -83,6 +83,7 @@ def test_one_batch_a_pass_is_at_most_the_gaussian_mechanism() -> None:
         assert shuffled_delta(epsilon, 1.5, 1, 1, reshuffled=False) <= exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("passes", "reshuffled"), [(1, False), (3, False), (1, True), (3, True)])
 def test_it_is_below_the_exact_divergence_of_the_mechanism(passes: int, reshuffled: bool) -> None:
     """Two slots: the mechanism itself, all outputs seen, on a grid of the likelihood ratio's Monte Carlo with its standard error.

@@ -103,6 +103,7 @@ def test_no_warning_and_no_nan_far_out(noise: float) -> None:
                 assert theorem.bound(run).guarantee.epsilon(1e-5) >= 0.0
 
 
+@pytest.mark.slow
 def test_steps_above_and_more_noise_never_raise_it() -> None:
     for theorem in THEOREMS:
         epsilons = [theorem.bound(liang_run(noise_multiplier=noise)).guarantee.epsilon(1e-5) for noise in (12.0, 12.1, 15.0, 40.0)]

@@ -105,6 +105,7 @@ def test_equations_13_and_15_are_sound_for_linear_losses_in_standing() -> None:
     assert Liang2025Corrected().standing_on(liang_run()).soundness == "sound"
 
 
+@pytest.mark.slow
 def test_equation_13_is_never_below_composed_steps() -> None:
     """Both directions of every step, by the binomial sum and by quadrature, with the paper's own noise relative to 2C and its factor 2:
     it may be loose by no more than 4 / (1 - error), which a wrong power of q, of T or of the noise would not leave."""
@@ -175,6 +176,7 @@ def test_equation_15_and_the_corrected_form_are_never_below_a_projected_chain_of
             _never_below(Liang2025BoundedRestricted(), run, laws)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_corrected_form_is_never_below_a_projected_chain_that_expands(seed: int) -> None:

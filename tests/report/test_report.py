@@ -60,6 +60,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps_section, "_POINTS", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", _KINDS)
 def test_every_section_is_there_and_says_what_is_certified(changes: dict[str, Any]) -> None:
     run = make_run(**changes)
@@ -127,6 +128,7 @@ def test_rates_are_rounded_up() -> None:
     assert percent(0.0) == "0 %"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".html", ".md", ".tex"])
 @pytest.mark.parametrize(
     ("subject", "first"),
@@ -146,6 +148,7 @@ def test_what_must_be_read_first_stands_on_top_in_words(subject: Any, first: str
     assert sum(top.count(words) for words in ("NOT PRIVATE", "DECLARED", "DELTA IS", "THE AUDIT")) >= 1
 
 
+@pytest.mark.slow
 def test_a_sealed_training_is_not_called_declared_only_and_a_strangers_is() -> None:
     certificate = lethe.certify(make_record(), DELTA)
     assert [one.heading for one in document_of(subject_of(certificate)).notices] == ["Sealed"]
@@ -167,6 +170,7 @@ def test_what_is_declared_stands_first_and_voids_the_promise() -> None:
     assert "seed" not in void  # this training drew fresh noise, and is sealed
 
 
+@pytest.mark.slow
 def test_a_statement_without_a_run_has_the_sections_that_apply() -> None:
     stated = Statement(name="a mean", guarantee=GDP(0.3), neighbours="replace_one", findings=(), citations=())
     document = document_of(subject_of(stated))
@@ -179,6 +183,7 @@ def test_a_statement_without_a_run_has_the_sections_that_apply() -> None:
     Read(written(subject_of(seeded), ".html"))
 
 
+@pytest.mark.slow
 def test_a_total_shows_its_parts_and_what_they_declare(tmp_path: Path) -> None:
     total = lethe.total([lethe.certify(make_run(), DELTA), lethe.certify(make_run(noise_multiplier=7.0), DELTA)], delta=DELTA)
     document = document_of(subject_of(total))
@@ -194,6 +199,7 @@ def test_a_total_shows_its_parts_and_what_they_declare(tmp_path: Path) -> None:
     assert document_of(subject_of(sealed)).notices[0].heading == "Sealed"
 
 
+@pytest.mark.slow
 def test_the_page_is_well_made_and_asks_for_nothing() -> None:
     page = written(subject_of(make_run(), delta=DELTA), ".html")
     assert page == written(subject_of(make_run(), delta=DELTA), ".html")

@@ -82,6 +82,7 @@ def test_bounds_are_rounded_down_and_named_by_their_kind() -> None:
     assert notes_of(_result(warnings=("few runs",)))[-1] == "warning few runs"
 
 
+@pytest.mark.slow
 def test_a_page_without_a_claim_or_audits() -> None:
     bare = AuditPage(subject="a", canary="b", audits=(_result(),))
     assert len(bare.stated) == 2
@@ -130,6 +131,7 @@ def test_every_page_can_be_drawn(page: AuditPage) -> None:
     assert audit_plot(page, [(1e-6, float("inf")), (1e-5, 2.0)]).startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_credible_result_is_drawn_too() -> None:
     credible = _result(estimator="bayesian", selection="fixed", rule="threshold 0, fixed in advance")
     assert audit_cells(credible)[0] == "credible"

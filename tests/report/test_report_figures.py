@@ -47,6 +47,7 @@ def test_plots_are_figures() -> None:
     assert any(np.allclose(line.get_ydata(), SWEEP.epsilons("composition")) for line in lines if len(line.get_ydata()) == 2)
 
 
+@pytest.mark.slow
 def test_without_matplotlib_a_plot_says_what_to_install() -> None:
     """In a process of its own: a module that is loaded already would be found again."""
     code = (

@@ -113,6 +113,7 @@ def _hostile_subject() -> Subject:
     return with_extras(subject, **extras, commands=[f"lethe report '{words}' ``` ````"], digests=[(words, words)])
 
 
+@pytest.mark.slow
 def test_hostile_words_are_only_words_in_html() -> None:
     page = written(_hostile_subject(), ".html")
     read = Read(page)
@@ -207,6 +208,7 @@ def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(stop.value.code or 0)
 
 
+@pytest.mark.slow
 def test_the_verb_says_by_its_status_whether_anything_is_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     make_run().save(tmp_path / "run.yaml")
     make_run(seeded=True).save(tmp_path / "seeded.yaml")

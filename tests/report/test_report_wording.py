@@ -161,6 +161,7 @@ def test_a_single_noise_and_steps_without_noise_are_said_so() -> None:
     assert "no noise" not in _words(subject_of(make_run(), delta=DELTA), "steps")
 
 
+@pytest.mark.slow
 def test_remarks_stand_only_where_they_apply() -> None:
     once = subject_of(_digits(), delta=1e-5)
     for subject in (once, subject_of(make_run(passes=2), delta=DELTA)):

@@ -17,6 +17,7 @@ from lethe.theorems.shuffled import positions
 CONVEX = {"kind": "convex", "smoothness": 1.0}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("records", [10**8, 10**9, 10**15])
 @pytest.mark.parametrize("design", SIZED_DESIGNS)
@@ -68,6 +69,7 @@ def test_an_overspent_budget_is_refused_by_the_ledger_and_by_certify() -> None:
     assert ledger.get_epsilon(1e-5) == 0.0  # nothing was added
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("weight", [1e-12, 1e-3, 0.1, 0.9])
 @pytest.mark.parametrize("finite", [0.0, 1.0, 30.0, 1e5])
@@ -90,6 +92,7 @@ def test_a_smoothness_and_a_noise_at_the_end_of_the_range() -> None:
         make_run(noise_multiplier=5e-324, step_size=1e200, clip_norm=1e200)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 400, 100))
 def test_every_extreme_run_gets_a_number_or_a_clear_error(first: int) -> None:

@@ -62,6 +62,7 @@ def test_ends_of_the_range() -> None:
         exp_schedule(0.5, 5000, 1.0)  # 2^2500
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(POSITIVE, POSITIVE | st.just(0.0)), min_size=1, max_size=40), POSITIVE)
 def test_the_budget_is_spent_and_never_exceeded(steps: list[tuple[float, float]], budget: float) -> None:
     weights, costs = np.array(steps).T

@@ -55,6 +55,7 @@ def test_nothing_changes_where_the_own_class_is_likely(loss: LinearLoss, plain: 
     assert np.all(loss.values(scores, targets)[own < 0.4] < plain.values(scores, targets)[own < 0.4])
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), cut=st.floats(0.01, 1.0), classes=st.integers(2, 12), size=st.floats(0.1, 50.0))
 def test_the_bounds_of_the_lemma_hold(seed: int, cut: float, classes: int, size: float) -> None:
     rng = np.random.default_rng(seed)

@@ -116,6 +116,7 @@ def test_cumulative_privacy_is_that_of_each_beginning() -> None:
         assert epsilon == lethe.certify(run.replace(steps=steps, noise_multiplier=2.0), DELTA).epsilon
 
 
+@pytest.mark.slow
 def test_compositions_keep_every_slack() -> None:
     run = make_cut_run()
     guarantee, slack = lethe.certify(run, DELTA).guarantee, truncation_slack(run)

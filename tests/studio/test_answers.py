@@ -31,6 +31,7 @@ def of(run: lethe.Run, **texts: str) -> str:
 SLOW = ("poisson", "balls_in_bins")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in DESIGNS])
 def test_the_epsilon_is_the_one_that_certify_gives(design: str) -> None:
     run = make_run(batches=batches(design, 10), regulariser={"kind": "ridge", "strength": 0.1})
@@ -113,6 +114,7 @@ def test_what_must_stay_secret_is_told() -> None:
     assert answer(query(release="all")).notes == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("find", ["noise", "epsilon"])
 def test_alternatives_cost_what_certify_and_plan_say(find: str) -> None:
     asked = query(find=find, count="6")

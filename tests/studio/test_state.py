@@ -43,12 +43,14 @@ def state(**texts: str) -> State:
     return State({**State.first().texts, **texts})
 
 
+@pytest.mark.slow
 @given(STATES)
 @settings(max_examples=40)
 def test_a_link_says_the_whole_state(one: State) -> None:
     assert State.from_query(one.query()) == one
 
 
+@pytest.mark.slow
 @given(TYPED_STATES)
 def test_what_makes_no_run_is_refused_and_nothing_else_happens(one: State) -> None:
     try:
@@ -71,6 +73,7 @@ def runs() -> list[lethe.Run]:
     return made + [make_run(**changes) for changes in (*RARE, {"unit": "user"})]
 
 
+@pytest.mark.slow
 def test_every_run_comes_back_from_the_controls_that_show_it() -> None:
     for run in runs():
         shown = State.of_run(run)

@@ -125,6 +125,7 @@ def test_a_step_without_noise_is_not_private() -> None:
     assert lethe.certify(bins_run(noise_multiplier=0.0), 1e-5).epsilon == math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [1e-149, 1e-100, 1e-3, 1e3, 1e100, 1e149])
 def test_extreme_noise_is_no_error(noise: float) -> None:
     for neighbours in ("zero_out", "replace_one"):

@@ -90,6 +90,7 @@ def test_brute_force_over_windows(constant: float, exponent: float) -> None:
     assert expected * (1 - 1e-6) <= _mu(run) <= expected * 1.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_never_looser_than_the_published_bound(seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -135,6 +136,7 @@ def test_never_below_the_exact_chain_of_an_expanding_loss(strength: float, expon
     assert lethe.GDP(_mu(run)).epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
 
 
+@pytest.mark.slow
 def test_a_start_in_the_midst_of_a_long_run_is_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "_LONGEST", 500)
     short, long = _run(passes=480), _run(passes=1500)
@@ -209,6 +211,7 @@ def test_never_below_the_exact_chain_with_a_ridge_and_changing_steps(seed: int) 
     assert lethe.GDP(_mu(run)).epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
 
 
+@pytest.mark.slow
 def test_a_ridge_contracts_and_a_larger_domain_costs_more() -> None:
     mus = [_mu(_run(radius=radius)) for radius in (0.01, 0.05, 0.2)]
     assert mus == sorted(mus)

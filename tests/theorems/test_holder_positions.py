@@ -33,6 +33,7 @@ def _guarantee(run: lethe.Run) -> Any:
     return HolderShift().bound(run).guarantee
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("relation", NEIGHBOURS)
@@ -124,6 +125,7 @@ def test_brute_force_over_positions(constant: float, exponent: float, radius: fl
     assert all(one * (1 - 1e-6) <= found <= one * 1.03 for one, found in zip(exact, mus, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("strength", "exponent"), [(0.2, 0.5), (1.0, 0.3), (0.5, 0.8)])
 @pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
 @pytest.mark.parametrize(("slots", "passes"), [(3, 1), (3, 2), (2, 3)])
@@ -178,6 +180,7 @@ def test_a_linear_loss_is_exact_and_catches_a_bound_one_per_cent_too_small() -> 
     assert pooled[0] * (1 - 1e-9) <= _guarantee(run).epsilon(1e-3) <= pooled[0] * 1.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
 @pytest.mark.parametrize("seed", range(6))
 def test_never_dearer_than_touches_at_every_step(design: str, seed: int) -> None:

@@ -60,6 +60,7 @@ def test_the_clipped_step_is_the_maximum_over_all_angles() -> None:
             assert brute * (1 - 4e-15) <= constant <= brute * (1 + 1e-6), (a, h)
 
 
+@pytest.mark.slow
 @given(st.floats(0, 10), st.floats(-5, 5), st.floats(0, 5))
 def test_order_of_the_constants(step: float, weak: float, smooth: float) -> None:
     weak = max(weak, -smooth)
@@ -69,6 +70,7 @@ def test_order_of_the_constants(step: float, weak: float, smooth: float) -> None
     assert linear == max(plain, 1.0)
 
 
+@pytest.mark.slow
 @given(st.floats(0, 1e6), st.floats(-1e6, 1e6), st.floats(0, 1e6))
 def test_the_plain_step_is_rounded_up_by_no_more_than_two_units(step: float, weak: float, smooth: float) -> None:
     weak = max(weak, -smooth)
@@ -78,6 +80,7 @@ def test_the_plain_step_is_rounded_up_by_no_more_than_two_units(step: float, wea
     assert exact <= constant <= exact * (1 + Fraction(2) ** -50) + Fraction(1e-300)
 
 
+@pytest.mark.slow
 @given(st.floats(1e-6, 10), st.floats(-3, 3), st.floats(0, 6))
 @example(0.5, 0.0, 5e-324)
 def test_the_clipped_step_is_rounded_up(step: float, weak: float, smooth: float) -> None:

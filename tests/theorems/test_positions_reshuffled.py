@@ -32,6 +32,7 @@ def paid_one_by_one(factors: np.ndarray, touches: np.ndarray, noise: np.ndarray,
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_never_below_the_mean_over_all_paths(seed: int) -> None:
     factors, touches, noise, size = random_passes(seed + 100)
@@ -114,6 +115,7 @@ SAMPLED = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("shape", "sampled", "error", "cyclic"), SAMPLED)
 def test_touch_by_touch_against_the_sampled_values(shape: tuple[int, int, float], sampled: float, error: float, cyclic: float) -> None:
@@ -154,6 +156,7 @@ def test_between_the_sampled_optimum_and_a_little_above(size: int, passes: int, 
     assert smaller.mean() + 4 * smaller.std() / np.sqrt(smaller.size) > 1e-5
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_runs_by_monte_carlo(seed: int) -> None:

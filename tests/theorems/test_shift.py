@@ -28,6 +28,7 @@ def test_reference_cases(case: dict[str, str]) -> None:
     assert shift.solve(*run).mu ** 2 == pytest.approx(float(case["mu_squared"]), rel=1e-9)  # printed to ten digits
 
 
+@pytest.mark.slow
 def test_three_hundred_random_runs_against_least_distance_programming() -> None:
     for seed in range(300):
         run = random_run(seed)

@@ -26,6 +26,7 @@ HARD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize("lipschitz", [1.0, 1.0009765625, 0.9990234375])
 def test_hard_patterns_against_rational_arithmetic(name: str, lipschitz: float) -> None:
@@ -60,6 +61,7 @@ def test_a_million_steps_of_the_hardest_pattern(last: str) -> None:
         assert mu == pytest.approx(touches.sum() / sqrt(np.sum(noise**2)), rel=1e-8)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 10, 100, 1000, 100_000])
 def test_a_million_steps_of_all_kinds(size: int) -> None:

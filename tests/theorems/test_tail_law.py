@@ -106,6 +106,7 @@ def test_long_clipped_runs_are_not_below_the_sampled_law_and_near_it() -> None:
     assert 1.824 - 0.01 <= epsilon <= 1.03 * 1.824
 
 
+@pytest.mark.nightly(by_day="test_millions_of_steps_are_just_above_the_exact_law")
 @pytest.mark.slow
 def test_very_long_runs_stay_finite_and_monotone() -> None:
     epsilons = []

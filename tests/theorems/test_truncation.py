@@ -138,6 +138,7 @@ def test_cut_bins_are_as_private_as_certified(relation: Neighbours, cap: int) ->
         assert refuted(hockey_sticks(*(bins_law(values, 2, cap) for values in pair)), claimed) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("steps", "cap"), [(2, 1), (2, 2)])
 def test_the_last_iterate_of_cut_batches_is_as_private_as_every_theorem_says(relation: Neighbours, steps: int, cap: int) -> None:

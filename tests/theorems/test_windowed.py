@@ -82,6 +82,7 @@ def test_never_below_the_exact_law_with_a_ridge(relation: str) -> None:
         assert guarantee.delta(epsilon) >= law_delta(*worlds, epsilon) - 1e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 def test_one_step_windows_catch_a_bound_that_is_one_per_cent_too_small(design: str) -> None:
     """Runs pushed into opposite corners by an earlier, all but noiseless, step; then one step whose batches hardly ever hold the record:

@@ -135,6 +135,7 @@ def test_it_never_overspends(rho: float, parts: tuple[float, float], growth: flo
     assert all(0 < step.length <= step.longest <= plan.longest_step for step in trained.history)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(rho=st.floats(0.05, 1.0), growth=st.floats(0.05, 2.0), seed=st.integers(0, 10**6))
 def test_the_data_is_looked_at_only_for_what_is_paid(rho: float, growth: float, seed: int) -> None:

@@ -121,6 +121,7 @@ def test_scores_are_judged_as_declared(tmp_path: Any) -> None:
 LEVEL = 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [None, FixedThreshold(threshold=-39.5), Split(seed=0), MultiSplit(seed=0, splits=3)])
 def test_certified_bounds_of_two_worlds_keep_their_level(rule: Any) -> None:
     pages = [audited(rule=rule, seed=seed, level=LEVEL, conditional=False) for seed in range(60)]

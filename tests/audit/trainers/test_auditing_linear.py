@@ -69,6 +69,7 @@ def test_sound_runs_are_consistent(loss: str, threat: Any) -> None:
     assert page.audits[0].threat == threat
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("canary", ["mislabelled", "random_direction", "least_moved"])
 def test_noise_that_is_missing_is_seen_by_every_canary(canary: Any) -> None:
     stated = run_of("softmax", noise_multiplier=10.0)

@@ -103,6 +103,7 @@ def test_all_trainings_begin_alike_and_leave_the_generator_alone() -> None:
     assert bool((torch.random.get_rng_state() == before).all())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("threat", ["white_box", "final_model", "black_box"])
@@ -116,6 +117,7 @@ def test_noise_that_is_missing_is_seen(neighbours: Any, threat: Any) -> None:
     assert audit(unverified(NetworkTraining(run=stated, build=build)), data_of(), config).verdict == "consistent"
 
 
+@pytest.mark.slow
 def test_one_run_of_a_network() -> None:
     training = NetworkTraining(run=run_of(records=40, batches=lethe.Full(), noise_multiplier=0.3), build=build)
     page = audit(training, data_of(40), AuditConfig(delta=DELTA, game=OneRunGame(canaries=40), threat="white_box"))

@@ -59,6 +59,7 @@ def test_linear_trainers_are_told_apart(name: str) -> None:
     assert page.failed == (case.broken is not None)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["untrained model", *NETWORKS])
 def test_networks_are_told_apart(name: str) -> None:

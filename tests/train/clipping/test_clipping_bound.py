@@ -71,6 +71,7 @@ SEEDS = st.integers(0, 99)
 CASES = {"linear": (2, 3, 8, 30), "tied": (2,), "head": (2,), "embedding": (4,), "conv1": (6, 60), "conv3": (12, 40)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "positions"), [(kind, length) for kind, lengths in CASES.items() for length in lengths])
 @settings(max_examples=12)
 @given(
@@ -116,6 +117,8 @@ def test_convolutions_to_few_places_that_are_not_kept(
 EQUAL = [("linear", 1), ("linear", 8), ("linear", 48), ("linear", 384), ("linear", 768), ("conv3", 6), ("conv3", 386), ("conv3", 2050)]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("formed", [True, False])
 @pytest.mark.parametrize("width", [WIDTH, 64])
 @pytest.mark.parametrize(("kind", "positions"), EQUAL)
@@ -160,6 +163,7 @@ def test_the_same_without_the_careful_way_exceeds_the_bound(monkeypatch: pytest.
     assert change(Cotangents("linear", 64), given) > 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "tied", "head", "embedding", "conv1", "conv3"])
 @settings(max_examples=25)
 @given(
@@ -180,6 +184,7 @@ def test_factors_of_any_size_stay_within_the_bound(
     assert change(Cotangents(kind, width), given, 10**clip, method) <= 1 + 2e-6
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(inputs=st.floats(-44, 37), gradients=st.floats(-44, 37), clip=st.floats(-5, 3), method=st.sampled_from(sorted(METHODS)))
 def test_one_position_of_any_size_stays_within_the_bound(inputs: float, gradients: float, clip: float, method: str) -> None:

@@ -60,6 +60,7 @@ def test_a_first_batch_with_as_many_records_as_places_is_exact() -> None:
     assert batches(Words("places"), [tokens(0, 7, 7), tokens(1, 6, 7), tokens(2, 7, 7)]).verified == "checked"
 
 
+@pytest.mark.slow
 def test_places_of_a_branch_that_comes_later_are_no_records() -> None:
     """With seven records of seven places, an embedding that no batch asked before: it was taken for records, and its rows clipped so."""
     with pytest.raises(InputError, match="places"):
@@ -121,6 +122,7 @@ def test_a_model_that_sorts_is_refused_though_its_first_batch_stands_in_order(be
         sums_of(Sorting(before), [in_order(tokens(seed))], verify=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_sorting_is_found_in_any_batch_whose_records_it_moves(seed: int) -> None:
     """Records of one length stay where they are, in all batches until the third."""
@@ -130,6 +132,7 @@ def test_sorting_is_found_in_any_batch_whose_records_it_moves(seed: int) -> None
         sums_of(Sorting(False), [full, full, tokens(seed)], verify=True)
 
 
+@pytest.mark.slow
 def test_packing_that_sorts_by_itself_is_followed() -> None:
     model, clipper = Sorting(False, own=False), None
     clipper = Clipper(model, clip_norm=CLIP)

@@ -76,6 +76,7 @@ def test_mixing_of_tokens_is_found() -> None:
         clipped(Clipper(Words().double()), torch.randint(9, (5, 3), generator=torch.Generator().manual_seed(2)))
 
 
+@pytest.mark.slow
 def test_tokens_that_are_all_alike_tell_nothing_yet() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 2)).double()
@@ -125,6 +126,7 @@ def test_a_head_of_zeros_keeps_the_check_going() -> None:
     assert clipper.verified == "checked"
 
 
+@pytest.mark.slow
 def test_gradients_that_stay_zero_are_warned_of() -> None:
     clipper = Clipper(Free(zero_head=True))
     for _ in range(7):

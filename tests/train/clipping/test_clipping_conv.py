@@ -53,6 +53,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["cheaper", "gram", "formed", "chunked"], indirect=True)
 def test_convolutions(dimensions: int, way: str) -> None:
@@ -70,6 +71,7 @@ def test_convolutions(dimensions: int, way: str) -> None:
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["cheaper", "gram", "formed"], indirect=True)
 def test_transposed_convolutions(dimensions: int, way: str) -> None:

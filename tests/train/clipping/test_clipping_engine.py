@@ -30,6 +30,7 @@ def test_sums_do_not_depend_on_the_size_of_micro_batches(sizes: list[int]) -> No
     assert all((tensor == 0).all() for tensor in clipper.take().values())
 
 
+@pytest.mark.slow
 def test_padding_is_not_counted_whatever_it_holds() -> None:
     model, batch = small(), rows()
     expected = clipped(Clipper(model, clip_norm=0.5), batch[:4])
@@ -140,6 +141,7 @@ def test_freezing_between_steps() -> None:
     assert torch.allclose(clipper.last_norms, norms_of(expected))
 
 
+@pytest.mark.slow
 def test_bfloat16_under_autocast() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(2, 8, 3), nn.GELU(), nn.Flatten(), nn.Linear(40, 16), nn.GELU(), nn.Linear(16, 3))

@@ -66,6 +66,7 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_on_bare_parameters(name: str) -> None:
     torch.manual_seed(0)
@@ -74,6 +75,7 @@ def test_operations_on_bare_parameters(name: str) -> None:
     assert_clips_like_single_records(model, torch.randn(1, 3, 4, dtype=torch.float64), verify=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [0, 1, 3, 4])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_batch_as_long_as_another_dimension_is_told_or_refused(name: str, records: int) -> None:

@@ -66,6 +66,7 @@ FOLDED: dict[str, Operation] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", FOLDED)
 def test_rows_in_the_records_order_are_folded_back(name: str, verify: bool) -> None:
@@ -162,6 +163,7 @@ def moved(words: Tensor, kinds: Tensor, places: Tensor) -> Tensor:
     return words + places + kinds.unflatten(0, (RECORDS, -1)).transpose(0, 1).flatten(0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("joined", [moved, lambda words, kinds, places: words + places + kinds.flip(0)])
 def test_what_is_made_on_the_way_must_be_joined_in_order(joined: Any, verify: bool) -> None:
@@ -220,6 +222,7 @@ def test_order_is_read_off_the_graph_alone(shape: tuple[int, ...]) -> None:
     assert folds.fold(torch.randn(10, 3, requires_grad=True)) is None
 
 
+@pytest.mark.slow
 def test_deep_graphs_are_followed() -> None:
     given = torch.randn(5, 2, 3, requires_grad=True)
     folds = Folds(lambda: 5)

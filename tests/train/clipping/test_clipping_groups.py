@@ -15,6 +15,7 @@ from lethe.train.clipping.groups import clip_weights
 EVERYTHING = ("*",)
 
 
+@pytest.mark.slow
 @given(
     squared=st.floats(0, 1e30, allow_nan=False),
     clip_norm=st.floats(1e-6, 1e6),

@@ -25,12 +25,14 @@ def test_it_is_refused_with_its_reason(name: str, seed: int) -> None:
 MOVING = ["with_past_batches", "with_a_global_bank", "mixup_with_a_fixed_seed", "in_batch_negatives", "folded_wrongly"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MOVING)
 def test_unrefused_one_record_would_move_the_sum_by_more_than_its_bound(name: str) -> None:
     """What `moved_by` tells is the excess over what a bounded sum may be moved by."""
     assert moved_by(lambda: Between(HOSTILE[name]), [rows(seed) for seed in range(3)]) > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HARMLESS)
 @pytest.mark.filterwarnings("ignore:the clipper could not check everything")
 def test_what_is_harmless_passes(name: str) -> None:

@@ -170,6 +170,7 @@ def case(kind: str, seed: int) -> tuple[float, float, float]:
     return moved[0], moved[1], 1 + (4e-6 if dtype == torch.float32 else 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: str) -> None:
     for seed in range(6):
@@ -178,6 +179,7 @@ def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: st
         assert other <= allowed, seed
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_many_times(kind: str) -> None:
@@ -235,6 +237,7 @@ def test_a_record_that_cannot_be_measured_does_not_make_the_self_check_fail() ->
         clipper.backward(outputs.square().sum((1, 2)))
 
 
+@pytest.mark.slow
 def test_records_of_ordinary_and_of_large_size_are_measured() -> None:
     torch.manual_seed(1)
     for own in (False, True):
@@ -261,6 +264,7 @@ def step(clipper: Clipper, lengths: Tensor) -> None:
     clipper.backward(LOSSES[1](outputs))
 
 
+@pytest.mark.slow
 def test_sorting_by_length_is_found_though_the_first_batch_was_of_one_length() -> None:
     torch.manual_seed(0)
     for _ in range(8):

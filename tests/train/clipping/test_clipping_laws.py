@@ -159,6 +159,7 @@ def check(name: str, data: st.DataObject) -> None:
     assert float((told - torch.cat(expected)).norm()) <= ALLOWED[dtype] * scale
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=4, deadline=None)
 @given(data=st.data())
@@ -166,6 +167,7 @@ def test_sums_are_those_of_single_records(name: str, data: st.DataObject) -> Non
     check(name, data)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=12, deadline=None)

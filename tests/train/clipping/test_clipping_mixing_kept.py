@@ -92,6 +92,7 @@ class Words(nn.Module):
         return self.head(own + self.strength * hidden.detach().mean((0, 1)) if self.strength else own)
 
 
+@pytest.mark.slow
 def test_mixing_of_tokens_below_rounding_is_found_and_positions_are_left_alone() -> None:
     """As many positions as records: only what one record changes the number of is told to be tokens."""
     tokens = torch.randint(9, (6, 6), generator=torch.Generator().manual_seed(0))

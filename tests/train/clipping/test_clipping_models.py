@@ -117,6 +117,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_models_clip_like_single_records(name: str) -> None:
     torch.manual_seed(0)
@@ -132,6 +133,7 @@ def test_models_in_float32(name: str) -> None:
     assert_clips_like_single_records(build(), batch.float())
 
 
+@pytest.mark.slow
 def test_dropout_masks_are_those_of_the_forward_pass() -> None:
     """With the same seed, the sums over a batch are those that plain autograd gives on the batch's own graph."""
     torch.manual_seed(0)

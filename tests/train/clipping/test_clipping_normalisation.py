@@ -34,6 +34,7 @@ def call_of(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> Call:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(batch=BATCHES, inner=INNER, shape=st.lists(st.integers(1, 4), min_size=1, max_size=2), bias=st.booleans(), seed=st.integers(0, 99))
 def test_layer_norm(batch: int, inner: list[list[int]], shape: list[int], bias: bool, seed: int) -> None:
@@ -66,6 +67,7 @@ def test_group_norm(batch: int, inner: list[list[int]], groups: int, size: int, 
     check(GroupNormGradients, layer, [call_of((batch, groups * size, *positions)) for positions in inner], batch)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(batch=BATCHES, dimensions=st.integers(1, 3), channels=st.integers(1, 3), seed=st.integers(0, 99))
 def test_instance_norm(batch: int, dimensions: int, channels: int, seed: int) -> None:

@@ -83,6 +83,7 @@ def branch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(outer_products, name, share)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.usefixtures("branch")
 @pytest.mark.parametrize(

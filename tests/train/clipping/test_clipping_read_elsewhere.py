@@ -131,6 +131,7 @@ def test_parameters_are_followed_wherever_they_are_read(name: str) -> None:
     assert all(after[name] is parameter for name, parameter in before.items())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 @pytest.mark.parametrize("change", ["weight_norm", "pruned"])
 def test_weights_that_a_hook_computes(change: str) -> None:

@@ -123,6 +123,7 @@ def test_models_whose_records_cannot_be_told_apart_are_refused(name: str, verify
         assert all(torch.equal(parameter, old) for parameter, old in zip(model.parameters(), before, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 @pytest.mark.parametrize("norm", [older_spectral_norm, parametrizations.spectral_norm])
 def test_a_spectral_norm_that_moves_its_vectors_is_refused_and_a_settled_one_is_not(norm: Any) -> None:

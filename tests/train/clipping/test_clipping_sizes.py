@@ -63,6 +63,7 @@ def _drawn(shape: tuple[int, ...], common: float, seed: int) -> Tensor:
     return torch.randn(shape, generator=generator) + common * torch.randn(same, generator=generator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @settings(max_examples=12, deadline=None)
 @given(
@@ -80,6 +81,7 @@ def test_linear_layers_of_any_size(way: str, positions: int, wide_in: int, wide_
         assert _error(layer, inputs, weights) <= TOLERANCES[torch.float32]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("places", [0, math.inf], ids=["kept", "not kept"])
 @settings(max_examples=12, deadline=None)
 @given(

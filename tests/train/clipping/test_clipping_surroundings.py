@@ -57,6 +57,7 @@ class Offloading(nn.Module):
             return self.layers(given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 def test_hooks_on_saved_tensors_are_refused(verify: bool) -> None:
     with pytest.raises(InputError, match="saved_tensors_hooks"):

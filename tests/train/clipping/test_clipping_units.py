@@ -108,6 +108,7 @@ def _close(found: dict[nn.Parameter, Tensor], truth: dict[nn.Parameter, Tensor],
     assert error <= rel * clip_norm * len(weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("places", [PLACES, RAGGED], ids=["unlike", "one large"])
 @pytest.mark.parametrize("held", [2**24, 0], ids=["kept", "in turn"])
@@ -124,6 +125,7 @@ def test_a_unit_is_clipped_by_the_gradient_of_its_mean_loss(name: str, places: T
     assert clipper.verified == "checked"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_units_of_one_row_are_records(name: str) -> None:
     model, batch = _made(name)
@@ -151,6 +153,8 @@ def test_clipping_row_by_row_is_another_thing() -> None:
         _close(wrong, truth, bound, rel=1e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", ["side by side", "kept", "in turn"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(("scale", "sign"), [(1.0, 1.0), (1e6, 1.0), (1e6, -1.0), (1e15, -1.0)])
@@ -186,6 +190,7 @@ def test_a_unit_of_a_hundred_huge_rows_moves_the_sum_no_more_than_one_row() -> N
     assert 0.99 < gap <= 1.0 + 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zeroed", [True, False], ids=["zero out", "replace"])
 def test_another_users_data_move_the_sum_by_its_bound_at_most(zeroed: bool) -> None:
     """The largest change over many attempts comes close to the bound, and never exceeds it: C, or 2C where data are replaced."""

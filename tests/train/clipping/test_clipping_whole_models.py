@@ -24,6 +24,7 @@ def flat(sums: dict[nn.Parameter, Tensor]) -> Tensor:
     return torch.cat([tensor.double().flatten() for tensor in sums.values()])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check everything")  # orthogonal weights do not take NaN
 @pytest.mark.parametrize("name", MODELS)
 def test_they_clip_like_single_records(name: str) -> None:
@@ -32,6 +33,7 @@ def test_they_clip_like_single_records(name: str) -> None:
     assert_clips_like_single_records(model, batch, verify=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_float32_agrees_with_float64(name: str) -> None:
     """Against an oracle in float64: the worst measured are 5.6e-6 in sums, of which 3.8e-6 are room for rounding, and 1.5e-6 in norms."""
@@ -47,6 +49,7 @@ def test_float32_agrees_with_float64(name: str) -> None:
         assert float(difference.norm()) <= 1e-5 * float(norms.clamp(max=clip_norm).sum())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("name", ["packed lstm", "tied language model", "flat bags", "attention, time first", "excited", "bare", "hyper"])
@@ -92,6 +95,7 @@ def test_bfloat16_under_autocast_stays_within_the_bound(name: str) -> None:
             assert 0.99 * min(clip_norm, float(clipper.last_norms[record])) <= float(flat(clipper.take()).norm()) <= clip_norm
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("power", [-44, 30])
@@ -110,6 +114,7 @@ def test_a_record_of_any_size_counts_for_no_more_than_the_bound(name: str, power
         assert torch.isfinite(change).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_record_whose_loss_is_not_finite_counts_for_nothing(value: float) -> None:
     model, batch = built("llama")
@@ -138,6 +143,7 @@ def test_a_record_with_no_gradient_adds_nothing_by_any_method() -> None:
         assert not flat(sums_of(clipper, batch, torch.arange(5) == 2)).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["channels last", "turned", "stepped", "expanded"])
 def test_any_layout_of_the_input(layout: str) -> None:
     model, batch = built("excited")
@@ -152,6 +158,7 @@ def test_any_layout_of_the_input(layout: str) -> None:
     assert_clips_like_single_records(model.to(memory_format=torch.channels_last), laid)  # pyright: ignore
 
 
+@pytest.mark.slow
 def test_a_model_that_is_called_twice() -> None:
     """As for pairs: both calls are in one recording, and both count."""
     model, batch = built("llama")

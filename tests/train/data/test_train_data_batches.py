@@ -68,6 +68,7 @@ def test_empty_draws_give_padding_only_and_never_reach_the_source(physical: int 
     assert by_step(batches) == dict(enumerate(oracle(run), start=1))
 
 
+@pytest.mark.slow
 def test_worker_processes_give_the_same_batches() -> None:
     run = make_run("poisson", records=12, size=2, steps=25)
     before = torch.random.get_rng_state()
@@ -76,6 +77,7 @@ def test_worker_processes_give_the_same_batches() -> None:
     assert torch.equal(before, torch.random.get_rng_state())
 
 
+@pytest.mark.slow
 def test_worker_processes_end_with_an_early_stop_and_pass_on_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 8)  # record 8 is none of them
     run = make_run("cyclic", records=12, size=3)
@@ -164,6 +166,7 @@ def test_truncation_keeps_a_part_of_what_was_drawn_and_only_where_too_much_was(d
         assert cut == cut[: run.steps_per_pass] * 4  # the same records are dropped in every pass
 
 
+@pytest.mark.slow
 def test_truncation_drops_uniformly() -> None:
     """40 of 40 records drawn, 10 kept, 2000 times: each is kept 500 times, standard deviation 19; seven of them."""
     run = make_run("poisson", records=40, size=40, cap=10, steps=2000)

@@ -66,10 +66,12 @@ def trained(collate: Any, alike: int = 0) -> list[int]:
     return done
 
 
+@pytest.mark.slow
 def test_a_mean_over_the_padding_is_trained_where_all_are_padded_to_one_length() -> None:
     assert trained(PadTo(length=9)) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_padding_to_the_longest_is_refused_in_the_first_batch_that_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Number 5, of a shape that was there before, at which nothing else looks."""
     monkeypatch.setattr(chance, "randrange", lambda count: count - 1)

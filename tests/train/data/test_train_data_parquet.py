@@ -144,6 +144,7 @@ def test_random_access_reads_a_row_group_once_a_batch_at_most(folder: Path, watc
     assert watched.groups == {0: 2, 3: 1}
 
 
+@pytest.mark.slow
 def test_memory_maps_are_never_loaded_whole(tmp_path: Path) -> None:
     records, size, width = 20_000, 100, 128
     values = np.arange(records * width, dtype=np.float64).reshape(records, width)

@@ -13,6 +13,7 @@ from lethe.run.run import Run
 from lethe.train.data import BatchStream, shard
 
 
+@pytest.mark.slow
 @given(size=st.integers(0, 50), world=st.integers(1, 9), first=st.integers(0, 5))
 def test_shards_partition_and_are_balanced(size: int, world: int, first: int) -> None:
     for batch in (slice(first, first + size), torch.arange(first, first + size)):

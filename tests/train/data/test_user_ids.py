@@ -127,6 +127,7 @@ def test_all_records_of_a_user_are_read_in_their_order() -> None:
     assert rows.places.tolist() == [0, 1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_at_most_so_many_records_of_a_user_are_read_each_as_often_as_any_other() -> None:
     members = _members(most=2)
     seen = np.zeros(6)
@@ -143,6 +144,7 @@ def test_at_most_so_many_records_of_a_user_are_read_each_as_often_as_any_other()
     assert np.all(np.abs(seen[[0, 2, 3, 5]] - 1000) < 5 * np.sqrt(500))
 
 
+@pytest.mark.slow
 def test_a_choice_depends_on_seed_step_and_user_alone() -> None:
     def chosen(seed: int | None, batch: Any, step: int) -> list[int]:
         records = _members(most=2, seed=seed).rows_of(batch, step).records

@@ -113,6 +113,7 @@ def test_what_weight_decay_does_to_the_lipschitz_constant(step_size: float, m: f
     assert clipped <= shrink * clipped_step(step_size / shrink, m, smoothness) * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_the_clipped_constant_with_decay_is_attained() -> None:
     """Scanning all angles between clipping and curvature: no smaller constant would do."""
     step_size, decay, smoothness = 0.5, 0.6, 1.4
@@ -233,6 +234,7 @@ def test_what_is_certified_of_double_clipping() -> None:
             projected_iterate({"a": torch.ones(2)}, bound)
 
 
+@pytest.mark.slow
 def test_a_twice_clipped_step_can_leave_the_constant_of_a_once_clipped_one() -> None:
     """Why clip_mean is certified by composition only: two projections before the Hessians beat the constant of one."""
     worst, smoothness, step_size = 0.0, 1.0, 1.5

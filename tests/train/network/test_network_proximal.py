@@ -79,6 +79,7 @@ def prox(parts: tuple[Regulariser, ...], vector: np.ndarray, step_size: float, b
     return flat(tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", ["rows", "tensors"])
 @pytest.mark.parametrize("parts", SUMS)
 @settings(max_examples=30)
