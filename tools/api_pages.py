@@ -25,6 +25,9 @@ PUBLIC = {
     "lethe.integrations.transformers": "lethe.integrations.transformers",
 }
 
+# Classes whose public members stand in several files.
+INHERITED = {"PrivacyEngine"}
+
 
 def public_names(module: ModuleType) -> Iterator[str]:
     """The classes and functions of `__all__`; modules have pages of their own."""
@@ -40,7 +43,8 @@ def api_pages() -> dict[str, str]:
         module = importlib.import_module(path)
         summary = (inspect.getdoc(module) or "").partition("\n")[0]
         names = list(public_names(module))
-        entries = "\n\n".join(f"::: {path}.{name}" for name in names)
+        whole = "\n    options:\n      inherited_members: true"
+        entries = "\n\n".join(f"::: {path}.{name}{whole if name in INHERITED else ''}" for name in names)
         pages[f"reference/{shown}.md"] = f"# {shown}\n\n{summary}\n\n{entries}\n"
         rows.append(f"| [`{shown}`]({shown}.md) | {summary} | {len(names)} |")
     pages["reference/errors.md"] = "# Errors\n\n::: lethe.errors\n    options:\n      show_root_heading: false\n"

@@ -28,8 +28,7 @@ from lethe.train.distributed.workers import Workers
 from lethe.train.engine.opacus_names import refuse_attribute
 from lethe.train.engine.opening import Asked, begun
 from lethe.train.engine.private_loader import EpochLoader, PrivateLoader
-from lethe.train.engine.state import LoopState
-from lethe.train.fitted import Report
+from lethe.train.engine.progress import LoopProgress
 from lethe.train.network.options import NetworkOptions
 from lethe.train.options import CommonOptions
 
@@ -37,7 +36,7 @@ M = TypeVar("M", bound=nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 
 
-class PrivacyEngine:
+class PrivacyEngine(LoopProgress):
     r"""Clips gradients, adds noise and records the run in a user's own loop; calls out of order are refused.
 
         engine = PrivacyEngine(run, physical_size=64)
@@ -116,7 +115,6 @@ class PrivacyEngine:
             verify=verify,
             checkpoints=checkpoints,
         )
-        self._loop: LoopState | None = None
         self._model: nn.Module | None = None
         self._source: Any = None
 
@@ -198,31 +196,6 @@ class PrivacyEngine:
             raise InputError("run: this engine has none yet.", remedy="call engine.make_private first, or give one: PrivacyEngine(run).")
         return self._run
 
-    @property
-    def steps(self) -> int:
-        """Steps taken, including those before training was resumed."""
-        return self._begun.steps
-
-    @property
-    def stepped(self) -> bool:
-        """Whether the optimiser has just taken a logical step, and not left a half batch alone: `if engine.stepped: scheduler.step()`."""
-        return self._begun.stepped
-
-    @property
-    def batch_complete(self) -> bool:
-        """Whether `backward` has completed a logical batch, so that optimizer.step() moves the model."""
-        return self._begun.complete
-
-    @property
-    def resumed(self) -> int:
-        """The steps that were done when training was resumed from a checkpoint; 0 if it began here."""
-        return self._begun.resumed
-
-    @property
-    def counted(self) -> Tensor:
-        """Which rows of the present micro-batch are records, shape (rows,), on the model's device; the others are padding."""
-        return self._begun.counted
-
     def recording(self) -> AbstractContextManager[None]:
         """Within: the model is called on the present micro-batch, once or in parts.
 
@@ -241,16 +214,6 @@ class PrivacyEngine:
             InputError: a record's loss depends on the other records of its batch, or on earlier ones.
         """
         return self._begun.losses(criterion, outputs, targets)
-
-    @property
-    def declared(self) -> tuple[str, ...]:
-        """The assumptions of the certificate so far that nobody checked, one statement each."""
-        return self._begun.declared
-
-    @property
-    def report(self) -> Report | None:
-        """What happened to the data, private; None before `recorded_run`."""
-        return self._begun.report
 
     def backward(self, losses: Tensor) -> None:
         """Clip and add up; when the logical batch is complete, noise, and write the gradients.
@@ -342,9 +305,3 @@ class PrivacyEngine:
     def __getattr__(self, name: str) -> Any:
         """What Opacus' engine has besides: an error with the line that does it here."""
         refuse_attribute(name)
-
-    @property
-    def _begun(self) -> LoopState:
-        if self._loop is None:
-            raise InputError("the engine has no model yet.", remedy="call engine.make_private(module=..., optimizer=..., data=...) first.")
-        return self._loop

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,15 +21,16 @@ from lethe.train.core.tensors import as_part_of
 from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
 from lethe.train.engine.padding_check import LoopAlone, LossCall
-from lethe.train.engine.refusals import ALONE, not_the_end, nothing_spent_yet, over, torn
+from lethe.train.engine.refusals import ALONE, over, torn
 from lethe.train.engine.rows import with_a_row
 from lethe.train.engine.shared_factors import SharedFactors
 from lethe.train.engine.step_guard import StepGuard
+from lethe.train.engine.steps_taken import StepsTaken
 from lethe.train.fitted import Report
 from lethe.train.model_state.untouched_state import UntouchedState
 from lethe.train.network.preparation import PreparedNetwork
 from lethe.train.network.report import reported, warn_early
-from lethe.train.network.steps import Executed, NoisySums, refuse_end
+from lethe.train.network.steps import NoisySums, refuse_end
 
 Tensors = tuple[Tensor, ...]
 
@@ -54,15 +54,17 @@ class LoopState:
         self._parameters = list(named.values())
         self._device = self._parameters[0].device
         self._untouched = UntouchedState(clipper.model, attributes=True)
-        self._recorder = Recorder(run, seeded=ready.seeded)
+        self._taken = StepsTaken(run, Recorder(run, seeded=ready.seeded))
         self._kept = kept
         self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release], placement=ready.placement)
-        training = Training(named=named, clipper=clipper, stream=stream, recorder=self._recorder, held=self._held, optimizer=optimizer)
-        self.steps = self.resumed = kept.begin(training)
+        recorder = self._taken.recorder
+        training = Training(named=named, clipper=clipper, stream=stream, recorder=recorder, held=self._held, optimizer=optimizer)
+        self.resumed = kept.begin(training)
+        self._taken.resume(self.resumed)
         self._held.keep()  # from now on a change of parameters is the user's
         self._callbacks = callbacks
-        callbacks.begin(run, seeded=self._recorder.seeded, done=self.resumed)
-        self._guard = StepGuard(optimizer, named, run, self._held, self._note, lambda: callbacks.step(self._recorder), done=self.resumed)
+        callbacks.begin(run, seeded=recorder.seeded, done=self.resumed)
+        self._guard = StepGuard(optimizer, named, run, self._held, self._taken.take, lambda: callbacks.step(recorder), done=self.resumed)
         self._verify = verify
         self._alone, self._factors = LoopAlone(clipper.model), SharedFactors()
         self._losses = LoopLosses(clipper)
@@ -71,10 +73,13 @@ class LoopState:
         self.bare = False  # losses were handed over that no checked function computed
         self._batch: LoadedBatch | None = None
         self._counted: Tensor | None = None
-        self._executed: Executed | None = None
         self._used = self._broken = self._ended = False
         self.report: Report | None = None
-        self._shared = self.steps  # steps whose noisy sums all processes have
+
+    @property
+    def steps(self) -> int:
+        """Steps taken, including those before training was resumed."""
+        return self._taken.count
 
     @property
     def left(self) -> int:
@@ -222,8 +227,7 @@ class LoopState:
         self._workers.refuse_another_group()
         noisy = self.placement.add_up(sums)
         self._kept.before_noise(batch.step)
-        self._executed = self._noisy(batch.step, list(noisy.values()))
-        self._shared = batch.step
+        self._taken.draw(batch.step, self._noisy(batch.step, list(noisy.values())), batch.whole)
         self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
         warn_early(self._clipper, step=batch.step - self.resumed)
 
@@ -237,12 +241,7 @@ class LoopState:
             )
         self._held.refuse_changes(f"after step {self.steps}")
         early = self.steps < self._run.total_steps
-        if not early or steps_fixed_in_advance:
-            recorded = self._recorder.run(self._run, enforced=False)
-        else:
-            recorded = self._recorder.beginning_of(self._run, enforced=False)
-            if self._run.release == "last":
-                raise not_the_end(self._run, self.steps)
+        recorded = self._taken.stated(steps_fixed_in_advance)
         self._untouched.refuse_changes()
         self.report = reported(self._clipper, self._run, steps=self.steps)
         refuse_end(recorded, self._parameters)
@@ -259,14 +258,9 @@ class LoopState:
         Raises:
             HypothesisError: release is last, and its last step was not taken; or something else than a step moved the parameters.
         """
-        if self._run.release == "last" and self.steps < self._run.total_steps:
-            raise nothing_spent_yet(self._run, self.steps)
+        self._taken.refuse_half_a_last_iterate()
         self._held.refuse_changes(f"after step {self.steps}")
-        recorder = self._recorder
-        if self._shared > self.steps:
-            recorder = copy.deepcopy(recorder)
-            self._note_in(recorder)
-        return recorder.run(self._run, enforced=False) if recorder.steps else None
+        return self._taken.begun()
 
     def save(self) -> None:
         """Save the training between two steps."""
@@ -295,7 +289,7 @@ class LoopState:
         self._refuse_broken()
         self._workers.refuse_another_group()
         try:
-            with self._workers.watched(awaited=lambda: self._shared < self._run.total_steps):
+            with self._workers.watched(awaited=lambda: self._taken.drawn < self._run.total_steps):
                 yield
         except GeneratorExit:
             raise
@@ -303,21 +297,6 @@ class LoopState:
             self._broken = True
             self.placement.let_go(refuse=False)
             raise
-
-    def _note(self) -> None:
-        self._note_in(self._recorder)
-        self.steps += 1
-
-    def _note_in(self, recorder: Recorder) -> None:
-        assert self._batch is not None
-        assert self._executed is not None
-        recorder.note(
-            step_size=self._executed.step_size,
-            noise_std=self._executed.noise_std,
-            clip_norm=self._run.clip_norm,
-            divisor=self._run.batch_size,
-            batch=self._batch.whole,
-        )
 
     def _present(self, what: str) -> LoadedBatch:
         """The micro-batch that is to be used now."""

@@ -1,0 +1,89 @@
+"""StepsTaken: the steps of a loop of one's own, that whose noise was drawn and which was not taken yet included, and the run they make."""
+
+from __future__ import annotations
+
+import copy
+
+from lethe.run.run import Run
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import Batch
+from lethe.train.engine.refusals import not_the_end, nothing_spent_yet
+from lethe.train.network.steps import Executed
+
+
+class StepsTaken:
+    """Notes the steps of a loop and states them as a run.
+
+    Args:
+        run: that is carried out.
+        recorder: of its steps.
+
+    Attributes:
+        count: how many steps were taken, including those before training was resumed.
+        drawn: how many had their noise drawn, and are shared by all processes: `count`, or one more.
+    """
+
+    def __init__(self, run: Run, recorder: Recorder) -> None:
+        self._run, self.recorder = run, recorder
+        self.count = self.drawn = 0
+        self._next: tuple[Executed, Batch] | None = None
+
+    def resume(self, count: int) -> None:
+        """So many steps were taken before; the recorder knows them."""
+        self.count = self.drawn = count
+
+    def draw(self, step: int, executed: Executed, batch: Batch) -> None:
+        """The noise of a step was drawn.
+
+        Args:
+            step: its number, from 1.
+            executed: its step size and noise.
+            batch: its units, over all processes.
+        """
+        self._next, self.drawn = (executed, batch), step
+
+    def take(self) -> None:
+        """The step whose noise was drawn last is being taken."""
+        self._note_in(self.recorder)
+        self.count += 1
+
+    def stated(self, steps_fixed_in_advance: bool) -> Run:
+        """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance.
+
+        Raises:
+            HypothesisError: no Run describes them; or release is last, steps are missing, and their number was not fixed in advance.
+        """
+        if self.count >= self._run.total_steps or steps_fixed_in_advance:
+            return self.recorder.run(self._run, enforced=False)
+        recorded = self.recorder.beginning_of(self._run, enforced=False)
+        if self._run.release == "last":
+            raise not_the_end(self._run, self.count)
+        return recorded
+
+    def refuse_half_a_last_iterate(self) -> None:
+        """Refuse to say what is spent before the last step of a run of which only the last iterate is released.
+
+        Raises:
+            HypothesisError: it is such a run.
+        """
+        if self._run.release == "last" and self.count < self._run.total_steps:
+            raise nothing_spent_yet(self._run, self.count)
+
+    def begun(self) -> Run | None:
+        """The run of all noise drawn so far, that of a step not yet taken included; None: none was."""
+        recorder = self.recorder
+        if self.drawn > self.count:
+            recorder = copy.deepcopy(recorder)
+            self._note_in(recorder)
+        return recorder.run(self._run, enforced=False) if recorder.steps else None
+
+    def _note_in(self, recorder: Recorder) -> None:
+        assert self._next is not None
+        executed, batch = self._next
+        recorder.note(
+            step_size=executed.step_size,
+            noise_std=executed.noise_std,
+            clip_norm=self._run.clip_norm,
+            divisor=self._run.batch_size,
+            batch=batch,
+        )
