@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -22,20 +21,7 @@ from torch import Tensor
 
 from lethe.errors import InputError, LetheError
 from lethe.train.distributed.collectives import StoppedElsewhere, control_device, device_types, reached, spread_from_root, sum_to_root
-
-_STOPPED, _COMPARE, _BROADCAST, _ADD, _NOISE, _END, _GATHER = range(7)
-_DOING = (
-    "stopped by an error",
-    "comparing what they begin with",
-    "taking what process 0 sends",
-    "adding up clipped sums",
-    "adding noise",
-    "at the end of the run",
-    "gathering the model's shards",
-)
-
-# How long a process that stops waits for the others to hear of it: they may be in the middle of a step, or may never come.
-_PATIENCE = timedelta(seconds=20)
+from lethe.train.distributed.meetings import Doing, announce, listed, meet
 
 # How far the norms of the parameters may lie apart, in units of their rounding: unlike machines round differently.
 _ROUNDINGS = 64
@@ -130,13 +116,13 @@ class Workers:
             raise
         except BaseException as error:
             if self.several and awaited() and not getattr(error, _TOLD, False):
-                self._announce()
+                announce(self.world_size)
                 setattr(error, _TOLD, True)  # one of these within another must not tell it twice
             raise
 
     def end(self) -> None:
         """Wait for all to have come to the end of the run without an error."""
-        self._meet(_END)
+        self._meet(Doing.END)
 
     def meet_to_gather(self) -> None:
         """Wait for all to be about to gather the model's shards.
@@ -144,7 +130,7 @@ class Workers:
         Raises:
             StoppedElsewhere: another process had an error, or is gone.
         """
-        self._meet(_GATHER)
+        self._meet(Doing.GATHER)
 
     @torch.no_grad()
     def add_up(self, tensors: Sequence[Tensor], *, parameters: Sequence[Tensor] = ()) -> None:
@@ -161,11 +147,11 @@ class Workers:
         """
         if not self.several:
             return
-        norms = self._meet(_ADD, _norm(parameters))
+        norms = self._meet(Doing.ADD, _norm(parameters))
         precision = max((torch.finfo(parameter.dtype).eps for parameter in parameters), default=0.0)
         if all(map(math.isfinite, norms)) and max(norms) - min(norms) > _ROUNDINGS * precision * max(norms):
             raise LetheError(
-                f"the processes do not hold the same parameters any more: their norms are {_listed(norms)}.",
+                f"the processes do not hold the same parameters any more: their norms are {listed(norms)}.",
                 source="an optimiser, a schedule or a callback that is not the same in all processes, or unlike machines",
                 remedy="do in every process what is done in one.",
             )
@@ -183,10 +169,10 @@ class Workers:
         """
         if not self.several:
             return
-        sizes = self._meet(_BROADCAST, sum(tensor.nbytes for tensor in tensors))
+        sizes = self._meet(Doing.BROADCAST, sum(tensor.nbytes for tensor in tensors))
         if len(set(sizes)) > 1:
             raise LetheError(
-                f"the processes do not expect the same from process 0: bytes {_listed(sizes)}.",
+                f"the processes do not expect the same from process 0: bytes {listed(sizes)}.",
                 source="arguments, such as checkpoints, that are not given to all of them",
                 remedy="call with the same arguments in every process.",
             )
@@ -201,10 +187,10 @@ class Workers:
         """
         if not self.several:
             return
-        asked = self._meet(_NOISE, noise_std)
+        asked = self._meet(Doing.NOISE, noise_std)
         if len(set(asked)) > 1:
             raise LetheError(
-                f"the processes would record different noise: its standard deviations are {_listed(asked)}.",
+                f"the processes would record different noise: its standard deviations are {listed(asked)}.",
                 source="the noise multiplier of this step",
                 remedy="let it depend on nothing that differs between processes.",
             )
@@ -226,7 +212,7 @@ class Workers:
             values = [one.get(name, "nothing") for one in told]
             if len(set(values)) > 1 and "" not in values:
                 raise InputError(
-                    f"{name}: not the same in all processes: {_listed(values)}.",
+                    f"{name}: not the same in all processes: {listed(values)}.",
                     source="torch.distributed, processes in the order of their ranks",
                     remedy="begin with the same run, model, options and data in every process; each then takes its share of every batch.",
                 )
@@ -260,48 +246,18 @@ class Workers:
         """
         if not self.several:
             return [what]
-        self._meet(_COMPARE)
+        self._meet(Doing.COMPARE)
         told: list[dict[str, str]] = [{}] * self.world_size
         with reached():
             dist.all_gather_object(told, what)
         return told
 
+    def _meet(self, doing: Doing, value: float = 0.0) -> list[float]:
+        """All processes' values, once all are here to do the same."""
+        return meet(doing, value, rank=self.rank, world_size=self.world_size) if self.several else [value]
+
     def _compared(self, what: Mapping[str, str]) -> list[dict[str, str]]:
         return self.gathered({name: _short(value) for name, value in what.items()})
-
-    def _announce(self) -> None:
-        try:
-            self._gathered(_STOPPED, 0.0, _PATIENCE)
-        except RuntimeError:
-            return  # nobody is there to hear it, and the error itself is what matters
-
-    def _meet(self, doing: int, value: float = 0.0) -> list[float]:
-        """All processes' values, once all are here to do the same."""
-        if not self.several:
-            return [value]
-        with reached():
-            told = self._gathered(doing, value)
-        done = [int(one[0]) for one in told]
-        if stopped := [rank for rank, other in enumerate(done) if other == _STOPPED]:
-            raise StoppedElsewhere(
-                f"process {' and '.join(map(str, stopped))} of {self.world_size} stopped with an error, and this one with it.",
-                source=f"process {self.rank}, {_DOING[doing]}",
-                remedy=f"read what process {stopped[0]} wrote; the model holds an unfinished iterate, which must not be released.",
-            )
-        if len(set(done)) > 1:
-            raise LetheError(
-                f"the processes are not at the same point of the loop: {_listed([_DOING[other] for other in done])}.",
-                remedy="run the same loop in every process, over all batches of its loader.",
-            )
-        return [one[1] for one in told]
-
-    def _gathered(self, doing: int, value: float, patience: timedelta | None = None) -> list[list[float]]:
-        mine = torch.tensor([doing, value], dtype=torch.float64, device=control_device())
-        told = [torch.empty_like(mine) for _ in range(self.world_size)]
-        work = dist.all_gather(told, mine, async_op=True)
-        assert work is not None  # this process is in the default group
-        _ = work.wait() if patience is None else work.wait(patience)
-        return torch.stack(told).tolist()
 
 
 def _norm(parameters: Sequence[Tensor]) -> float:
@@ -325,10 +281,6 @@ def _refuse_strangers() -> None:
 
 def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"(hash {hashlib.blake2b(text.encode(), digest_size=16).hexdigest()})"
-
-
-def _listed(values: Sequence[object]) -> str:
-    return ", ".join(f"{value} in process {rank}" for rank, value in enumerate(values))
 
 
 Parameters = ParamSpec("Parameters")
