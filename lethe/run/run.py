@@ -22,7 +22,8 @@ from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, 
 from lethe.run.participation import Participation
 from lethe.run.regularisers import Regulariser, parse_regulariser
 from lethe.run.release_field import RELEASE, Release
-from lethe.run.schedules import Array, Schedule, as_schedule, parse_schedule, schedule_document
+from lethe.run.run_document import run_document
+from lethe.run.schedules import Array, Schedule, as_schedule, parse_schedule
 from lethe.run.unit import Unit
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
@@ -271,7 +272,7 @@ class Run(StoredSpecification):
         Raises:
             InputError: as the constructor.
         """
-        changes, fields = self.respelt(changes), dict(zip(type(self).model_fields, self._fields(), strict=True))
+        changes, fields = self.respelt(changes), self._by_name()
         if changes.get("passes") is not None:
             fields["steps"] = None
         if changes.get("steps") is not None:
@@ -297,33 +298,7 @@ class Run(StoredSpecification):
 
     def to_document(self) -> dict[str, Any]:
         """The run as plain data, in the field order of the schema; of passes and steps only the one that was given."""
-        document: dict[str, Any] = {"records": self.records, "batches": self.batches.to_document()}
-        document |= {"steps": self.steps} if self.passes is None else {"passes": self.passes}
-        parts = [part.to_document() for part in self.regularisers]
-        document |= {
-            "step_size": schedule_document(self.step_size),
-            "clip_norm": self.clip_norm,
-            "noise_multiplier": None if self.noise_multiplier is None else schedule_document(self.noise_multiplier),
-            "noise_at": self.noise_at,
-            **self._extras(),
-            "loss": self.loss.to_document(),
-            "regulariser": parts if isinstance(self.regulariser, tuple) else (parts[0] if parts else None),
-            "release": self.release,
-            "neighbours": self.neighbours,
-        }
-        return document
-
-    def _extras(self) -> dict[str, Any]:
-        """The fields that few runs have; a document names them only when they are set."""
-        extras = {
-            "clip_method": None if self.clip_method == "clip" else self.clip_method,
-            "clip_groups": None if self.clip_groups is None else list(self.clip_groups),
-            "pass_weights": None if self.pass_weights is None else schedule_document(self.pass_weights),
-            "noise_budget": self.noise_budget,
-            "seeded": self.seeded or None,
-            "unit": None if self.unit == "record" else self.unit,
-        }
-        return {name: value for name, value in extras.items() if value is not None}
+        return run_document(self._by_name())
 
     def _in_range(self) -> None:
         steps, noise = consistency.STEP_RANGES, consistency.NOISE_RANGES
@@ -334,7 +309,10 @@ class Run(StoredSpecification):
             consistency.refuse_out_of_range(limits, values if quantity in steps else values[self.noise_multipliers > 0])
 
     def _fields(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in type(self).model_fields)
+        return tuple(self._by_name().values())
+
+    def _by_name(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in type(self).model_fields}
 
     @property
     def _noise_entries(self) -> int:
