@@ -1,110 +1,16 @@
 """Record by record: the last resort, which needs no rule."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
+from lone_models import MODELS, ROWS, Unfollowed, added, plainly
 from per_record import assert_same, clipped_sums, gradients_of_records, norms_of, squares
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from lethe.errors import HypothesisError, InputError, RecordByRecordWarning
+from lethe.errors import RecordByRecordWarning
 from lethe.train.clipping import Clipper
-from lethe.train.clipping.unfollowed import RECORD_BY_RECORD, UnfollowedError
-from lethe.train.clipping.units import Units
+from lethe.train.clipping.unfollowed import RECORD_BY_RECORD
 from lethe.train.core.comparison import chance
 from lethe.train.network.micro_batches import add_batch
-
-ROWS = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-
-
-class Escaping(torch.autograd.Function):
-    """A function of one's own, through which nothing is followed."""
-
-    @staticmethod
-    def forward(ctx: Any, given: Tensor, factor: Tensor) -> Tensor:
-        ctx.save_for_backward(given, factor)
-        return given @ factor
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
-        given, factor = ctx.saved_tensors
-        return grad_outputs[0] @ factor.T, given.T @ grad_outputs[0]
-
-
-class Unfollowed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.square, self.unused = nn.Linear(4, 4), nn.Parameter(torch.randn(4, 3)), nn.Linear(2, 2)
-
-    def forward(self, given: Tensor) -> Tensor:
-        return Escaping.apply(torch.tanh(self.first(given)), self.square)  # pyright: ignore[reportReturnType]
-
-
-class Checkpointed(nn.Module):
-    def __init__(self, *, reentrant: bool) -> None:
-        super().__init__()
-        self.first, self.second, self.reentrant = nn.Linear(4, 5), nn.Linear(5, 3), reentrant
-        self.checkpointed = True
-
-    def forward(self, given: Tensor) -> Tensor:
-        if not self.checkpointed:
-            return self.second(self.block(given))
-        return self.second(checkpoint(self.block, given.clone().requires_grad_(), use_reentrant=self.reentrant))
-
-    def block(self, given: Tensor) -> Tensor:
-        return torch.tanh(self.first(given))
-
-
-class Minor(nn.Module):
-    """Two views of each record, all first ones before all second ones."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
-
-    def forward(self, given: Tensor) -> Tensor:
-        hidden = torch.tanh(self.first(given))
-        one, other = self.second(torch.cat([hidden, 2 * hidden])).chunk(2)
-        return one - 3 * other
-
-
-class Penalised(nn.Module):
-    """Its output is moved by the length of its own slope."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 5), nn.Linear(5, 3)
-
-    def forward(self, given: Tensor) -> Tensor:
-        with torch.enable_grad():
-            given = given.clone().requires_grad_()
-            output = self.second(torch.tanh(self.first(given)))
-            slope = torch.autograd.grad(output.sum(), given, create_graph=True)[0]
-        return output + slope.square().sum(1, keepdim=True)
-
-
-MODELS: dict[str, Callable[[], nn.Module]] = {
-    "a function of one's own": Unfollowed,
-    "a checkpoint": lambda: Checkpointed(reentrant=False),
-    "a reentrant checkpoint": lambda: Checkpointed(reentrant=True),
-    "two views of a record": Minor,
-    "a gradient penalty": Penalised,
-}
-
-
-def plainly(model: nn.Module, truth: Callable[[], Any]) -> Any:
-    """Without checkpoints: torch.autograd.grad tells nothing of parameters in reentrant ones, and does not say so."""
-    model.checkpointed = False  # pyright: ignore[reportArgumentType]
-    told = truth()
-    model.checkpointed = True  # pyright: ignore[reportArgumentType]
-    return told
-
-
-def added(model: nn.Module, clipper: Clipper, batch: Tensor, counted: Tensor | None = None) -> dict[nn.Parameter, Tensor]:
-    add_batch(clipper, lambda rows: model(batch[rows]), lambda output, rows: squares(output), len(batch), counted)
-    return clipper.take()
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -161,88 +67,6 @@ def test_a_batch_that_only_one_check_could_not_follow_is_no_reason_to_give_up(mo
         assert_same(told, clipped_sums(gradients, 1e9), float(norms_of(gradients).sum()))
 
 
-MIXED: dict[str, Callable[[Tensor], Tensor]] = {
-    "centred": lambda output: squares(output - output.mean(0)),
-    "contrasted": lambda output: (output @ output.T).log_softmax(1).diagonal(),
-    "balanced": lambda output: squares(output) + output.softmax(1).mean(0).square().sum(),
-}
-
-
-@pytest.mark.parametrize("mixed", MIXED)
-def test_records_that_meet_are_refused_still(mixed: str) -> None:
-    torch.manual_seed(0)
-    model = Unfollowed().double()
-    clipper = Clipper(model)
-    with pytest.raises(InputError, match="is another than that of the record alone"):
-        add_batch(clipper, lambda rows: model(ROWS[rows]), lambda output, rows: MIXED[mixed](output), len(ROWS))
-    assert not any(tensor.any() for tensor in clipper.take().values())
-
-
-class Remembering(Unfollowed):
-    """Each output is moved by the record before, which is kept where no attribute shows it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        memory: list[Tensor] = [torch.zeros(4, dtype=torch.float64)]
-
-        def moved(given: Tensor) -> Tensor:
-            before, memory[0] = memory[0], given[-1].detach()
-            return given + before
-
-        self.moved = moved
-
-    def forward(self, given: Tensor) -> Tensor:
-        return super().forward(self.moved(given))
-
-
-class Counting(Unfollowed):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(4))
-        self.mean: Tensor
-
-    def forward(self, given: Tensor) -> Tensor:
-        self.mean.add_(0.1 * given.detach().mean(0))
-        return super().forward(given - self.mean)
-
-
-class Watching(Unfollowed):
-    """Keeps what it saw where no output shows it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("largest", torch.zeros(()))
-        self.largest: Tensor
-
-    def forward(self, given: Tensor) -> Tensor:
-        self.largest.copy_(given.detach().max().maximum(self.largest))
-        return super().forward(given)
-
-
-@pytest.mark.parametrize("kind", [Remembering, Counting, Watching])
-def test_a_model_that_keeps_something_between_records_is_refused(kind: type[nn.Module]) -> None:
-    torch.manual_seed(0)
-    model = kind().double()
-    clipper = Clipper(model, way=RECORD_BY_RECORD)
-    with pytest.raises(HypothesisError, match=r"keeps what it saw|changed while records"):
-        added(model, clipper, ROWS)
-
-
-def test_a_loss_that_keeps_something_between_records_is_refused() -> None:
-    torch.manual_seed(0)
-    model, seen = Unfollowed().double(), []
-
-    def loss(output: Tensor) -> Tensor:
-        own = squares(output)
-        seen.append(float(own.detach().sum()))
-        return own / (1 + abs(sum(seen)))
-
-    clipper = Clipper(model, way=RECORD_BY_RECORD)
-    with pytest.raises(HypothesisError, match="another one after other records"):
-        add_batch(clipper, lambda rows: model(ROWS[rows]), lambda output, rows: loss(output), len(ROWS))
-    assert not any(tensor.any() for tensor in clipper.take().values())
-
-
 def test_a_batch_that_fails_half_way_adds_nothing() -> None:
     torch.manual_seed(0)
     model = Unfollowed().double()
@@ -263,32 +87,6 @@ def test_a_batch_that_fails_half_way_adds_nothing() -> None:
     assert all(torch.equal(told[parameter], two[parameter]) for parameter in two)
 
 
-def test_padding_among_units_is_refused_here_as_well() -> None:
-    model = Unfollowed().double()
-    clipper = Clipper(model, way=RECORD_BY_RECORD)
-    units, counted = Units(torch.tensor([0, 0, 1, 1, 2, 2]), 3), torch.tensor([True] * 4 + [False] * 2)
-    with pytest.raises(InputError, match="counted: given together with units"):
-        add_batch(clipper, lambda rows: model(ROWS[rows]), lambda output, rows: squares(output), len(ROWS), counted, units)
-    assert not any(tensor.any() for tensor in clipper.take().values())
-
-
-def test_batches_of_several_records_are_refused_where_each_is_to_be_alone() -> None:
-    model = Unfollowed().double()
-    clipper = Clipper(model, way=RECORD_BY_RECORD)
-    with clipper.recording():
-        output = model(ROWS)
-    with pytest.raises(InputError, match="physical_size=1"):
-        clipper.backward(squares(output))
-    with pytest.raises(InputError, match="nothing was recorded"):
-        clipper.backward(squares(output[:1]))
-    with pytest.raises(InputError, match="way: got 'both'"):
-        Clipper(model, way="both")
-    with clipper.recording():
-        pass
-    with pytest.raises(InputError, match="no trained parameter gets a gradient"):
-        clipper.backward(torch.zeros(1, requires_grad=True) * 2)
-
-
 def test_huge_and_missing_gradients_add_nothing() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.Tanh()).double()
     batch = ROWS.clone()
@@ -297,15 +95,6 @@ def test_huge_and_missing_gradients_add_nothing() -> None:
     told = added(model, clipper, batch)
     gradients = gradients_of_records(model, batch[[0, 1, 3, 4, 5]])
     assert_same(told, clipped_sums(gradients, 1e9), float(norms_of(gradients).sum()))
-
-
-def test_the_refusal_of_a_loop_says_what_to_do() -> None:
-    model = Unfollowed().double()
-    clipper = Clipper(model)
-    with clipper.recording():
-        output = model(ROWS)
-    with pytest.raises(UnfollowedError, match="physical_size=1"):
-        clipper.backward(squares(output))
 
 
 class Particular(nn.Module):

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from lone_models import MODELS, ROWS, Unfollowed, plainly
 from per_record import assert_same, clipped_sums, gradients_of_records
-from test_clipping_alone import MODELS, ROWS, Unfollowed, plainly
 from torch import Tensor, nn
 from torch.nn import functional
 
