@@ -120,6 +120,8 @@ def test_targets_and_runs_that_contradict(tmp_path: Path) -> None:
     for told, said in (({}, "epsilon: got None, run: none"), ({"epsilon": 1.0, "run": run}, "it needs one of them")):
         with pytest.raises(InputError, match=said):
             PrivateTrainer(model=classifier(), args=arguments(tmp_path), train_dataset=sentences(), delta=DELTA, **told)
+    with pytest.raises(InputError, match="unit: user; PrivateTrainer, whose epochs and batches count records, knows no users"):
+        private(tmp_path, classifier(), sentences(), run=run.replace(unit="user"))
     for changes, said in (
         ({"max_steps": 7}, "max_steps: got 7; the run says 6"),
         ({"max_grad_norm": 0.5}, "max_grad_norm: got 0.5"),

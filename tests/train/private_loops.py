@@ -22,9 +22,10 @@ class Loop:
         self.run = make_network_run(noise_multiplier=1.0) if run is None else run
         self.given = make_network() if model is None else model
         options = {"batch_generator": torch.Generator().manual_seed(3), "noise_generator": np.random.default_rng(0), **options}
+        grouped = {name: options.pop(name) for name in ("users", "records_per_user") if name in options}
         self.engine = PrivacyEngine(self.run, **options)
         own = torch.optim.SGD(self.given.parameters(), lr=0.5) if optimizer is None else optimizer(self.given.parameters())
-        self.model, self.optimizer, self.loader = self.engine.make_private(module=self.given, optimizer=own, data=make_data())
+        self.model, self.optimizer, self.loader = self.engine.make_private(module=self.given, optimizer=own, data=make_data(), **grouped)
         assert self.model is self.given
         assert self.optimizer is own
 

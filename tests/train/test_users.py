@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 import lethe
 from lethe.errors import InputError, RecordByRecordWarning
 from lethe.run.run import Run
-from lethe.train import Checkpoints, Head, Linear, PrivacyEngine, fit
+from lethe.train import Checkpoints, Head, Linear, fit
 from lethe.train.core.samplers import draw_batches
 from lethe.train.data import BatchStream
 from lethe.train.data.members import Members
@@ -272,10 +272,6 @@ def test_where_nobody_groups_records_users_are_refused() -> None:
         fit(Head(nn.Identity(), nn.Linear(4, CLASSES)), None, (features[:USERS], targets[:USERS]), convex)
     with pytest.raises(InputError, match="users: given, and a Linear"):
         fit(Linear(classes=CLASSES), None, (features, targets), convex.replace(unit="record", records=RECORDS), users=IDS)
-    model = make_network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    with pytest.raises(InputError, match="unit: user; a loop of one's own"):
-        PrivacyEngine(_run(noise_multiplier=1.0)).make_private(module=model, optimizer=optimizer, data=make_data())
     with pytest.raises(InputError, match="unit: user; a stream of records"):
         BatchStream(_run(), (features[:USERS],))
 

@@ -15,6 +15,7 @@ from lethe.run.batches import Poisson
 from lethe.run.known_fields import require_run
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
+from lethe.run.users import refuse_users
 
 
 class Planned(NamedTuple):
@@ -60,8 +61,10 @@ def planned(
             f"train_dataset: {type(dataset).__name__} has no length; the number of records is a public part of the guarantee.",
             remedy="give a map-style data set, such as datasets.Dataset.",
         )
+    if run is not None:
+        refuse_users(require_run(run), "PrivateTrainer, whose epochs and batches count records,")
     physical, accumulated = args.per_device_train_batch_size, args.gradient_accumulation_steps
-    logical = physical * accumulated if run is None else require_run(run).batch_size
+    logical = physical * accumulated if run is None else run.batch_size
     per_epoch = _steps_per_epoch(len(dataset), physical, accumulated, args) if run is None else max(1, -(-len(dataset) // logical))
     if run is None:
         steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)

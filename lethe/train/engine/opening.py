@@ -29,11 +29,14 @@ class Opening(NamedTuple):
         run: that is carried out.
         data: its records.
         steps_per_epoch: of the DataLoader that was given; None: the data set was, and the loader gives all batches at once.
+        users, records_per_user: whose the records are; see `lethe.train.fit`.
     """
 
     run: Run
     data: Any
     steps_per_epoch: int | None
+    users: Any = None
+    records_per_user: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +47,8 @@ class Asked:
     data_loader: Any = None
     noise_multiplier: float | None = None
     max_grad_norm: float | None = None
+    users: Any = None
+    records_per_user: int | None = None
     length: tuple[int | None, int | None] = (None, None)
     target: tuple[float, float] | None = None
     others: Mapping[str, Any] = field(default_factory=dict)
@@ -77,7 +82,7 @@ class Asked:
                     remedy="give the data set as data=...; or leave the run out: PrivacyEngine().make_private(data_loader=..., ...).",
                 )
         _refuse_other_numbers(require_run(run), self.noise_multiplier, self.max_grad_norm)
-        return Opening(run, self.data, None)
+        return Opening(run, self.data, None, self.users, self.records_per_user)
 
     def _made(self, optimizer: Any) -> Opening:
         if self.data is not None or self.data_loader is None:
@@ -90,6 +95,16 @@ class Asked:
                 "noise_multiplier: none was given, and the engine has no run.",
                 remedy="give one, or a target: make_private_with_epsilon(target_epsilon=..., target_delta=..., ...).",
             )
+        for name, value in (("users", self.users), ("records_per_user", self.records_per_user)):
+            if value is not None:
+                raise InputError(
+                    f"{name}: given, and the engine has no run: batch_size of a DataLoader counts records, where batches of users count "
+                    "users.",
+                    source="the unit of privacy, which is part of a run",
+                    remedy='state it: run = lethe.plan(lethe.Run(unit="user", records=..., batches=lethe.Poisson(size=...), ...), '
+                    "epsilon=..., delta=...), counted in users; PrivacyEngine(run).make_private(module=..., optimizer=..., data=..., "
+                    "users=ids).",
+                )
         facts = facts_of(self.data_loader)
         epochs, steps = self.length
         numbers = {"max_grad_norm": self.max_grad_norm, "noise_multiplier": self.noise_multiplier}
@@ -118,7 +133,8 @@ def begun(
         InputError, HypothesisError, LetheError: as `prepared_network`; the checkpoints are closed then.
     """
     optimizer = bare_optimizer(optimizer)
-    ready = prepared_network(module, opening.data, opening.run, common, replace(options, optimizer=optimizer), own_loop=True)
+    options = replace(options, optimizer=optimizer, users=opening.users, records_per_user=opening.records_per_user)
+    ready = prepared_network(module, opening.data, opening.run, common, options, own_loop=True)
     try:
         return LoopState(ready, optimizer, told, verify=options.verify), ready
     except BaseException as error:

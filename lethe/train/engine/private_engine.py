@@ -21,7 +21,7 @@ from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checks.loss import LossFunction
 from lethe.train.clipping import Group
-from lethe.train.core.declared import claims, of_loss
+from lethe.train.core.declared import claims
 from lethe.train.core.vouching import network_record
 from lethe.train.distributed.data_parallel import bare_module, without_reducer
 from lethe.train.distributed.workers import Workers
@@ -128,6 +128,8 @@ class PrivacyEngine(LoopProgress):
         data_loader: Any = None,
         noise_multiplier: float | None = None,
         max_grad_norm: float | None = None,
+        users: Any = None,
+        records_per_user: int | None = None,
         epochs: int | None = None,
         steps: int | None = None,
         **others: Any,
@@ -143,6 +145,8 @@ class PrivacyEngine(LoopProgress):
             data: what `fit` takes: the data set, not a DataLoader.
             data_loader: without a run: a DataLoader, of which data set, batch size, collate function and workers are used.
             noise_multiplier, max_grad_norm: the run's; given together with a run, they are compared with it.
+            users, records_per_user: of a run of unit "user": as for `fit`. A micro-batch then holds all rows of its users that take part
+                in the step, and `losses` has one entry a row: their mean over each user is what is clipped.
             epochs, steps: without a run: one of them.
             others: what else Opacus takes, where it asks for what is done anyway.
         Raises:
@@ -150,8 +154,9 @@ class PrivacyEngine(LoopProgress):
             HypothesisError: the run asks for more than such training can be certified for.
         """
         numbers: dict[str, Any] = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
-        asked = Asked(data=data, data_loader=data_loader, length=(epochs, steps), others=others, **numbers)
-        return self._opened(module, optimizer, asked, "data", "data_loader", "noise_multiplier")
+        grouped: dict[str, Any] = {"users": users, "records_per_user": records_per_user}
+        asked = Asked(data=data, data_loader=data_loader, length=(epochs, steps), others=others, **numbers, **grouped)
+        return self._opened(module, optimizer, asked, "data", "data_loader", "noise_multiplier", *grouped)
 
     @in_other_words
     def make_private_with_epsilon(
@@ -270,7 +275,7 @@ class PrivacyEngine(LoopProgress):
         Args, Raises: as `recorded_run`.
         """
         run = self._begun.placement.read(self._begun.recorded_run, steps_fixed_in_advance)
-        loss = of_loss(optimiser=self.run.release == "all", loop=True, bare=self._begun.bare)
+        loss = self._begun.declared_of_loss
         record = network_record(run, bare_module(self._model), claims(data=self._source, verify=self._options.verify, loss=loss))
         self._told.end(TrainingEnd(run=run, steps=self.steps, record=record, report=self.report))
         return record

@@ -22,7 +22,7 @@ from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
 from lethe.train.engine.padding_check import LoopAlone, LossCall
 from lethe.train.engine.refusals import ALONE, over, torn
-from lethe.train.engine.rows import with_a_row
+from lethe.train.engine.rows import add_clipped, with_a_row
 from lethe.train.engine.shared_factors import SharedFactors
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.engine.steps_taken import StepsTaken
@@ -171,13 +171,18 @@ class LoopState:
         return losses
 
     @property
+    def declared_of_loss(self) -> tuple[str, ...]:
+        """What of them is about the losses, the loop, the optimiser, and what a unit is."""
+        return of_loss(optimiser=self._run.release == "all", loop=True, bare=self.bare, users=self._run.unit == "user")
+
+    @property
     def declared(self) -> tuple[str, ...]:
         """The assumptions of the certificate that nobody checked."""
         return declared_of(
             data=self._stream.source,
             verify=self._verify,
             checked=self._clipper.verified,
-            loss=of_loss(optimiser=self._run.release == "all", loop=True, bare=self.bare),
+            loss=self.declared_of_loss,
             missing=(self._losses.missing, self._alone.missing),
             attributes=self._untouched.declared,
         )
@@ -197,7 +202,7 @@ class LoopState:
             criterion = None if asked is None else asked.criterion
             self._factors.refuse(self._clipper.before_layers(losses), len(self.counted), self._delivered, criterion)
         try:
-            self._clipper.backward(losses, self.counted)
+            add_clipped(self._clipper, losses, batch, self.counted)
         except InputError:  # found before anything was added
             raise
         except BaseException:

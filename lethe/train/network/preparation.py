@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.run.users import refuse_users
 from lethe.train.checkpoints.checkpointing import Checkpointing, NoCheckpointing, keeping
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.unfollowed import PER_LAYER, RECORD_BY_RECORD
@@ -76,8 +74,6 @@ def prepared_network(
     Raises:
         BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`; the checkpoints are closed then.
     """
-    if own_loop:
-        refuse_users(require_run(run), "a loop of one's own")
     run = as_clipped(run, groups=options.clip_groups, method=options.method)
     # One record at a time needs no rule; a forward pass of the caller's own cannot be asked for again for one.
     way = RECORD_BY_RECORD if options.physical_size == 1 else PER_LAYER
