@@ -24,6 +24,7 @@ from lethe.train import PrivacyEngine, fit
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checkpoints.journal import Journal
 from lethe.train.core.tensors import local, whole
+from lethe.train.distributed.shards import Shards
 from lethe.train.network.noise.gaussian import NetworkNoise
 
 LOUD = 1e9  # what the features of loud records are multiplied by
@@ -81,8 +82,11 @@ def in_a_loop(rank: int, how: str, run: Run, make: Any, options: dict[str, Any],
     """The same in a loop of one's own, with the wrapper called where there is one."""
     model: Any = network(dtype)
     model = DistributedDataParallel(model) if how == "ddp" and dist.is_initialized() else sharded(model, how) if how != "ddp" else model
+    options = dict(options)
+    grouped = {name: options.pop(name) for name in ("users", "records_per_user") if name in options}
     engine = PrivacyEngine(run, **options)
-    given, optimizer, loader = engine.make_private(module=model, optimizer=make(model.parameters(), lr=0.5), data=make_data(dtype))
+    own = make(model.parameters(), lr=0.5)
+    given, optimizer, loader = engine.make_private(module=model, optimizer=own, data=make_data(dtype), **grouped)
     assert given is model
     for inputs, targets in loader:
         with engine.recording():
@@ -101,6 +105,24 @@ def in_a_loop(rank: int, how: str, run: Run, make: Any, options: dict[str, Any],
     with torch.no_grad():
         model(make_data(dtype)[0])  # in the user's own way, as before
     return everything(model), record.run, "checked"
+
+
+def collected(rank: int, run: Run, options: dict[str, Any]) -> list[tuple[int, int]]:
+    """How many numbers of sums a process keeps after each micro-batch that others of its step follow, and how many its shards have."""
+    kept: list[tuple[int, int]] = []
+    collect = Shards.collect
+
+    def counting(self: Shards, take: Callable[[], Any]) -> None:
+        collect(self, take)
+        assert not any(total.any() for total in take().values())  # nothing whole is left
+        kept.append((sum(part.numel() for part in self._collected.values()), sum(local(one).numel() for one in self.named.values())))
+
+    Shards.collect = counting  # type: ignore[method-assign]
+    try:
+        fit(sharded(network()), CROSS_ENTROPY, make_data(), run, **options)
+    finally:
+        Shards.collect = collect  # type: ignore[method-assign]
+    return kept
 
 
 class Largest(TorchDispatchMode):

@@ -17,6 +17,7 @@ from processes import Processes, all_raised, received
 from scipy import stats
 from shared_work import (
     Killed,
+    collected,
     in_a_loop,
     journaled,
     kept,
@@ -40,6 +41,8 @@ pytestmark = pytest.mark.slow  # starting processes takes seconds
 
 SEED = 5  # its Poisson batches of nominal size 1 are now and then empty, single and larger
 USERS = {"records": 8, "batches": {"design": "poisson", "size": 3}, "unit": "user", "neighbours": "add_or_remove"}
+OWNERS = torch.arange(23) // 3
+LARGE = {"batches": {"design": "poisson", "size": 14}, "steps": 4}  # several micro-batches of two records in each process
 SMALL = {"batches": {"design": "poisson", "size": 1}, "steps": 12}
 
 
@@ -57,10 +60,22 @@ def quick() -> Iterator[None]:
         (trained, "all", 1, "poisson", SMALL, torch.optim.Adam, {}),
         (trained, "frozen", 2, "poisson", SMALL, torch.optim.SGD, {}),
         (trained, "some", 3, "poisson", SMALL, None, {}),
-        (trained, "all", 2, "poisson", USERS, None, {"users": torch.arange(23) // 3, "records_per_user": 3}),
+        (trained, "all", 2, "poisson", USERS, None, {"users": OWNERS, "records_per_user": 3}),
         (trained, "columns", 2, "shuffled", {"release": "last"}, torch.optim.SGD, {}),
         (trained, "some", 2, "cyclic", {"release": "last"}, None, {}),
         (in_a_loop, "all", 2, "poisson", {}, torch.optim.Adam, {"physical_size": 2}),
+        (trained, "some", 2, "poisson", LARGE, torch.optim.Adam, {"physical_size": 2}),
+        (in_a_loop, "all", 3, "poisson", LARGE, torch.optim.Adam, {"physical_size": 2}),
+        (
+            in_a_loop,
+            "all",
+            2,
+            "poisson",
+            USERS,
+            torch.optim.SGD,
+            {"users": OWNERS, "records_per_user": 2, "physical_size": 1},
+        ),
+        (in_a_loop, "ddp", 3, "poisson", USERS, torch.optim.SGD, {"users": OWNERS}),
         (in_a_loop, "some", 3, "shuffled", {"release": "last"}, torch.optim.SGD, {}),
         (in_a_loop, "ddp", 2, "poisson", SMALL, torch.optim.Adam, {"physical_size": 2}),
     ],
@@ -77,6 +92,16 @@ def test_they_take_the_steps_of_one_process(
         assert float((told[0] - parameters).abs().max()) < 1e-12
         assert told[1] == recorded
         assert told[2] == "checked" or changes is SMALL  # whose shares are seldom of two records
+
+
+def test_between_micro_batches_sums_lie_in_shards(processes: Processes) -> None:
+    run = make_network_run("full", steps=2)
+    told = processes.run(2, collected, run, {"physical_size": 3})
+    assert all(isinstance(one, list) for one in told), told
+    parts = [one[0][1] for one in told]
+    assert sum(parts) == sum(parameter.numel() for parameter in network().parameters())
+    for one, own in zip(told, parts, strict=True):
+        assert one == [(own, own)] * 6  # four micro-batches of at most three of twelve records, in each of two steps
 
 
 def test_with_noise_all_record_the_planned_run_and_hold_one_model(processes: Processes) -> None:

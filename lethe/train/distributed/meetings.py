@@ -26,6 +26,7 @@ class Doing(IntEnum):
     NOISE = 4
     END = 5
     GATHER = 6
+    COLLECT = 7
 
     @property
     def words(self) -> str:
@@ -41,6 +42,7 @@ _WORDS = {
     Doing.NOISE: "adding noise",
     Doing.END: "at the end of the run",
     Doing.GATHER: "gathering the model's shards",
+    Doing.COLLECT: "adding up the clipped sums of a part of a batch",
 }
 
 

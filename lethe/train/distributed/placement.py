@@ -94,6 +94,15 @@ class Placement:
         """While the model is gathered: the trained parameters that were changed since; None: it is not."""
         return None
 
+    def collect(self, take: Callable[[], Mapping[nn.Parameter, Tensor]]) -> None:
+        """After a micro-batch that more of its step follow: add its sums up already, where that saves memory.
+
+        Args:
+            take: takes the sums so far, which begin anew.
+        Raises:
+            InputError, StoppedElsewhere: as `refuse_others` and `add_up`.
+        """
+
     def add_up(self, sums: Mapping[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
         """The sums over all processes, where the noise is to be added: by the parameters that the optimiser has.
 

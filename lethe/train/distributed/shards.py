@@ -4,13 +4,14 @@ A record's norm needs no shard of another process: each process has its own reco
 
 1. all processes meet, and the layers are gathered whole: an ordinary model, without FSDP's hooks, in the policy's precision;
 2. each process computes the clipped sum $\sum_i v_i$ of its records, in as many micro-batches and checks as it likes: nothing is exchanged;
-3. the layers are let go, and the sums are reduce-scattered: process r gets the sum over all processes of its own shard, and no more;
+3. the sums are reduce-scattered, after each micro-batch and, the layers being let go, after the last one: process r gets the sum over all
+   processes of its own shard, and no more;
 4. each process adds noise of its own to its shard. Disjoint shards with independent noise of one standard deviation make one Gaussian
    over all parameters. What pads an uneven shard is no parameter: it gets no noise, and nothing is read from it;
 5. the optimiser steps on shards.
 
-FSDP's own reduction of gradients never runs. In steps 1 to 3 a process needs room for the whole parameters and their sums; all that is kept
-from step to step (parameters, what they are compared with, noisy gradients, optimiser states) is in shards.
+FSDP's own reduction of gradients never runs. In steps 1 to 3 a process needs room for the whole parameters, and for the sums of one
+micro-batch; all that is kept from step to step (parameters, what they are compared with, noisy gradients, optimiser states) is in shards.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Shards(Placement):
         self._names: dict[nn.Parameter, str] = {}
         self._before: dict[str, Any] = {}
         self._gathered = False
+        self._collected: dict[str, Tensor] = {}  # of the step's micro-batches so far: own parts, and whole what lies whole
 
     @property
     def computing(self) -> Collection[nn.Parameter]:
@@ -143,15 +145,38 @@ class Shards(Placement):
 
     def add_up(self, sums: Mapping[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
         """See Placement."""
+        named = self._joined(sums)
+        self._workers.add_up([named[name] for name in self.named if name not in self._dimensions], parameters=self.whole)
+        self._scatter(named)
+        self._collected = {}
+        for name in self._dimensions:
+            own = local(self.named[name])
+            named[name] = named[name].to(own.dtype).view(own.shape)
+        return {parameter: named[name] for name, parameter in self.named.items()}
+
+    def collect(self, take: Callable[[], Mapping[nn.Parameter, Tensor]]) -> None:
+        """See Placement: else what was summed so far and what is added would both be there, whole."""
+        sums = take()
+        self.refuse_others(sums)
+        named = self._joined(sums)
+        self._workers.meet_to_collect()
+        self._scatter(named)
+        self._collected = named
+
+    def _joined(self, sums: Mapping[nn.Parameter, Tensor]) -> dict[str, Tensor]:
+        """The sums of a micro-batch by name; of what lies whole, with those of the ones before."""
         named = {self._names[parameter]: total for parameter, total in sums.items()}
-        whole = [name for name in self.named if name not in self._dimensions]
-        self._workers.add_up([named[name] for name in whole], parameters=self.whole)
+        for name, total in named.items():
+            if name in self._collected and name not in self._dimensions:
+                total.add_(self._collected[name])
+        return named
+
+    def _scatter(self, named: dict[str, Tensor]) -> None:
+        """Put this process's own part, flat, in the place of each shard's sum, with that of the micro-batches before."""
         shards, rank, world_size = list(self._dimensions), self._workers.rank, self._workers.world_size
         told = scatter_sums([named[name] for name in shards], list(self._dimensions.values()), rank=rank, world_size=world_size)
         for name, part in zip(shards, told, strict=True):
-            own = local(self.named[name])
-            named[name] = part.to(own.dtype).view(own.shape)
-        return {parameter: named[name] for name, parameter in self.named.items()}
+            named[name] = part.add_(self._collected[name]) if name in self._collected else part
 
     def _reshard(self) -> None:
         """Let go of whole layers; a forward pass of the user's own leaves some, which would be those of before the next step."""

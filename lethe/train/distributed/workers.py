@@ -132,6 +132,14 @@ class Workers:
         """
         self._meet(Doing.GATHER)
 
+    def meet_to_collect(self) -> None:
+        """Wait for all to be about to add up the shards' sums of a part of a batch.
+
+        Raises:
+            StoppedElsewhere: another process had an error, or is gone.
+        """
+        self._meet(Doing.COLLECT)
+
     @torch.no_grad()
     def add_up(self, tensors: Sequence[Tensor], *, parameters: Sequence[Tensor] = ()) -> None:
         r"""$x \leftarrow \sum_r x^{(r)}$ in process 0, in place; 0 in the others, which are to be given what process 0 makes of it.

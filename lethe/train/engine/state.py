@@ -223,6 +223,7 @@ class LoopState:
         """The micro-batch is in the sums; where it is the last of its step, they become the step's noisy gradient."""
         self._held.refuse_changes(f"in the forward pass of step {batch.step}")
         if not batch.last:
+            self.placement.collect(self._clipper.take)
             self._guard.wait()
             return
         sums = self._clipper.take()

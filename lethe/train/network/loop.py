@@ -206,6 +206,8 @@ def steps_of(
             del values
             if alone is not None and batch.alone:
                 _require_alone(alone, clipper.model, loss, [*inputs, targets], batch.alone, device)
+        if not batch.last and placement is not None:
+            placement.collect(clipper.take)
         if batch.last:
             held.refuse_changes(f"in the forward pass or the loss of step {begun}")
             sums = clipper.take()
