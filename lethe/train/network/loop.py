@@ -23,7 +23,7 @@ from lethe.train.core.progress import reporting
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
 from lethe.train.core.vouching import network_record
-from lethe.train.data import BatchStream
+from lethe.train.data import BatchStream, LoadedBatch
 from lethe.train.data.sources.base import length
 from lethe.train.distributed.data_parallel import bare_module
 from lethe.train.distributed.placement import Placement
@@ -93,8 +93,10 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                 for step, records, found in steps_of(clipper, losses, stream, device, held, budget, looking, told, placement):
                     untouched.refuse_changes_after(step - done)
                     sums = placement.add_up(found)
+                    del found
                     kept.before_noise(step)
                     executed = update(step, sums)
+                    del sums
                     held.keep()
                     if ready.average is not None:
                         ready.average.add()
@@ -210,10 +212,15 @@ def steps_of(
             placement.collect(clipper.take)
         if batch.last:
             held.refuse_changes(f"in the forward pass or the loss of step {begun}")
-            sums = clipper.take()
-            if placement is not None:
-                placement.let_go()
-            yield Summed(batch.step, batch.whole, sums)
+            yield _summed(batch, clipper, placement)
+
+
+def _summed(batch: LoadedBatch, clipper: Clipper, placement: Placement | None) -> Summed:
+    """The sums of a step that is complete. Nothing here keeps them: they would be there beside those of the next step."""
+    sums = clipper.take()
+    if placement is not None:
+        placement.let_go()
+    return Summed(batch.step, batch.whole, sums)
 
 
 def _require_alone(
