@@ -16,6 +16,7 @@ import lethe
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Checkpoints, PrivacyEngine, fit
+from lethe.train.core.declared import ORDER
 from lethe.train.core.declared import USERS as SAID_OF_USERS
 
 DESIGNS = ["full", "cyclic", "shuffled_once", "shuffled", "poisson", "without_replacement", "balls_in_bins"]
@@ -55,7 +56,7 @@ def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most:
     # Within one layer rows are added in another order where all rows of a user pass through the model together.
     torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-13 if physical_size == 1 else 0)
     assert recorded == fitted.run
-    assert SAID_OF_USERS in loop.engine.declared
+    assert {SAID_OF_USERS, ORDER} <= set(loop.engine.declared)
 
 
 def test_a_certificate_of_a_loop_is_about_users() -> None:
@@ -69,6 +70,8 @@ def test_a_certificate_of_a_loop_is_about_users() -> None:
     assert said == other.explain().partition("\n")[0]
     assert "user" in said
     assert "all records of a user have its id" in certificate.explain()
+    assert "stand in the order of the loader's rows" in certificate.explain()
+    assert "stand in the order of the loader's rows" not in other.explain()
     assert loop.engine.get_epsilon(1e-3) == certificate.epsilon
     with pytest.raises(InputError, match="delta"):
         loop.engine.get_epsilon(1 / USERS)

@@ -32,6 +32,7 @@ USERS = (
     "records; and the list of ids stays as it is when one user's data are others"
 )
 LOOP = "what the loop does between the loader and the model, and between the model and the losses, keeps records apart"
+ORDER = "the losses handed to engine.backward stand in the order of the loader's rows: whose each of them is, is told by its place alone"
 UNCHECKED = "neither model nor loss was checked in any batch (verify=False): that they keep records apart is all declared"
 UNSEEN = "what no check of training could see keeps records apart; training told whoever trained which that was"
 
@@ -48,7 +49,8 @@ def of_loss(*, optimiser: bool, loop: bool = False, bare: bool = False, users: b
         bare: whether some of its losses did not come from engine.losses.
         users: whether they are the unit.
     """
-    return (*((USERS,) if users else ()), BARE_LOSS if bare else LOSS, *((LOOP,) if loop else ()), *((OPTIMISER,) if optimiser else ()))
+    of_loop = (LOOP, *((ORDER,) if users else ())) if loop else ()
+    return (*((USERS,) if users else ()), BARE_LOSS if bare else LOSS, *of_loop, *((OPTIMISER,) if optimiser else ()))
 
 
 def claims(*, data: Any, verify: bool, loss: tuple[str, ...]) -> tuple[HypothesisClaim, ...]:
@@ -59,8 +61,8 @@ def claims(*, data: Any, verify: bool, loss: tuple[str, ...]) -> tuple[Hypothesi
     Args:
         data, verify, loss: as for `declared_of`.
     """
-    named = {START: "start", MODEL: "model", LOSS: "loss", BARE_LOSS: "loss", LOOP: "loop", OPTIMISER: "optimiser", USERS: "users"}
-    named |= {UNCHECKED: "checks", UNSEEN: "unseen"}
+    named = {START: "start", MODEL: "model", LOSS: "loss", BARE_LOSS: "loss", LOOP: "loop", ORDER: "order", OPTIMISER: "optimiser"}
+    named |= {USERS: "users", UNCHECKED: "checks", UNSEEN: "unseen"}
     said = (START, MODEL, *loss, *_of_data(data), UNSEEN if verify else UNCHECKED)
     return tuple(HypothesisClaim(named.get(statement, "data"), statement) for statement in said)
 

@@ -146,7 +146,8 @@ class PrivacyEngine(LoopProgress):
             data_loader: without a run: a DataLoader, of which data set, batch size, collate function and workers are used.
             noise_multiplier, max_grad_norm: the run's; given together with a run, they are compared with it.
             users, records_per_user: of a run of unit "user": as for `fit`. A micro-batch then holds all rows of its users that take part
-                in the step, and `losses` has one entry a row: their mean over each user is what is clipped.
+                in the step. The losses have one entry a row, in the rows' order, which tells whose each is; their mean over each user
+                is clipped.
             epochs, steps: without a run: one of them.
             others: what else Opacus takes, where it asks for what is done anyway.
         Raises:
