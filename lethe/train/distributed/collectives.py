@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 
 import torch
 import torch.distributed as dist
@@ -53,8 +54,10 @@ def spread_from_root(tensors: Sequence[Tensor]) -> None:
 
 
 @torch.no_grad()
-def scatter_sums(tensors: Sequence[Tensor], dimensions: Sequence[int], *, rank: int, world_size: int) -> list[Tensor]:
+def scatter_sums(tensors: Iterable[Tensor], dimensions: Sequence[int], *, rank: int, world_size: int) -> Iterator[Tensor]:
     """Of each tensor's sum over all processes this process's part, flat: as `torch.chunk` divides it, without padding, maybe empty.
+
+    The tensors are taken as they are needed, and let go as soon as they were sent.
 
     Args:
         tensors: of the same shapes and types in all processes.
@@ -63,12 +66,10 @@ def scatter_sums(tensors: Sequence[Tensor], dimensions: Sequence[int], *, rank: 
     Raises:
         StoppedElsewhere: the others cannot be reached.
     """
-    parts: list[Tensor] = []
+    ahead = iter(dimensions)
     for bucket in _buckets(tensors, whole=True):
-        rows = [
-            _rows(tensor, dimension, world_size)
-            for tensor, dimension in zip(bucket, dimensions[len(parts) : len(parts) + len(bucket)], strict=True)
-        ]
+        divided = list(islice(ahead, len(bucket)))
+        rows = [_rows(tensor, dimension, world_size) for tensor, dimension in zip(bucket, divided, strict=True)]
         sent = rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
         received = sent.new_empty(sent.shape[1])
         with reached():
@@ -79,11 +80,11 @@ def scatter_sums(tensors: Sequence[Tensor], dimensions: Sequence[int], *, rank: 
                 scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
                 scatter(received, sent.reshape(-1))
         padded = received.split([row.shape[1] for row in rows])
-        parts += [
-            part[: _own(tensor, dimensions[len(parts) + place], rank, world_size)]
-            for place, (tensor, part) in enumerate(zip(bucket, padded, strict=True))
-        ]
-    return parts
+        own = [_own(tensor, dimension, rank, world_size) for tensor, dimension in zip(bucket, divided, strict=True)]
+        bucket.clear()
+        del rows, sent, received
+        for part, numbers in zip(padded, own, strict=True):
+            yield part[:numbers]
 
 
 def _rows(tensor: Tensor, dimension: int, world_size: int) -> Tensor:
@@ -122,7 +123,7 @@ def reached() -> Iterator[None]:
         ) from error
 
 
-def _buckets(tensors: Sequence[Tensor], *, whole: bool = False) -> Iterator[list[Tensor]]:
+def _buckets(tensors: Iterable[Tensor], *, whole: bool = False) -> Iterator[list[Tensor]]:
     """The tensors in order, small neighbours of one type together; empty ones only if they are wanted."""
     bucket: list[Tensor] = []
     numbers = 0

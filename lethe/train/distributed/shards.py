@@ -156,15 +156,14 @@ class Shards(Placement):
 
     def collect(self, take: Callable[[], Mapping[nn.Parameter, Tensor]]) -> None:
         """See Placement: else what was summed so far and what is added would both be there, whole."""
-        sums = take()
-        self.refuse_others(sums)
-        named = self._joined(sums)
+        named = self._joined(take())
         self._workers.meet_to_collect()
         self._scatter(named)
         self._collected = named
 
     def _joined(self, sums: Mapping[nn.Parameter, Tensor]) -> dict[str, Tensor]:
         """The sums of a micro-batch by name; of what lies whole, with those of the ones before."""
+        self.refuse_others(sums)
         named = {self._names[parameter]: total for parameter, total in sums.items()}
         for name, total in named.items():
             if name in self._collected and name not in self._dimensions:
@@ -173,10 +172,12 @@ class Shards(Placement):
 
     def _scatter(self, named: dict[str, Tensor]) -> None:
         """Put this process's own part, flat, in the place of each shard's sum, with that of the micro-batches before."""
-        shards, rank, world_size = list(self._dimensions), self._workers.rank, self._workers.world_size
-        told = scatter_sums([named[name] for name in shards], list(self._dimensions.values()), rank=rank, world_size=world_size)
-        for name, part in zip(shards, told, strict=True):
-            named[name] = part.add_(self._collected[name]) if name in self._collected else part
+        rank, world_size = self._workers.rank, self._workers.world_size
+        whole = (named.pop(name) for name in self._dimensions)  # each is let go once it was sent
+        told = scatter_sums(whole, list(self._dimensions.values()), rank=rank, world_size=world_size)
+        for name, part in zip(self._dimensions, told, strict=True):
+            before = self._collected.pop(name, None)
+            named[name] = part if before is None else before.add_(part)
 
     def _reshard(self) -> None:
         """Let go of whole layers; a forward pass of the user's own leaves some, which would be those of before the next step."""
