@@ -31,6 +31,7 @@ def users_run(design: str = "poisson", **changes: Any) -> Run:
     return make_network_run(design, **{"records": USERS, "batches": batches, "unit": "user", "noise_multiplier": 1.0, **changes})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("physical_size", [None, 4])
 @pytest.mark.parametrize("design", DESIGNS)
 def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size: int | None) -> None:
@@ -45,6 +46,7 @@ def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size:
     assert one.engine.get_epsilon(1e-3) == other.engine.get_epsilon(1e-3) == certified[0].epsilon
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("physical_size", "most"), [(None, None), (2, None), (1, None), (2, 2), (1, 2)])
 @pytest.mark.parametrize("design", ["full", "shuffled", "poisson"])
 def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most: int | None) -> None:
@@ -92,6 +94,7 @@ def test_all_rows_of_a_batchs_users_are_delivered_together() -> None:
     torch.testing.assert_close(torch.cat(delivered[:3]), features[torch.from_numpy(order)], rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_a_user_is_clipped_once_and_batches_without_users_take_their_steps() -> None:
     """One user with 1000 rows of one kind is worth one unit of C: no more than a user with one of them."""
     moved: list[Tensor] = []
@@ -146,6 +149,7 @@ def test_a_model_that_no_rule_follows_is_trained_user_by_user() -> None:
     torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_training_resumes_with_the_same_users_alone(tmp_path: Path) -> None:
     options: dict[str, Any] = {**SEEDED, "checkpoints": Checkpoints(folder=tmp_path / "kept", every=1)}
     run = users_run("shuffled")

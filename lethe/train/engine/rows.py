@@ -28,7 +28,7 @@ def add_clipped(clipper: Clipper, losses: Tensor, batch: LoadedBatch, counted: T
 
     Args:
         clipper: that recorded the forward pass.
-        losses: one a row.
+        losses: one a row, shape (rows,).
         batch: says whose the rows are.
         counted: which rows are records, shape (rows,), bool.
     Raises:
