@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
 from lethe.errors import InputError
 from lethe.train import PrivacyEngine
+from lethe.train.data.sources.fields import Fields, attending
 from lethe.train.data.sources.map_style import MapStyleSource
 
-_AS_LONG = ("attention_mask", "token_type_ids", "position_ids", "special_tokens_mask")
+_NO_COLUMN = (
+    "no column of the data set is an argument of the model's forward: remove_unused_columns=False, or columns that are called as the "
+    "arguments are."
+)
 
 
 class KeyedCollate:
@@ -21,14 +24,10 @@ class KeyedCollate:
 
     Args:
         collator: of the Trainer, from a list of records to a mapping of tensors.
-
-    Attributes:
-        keys: of the first batch; all others must have the same.
     """
 
     def __init__(self, collator: Callable[[list[Any]], Any]) -> None:
-        self._collator = collator
-        self.keys: tuple[str, ...] = ()
+        self._collator, self._fields = collator, Fields("data_collator", _NO_COLUMN)
 
     def __call__(self, records: list[Any]) -> tuple[Tensor, ...]:
         """The batch.
@@ -49,20 +48,12 @@ class KeyedCollate:
         if not isinstance(collated, Mapping):
             raise InputError(f"data_collator: made a {type(collated).__name__}; it needs a mapping of the model's arguments to tensors.")
         batch = {str(key): value for key, value in cast(Mapping[Any, Any], collated).items() if value is not None}
-        if not batch:
-            raise InputError(
-                "data_collator: made an empty batch; no column of the data set is an argument of the model's forward.",
-                remedy="remove_unused_columns=False, or columns that are called as the arguments are.",
-            )
-        _refuse_others(batch, len(records))
-        keys = tuple(sorted(batch))
-        if keys != (self.keys or keys):
-            raise InputError(
-                f"data_collator: made a batch of {', '.join(keys)}; the first was of {', '.join(self.keys)}.",
-                remedy="give every record the same parts.",
-            )
-        self.keys = keys
-        return tuple(batch[key] for key in keys)
+        return self._fields.in_order(batch, len(records))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Of the first batch; all others must have the same."""
+        return self._fields.names
 
 
 def source_of(trainer: Any, *, declared_apart: bool) -> tuple[MapStyleSource, tuple[str, ...]]:
@@ -84,26 +75,6 @@ def source_of(trainer: Any, *, declared_apart: bool) -> tuple[MapStyleSource, tu
     return MapStyleSource(dataset, collate=collate, declared_apart=declared_apart, **reading), collate.keys
 
 
-def _refuse_others(batch: Mapping[str, Any], rows: int) -> None:
-    for key, value in batch.items():
-        if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != rows:
-            got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise InputError(
-                f"data_collator: {key} is {got}; it needs a tensor with {rows} rows, one for each record.",
-                remedy="leave columns that are no numbers out (remove_unused_columns=True), and let each record have its own row.",
-            )
-    tokens = batch.get("input_ids")
-    if not isinstance(tokens, Tensor) or tokens.dim() != 2:
-        return
-    for key in _AS_LONG:
-        if key in batch and batch[key].dim() >= 2 and batch[key].shape[-1] != tokens.shape[1]:
-            raise InputError(
-                f"data_collator: {key} has shape {tuple(batch[key].shape)}, and input_ids {tuple(tokens.shape)}: they disagree in length.",
-                source="the data collator, or the tokenizer's output",
-                remedy="pad all parts of a record alike.",
-            )
-
-
 class LogicalBatch:
     """One step's records: iterating gives its micro-batches, each to be used before the next is asked for.
 
@@ -118,13 +89,7 @@ class LogicalBatch:
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         while True:
-            parts = dict(zip(self._keys, next(self._batches), strict=True))
-            counted = self._engine.counted
-            mask = parts.get("attention_mask")
-            if mask is not None and not bool(counted.all()):
-                # Rows of zeros that are no records: a row that attends to nothing is NaN in some kinds of attention.
-                mask[~counted] = torch.ones((), dtype=mask.dtype, device=mask.device)
-            yield parts
+            yield attending(dict(zip(self._keys, next(self._batches), strict=True)), self._engine.counted)
             if self._engine.batch_complete:
                 return
 
