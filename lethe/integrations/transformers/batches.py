@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from torch import Tensor
@@ -10,6 +10,7 @@ from transformers import TrainerCallback
 
 from lethe.errors import InputError
 from lethe.train import PrivacyEngine
+from lethe.train.data.logical_batches import LogicalBatches
 from lethe.train.data.sources.fields import Fields, attending
 from lethe.train.data.sources.map_style import MapStyleSource
 
@@ -75,46 +76,10 @@ def source_of(trainer: Any, *, declared_apart: bool) -> tuple[MapStyleSource, tu
     return MapStyleSource(dataset, collate=collate, declared_apart=declared_apart, **reading), collate.keys
 
 
-class LogicalBatch:
-    """One step's records: iterating gives its micro-batches, each to be used before the next is asked for.
+class NamedBatches(LogicalBatches):
+    """Logical batches whose micro-batches are dicts with the collator's keys."""
 
-    Args:
-        batches: of all steps, micro-batch by micro-batch.
-        engine: that knows when a logical batch is complete.
-        keys: of the parts.
-    """
-
-    def __init__(self, batches: Iterator[tuple[Tensor, ...]], engine: PrivacyEngine, keys: tuple[str, ...]) -> None:
-        self._batches, self._engine, self._keys = batches, engine, keys
-
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        while True:
-            yield attending(dict(zip(self._keys, next(self._batches), strict=True)), self._engine.counted)
-            if self._engine.batch_complete:
-                return
-
-
-class LogicalBatches:
-    """What the Trainer takes for its DataLoader: logical batches, epoch by epoch; where training goes on, those that are left.
-
-    Args:
-        dataset: the records, for their number.
-        steps_per_epoch: logical batches of an epoch.
-    """
-
-    def __init__(self, dataset: Sized, steps_per_epoch: int) -> None:
-        self.dataset = dataset
-        self.batch_size = None
-        self._steps_per_epoch = steps_per_epoch
-        self._engine: PrivacyEngine | None = None
-        self._batches: Iterator[tuple[Tensor, ...]] = iter(())
-        self._keys: tuple[str, ...] = ()
-        self._given = 0
-
-    def __len__(self) -> int:
-        return self._steps_per_epoch
-
-    def open(self, engine: PrivacyEngine, batches: Iterator[tuple[Tensor, ...]], keys: tuple[str, ...]) -> None:
+    def open_named(self, engine: PrivacyEngine, batches: Iterator[tuple[Tensor, ...]], keys: tuple[str, ...]) -> None:
         """Name the engine whose batches these are; its steps so far are done.
 
         Args:
@@ -122,19 +87,7 @@ class LogicalBatches:
             batches: of its loader, micro-batch by micro-batch.
             keys: of the parts.
         """
-        self._engine, self._batches, self._keys, self._given = engine, batches, keys, engine.steps
-
-    def __iter__(self) -> Iterator[LogicalBatch]:
-        assert self._engine is not None
-        left = self._steps_per_epoch - self._given % self._steps_per_epoch
-        for _ in range(min(left, self._engine.run.total_steps - self._given)):
-            self._given += 1
-            yield LogicalBatch(self._batches, self._engine, self._keys)
-
-    def drain(self) -> None:
-        """After the last step: end the reading, so that what is saved at the end is saved."""
-        if self._engine is not None and self._given == self._engine.run.total_steps == self._engine.steps:
-            next(self._batches, None)
+        self.open(engine, (attending(dict(zip(keys, parts, strict=True)), engine.counted) for parts in batches))
 
 
 class Epochs(TrainerCallback):
