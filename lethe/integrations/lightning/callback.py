@@ -6,10 +6,8 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -18,19 +16,20 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, LetheWarning
-from lethe.integrations.lightning.package import Callback, overrides
-from lethe.integrations.lightning.patches import Patches, step_after_its_closure
+from lethe.integrations.lightning.package import Callback
 from lethe.integrations.lightning.planning import Planned, planned
 from lethe.integrations.lightning.refusals import refuse_optimizers, refuse_shown, refuse_trainer
 from lethe.integrations.lightning.step_model import StepModel, gives_losses_of_records
+from lethe.integrations.lightning.steps import PrivateSteps
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
 from lethe.train.data import Source
-from lethe.train.data.logical_batches import LogicalBatch, LogicalBatches
+from lethe.train.data.logical_batches import LogicalBatches
 from lethe.train.data.sources.base import fetched
 from lethe.train.data.sources.fields import fields_of
-from lethe.train.data.sources.loaders import reading_of, refuse_own_batches
+from lethe.train.data.sources.loaders import refuse_own_batches
+from lethe.train.data.sources.recognise import records_of
 
 
 class PrivateTraining(Callback):
@@ -42,7 +41,7 @@ class PrivateTraining(Callback):
         private.certificate_
 
     Each step takes a Poisson batch of the loader's batch_size x accumulate_grad_batches records (expected), of which the first factor are
-    on the device at once; clips each record's gradient; adds noise; and lets the module's optimiser and schedule do the rest, once a logical
+    on the device at once; clips each record's gradient; adds noise; and lets the module's optimiser and schedule do the rest, once each
     step. Data set and collate function of the train loader are used; its sampler is not. max_epochs and max_steps say how many steps the
     run has. A Trainer that ends earlier is certified for all of them. gradient_clip_val clips the *noisy* gradient, which costs nothing.
 
@@ -100,14 +99,13 @@ class PrivateTraining(Callback):
         self._kept = None if checkpoints is None else Checkpoints.of(checkpoints)
         self._own_rhythm = isinstance(checkpoints, Checkpoints)
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify, "seed": seed}
-        self._patches = Patches()
+        self._steps: PrivateSteps | None = None
         self._before: tuple[Any, ...] = ()
         self._plan: Planned | None = None
         self.engine: PrivacyEngine | None = None
         self._record: TrainingRecord | None = None
         self._certificate: Certificate | None = None
-        self._lost, self._clipping, self._restored = 0, (), False
-        self._mean: Tensor | None = None
+        self._restored = False
 
     @property
     def run(self) -> Run:
@@ -141,7 +139,7 @@ class PrivateTraining(Callback):
             return
         if self.engine is not None:
             raise InputError("PrivateTraining: this one has trained; another training is another run, and its cost adds up.")
-        refuse_trainer(trainer, pl_module)
+        refuse_trainer(trainer, pl_module, log_private=self._log_private)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Put the run's logical batches in the place of the train loader."""
@@ -154,7 +152,7 @@ class PrivateTraining(Callback):
                 remedy="give DataLoader(dataset, batch_size=..., collate_fn=...) of all private records.",
             )
         refuse_own_batches(loader)
-        self._source: Source = reading_of(loader, declared_apart=self._declared_apart)
+        self._source: Source = records_of(loader, declared_apart=self._declared_apart)
         self._plan = planned(trainer, loader, len(self._source), **self._target)
         refuse_optimizers(trainer, self._plan.run, log_private=self._log_private)
         refuse_shown(trainer, pl_module, self._plan.run)
@@ -196,13 +194,13 @@ class PrivateTraining(Callback):
         # Schedules are where the Trainer's own checkpoint was, and go on from there with the steps that were lost.
         for group, setting in zip(optimizer.param_groups, settings, strict=True):
             group.update(setting)
-        self._lost = engine.steps - done
-        if self._lost < 0:
+        lost = engine.steps - done
+        if lost < 0:
             raise InputError(
                 f"ckpt_path: its {done} steps are more than the {engine.steps} in {self._folder}: it is another training's.",
                 remedy="give the checkpoint and the folder of one training.",
             )
-        if self._lost:
+        if lost:
             warnings.warn(
                 LetheWarning(
                     f"steps {done + 1} to {engine.steps} were released and are not in ckpt_path: they count, and training goes on after "
@@ -211,19 +209,21 @@ class PrivateTraining(Callback):
                 stacklevel=2,
             )
         self._batches.open(engine, iter(loader), done)
-        self._put_on(trainer, pl_module, optimizer)
+        self._steps = PrivateSteps(engine, model, lost=lost, log_private=self._log_private)
+        self._steps.put_on(trainer, pl_module, optimizer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log what is spent so far."""
-        if self._log_private and self._mean is not None:
-            self.log("train_loss", self._mean, prog_bar=True)
+        if self._steps is not None and self._steps.mean_loss is not None:
+            pl_module.log("train_loss", self._steps.mean_loss, prog_bar=True)
         if self.run.release == "all" and (trainer.global_step % trainer.log_every_n_steps == 0 or trainer.is_last_batch):
-            self.log("epsilon", self._engine.get_epsilon(self._delta), prog_bar=True)
+            pl_module.log("epsilon", self._engine.get_epsilon(self._delta), prog_bar=True)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Record what was trained, and leave module and optimiser as they were."""
         self._batches.drain()
-        self._take_off()
+        assert self._steps is not None
+        self._steps.take_off()
         self._record = self._engine.record()
         self._engine.close()
 
@@ -233,7 +233,8 @@ class PrivateTraining(Callback):
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Leave Trainer, module and optimiser as they were."""
-        self._take_off()
+        if self._steps is not None:
+            self._steps.take_off()
         if self.engine is not None:
             self.engine.close()
         if self._before:
@@ -253,67 +254,9 @@ class PrivateTraining(Callback):
         if self.engine is not None and self._kept is not None and self._record is None and self.run.noise_at == "every_step":
             self.engine.save()
 
-    # A step.
-
-    def _put_on(self, trainer: Any, pl_module: Any, optimizer: torch.optim.Optimizer) -> None:
-        put = self._patches.put
-        put(pl_module, "training_step", self._noted)
-        put(pl_module, "backward", lambda loss, *args, **kwargs: self._noisy_gradient(trainer))
-        if trainer.gradient_clip_val is not None or overrides(pl_module, "configure_gradient_clipping"):
-            own = put(pl_module, "configure_gradient_clipping", self._note_clipping)
-
-            def clipped() -> Any:
-                (told, options), self._clipping = self._clipping, ()
-                return optimizer.register_step_pre_hook(
-                    lambda *_: own(told, **options)
-                )  # after the guard's, so it changes what was checked
-        else:
-
-            def clipped() -> Any:
-                return None
-
-        step_after_its_closure(self._patches, optimizer, clipped, self._was_lost)
-
-    def _noted(self, batch: LogicalBatch, batch_idx: int = 0, *others: Any) -> Tensor:
-        """In place of training_step, which `backward` calls on micro-batches."""
-        self._present = batch
-        self._model.begin(batch_idx)
-        return torch.zeros(())
-
-    def _noisy_gradient(self, trainer: Any) -> None:
-        """The clipped and noised gradient of the present logical batch."""
-        if self._lost:
-            return
-        engine, total, records = self._engine, 0.0, 0
-        for micro_batch in self._present:
-            parts = tuple(micro_batch.values()) if isinstance(micro_batch, dict) else tuple(micro_batch)
-            parts = trainer.precision_plugin.convert_input(parts)
-            self._model.refresh()
-            with ExitStack() as within:
-                within.enter_context(engine.recording())
-                within.enter_context(trainer.precision_plugin.train_step_context())
-                losses = engine.losses(_as_they_are, self._model(*parts), parts[0])
-            self._model.refresh()
-            engine.backward(losses)
-            if self._log_private:
-                total += float(losses.detach()[engine.counted].double().sum())
-                records += int(engine.counted.sum())
-        self._mean = torch.tensor(total / max(records, 1)) if self._log_private else None
-
-    def _was_lost(self) -> bool:
-        lost = self._lost > 0
-        self._lost -= lost
-        return lost
-
-    def _note_clipping(self, optimizer: Any, **options: Any) -> None:
-        self._clipping = (optimizer, options)
-
     def _first_records(self, trainer: Any, pl_module: Any) -> tuple[Tensor, ...]:
         two = fetched(self._source, slice(0, min(2, len(self._source))))
         return trainer.precision_plugin.convert_input(tuple(tensor.to(pl_module.device) for tensor in two))
-
-    def _take_off(self) -> None:
-        self._patches.take_off()
 
     @property
     def _folder(self) -> str:
@@ -323,8 +266,3 @@ class PrivateTraining(Callback):
     def _engine(self) -> PrivacyEngine:
         assert self.engine is not None
         return self.engine
-
-
-def _as_they_are(losses: Tensor, record: Tensor) -> Tensor:
-    """The losses that training_step gave; the check of the model is the check of them."""
-    return losses

@@ -36,12 +36,13 @@ _METHODS: Mapping[str, str] = {
 _PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
 
-def refuse_trainer(trainer: Any, module: Any) -> None:
+def refuse_trainer(trainer: Any, module: Any, *, log_private: bool) -> None:
     """Refuse what is told before training begins.
 
     Args:
         trainer: of Lightning.
         module: a LightningModule.
+        log_private: whether train_loss, which is private, is at hand.
     Raises:
         InputError: the first thing that is not honoured, by name.
     """
@@ -63,6 +64,9 @@ def refuse_trainer(trainer: Any, module: Any) -> None:
         if value not in allowed or (name == "limit_train_batches" and isinstance(value, int)):  # 1 is one batch, 1.0 are all
             raise _refused(name, value, why)
     for callback in trainer.callbacks:
+        if log_private and getattr(callback, "monitor", None) == "train_loss":
+            why = "what it chooses by the private loss no certificate covers; monitor public data"
+            raise _refused("monitor", f"train_loss, of {type(callback).__name__}", why)
         for name, why in _CALLBACKS.items():
             if is_a(callback, name):
                 raise _refused("callbacks", type(callback).__name__, why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from collections.abc import Mapping
@@ -58,7 +59,7 @@ class StepCall:
     """
 
     def __init__(self, module: Any, fields: tuple[str, ...] | None) -> None:
-        self._module, self._step, self._fields = module, module.training_step, fields
+        self.module, self._step, self._fields = module, module.training_step, fields
         self._numbered = len(inspect.signature(self._step).parameters) > 1
         self._logging = Logging(module)
         self.number = 0
@@ -71,15 +72,27 @@ class StepCall:
         with self._logging:
             return self._step(batch, self.number) if self._numbered else self._step(batch)
 
+    def copied(self, memo: dict[int, Any]) -> StepCall:
+        """The same call of a copy of the module, which knows the same Trainer.
+
+        Args:
+            memo: of copy.deepcopy.
+        """
+        module = copy.deepcopy(self.module, memo)  # without the Trainer, as Lightning has it
+        for replaced in ("training_step", "backward", "log", "log_dict", "configure_gradient_clipping"):
+            vars(module).pop(replaced, None)
+        vars(module)["_trainer"] = vars(self.module).get("_trainer")
+        return StepCall(module, self._fields)
+
     def own(self) -> dict[str, Any]:
         """The module's own plain attributes: those that Lightning did not give it."""
-        kept = vars(self._module).items()
+        kept = vars(self.module).items()
         return {name: value for name, value in kept if name not in _LIGHTNINGS and not isinstance(value, FunctionType | MethodType)}
 
     @property
     def training(self) -> bool:
         """Whether the module is in train mode."""
-        return self._module.training
+        return self.module.training
 
 
 _LIGHTNINGS: set[str] = set()
@@ -104,10 +117,20 @@ class StepModel(nn.Module):
         if not _LIGHTNINGS:
             plain = next(kind for kind in type(module).__mro__ if kind.__name__ == "LightningModule")
             _LIGHTNINGS.update(vars(plain()))
+        self._take(StepCall(module, fields))
+
+    def _take(self, call: StepCall) -> None:
         for shared in ("_modules", "_parameters", "_buffers", "_non_persistent_buffers_set"):
-            self.__dict__[shared] = vars(module)[shared]
-        _CALLS[self] = StepCall(module, fields)
+            self.__dict__[shared] = vars(call.module)[shared]
+        _CALLS[self] = call
         self.refresh()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StepModel:
+        made = StepModel.__new__(StepModel)
+        nn.Module.__init__(made)
+        memo[id(self)] = made
+        made._take(_CALLS[self].copied(memo))
+        return made
 
     def refresh(self) -> None:
         """Look at the module's mode and attributes as they are now."""

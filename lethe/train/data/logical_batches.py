@@ -82,6 +82,17 @@ class LogicalBatches:
             self._given += 1
             yield LogicalBatch(self._batches, self._engine)
 
+    def state_dict(self) -> dict[str, int]:
+        """How many were given: what the engine's own checkpoint knows as well, and more of."""
+        return {"given": self._given}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Nothing: `open` says where the run is.
+
+        Args:
+            state: of `state_dict`.
+        """
+
     def drain(self) -> None:
         """After the last step: end the reading, so that what is saved at the end is saved."""
         if self._engine is not None and self._given == self._engine.run.total_steps == self._engine.steps:

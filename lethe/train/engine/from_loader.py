@@ -13,7 +13,7 @@ from lethe.run.batches import Poisson
 from lethe.run.run import Run
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import Source, require_whole
-from lethe.train.data.sources.loaders import reading_of, reads_plainly
+from lethe.train.data.sources.recognise import records_of
 
 _DESIGN = "which records meet which step is the batch design of the run, and part of the guarantee"
 
@@ -65,8 +65,7 @@ def facts_of(loader: Any) -> LoaderFacts:
                 LetheWarning(f"data_loader.{name} is ignored: batches are drawn from fresh entropy, and workers start as they are."),
                 stacklevel=5,
             )
-    source = as_source(loader.dataset) if reads_plainly(loader) else reading_of(loader)
-    return LoaderFacts(source, loader.batch_size, len(loader))
+    return LoaderFacts(records_of(loader), loader.batch_size, len(loader))
 
 
 def run_like_opacus(

@@ -39,7 +39,10 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
     if isinstance(data, Source):
         return data
     if isinstance(data, DataLoader):
-        return _loaded(data, leave_out)
+        refuse_own_batches(data)
+        source = records_of(data, leave_out=leave_out)
+        warn_of_ignored(data)
+        return source
     if isinstance(data, Mapping):
         return _fields({key: value for key, value in data.items() if key not in leave_out})
     if isinstance(data, list) and data and all(isinstance(record, Mapping) for record in data):
@@ -78,12 +81,18 @@ def _refuse(data: object) -> None:
         raise InputError(f"data: got {type(data).__name__}; it needs arrays in a definite order.", remedy="give a tuple of its arrays.")
 
 
-def _loaded(loader: DataLoader[Any], leave_out: Collection[str]) -> Source:
-    refuse_own_batches(loader)
-    plain = reads_plainly(loader) and not isinstance(loader.dataset, Mapping)
-    source = as_source(loader.dataset, leave_out=leave_out) if plain else reading_of(loader, leave_out=leave_out)
-    warn_of_ignored(loader)
-    return source
+def records_of(loader: DataLoader[Any], *, leave_out: Collection[str] = (), declared_apart: bool = False) -> Source:
+    """The records of a DataLoader: its data set as it is, if the loader does nothing to it, or collated and read by workers.
+
+    Args:
+        loader: whose data set is map-style.
+        leave_out, declared_apart: see `MapStyleSource`.
+    Raises:
+        InputError: as `as_source`.
+    """
+    plain = reads_plainly(loader) and not declared_apart and not isinstance(loader.dataset, Mapping | tuple | list)
+    options = {"leave_out": leave_out, "declared_apart": declared_apart}
+    return as_source(loader.dataset, leave_out=leave_out) if plain else reading_of(loader, **options)
 
 
 def _fields(data: Mapping[Any, Any]) -> Source:
