@@ -134,7 +134,12 @@ class PrivateTraining(Callback):
     # What Lightning calls.
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Refuse what cannot be trained, before anything is."""
+        """Refuse what cannot be trained, before anything is.
+
+        Args:
+            trainer, pl_module: of Lightning.
+            stage: what the Trainer is about to do; only "fit" trains.
+        """
         if stage != "fit":
             return
         if self.engine is not None:
@@ -213,7 +218,12 @@ class PrivateTraining(Callback):
         self._steps.put_on(trainer, pl_module, optimizer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Log what is spent so far."""
+        """Log what is spent so far.
+
+        Args:
+            trainer, pl_module: of Lightning.
+            outputs, batch, batch_idx: not used.
+        """
         if self._steps is not None and self._steps.mean_loss is not None:
             pl_module.log("train_loss", self._steps.mean_loss, prog_bar=True)
         if self.run.release == "all" and (trainer.global_step % trainer.log_every_n_steps == 0 or trainer.is_last_batch):
@@ -228,11 +238,21 @@ class PrivateTraining(Callback):
         self._engine.close()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Leave module and optimiser as they were."""
+        """Leave module and optimiser as they were.
+
+        Args:
+            trainer, pl_module: of Lightning.
+            exception: not used.
+        """
         self.teardown(trainer, pl_module, "fit")
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Leave Trainer, module and optimiser as they were."""
+        """Leave Trainer, module and optimiser as they were.
+
+        Args:
+            trainer, pl_module: of Lightning.
+            stage: not used.
+        """
         if self._steps is not None:
             self._steps.take_off()
         if self.engine is not None:
@@ -250,7 +270,12 @@ class PrivateTraining(Callback):
         self._restored = "steps" in state_dict
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Keep the private part of the training as well."""
+        """Keep the private part of the training as well.
+
+        Args:
+            trainer, pl_module: of Lightning.
+            checkpoint: not used; what is public of this is in `state_dict`.
+        """
         if self.engine is not None and self._kept is not None and self._record is None and self.run.noise_at == "every_step":
             self.engine.save()
 

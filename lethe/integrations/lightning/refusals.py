@@ -109,6 +109,9 @@ def refuse_optimizers(trainer: Any, run: Run, *, log_private: bool) -> torch.opt
 def refuse_shown(trainer: Any, module: Any, run: Run) -> None:
     """Refuse what would show an earlier iterate, or change the step, where the last iterate alone is released.
 
+    Args:
+        trainer, module: of Lightning.
+        run: that is carried out.
     Raises:
         InputError: the first such thing, by name.
     """
