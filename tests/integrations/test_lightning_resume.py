@@ -50,11 +50,11 @@ class Kill(Callback):
     def __init__(self, after: int, *, saved: bool) -> None:
         self.after, self.saved = after, saved
 
-    def on_train_batch_end(self, trainer: Any, *others: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if trainer.global_step == self.after and not self.saved:
             raise Killed
 
-    def on_train_batch_start(self, trainer: Any, *others: Any) -> None:
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         if trainer.global_step == self.after and self.saved:
             raise Killed
 
@@ -65,7 +65,7 @@ class Reading(Callback):
     def __init__(self, path: Path) -> None:
         self.path, self.text = path, ""
 
-    def on_train_batch_end(self, trainer: Any, *others: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if trainer.global_step == STEPS:
             self.text = self.path.read_text()
 

@@ -103,6 +103,18 @@ def test_users_may_be_a_column_of_the_mapping(kind: str) -> None:
             of_mappings(run, {**by_name()} if kind == "table" else listed(), users="whom")
 
 
+def test_a_users_column_that_a_collate_function_reads_is_not_given_to_the_model() -> None:
+    run = make_network_run("poisson", records=9, batches={"design": "poisson", "size": 3}, unit="user", noise_multiplier=1.0)
+    rows = [{**record, "who": torch.tensor(one)} for record, one in zip(listed(), IDS, strict=True)]
+    data = MapStyleSource(rows, collate=together)
+    assert data.fields == ("features", "label", "who")
+    assert torch.equal(of_mappings(run, data, users="who"), of_tuples(run, users=IDS))
+    model, without = WithLoss("none"), WithLoss("none")
+    for trained, records, users in ((model, data, "who"), (without, by_name(), IDS)):  # every field goes to it, and this one must not
+        fit(trained, None, records, run, users=users, seed=5, verify=False)
+    assert torch.equal(flat(model), flat(without))
+
+
 @pytest.mark.parametrize("changes", [{"views": 3}, {"views": 2, "physical_size": 2}, {"ema": 0.9}])
 def test_views_and_averages_are_those_of_tuples(changes: dict[str, Any]) -> None:
     run = make_network_run("cyclic", noise_multiplier=1.0)

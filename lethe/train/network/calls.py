@@ -28,12 +28,13 @@ class Calls:
         model: to be called.
         loss: of a batch; None: the model's own, `outputs.loss`.
         source: of the records.
+        left_out: a field that neither is given, such as the column of users' ids; None: there is none.
     Raises:
         InputError: a loss that is none, or fields that the model does not know.
     """
 
-    def __init__(self, model: nn.Module, loss: LossFunction | None, source: Source) -> None:
-        self._model, self._fields = model, fields_of(source)
+    def __init__(self, model: nn.Module, loss: LossFunction | None, source: Source, left_out: str | None = None) -> None:
+        self._model, self._fields, self._left_out = model, fields_of(source), left_out
         if self._fields is None:
             if not callable(loss):
                 raise InputError(f"loss: got {type(loss).__name__}; it needs a function of (outputs, targets) to one loss a record.")
@@ -41,7 +42,7 @@ class Calls:
         elif loss is not None and not callable(loss):
             raise InputError(f"loss: got {type(loss).__name__}; it needs a function of (outputs, batch) to one loss a record, or None.")
         else:
-            self._arguments = _arguments_of(model, self._fields, all_of_them=loss is None)
+            self._arguments = _arguments_of(model, tuple(name for name in self._fields if name != left_out), all_of_them=loss is None)
         self.loss: LossFunction = own_loss if loss is None else loss
 
     def batch(self, tensors: Sequence[Tensor], device: torch.device, counted: Tensor | None) -> GivenBatch:
@@ -56,7 +57,7 @@ class Calls:
         """
         there = [tensor.to(device) for tensor in tensors]
         if self._fields is not None:
-            named = dict(zip(self._fields, there, strict=True))
+            named = {name: tensor for name, tensor in zip(self._fields, there, strict=True) if name != self._left_out}
             if counted is not None:
                 attending(named, counted.to(device))
             return GivenBatch(self._called_by_name, {name: named[name] for name in self._arguments}, named)

@@ -62,7 +62,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
     parameters, optimizer, placement = list(named.values()), options.optimizer, ready.placement
     device = parameters[0].device
     with closing(ready.kept) as kept:
-        calls = Calls(model, loss, ready.source)
+        calls = Calls(model, loss, ready.source, options.users if isinstance(options.users, str) else None)
         extras: dict[str, Any] = {"groups": options.proximal_groups or (), "budget": budget}
         held = HeldParameters(model, named, step="fit's own step", remedy=_ALONE, placement=placement)
         update: Update = (
