@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
@@ -109,7 +110,8 @@ class MapStyleSource:
                 source="users",
                 remedy="give the ids themselves: one for each record, in the order of the records.",
             )
-        return [self._dataset[place][name] for place in range(self._records)]
+        entries = [self._dataset[place][name] for place in range(self._records)]
+        return [entry.item() if isinstance(entry, torch.Tensor | np.ndarray) and entry.ndim == 0 else entry for entry in entries]
 
     def fetch(self, batch: Batch) -> Tensors:
         """The records of a batch, read in this process and collated.
