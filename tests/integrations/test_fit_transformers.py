@@ -46,6 +46,7 @@ def trained(model: nn.Module, loss: Any, data: Any, **options: Any) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 4])
 def test_a_classifier_of_uneven_records_is_that_of_each_record_alone(physical_size: int | None) -> None:
     """Its collator pads; without a loss function each record goes through the model alone, with the model's own loss."""
@@ -56,6 +57,7 @@ def test_a_classifier_of_uneven_records_is_that_of_each_record_alone(physical_si
     torch.testing.assert_close(found, alone, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [gpt2, language_model])
 def test_a_language_model_is_that_of_each_record_alone(make: Any) -> None:
     """One record has no label at all: its loss is 0 here, and NaN where the model computes it: both add nothing to the sum."""
@@ -67,6 +69,7 @@ def test_a_language_model_is_that_of_each_record_alone(make: Any) -> None:
     torch.testing.assert_close(found, trained(make(), None, data, physical_size=1), rtol=1e-5, atol=1e-6)  # its own loss is in float32
 
 
+@pytest.mark.slow
 def test_a_model_of_another_kind_has_no_known_loss() -> None:
     with pytest.raises(InputError, match="what the loss of one record is, is not known of Linear"):
         record_losses(nn.Linear(2, 2))

@@ -40,6 +40,7 @@ def loader() -> DataLoader[Any]:
     return DataLoader(listed(), batch_size=3, shuffle=True, collate_fn=together)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("design", "options"),
     [
@@ -55,6 +56,7 @@ def test_mappings_train_as_tuples_do_bit_for_bit(design: str, options: dict[str,
     assert torch.equal(of_mappings(run, **options), of_tuples(run, **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("source", ["list", "loader", "collate"])
 def test_so_do_data_sets_and_loaders_of_mappings(source: str, prefetch: int) -> None:
@@ -71,6 +73,7 @@ def test_so_do_data_sets_and_loaders_of_mappings(source: str, prefetch: int) -> 
     )
 
 
+@pytest.mark.slow
 def test_a_data_set_of_hugging_face_trains_as_tuples_do() -> None:
     datasets = pytest.importorskip("datasets")
     run, (features, label) = make_network_run("poisson", noise_multiplier=1.0), make_data(torch.float32)
@@ -87,6 +90,7 @@ def test_a_data_set_of_hugging_face_trains_as_tuples_do() -> None:
     assert torch.equal(flat(fit(ByName().float(), own_loss, data, users, users="who", **options).model), of_users)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", "list", "loader"])
 def test_users_may_be_a_column_of_the_mapping(kind: str) -> None:
     run = make_network_run("poisson", records=9, batches={"design": "poisson", "size": 3}, unit="user", noise_multiplier=1.0)
@@ -103,6 +107,7 @@ def test_users_may_be_a_column_of_the_mapping(kind: str) -> None:
             of_mappings(run, {**by_name()} if kind == "table" else listed(), users="whom")
 
 
+@pytest.mark.slow
 def test_a_users_column_that_a_collate_function_reads_is_not_given_to_the_model() -> None:
     run = make_network_run("poisson", records=9, batches={"design": "poisson", "size": 3}, unit="user", noise_multiplier=1.0)
     rows = [{**record, "who": torch.tensor(one)} for record, one in zip(listed(), IDS, strict=True)]
@@ -115,6 +120,7 @@ def test_a_users_column_that_a_collate_function_reads_is_not_given_to_the_model(
     assert torch.equal(flat(model), flat(without))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"views": 3}, {"views": 2, "physical_size": 2}, {"ema": 0.9}])
 def test_views_and_averages_are_those_of_tuples(changes: dict[str, Any]) -> None:
     run = make_network_run("cyclic", noise_multiplier=1.0)
@@ -138,11 +144,13 @@ def killed_and_taken_up(folder: Path, model: nn.Module, loss: Any, data: Any, ag
     return flat(model)
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_a_checkpoint_as_that_of_tuples(tmp_path: Path) -> None:
     mappings = killed_and_taken_up(tmp_path / "mappings", ByName(), own_loss, listed())
     assert torch.equal(mappings, killed_and_taken_up(tmp_path / "tuples", make_network(), CROSS_ENTROPY, make_data()))
 
 
+@pytest.mark.slow
 def test_training_does_not_go_on_with_other_records(tmp_path: Path) -> None:
     features, label = make_data()
     with pytest.raises(InputError, match="some records differ"):
@@ -182,6 +190,7 @@ def loop(data: Any, model: nn.Module, losses: Callable[[PrivacyEngine, Any], Ten
     return flat(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_a_loop_of_ones_own_is_given_mappings(physical_size: int | None) -> None:
     network, named = make_network(), ByName()
@@ -198,6 +207,7 @@ def test_a_loop_of_ones_own_is_given_mappings(physical_size: int | None) -> None
 # The model's own loss.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 1, 3])
 def test_without_a_loss_function_it_is_the_models_own_of_each_record_alone(physical_size: int | None) -> None:
     run = make_network_run("poisson", noise_multiplier=1.0)
