@@ -23,6 +23,7 @@ PUBLIC = {
     "lethe.integrations.dp_accounting": "lethe.integrations.dp_accounting",
     "lethe.integrations.logging": "lethe.integrations.logging",
     "lethe.integrations.transformers": "lethe.integrations.transformers",
+    "lethe.integrations.lightning": "lethe.integrations.lightning",
 }
 
 # Classes whose public members stand in several files.

@@ -90,10 +90,13 @@ def fit(
 
     Args:
         model: any module whose records do not meet, of which what does not require grad stays as it is; a `Linear`; or a `Head`.
-        loss: of a module (outputs, targets) -> one loss a record, shape (B,), such as `nn.CrossEntropyLoss(reduction="none")`. Of the
-            others run.loss, any `lethe.losses.LinearLoss`; or None, which stands for it.
-        data: of modules and heads arrays, memory maps, a Parquet source or a map-style Dataset (`lethe.train.data.as_source`); the last
-            tensor of a record is its target, the others are the model's arguments. Of a linear model (features, targets), of shapes (n, d)
+        loss: of a module (outputs, targets) -> one loss a record, shape (B,), such as `nn.CrossEntropyLoss(reduction="none")`. Of records
+            that are mappings (outputs, batch) -> one loss a record; or None: `outputs.loss`, of each record alone where it is one number.
+            Of the others run.loss, any `lethe.losses.LinearLoss`; or None, which stands for it.
+        data: of modules and heads arrays, memory maps, a Parquet source, a map-style Dataset or a DataLoader, whose data set and collate
+            function are used (`lethe.train.data.as_source`); the last tensor of a record is its target, the others are the model's
+            arguments. Of modules also mappings from names to arrays, or data sets of mappings, such as a `datasets.Dataset`: the model is
+            called as `model(**batch)`, with the fields that its forward names. Of a linear model (features, targets), of shapes (n, d)
             and (n,) with n = run.records; targets are class numbers from 0, or real numbers for least squares and Huber.
         run: noise_multiplier must be set (0 is allowed: no privacy), unless a policy chooses the noise; of a module clip_norm as well. What
             it says of a module's loss is declared. With noise_budget set, every step is paid for before it is computed, and the first that
@@ -122,8 +125,8 @@ def fit(
             made: in the Euclidean metric, with the run's $\lambda_t$, whatever the optimiser's metric and learning rate are.
         method: None: run.clip_method. "clip" is a projection; "normalise" and "automatic" are none, and need release = all.
         users: of a run of unit "user": the id of each record's user, whole numbers or texts, in the order of the records; or the name of
-            their column in a Parquet source or a data set with columns. A user's gradient is that of the mean loss of its records,
-            clipped once; run.records and all batches, `physical_size` too, count users.
+            their column in a Parquet source, a data set with columns, or mappings: it is not given to the model. A user's gradient is
+            that of the mean loss of its records, clipped once; run.records and all batches, `physical_size` too, count users.
         records_per_user: the most records of a user that take part in a step, chosen at random anew each time; None: all.
         views: how often each record is read in a step, K: with a data set that augments at random, a record's gradient is that of the mean
             loss of K views (De et al. 2022, arXiv:2204.13650), clipped once. The certificate does not change.

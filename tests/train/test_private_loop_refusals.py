@@ -284,7 +284,7 @@ def test_parameters_changed_between_steps_are_refused(change: Callable[[Loop], N
     [
         ({}, {"noise_multiplier": 1.1}, InputError, "noise_multiplier: got 1.1; the run says 1.0"),
         ({}, {"max_grad_norm": 1.0}, InputError, "max_grad_norm: got 1.0; the run says 0.4"),
-        ({}, {"data": torch.utils.data.DataLoader([1, 2])}, InputError, "the data set itself"),
+        ({}, {"data": torch.utils.data.DataLoader([1, 2], batch_size=None)}, InputError, "batches of its own"),
         ({"regulariser": {"kind": "ridge", "strength": 1.0}}, {}, InputError, "belong to the plain recursion"),
         ({"release": "last"}, {"optimizer": torch.optim.Adam}, HypothesisError, "Adam keeps two averages"),
         ({"records": 22}, {}, InputError, "records: the run says 22"),

@@ -20,6 +20,7 @@ if not all(importlib.util.find_spec(package) for package in ("torch", "transform
 from transformers import Trainer
 
 from lethe.integrations.transformers.corrected_adam import CorrectedAdamW
+from lethe.integrations.transformers.criteria import record_losses
 from lethe.integrations.transformers.trainer import PrivateTrainer
 
 # Methods of the Trainer that are its own affair: where one is gone, its loop would not ask for what stands in its place.
@@ -30,4 +31,4 @@ if not all(hasattr(Trainer, name) for name in _ASKED.split()):
         remedy='pip install "lethe-dp[transformers]"',
     )
 
-__all__ = ["CorrectedAdamW", "PrivateTrainer"]
+__all__ = ["CorrectedAdamW", "PrivateTrainer", "record_losses"]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
 from lethe.errors import InputError
 from lethe.train import PrivacyEngine
+from lethe.train.data.logical_batches import LogicalBatches
+from lethe.train.data.sources.fields import Fields, attending
 from lethe.train.data.sources.map_style import MapStyleSource
 
-_AS_LONG = ("attention_mask", "token_type_ids", "position_ids", "special_tokens_mask")
+_NO_COLUMN = (
+    "no column of the data set is an argument of the model's forward: remove_unused_columns=False, or columns that are called as the "
+    "arguments are."
+)
 
 
 class KeyedCollate:
@@ -21,14 +25,10 @@ class KeyedCollate:
 
     Args:
         collator: of the Trainer, from a list of records to a mapping of tensors.
-
-    Attributes:
-        keys: of the first batch; all others must have the same.
     """
 
     def __init__(self, collator: Callable[[list[Any]], Any]) -> None:
-        self._collator = collator
-        self.keys: tuple[str, ...] = ()
+        self._collator, self._fields = collator, Fields("data_collator", _NO_COLUMN)
 
     def __call__(self, records: list[Any]) -> tuple[Tensor, ...]:
         """The batch.
@@ -49,20 +49,12 @@ class KeyedCollate:
         if not isinstance(collated, Mapping):
             raise InputError(f"data_collator: made a {type(collated).__name__}; it needs a mapping of the model's arguments to tensors.")
         batch = {str(key): value for key, value in cast(Mapping[Any, Any], collated).items() if value is not None}
-        if not batch:
-            raise InputError(
-                "data_collator: made an empty batch; no column of the data set is an argument of the model's forward.",
-                remedy="remove_unused_columns=False, or columns that are called as the arguments are.",
-            )
-        _refuse_others(batch, len(records))
-        keys = tuple(sorted(batch))
-        if keys != (self.keys or keys):
-            raise InputError(
-                f"data_collator: made a batch of {', '.join(keys)}; the first was of {', '.join(self.keys)}.",
-                remedy="give every record the same parts.",
-            )
-        self.keys = keys
-        return tuple(batch[key] for key in keys)
+        return self._fields.in_order(batch, len(records))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Of the first batch; all others must have the same."""
+        return self._fields.names
 
 
 def source_of(trainer: Any, *, declared_apart: bool) -> tuple[MapStyleSource, tuple[str, ...]]:
@@ -84,72 +76,10 @@ def source_of(trainer: Any, *, declared_apart: bool) -> tuple[MapStyleSource, tu
     return MapStyleSource(dataset, collate=collate, declared_apart=declared_apart, **reading), collate.keys
 
 
-def _refuse_others(batch: Mapping[str, Any], rows: int) -> None:
-    for key, value in batch.items():
-        if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != rows:
-            got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise InputError(
-                f"data_collator: {key} is {got}; it needs a tensor with {rows} rows, one for each record.",
-                remedy="leave columns that are no numbers out (remove_unused_columns=True), and let each record have its own row.",
-            )
-    tokens = batch.get("input_ids")
-    if not isinstance(tokens, Tensor) or tokens.dim() != 2:
-        return
-    for key in _AS_LONG:
-        if key in batch and batch[key].dim() >= 2 and batch[key].shape[-1] != tokens.shape[1]:
-            raise InputError(
-                f"data_collator: {key} has shape {tuple(batch[key].shape)}, and input_ids {tuple(tokens.shape)}: they disagree in length.",
-                source="the data collator, or the tokenizer's output",
-                remedy="pad all parts of a record alike.",
-            )
+class NamedBatches(LogicalBatches):
+    """Logical batches whose micro-batches are dicts with the collator's keys."""
 
-
-class LogicalBatch:
-    """One step's records: iterating gives its micro-batches, each to be used before the next is asked for.
-
-    Args:
-        batches: of all steps, micro-batch by micro-batch.
-        engine: that knows when a logical batch is complete.
-        keys: of the parts.
-    """
-
-    def __init__(self, batches: Iterator[tuple[Tensor, ...]], engine: PrivacyEngine, keys: tuple[str, ...]) -> None:
-        self._batches, self._engine, self._keys = batches, engine, keys
-
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        while True:
-            parts = dict(zip(self._keys, next(self._batches), strict=True))
-            counted = self._engine.counted
-            mask = parts.get("attention_mask")
-            if mask is not None and not bool(counted.all()):
-                # Rows of zeros that are no records: a row that attends to nothing is NaN in some kinds of attention.
-                mask[~counted] = torch.ones((), dtype=mask.dtype, device=mask.device)
-            yield parts
-            if self._engine.batch_complete:
-                return
-
-
-class LogicalBatches:
-    """What the Trainer takes for its DataLoader: logical batches, epoch by epoch; where training goes on, those that are left.
-
-    Args:
-        dataset: the records, for their number.
-        steps_per_epoch: logical batches of an epoch.
-    """
-
-    def __init__(self, dataset: Sized, steps_per_epoch: int) -> None:
-        self.dataset = dataset
-        self.batch_size = None
-        self._steps_per_epoch = steps_per_epoch
-        self._engine: PrivacyEngine | None = None
-        self._batches: Iterator[tuple[Tensor, ...]] = iter(())
-        self._keys: tuple[str, ...] = ()
-        self._given = 0
-
-    def __len__(self) -> int:
-        return self._steps_per_epoch
-
-    def open(self, engine: PrivacyEngine, batches: Iterator[tuple[Tensor, ...]], keys: tuple[str, ...]) -> None:
+    def open_named(self, engine: PrivacyEngine, batches: Iterator[tuple[Tensor, ...]], keys: tuple[str, ...]) -> None:
         """Name the engine whose batches these are; its steps so far are done.
 
         Args:
@@ -157,19 +87,7 @@ class LogicalBatches:
             batches: of its loader, micro-batch by micro-batch.
             keys: of the parts.
         """
-        self._engine, self._batches, self._keys, self._given = engine, batches, keys, engine.steps
-
-    def __iter__(self) -> Iterator[LogicalBatch]:
-        assert self._engine is not None
-        left = self._steps_per_epoch - self._given % self._steps_per_epoch
-        for _ in range(min(left, self._engine.run.total_steps - self._given)):
-            self._given += 1
-            yield LogicalBatch(self._batches, self._engine, self._keys)
-
-    def drain(self) -> None:
-        """After the last step: end the reading, so that what is saved at the end is saved."""
-        if self._engine is not None and self._given == self._engine.run.total_steps == self._engine.steps:
-            next(self._batches, None)
+        self.open(engine, (attending(dict(zip(keys, parts, strict=True)), engine.counted) for parts in batches))
 
 
 class Epochs(TrainerCallback):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from transformers.utils.generic import find_labels
 
 from lethe.errors import InputError
 from lethe.integrations.transformers.losses import RecordLosses, UsersLosses, kind_of
@@ -37,6 +39,43 @@ def criterion_of(model: nn.Module, smoothing: float, function: Callable[..., Any
             f"model: what the loss of one record is, is not known of {type(bare).__name__}.", source="the model's class", remedy=_FUNCTION
         )
     return RecordLosses(kind, float(smoothing), getattr(getattr(bare, "config", None), "problem_type", None))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLosses:
+    """The loss of each record of a batch that holds the labels: `losses(outputs, batch)`, shape (B,); see `record_losses`.
+
+    Args:
+        criterion: of outputs and labels.
+        names: of the labels.
+    """
+
+    criterion: RecordLosses | UsersLosses
+    names: tuple[str, ...]
+
+    def __call__(self, outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
+        """The losses.
+
+        Raises:
+            InputError: no labels in the batch, or outputs or labels of another shape.
+        """
+        return self.criterion(outputs, labels_of(batch, self.names)[1])
+
+
+def record_losses(model: nn.Module, *, label_smoothing: float = 0.0) -> BatchLosses:
+    """The loss of each record of a model of transformers, normalised by the record's own tokens: `fit(model, record_losses(model), ...)`.
+
+    It is the model's own loss of the record alone, computed of a whole batch at once.
+
+    Args:
+        model: of transformers, or one that PEFT made of one; called with the fields of a record, labels among them.
+        label_smoothing: in [0, 1).
+    Raises:
+        InputError: a model whose loss is not known: leave the loss out (`fit(model, None, ...)`), and each record passes through it alone.
+    """
+    if not 0 <= label_smoothing < 1:
+        raise InputError(f"label_smoothing: got {label_smoothing!r}; it needs a number in [0, 1).")
+    return BatchLosses(criterion_of(model, label_smoothing, None), tuple(find_labels(type(bare_model(model)))) or ("labels",))
 
 
 def bare_model(model: nn.Module) -> nn.Module:

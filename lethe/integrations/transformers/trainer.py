@@ -19,7 +19,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
 from lethe.integrations.transformers.arguments import refuse_arguments, refuse_shown, refuse_surroundings
-from lethe.integrations.transformers.batches import Epochs, LogicalBatch, LogicalBatches, source_of
+from lethe.integrations.transformers.batches import Epochs, NamedBatches, source_of
 from lethe.integrations.transformers.card import add_certificate
 from lethe.integrations.transformers.corrected_adam import corrected
 from lethe.integrations.transformers.criteria import criterion_of, labels_of, refuse_other_loss, with_decoder_inputs
@@ -28,6 +28,7 @@ from lethe.integrations.transformers.resuming import caught_up, checkpoints_of, 
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
+from lethe.train.data.logical_batches import LogicalBatch
 
 # What the training records themselves make: losses, and how much there was to do in a step of a secret number of records.
 _PRIVATE = ("loss", "train_loss", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second")
@@ -174,7 +175,7 @@ class PrivateTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         """The run's logical batches."""
-        return LogicalBatches(cast(Any, self.train_dataset), self._planned.steps_per_epoch)
+        return NamedBatches(cast(Any, self.train_dataset), self._planned.steps_per_epoch)
 
     def get_total_train_batch_size(self, args: Any) -> int:
         """The expected number of records of a step."""
@@ -253,7 +254,7 @@ class PrivateTrainer(Trainer):
         self._open(batches)
         return model, batches
 
-    def _open(self, batches: LogicalBatches) -> None:
+    def _open(self, batches: NamedBatches) -> None:
         """Make the engine, and put the Trainer where its checkpoint was."""
         optimizer, model = cast(Any, self.optimizer), cast(Any, self.model)
         source, keys = source_of(self, declared_apart=self._declared_apart)
@@ -269,7 +270,7 @@ class PrivateTrainer(Trainer):
         refuse_begun(engine.resumed, self._resume, self._folder())
         caught_up(self.lr_scheduler, engine.steps - self.state.global_step)
         self.state.global_step = engine.steps
-        batches.open(engine, iter(loader), keys)
+        batches.open_named(engine, iter(loader), keys)
         self.callback_handler.callbacks.insert(0, Epochs(len(batches)))
 
     def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *args: Any, **others: Any) -> None:

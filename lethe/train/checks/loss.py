@@ -19,7 +19,8 @@ from lethe.train.clipping.checks.shared_numbers import SharedNumbers, shared_num
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, FAILURES, arithmetic, chance, close, coarser, first_line, halves, sample
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
-LossFunction = Callable[[Any, Tensor], Tensor]
+LossFunction = Callable[[Any, Any], Tensor]
+"""(outputs, targets) -> one loss a record, shape (B,); targets are a tensor, or of records with fields the batch as a mapping."""
 
 _CHANGES = 8  # batches with another shared number of which each is looked at
 _ALONE = 3  # records whose loss is computed alone
@@ -43,28 +44,33 @@ class CheckedLoss:
         self._numbers: SharedNumbers | None = None
         self._changes = 0
 
-    def __call__(self, outputs: Any, targets: Tensor) -> Tensor:
+    def __call__(self, outputs: Any, targets: Any) -> Tensor:
         """The losses.
 
         Raises:
             InputError: a record's loss depends on the other records of its batch.
         """
         if not self._clipper.verifies:
-            return self._loss(outputs, targets)
+            return self._told(outputs, targets)
         behaviour = behaviour_of(self._loss)
-        devices = [targets.device.index or 0] if targets.device.type == "cuda" else []
+        some = next(entry for entry in tree_flatten(targets)[0] if isinstance(entry, Tensor))
+        devices = [some.device.index or 0] if some.device.type == "cuda" else []
         rewind = Rewind(devices)
-        losses = self._loss(outputs, targets)
+        losses = self._told(outputs, targets)
         anew = self._scaled_anew(losses, outputs)
         if not self._clipper.checking and behaviour == self._passed and not anew:
             return losses
-        if _one_each(losses, len(targets)) and len(losses) > 1:
+        if _one_each(losses, len(some)) and len(losses) > 1:
             detached = tree_map(lambda entry: entry.detach() if isinstance(entry, Tensor) else entry, outputs)
             with torch.no_grad(), torch.random.fork_rng(devices), undisturbed(self._loss):
                 self._check_memory(detached, targets, losses.detach(), rewind)
                 self._check(detached, targets, losses, rewind)
             self._passed = behaviour
         return losses
+
+    def _told(self, outputs: Any, targets: Any) -> Any:
+        """The losses; of a mapping the function is given a copy, which it may take entries out of."""
+        return self._loss(outputs, dict(targets) if isinstance(targets, dict) else targets)
 
     def _scaled_anew(self, losses: Any, outputs: Any) -> bool:
         """Whether a number that scales all losses alike is another one than in the last batch: a count of tokens, or a weight with a plan.
@@ -96,7 +102,7 @@ class CheckedLoss:
             return checked
         return f"{'gradients and model checked' if checked == 'checked' else checked}; the loss was not: {self._missing}"
 
-    def _check_memory(self, outputs: Any, targets: Tensor, told: Tensor, rewind: Rewind) -> None:
+    def _check_memory(self, outputs: Any, targets: Any, told: Tensor, rewind: Rewind) -> None:
         """Ask again, with other records in between: neither values nor gradients may have changed."""
         usable = torch.isfinite(told).nonzero()[:, 0].tolist()
         other = next((company[0] for company in _companies(outputs, targets, told, usable)), None)
@@ -123,16 +129,16 @@ class CheckedLoss:
                     "outside, between the steps.",
                 )
 
-    def _asked(self, outputs: Any, targets: Tensor) -> list[Tensor]:
+    def _asked(self, outputs: Any, targets: Any) -> list[Tensor]:
         """Losses, and the gradients of their sum in each output."""
         with torch.enable_grad():
             leaves = tree_map(lambda entry: _as_leaf(entry) if isinstance(entry, Tensor) else entry, outputs)
-            losses = self._loss(leaves, targets)
+            losses = self._told(leaves, targets)
             wanted = [entry for entry in tree_flatten(leaves)[0] if isinstance(entry, Tensor) and entry.requires_grad]
             found = torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted and losses.requires_grad else ()
         return [losses.detach(), *(torch.zeros(1) if gradient is None else gradient[None] for gradient in found)]
 
-    def _check(self, outputs: Any, targets: Tensor, losses: Tensor, rewind: Rewind) -> None:
+    def _check(self, outputs: Any, targets: Any, losses: Tensor, rewind: Rewind) -> None:
         records, told = len(losses), losses.detach()
         usable = torch.isfinite(told).nonzero()[:, 0].tolist()
         precision = _precision(outputs, told)
@@ -140,7 +146,7 @@ class CheckedLoss:
         for record in sample(usable, _ALONE):
             rewind()
             try:
-                alone = self._loss(*_mapped((outputs, targets), records, lambda entry, record=record: entry[record : record + 1]))
+                alone = self._told(*_mapped((outputs, targets), records, lambda entry, record=record: entry[record : record + 1]))
             except FAILURES as error:
                 reason = f"it does not accept a single record: {first_line(error)}"
                 break
@@ -155,7 +161,7 @@ class CheckedLoss:
         for other, kept, where in _companies(outputs, targets, told, usable):
             rewind()
             try:
-                again = self._loss(*other)
+                again = self._told(*other)
             except FAILURES:
                 continue  # NaN, or a class that is not there: the record alone says as much
             if _one_each(again, records):
@@ -183,11 +189,11 @@ def _one_each(losses: Any, records: int) -> bool:
     return isinstance(losses, Tensor) and losses.shape == (records,) and losses.is_floating_point()
 
 
-def _mapped(pair: tuple[Any, Tensor], records: int, replace: Callable[[Tensor], Tensor]) -> tuple[Any, Tensor]:
+def _mapped(pair: tuple[Any, Any], records: int, replace: Callable[[Tensor], Tensor]) -> tuple[Any, Any]:
     return tree_map(lambda entry: replace(entry) if has_rows(entry, records) else entry, pair)
 
 
-def _companies(outputs: Any, targets: Tensor, losses: Tensor, usable: list[int]) -> Iterator[tuple[tuple[Any, Tensor], Tensor, str]]:
+def _companies(outputs: Any, targets: Any, losses: Tensor, usable: list[int]) -> Iterator[tuple[tuple[Any, Any], Tensor, str]]:
     """Outputs and targets with some records replaced, and who was kept."""
     records = len(losses)
     pair = (outputs, targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +59,9 @@ def ids_in(data: Any, source: Source, column: str) -> Any:
     """
     if callable(found := getattr(source, "column", None)):
         return found(column)
-    names = getattr(data, "column_names", None)
+    if isinstance(data, Mapping) and column in data:
+        return data[column]
+    names = list(map(str, data)) if isinstance(data, Mapping) else getattr(data, "column_names", None)
     if isinstance(names, list | tuple) and column in names:
         return list(data[column])
     raise InputError(

@@ -6,14 +6,14 @@ import warnings
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from lethe.errors import InputError, LetheWarning
 from lethe.run.batches import Poisson
 from lethe.run.run import Run
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import Source, require_whole
-from lethe.train.data.sources.map_style import MapStyleSource
+from lethe.train.data.sources.recognise import records_of
 
 _DESIGN = "which records meet which step is the batch design of the run, and part of the guarantee"
 
@@ -65,18 +65,7 @@ def facts_of(loader: Any) -> LoaderFacts:
                 LetheWarning(f"data_loader.{name} is ignored: batches are drawn from fresh entropy, and workers start as they are."),
                 stacklevel=5,
             )
-    plain = loader.collate_fn is default_collate and not loader.num_workers
-    source = (
-        as_source(loader.dataset)
-        if plain
-        else MapStyleSource(
-            loader.dataset,
-            collate=None if loader.collate_fn is default_collate else loader.collate_fn,
-            workers=loader.num_workers,
-            context=_method(loader.multiprocessing_context),
-        )
-    )
-    return LoaderFacts(source, loader.batch_size, len(loader))
+    return LoaderFacts(records_of(loader), loader.batch_size, len(loader))
 
 
 def run_like_opacus(
@@ -115,7 +104,3 @@ def run_like_opacus(
         release="all",
         neighbours="add_or_remove",
     )
-
-
-def _method(context: Any) -> str | None:
-    return context if isinstance(context, str | None) else context.get_start_method()

@@ -27,7 +27,7 @@ from lethe.train.distributed.data_parallel import bare_module, without_reducer
 from lethe.train.distributed.workers import Workers
 from lethe.train.engine.opacus_names import refuse_attribute
 from lethe.train.engine.opening import Asked, begun
-from lethe.train.engine.private_loader import EpochLoader, PrivateLoader
+from lethe.train.engine.private_loader import PrivateLoader, loader_of
 from lethe.train.engine.progress import LoopProgress
 from lethe.train.network.options import NetworkOptions
 from lethe.train.options import CommonOptions
@@ -142,7 +142,7 @@ class PrivacyEngine(LoopProgress):
         Args:
             module: any model that `fit` takes, trained in place.
             optimizer: over its parameters; needs run.release = all, unless it is plain SGD with the run's step sizes.
-            data: what `fit` takes: the data set, not a DataLoader.
+            data: what `fit` takes; of records that are mappings the loader gives dicts.
             data_loader: without a run: a DataLoader, of which data set, batch size, collate function and workers are used.
             noise_multiplier, max_grad_norm: the run's; given together with a run, they are compared with it.
             users, records_per_user: of a run of unit "user": as for `fit`. A micro-batch then holds all rows of its users that take part
@@ -192,8 +192,7 @@ class PrivacyEngine(LoopProgress):
             self._loop, ready = begun(bare_module(module), optimizer, opening, self._common, self._options, self._told)
             self._run, self._model, self._source = ready.run, module, ready.source
             self._workers.end()
-        epochs = opening.steps_per_epoch
-        return module, optimizer, PrivateLoader(self._loop) if epochs is None else EpochLoader(self._loop, epochs)
+        return module, optimizer, loader_of(self._loop, ready.source, opening.steps_per_epoch)
 
     @property
     def run(self) -> Run:

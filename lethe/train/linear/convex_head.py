@@ -20,6 +20,7 @@ from lethe.run.users import refuse_users
 from lethe.train.core.projection import onto_ball
 from lethe.train.core.vouching import released_states
 from lethe.train.data import as_source
+from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.fitted import Fitted, ModelDescription
 from lethe.train.linear.description import Linear
 from lethe.train.linear.frozen_features import features_of
@@ -102,7 +103,7 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
     loss = linear_loss(run.loss)
     _refuse_head(head, loss)
     _refuse_shared(backbone, head)
-    source, size = as_source(data), _AT_ONCE if physical_size is None else physical_size
+    source, size = refuse_fields(as_source(data), "a Head"), _AT_ONCE if physical_size is None else physical_size
     features, targets, compared = features_of(
         backbone, source, records=run.records, columns=head.in_features, physical_size=size, device=head.weight.device
     )

@@ -14,6 +14,7 @@ from lethe.train.core.comparison import ALLOWED, close
 from lethe.train.core.samplers import refuse_other_records
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import Source, fetched, require_whole
+from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.data.sources.reader import Padded
 from lethe.train.model_state.untouched_state import UntouchedState
 
@@ -57,7 +58,7 @@ def features_of(backbone: nn.Module, data: Any, *, records: int, columns: int, p
     """
     _refuse_trained(backbone, device)
     size = require_whole("physical_size", physical_size, 1)
-    source = as_source(data)
+    source = refuse_fields(as_source(data), "a frozen backbone")
     refuse_other_records(records, len(source))
     backbone.eval()
     untouched = UntouchedState(backbone, attributes=True)

@@ -30,6 +30,7 @@ from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import ending_together
 from lethe.train.fitted import Fitted, spending
 from lethe.train.model_state.untouched_state import UntouchedState
+from lethe.train.network.calls import Calls, GivenBatch
 from lethe.train.network.micro_batches import add_batch
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.options import NetworkOptions
@@ -53,7 +54,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
     Raises:
         BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`.
     """
-    if not callable(loss):
+    if not callable(loss) and loss is not None:
         raise InputError(f"loss: got {type(loss).__name__}; it needs a function of (outputs, targets) to one loss a record.")
     model = bare_module(model)
     ready = prepared_network(model, data, run, common, options, own_loop=False)
@@ -61,6 +62,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
     parameters, optimizer, placement = list(named.values()), options.optimizer, ready.placement
     device = parameters[0].device
     with closing(ready.kept) as kept:
+        calls = Calls(model, loss, ready.source, options.users if isinstance(options.users, str) else None)
         extras: dict[str, Any] = {"groups": options.proximal_groups or (), "budget": budget}
         held = HeldParameters(model, named, step="fit's own step", remedy=_ALONE, placement=placement)
         update: Update = (
@@ -69,7 +71,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
             else ByOptimizer(named, run, ready.noise, optimizer, held=held, **extras)
         )
         untouched = UntouchedState(model, attributes=True)
-        losses, alone = CheckedLoss(loss, clipper), AloneCheck(model)
+        losses, alone = CheckedLoss(calls.loss, clipper), AloneCheck(model)
         recorder = Recorder(run, seeded=ready.seeded)
         try:
             done = kept.begin(
@@ -90,7 +92,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
             told.begin(run, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
             with reporting(common.progress if workers.root or common.progress is not True else False, run.total_steps) as finished:
                 looking = alone if options.verify else None
-                for step, records, found in steps_of(clipper, losses, stream, device, held, budget, looking, told, placement):
+                for step, records, found in steps_of(clipper, calls, losses, stream, device, held, budget, looking, told, placement):
                     untouched.refuse_changes_after(step - done)
                     sums = placement.add_up(found)
                     del found
@@ -155,6 +157,7 @@ class Summed(NamedTuple):
 
 def steps_of(
     clipper: Clipper,
+    calls: Calls,
     loss: LossFunction,
     stream: BatchStream,
     device: torch.device,
@@ -168,6 +171,7 @@ def steps_of(
 
     Args:
         clipper: of the model.
+        calls: of the model, on a batch.
         loss: (outputs, targets) -> one loss a record.
         stream: micro-batches of the run.
         device: of the model.
@@ -188,18 +192,13 @@ def steps_of(
             held.refuse_changes(f"before step {begun}")
             if placement is not None:
                 placement.gather()
-        *inputs, targets = (tensor.to(device) for tensor in batch.tensors)
-        if not inputs:
-            raise InputError(
-                "data: a record is one tensor; it needs inputs and a target.",
-                remedy="give (features, targets), or the same array twice where a model is to reproduce its input.",
-            )
-        if len(targets):
+        given = calls.batch(batch.tensors, device, batch.counted)
+        if len(given):
             values = add_batch(
                 clipper,
-                lambda rows, inputs=inputs: _outputs(clipper.model, [tensor[rows] for tensor in inputs]),
-                lambda outputs, rows, targets=targets: loss(outputs, targets[rows]),
-                len(targets),
+                given.outputs,
+                lambda outputs, rows, given=given: loss(outputs, given.targets(rows)),
+                len(given),
                 None if batch.counted is None else batch.counted.to(device),
                 None if batch.places is None else Units(batch.places.to(device), length(batch.indices)),
             )
@@ -207,7 +206,7 @@ def steps_of(
                 told.add_losses(values, batch.counted)
             del values
             if alone is not None and batch.alone:
-                _require_alone(alone, clipper.model, loss, [*inputs, targets], batch.alone, device)
+                _require_alone(alone, calls, loss, given, batch.alone, device)
         if not batch.last and placement is not None:
             placement.collect(clipper.take)
         if batch.last:
@@ -224,30 +223,10 @@ def _summed(batch: LoadedBatch, clipper: Clipper, placement: Placement | None) -
 
 
 def _require_alone(
-    check: AloneCheck,
-    model: nn.Module,
-    loss: LossFunction,
-    batch: list[Tensor],
-    alone: Mapping[int, Sequence[Tensor]],
-    device: torch.device,
+    check: AloneCheck, calls: Calls, loss: LossFunction, batch: GivenBatch, alone: Mapping[int, Sequence[Tensor]], device: torch.device
 ) -> None:
-    def losses(tensors: Sequence[Tensor]) -> Tensor:
-        *inputs, targets = (tensor.to(device) for tensor in tensors)
-        return loss(_outputs(model, inputs), targets)
+    def losses(rows: GivenBatch) -> Tensor:
+        return loss(rows.outputs(slice(None)), rows.targets(slice(None)))
 
-    singles = {record: lambda own=own: losses(own) for record, own in alone.items()}
+    singles = {record: lambda own=own: losses(calls.batch(own, device, None)) for record, own in alone.items()}
     check.require(lambda: losses(batch)[list(alone)], singles)
-
-
-def _outputs(model: nn.Module, inputs: Sequence[Tensor]) -> Any:
-    try:
-        return model(*inputs)
-    except RuntimeError as error:
-        known = {parameter.dtype for parameter in model.parameters()}
-        strange = [str(tensor.dtype) for tensor in inputs if tensor.is_floating_point() and tensor.dtype not in known]
-        if not strange:
-            raise
-        raise InputError(
-            f"data: {', '.join(strange)} does not go into this model of {', '.join(map(str, known))}: {str(error).splitlines()[0]}",
-            remedy="convert the features first, as by features.astype(numpy.float32), or the model by model.double().",
-        ) from error

@@ -13,6 +13,7 @@ from lethe.train.clipping.unfollowed import PER_LAYER, RECORD_BY_RECORD
 from lethe.train.data import BatchStream, as_source
 from lethe.train.data.members import members_of
 from lethe.train.data.sources.base import Source
+from lethe.train.data.sources.fields import fields_of
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.shards import placement_of
 from lethe.train.distributed.shared_start import refuse_other_start
@@ -98,13 +99,14 @@ def prepared_network(
     try:
         own = sources_of(run, device, **common.randomness, secure=options.secure, start=kept.starts)
         batches, noise = placed_sources(own, placement, workers, seed=common.seed, start=kept.starts)
-        source = as_source(data)
+        source = as_source(data, leave_out=(options.users,) if isinstance(options.users, str) else ())
         grouped = {"users": options.users, "records_per_user": options.records_per_user, "views": options.views}
         members = members_of(run, data, source, **grouped, seed=common.seed)
         reading = {"physical_size": options.physical_size, "prefetch": options.prefetch}
         stream = BatchStream(run, source, batches, **reading, rank=workers.rank, world_size=workers.world_size, members=members)
         compared = {name: getattr(options, name) for name in _COMPARED} | {"seeded": seeded}
         compared["users"] = None if members is None else members.digest()
+        compared["fields"] = fields_of(source)
         refuse_other_start(workers, model, run, source, optimizer=options.optimizer, options=compared)
     except BaseException:
         kept.close()

@@ -9,7 +9,7 @@ import torch
 from data_cases import Listed, make_run, numbered
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, IterableDataset, Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from lethe.errors import InputError
 from lethe.train.data import BatchStream, MappedSource, MapStyleSource, Source, TensorSource, as_source
@@ -101,7 +101,10 @@ class Endless(IterableDataset[Any]):
     [
         (Endless(), "number of records is unknown"),
         (WeightedRandomSampler([0.5, 0.5], 2), "batch design"),
-        (DataLoader(Listed(4), batch_size=2), "batch design"),
+        (DataLoader(Listed(4), batch_size=None), "batches of its own"),
+        (DataLoader(Listed(4), batch_sampler=[[0, 1], [2, 3]]), "a list as batch_sampler: it makes batches of its own"),
+        (DataLoader(Listed(4), sampler=SubsetRandomSampler([0, 3])), "draws 2 of 4 records"),
+        (DataLoader(Endless()), "number of records is unknown"),
         (torch.zeros(0, 3), "no records"),
         ((torch.zeros(4), torch.zeros(5)), "differ in their number of records"),
         (torch.tensor(1.0), "single number"),
@@ -110,7 +113,14 @@ class Endless(IterableDataset[Any]):
         (np.array([None, 1], dtype=object), "needs numbers"),
         (np.array(3.0), "single number"),
         (np.zeros(3, dtype=np.longdouble), "64 bits"),
-        ({"x": torch.zeros(3)}, "definite order"),
+        ({"x": torch.zeros(3), "y": torch.zeros(4)}, r"differ in their number of records \(x: 3, y: 4\)"),
+        ({"x": torch.zeros(3), "y": {"z": 1}}, "field y is dict"),
+        ({"x": [[1, 2], [3]]}, r"field x has shape \(1,\) in record 1"),
+        ({"x": ["a", "b"]}, "field x cannot become a tensor"),
+        ({"x": np.array(["a", "b"])}, "x: holds <U1"),
+        ({3: torch.zeros(3)}, "a field is called 3"),
+        ({"input_ids": torch.zeros(3, 5), "attention_mask": torch.zeros(3, 4)}, "attention_mask .* disagree in length"),
+        ({}, "at least one array"),
         ([1.0, 2.0], "list of float"),
         ((), "it needs arrays"),
         (None, "NoneType"),
@@ -162,7 +172,11 @@ class Odd:
     ("dataset", "why"),
     [
         (Odd("text"), "needs a tensor"),
-        (Odd({"x": 1.0}), "mapping with the keys x"),
+        (Odd({"x": "text"}), r"field x cannot become a tensor: it is str.*\n.*\n.*remove_columns\(\['x'\]\)"),
+        (Odd({"x": None}), "field x cannot become a tensor"),
+        (Odd({"x": [1.0, [2.0]]}), "field x cannot become a tensor"),
+        (Odd({}), "made an empty batch"),
+        (Odd({3: 1.0}), "the key 3"),
         (Odd(object()), "cannot be read"),
         (Odd(1.0, size=0), "no records"),
         (Odd(1.0, size=-1), "no length"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from lethe.errors import InputError
 from lethe.train.core.samplers import Batch
 from lethe.train.data.sources.base import Tensors, native, require_batch, require_numbers, require_one_length
+from lethe.train.data.sources.fields import named
 
 
 class TensorSource:
@@ -19,15 +21,18 @@ class TensorSource:
 
     Args:
         arrays: each of shape (n, ...).
+        fields: their names, by which the model is given them; None: they have none, and the last is the target.
     Raises:
         InputError: none, no records, different lengths, something else than numbers, or sparse tensors.
     """
 
-    __slots__ = ("_tensors",)
+    __slots__ = ("_tensors", "fields")
 
-    def __init__(self, *arrays: torch.Tensor | np.ndarray[Any, Any]) -> None:
-        self._tensors = tuple(_tensor(f"array {place}", array) for place, array in enumerate(arrays))
-        require_one_length([len(tensor) for tensor in self._tensors], [f"array {place}" for place in range(len(arrays))])
+    def __init__(self, *arrays: torch.Tensor | np.ndarray[Any, Any], fields: Sequence[str] | None = None) -> None:
+        self.fields = named(fields, len(arrays))
+        names = [f"array {place}" for place in range(len(arrays))] if self.fields is None else list(self.fields)
+        self._tensors = tuple(_tensor(name, array) for name, array in zip(names, arrays, strict=True))
+        require_one_length([len(tensor) for tensor in self._tensors], names)
 
     def __len__(self) -> int:
         return len(self._tensors[0])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
@@ -24,11 +25,16 @@ class MapStyleSource:
 
     Args:
         dataset: map-style, with a length that stays the same.
-        collate: from a list of records to a tensor or a tuple of tensors with a row for each; None: PyTorch's own.
+        collate: from a list of records to a tensor, or a tuple or mapping of tensors, with a row for each; None: PyTorch's own, and of
+            records that are mappings the tensors of each field in one.
         workers: processes that fetch ahead while a BatchStream reads; 0: none.
         context: how they start: "fork", "spawn" or "forkserver"; None: the platform's way.
+        leave_out: fields of records that are mappings which are not read, such as texts; where there is no collate function.
         declared_apart: True declares that each row of a batch is made of its own record, and of random numbers that are its own; nothing is
             asked then. Needed where collate or `__getitems__` draw random numbers: nobody can tell these from a mixture.
+
+    A record may be a mapping from the names of the model's arguments to tensors, arrays, numbers or lists of numbers; or a collate function
+    may make such a mapping of a batch, as those of transformers do. The model is then given them by these names.
 
     Attributes:
         declared: what a certificate rests on besides, of the data.
@@ -46,6 +52,7 @@ class MapStyleSource:
         collate: Collate | None = None,
         workers: int = 0,
         context: str | None = None,
+        leave_out: Collection[str] = (),
         declared_apart: bool = False,
     ) -> None:
         if collate is not None and not callable(collate):
@@ -55,7 +62,9 @@ class MapStyleSource:
         if context not in (None, "fork", "spawn", "forkserver"):
             raise InputError(f"context: got {context!r}; it needs fork, spawn, forkserver or None.")
         self._dataset = dataset
-        self._reader = Reader(dataset, collate, asked=not declared_apart)
+        if isinstance(leave_out, str) or not isinstance(leave_out, Collection):
+            raise InputError(f"leave_out: got {leave_out!r}; it needs a list of the fields' names.")
+        self._reader = Reader(dataset, collate, asked=not declared_apart, leave_out=leave_out)
         self.declared = (self._reader.declared,)
         self.workers = require_whole("workers", workers, 0)
         self._context = context
@@ -74,6 +83,35 @@ class MapStyleSource:
 
     def __len__(self) -> int:
         return self._records
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """The names of a record's parts, in the order of the tensors; None: they have none."""
+        return self._reader.fields
+
+    def column(self, name: str) -> list[Any]:
+        """One entry of every record, such as the id of its user.
+
+        Args:
+            name: of a column of the data set, or of a field of its records.
+        Raises:
+            InputError: there is none of that name.
+        """
+        names: Any = getattr(self._dataset, "column_names", None)
+        if isinstance(names, list | tuple) and name in names:
+            plain: Any = getattr(self._dataset, "with_format", None)
+            columns: Any = plain(None) if callable(plain) else self._dataset
+            return list(columns[name])
+        first = self._dataset[0]
+        if not isinstance(first, Mapping) or name not in first:
+            has = f"fields {', '.join(map(str, first))}" if isinstance(first, Mapping) else "no columns with names"
+            raise InputError(
+                f"users: {name!r} names a column, and these data, a {type(self._dataset).__name__}, have {has}.",
+                source="users",
+                remedy="give the ids themselves: one for each record, in the order of the records.",
+            )
+        entries = [self._dataset[place][name] for place in range(self._records)]
+        return [entry.item() if isinstance(entry, torch.Tensor | np.ndarray) and entry.ndim == 0 else entry for entry in entries]
 
     def fetch(self, batch: Batch) -> Tensors:
         """The records of a batch, read in this process and collated.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lethe.documents.strict import as_path
 from lethe.errors import InputError
 from lethe.train.core.samplers import Batch
 from lethe.train.data.sources.base import Tensors, native, require_batch, require_numbers, require_one_length
+from lethe.train.data.sources.fields import named
 
 Rows = np.ndarray[Any, Any]
 
@@ -24,17 +26,19 @@ class MappedSource:
     Args:
         parts: each a .npy file, a folder of them (its files in alphabetical order, each one part), or an array, such as a memory map.
             Each part becomes one tensor of a batch.
+        fields: names of the tensors, by which the model is given them; None: they have none, and the last is the target.
     Raises:
         InputError: a file that cannot be read or mapped, no records, different lengths, or something else than numbers.
     """
 
-    __slots__ = ("_arrays", "_names")
+    __slots__ = ("_arrays", "_names", "fields")
 
-    def __init__(self, *parts: str | os.PathLike[str] | Rows) -> None:
-        named = [pair for place, part in enumerate(parts) for pair in _opened(f"part {place}", part)]
-        self._names = [name for name, _ in named]
-        self._arrays = [array for _, array in named]
-        for name, array in named:
+    def __init__(self, *parts: str | os.PathLike[str] | Rows, fields: Sequence[str] | None = None) -> None:
+        opened = [pair for place, part in enumerate(parts) for pair in _opened(f"part {place}", part)]
+        self.fields = named(fields, len(opened))
+        self._names = [name for name, _ in opened] if self.fields is None else list(self.fields)
+        self._arrays = [array for _, array in opened]
+        for name, array in zip(self._names, self._arrays, strict=True):
             require_numbers(name, array)
         require_one_length([len(array) for array in self._arrays], self._names)
 

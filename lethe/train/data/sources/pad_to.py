@@ -31,6 +31,8 @@ class PadTo:
         values: other values for some entries, by key or by place: {"labels": -100} or {1: -100}.
         side: "right" pads after the record, "left" before it.
         truncate: cut longer records; else they are refused.
+        by_name: of records that are mappings: a batch is one too, and the model is given its entries by their keys; else they go to it in
+            order, and the last is the target.
 
     Entries are tensors, arrays or lists of numbers; those with at least one dimension are padded along the first, the others are stacked.
 
@@ -44,6 +46,7 @@ class PadTo:
     values: Mapping[str | int, float] = field(default_factory=dict)
     side: str = "right"
     truncate: bool = False
+    by_name: bool = False
 
     def __post_init__(self) -> None:
         require_whole("length", self.length, 1)
@@ -51,16 +54,22 @@ class PadTo:
             raise InputError(f"side: got {self.side!r}; it needs 'right' or 'left'.")
         if self.keys is not None:
             object.__setattr__(self, "keys", tuple(self.keys))
-        if not isinstance(self.truncate, bool):
-            raise InputError(f"truncate: got {self.truncate!r}; it needs True or False.")
+        for name in ("truncate", "by_name"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name}: got {getattr(self, name)!r}; it needs True or False.")
 
-    def __call__(self, records: Sequence[Any]) -> Tensors:
+    def __call__(self, records: Sequence[Any]) -> Tensors | dict[str, Tensor]:
         """The batch: one tensor for each entry, shape (B, length, ...) or, of entries without a length, (B,)."""
         if not records:
             raise InputError("records: got none; a batch needs one at least.")
         keys = self._keys(records[0])
         columns = [[_entry(record, key) for record in records] for key in keys]
-        return tuple(self._column(key, column) for key, column in zip(keys, columns, strict=True))
+        made = tuple(self._column(key, column) for key, column in zip(keys, columns, strict=True))
+        if not self.by_name:
+            return made
+        if not isinstance(records[0], Mapping):
+            raise InputError(f"by_name: True, and a record is {type(records[0]).__name__}; only mappings have names.")
+        return dict(zip(map(str, keys), made, strict=True))
 
     def _keys(self, record: Any) -> tuple[Any, ...]:
         if isinstance(record, Mapping):

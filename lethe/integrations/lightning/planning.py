@@ -1,0 +1,115 @@
+"""The run that a Trainer and its DataLoader stand for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from torch.utils.data import DataLoader
+
+from lethe.accounting.plan import plan
+from lethe.errors import InputError
+from lethe.run.batches import Poisson
+from lethe.run.known_fields import require_run
+from lethe.run.neighbours import Neighbours
+from lethe.run.run import Run
+
+
+class Planned(NamedTuple):
+    """What is to be trained.
+
+    Args:
+        run: with its noise.
+        physical_size: records on the device at once.
+        steps_per_epoch: logical batches of an epoch.
+    """
+
+    run: Run
+    physical_size: int
+    steps_per_epoch: int
+
+
+def planned(
+    trainer: Any,
+    loader: DataLoader[Any],
+    records: int,
+    *,
+    epsilon: float | None,
+    delta: float,
+    run: Run | None,
+    clip_norm: float | None,
+    neighbours: Neighbours,
+) -> Planned:
+    r"""The run of a Trainer.
+
+    A logical batch is the loader's batch_size x accumulate_grad_batches records (expected), of which the first factor are on the device at
+    once. An epoch has as many steps as without privacy, and T is max_steps, or max_epochs of them, whichever is fewer.
+
+    Args:
+        trainer: checked already.
+        loader: that trains.
+        records: n.
+        epsilon: what all may cost, at `delta`; None where `run` is given.
+        delta: in (0, 1).
+        run: instead of epsilon; batches and clip norm are its own, and the Trainer must take as many steps.
+        clip_norm: with epsilon.
+        neighbours: of a run that is made here.
+    Raises:
+        InputError: arguments that contradict one another, or training without an end.
+        CalibrationError: no noise meets the target.
+    """
+    physical, accumulated = int(loader.batch_size or 1), int(trainer.accumulate_grad_batches)
+    if run is None:
+        if clip_norm is None:
+            raise InputError(
+                "clip_norm: none was given; it needs the norm that each record's gradient is clipped to.",
+                remedy="PrivateTraining(epsilon=3.0, delta=1e-5, clip_norm=1.0).",
+            )
+        batches = records // physical if loader.drop_last else math.ceil(records / physical)
+        per_epoch = max(1, math.ceil(batches / accumulated))
+        made = Run(
+            records=records,
+            batches=Poisson(size=min(physical * accumulated, records)),
+            steps=_steps(trainer, per_epoch),
+            step_size=_rate(trainer),
+            clip_norm=clip_norm,
+            release="all",
+            neighbours=neighbours,
+        )
+        return Planned(plan(made, epsilon=epsilon, delta=delta), physical, per_epoch)
+    require_run(run)
+    if clip_norm is not None and clip_norm != run.clip_norm:
+        raise InputError(f"clip_norm: got {clip_norm!r}; the run says {run.clip_norm!r}.", remedy="leave it out: the run's is used.")
+    if accumulated != 1 and physical * accumulated != run.batch_size:
+        raise InputError(
+            f"accumulate_grad_batches: got {accumulated}, with batches of {physical}; the run says {run.batch_size} records a step.",
+            source="Trainer, run.batches",
+            remedy="leave it at 1: the run says how many records a step has; the loader's batch_size, how many are on the device at once.",
+        )
+    per_epoch = max(1, math.ceil(records / run.batch_size))
+    steps = _steps(trainer, per_epoch)
+    if steps != run.total_steps:
+        raise InputError(
+            f"max_steps: the Trainer takes {steps} steps; the run says {run.total_steps}.",
+            source=f"max_steps and max_epochs of the Trainer, with {per_epoch} steps an epoch",
+            remedy=f"Trainer(max_steps={run.total_steps}, max_epochs=-1).",
+        )
+    return Planned(run, min(physical, run.batch_size), per_epoch)
+
+
+def _steps(trainer: Any, per_epoch: int) -> int:
+    most_steps, most_epochs = trainer.max_steps, trainer.max_epochs
+    limits = [*([most_steps] if most_steps != -1 else []), *([most_epochs * per_epoch] if most_epochs not in (None, -1) else [])]
+    if not limits or min(limits) < 1:
+        raise InputError(
+            f"max_epochs: got {most_epochs}, max_steps: {most_steps}; it needs to be known how long training lasts, at most.",
+            source="the noise, and what is spent, follow from the number of steps",
+            remedy="Trainer(max_epochs=...), or Trainer(max_steps=...).",
+        )
+    return min(limits)
+
+
+def _rate(trainer: Any) -> float:
+    """The first learning rate, which the certificate of every iterate does not depend on."""
+    rate = trainer.optimizers[0].param_groups[0]["lr"] if trainer.optimizers else 1.0
+    return float(rate) if isinstance(rate, float | int) and 0 < rate < math.inf else 1.0

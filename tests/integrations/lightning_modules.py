@@ -1,0 +1,117 @@
+"""Small LightningModules, Trainers for them, and the same training in a loop of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import lethe
+from lethe.integrations.lightning import PrivateTraining
+from lethe.train import PrivacyEngine
+
+RECORDS, COLUMNS, CLASSES, DELTA = 23, 4, 3, 1e-3
+
+
+def data() -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(0)
+    return torch.randn(RECORDS, COLUMNS, generator=random), torch.randint(CLASSES, (RECORDS,), generator=random)
+
+
+def network() -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(COLUMNS, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, CLASSES))
+
+
+class Classifier(L.LightningModule):
+    """A module as tutorials have it; its loss is one a record, or the batch's mean."""
+
+    def __init__(self, reduction: str = "none") -> None:
+        super().__init__()
+        self.net = network()
+        self.reduction = reduction
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        features, labels = batch
+        return nn.functional.cross_entropy(self.net(features), labels, reduction=self.reduction)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        return [optimizer], [{"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5), "interval": "step"}]
+
+
+class Dicts(Classifier):
+    """The same of records that are dicts."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return {"loss": super().training_step((batch["features"], batch["label"]), batch_idx)}
+
+
+def loader(batch_size: int = 5) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(*data()), batch_size=batch_size, shuffle=True)
+
+
+def dict_loader() -> DataLoader[Any]:
+    features, labels = data()
+    return DataLoader([{"features": one, "label": two} for one, two in zip(features, labels, strict=True)], batch_size=5)  # pyright: ignore
+
+
+def run_of(**changes: Any) -> lethe.Run:
+    fields: dict[str, Any] = {
+        "records": RECORDS,
+        "batches": lethe.Poisson(size=5),
+        "steps": 10,
+        "step_size": 0.01,
+        "clip_norm": 0.4,
+        "noise_multiplier": 1.0,
+        "release": "all",
+        "neighbours": "add_or_remove",
+        **changes,
+    }
+    return lethe.Run(**fields)
+
+
+def trainer(*callbacks: Any, folder: Path | None = None, **options: Any) -> L.Trainer:
+    """A quiet Trainer on the CPU."""
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "enable_checkpointing": folder is not None}
+    alone = {"accelerator": "cpu", "devices": 1, "default_root_dir": folder}
+    return L.Trainer(callbacks=list(callbacks), **{**quiet, **alone, "max_epochs": 2, **options})
+
+
+def fitted(module: L.LightningModule, private: PrivateTraining, records: Any = None, **options: Any) -> L.Trainer:
+    made = trainer(private, **options)
+    made.fit(module, loader() if records is None else records)
+    return made
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def by_hand(run: lethe.Run, *, physical_size: int, seed: int = 5, autocast: bool = False, clip: float | None = None) -> Tensor:
+    """The training of `Classifier` in a loop of one's own; its noisy gradient is clipped in the optimiser's step."""
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    engine = PrivacyEngine(run, physical_size=physical_size, seed=seed)
+    _, _, batches = engine.make_private(module=model, optimizer=optimizer, data=data())
+    losses = nn.CrossEntropyLoss(reduction="none")
+    for features, labels in batches:
+        with engine.recording(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            found = engine.losses(losses, model(features), labels)
+        engine.backward(found)
+        if engine.batch_complete and clip is not None:
+            handle = optimizer.register_step_pre_hook(lambda *_: torch.nn.utils.clip_grad_norm_(model.parameters(), clip) and None)
+            optimizer.step()
+            handle.remove()
+        else:
+            optimizer.step()
+        optimizer.zero_grad()
+        if engine.stepped:
+            schedule.step()
+    return flat(model)
