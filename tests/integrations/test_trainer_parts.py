@@ -83,6 +83,11 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, torch.Tensor]]
 }
 
 
+def test_a_batch_of_tokens_without_labels_is_told_of_the_collator_that_makes_them() -> None:
+    with pytest.raises(InputError, match="for a language model DataCollatorForLanguageModeling"):
+        labels_of(tokens(), ["labels"])
+
+
 NOT_SMOOTHED = ("numbers", "many numbers", "many classes", "answers")  # by the Trainer
 
 

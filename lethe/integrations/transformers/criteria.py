@@ -96,10 +96,13 @@ def labels_of(inputs: Mapping[str, Tensor], names: Sequence[str]) -> tuple[dict[
         return arguments, inputs[there[0]]
     if there == ["start_positions", "end_positions"]:
         return arguments, torch.stack([inputs[name].reshape(-1) for name in there], dim=1)
+    collator = (
+        " (for a language model DataCollatorForLanguageModeling(tokenizer, mlm=False))" if not there and "input_ids" in inputs else ""
+    )
     raise InputError(
         f"labels: a batch holds {', '.join(inputs)}; of the labels ({', '.join(names)}) it has {', '.join(there) or 'none'}.",
         source="the data collator, label_names",
-        remedy="name the column that holds them (label_names=[...]); for several, override compute_loss, to one loss a record.",
+        remedy=f"name the column that holds them (label_names=[...]){collator}; for several, override compute_loss, to one loss a record.",
     )
 
 

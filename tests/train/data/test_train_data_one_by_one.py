@@ -63,6 +63,20 @@ def test_arrays_used_in_turn_are_noticed_too() -> None:
     assert torch.equal(rows, ROWS)
 
 
+def test_a_copy_of_a_part_of_a_large_tensor_is_as_small_as_the_part() -> None:
+    """Views of one record are parts of one tensor, and are copied; a copy of the whole for each took minutes a step."""
+    large = torch.arange(4000.0).reshape(1000, 4)
+    records: list[Tensor] = []
+
+    def collate(some: list[Tensor]) -> Tensor:
+        records.extend(some)
+        return torch.stack(some)
+
+    (rows,) = MapStyleSource(Reusing(lambda _, index: large[index]), collate=collate).fetch(torch.tensor([2, 2, 5]))
+    assert torch.equal(rows, large[[2, 2, 5]])
+    assert [record.untyped_storage().nbytes() for record in records[-3:]] == [16, 16, 16]
+
+
 def test_what_cannot_be_copied_is_refused() -> None:
     def collate(records: list[Any]) -> Tensor:
         return torch.stack([record[0].clone() for record in records])

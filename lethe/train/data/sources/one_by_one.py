@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 from lethe.errors import InputError
 
@@ -47,12 +47,17 @@ class OneByOne:
     def _copied(self, index: int) -> Any:
         record = self._dataset[index]
         try:
-            return copy.deepcopy(record)
+            return tree_map(_copied, record)
         except Exception as error:
             raise InputError(
                 f"data: {type(self._dataset).__name__} returns parts of one record for another, and they cannot be copied: {error}.",
                 remedy="return a new object for each record.",
             ) from error
+
+
+def _copied(leaf: Any) -> Any:
+    """A copy; of a tensor its own numbers alone: copy.deepcopy takes the whole of what it is a part of, such as all pictures with one."""
+    return leaf.clone() if isinstance(leaf, Tensor) and not leaf.requires_grad else copy.deepcopy(leaf)
 
 
 def _meet(records: list[Any]) -> bool:
