@@ -103,7 +103,7 @@ class LinearProblem:
 
     def _descend(self, noise_stds: Array, seed: int, batches: list[Batch], prox: Proximal) -> torch.Tensor:
         run = self.run
-        model = LinearModel(self.link, self.rows, self.column, clip_norm=run.clip_norm, outputs=self.outputs)
+        model = LinearModel(self.link, self.rows, self.column, clip_norm=run.clip_norm, outputs=self.outputs, method=run.clip_method)
         start = torch.zeros(self.rows.shape[1], self.outputs, dtype=self.rows.dtype)
         noise = _AlignedNoise(start.shape, seeded_generators(seed, (_CPU, _CPU))[1], start.dtype)
         return descend(

@@ -7,11 +7,11 @@ Lemma. $\varphi_c(m(s))$ is convex and continuously differentiable; its gradient
 Hessian, where it exists, no eigenvalue above $2c'(1 - c')$, or $c'(1 - c')$ for one score, $c' = \min(c, 1/2)$, and a trace of at most
 $1 - 1/K$. Proof: m is concave and $\varphi_c$ convex and falling. The gradient is $-\min(r, c)\nabla m$, $\nabla m = e_y - q$ with q the
 softmax of the others, and $\|\nabla m\|^2 = 1 + \|q\|^2 \le 2$. Where $r < c$ the Hessian is that of the loss,
-$\mathrm{diag}\,p - pp^\top$; the entries of its row j add up to $2p_j(1 - p_j)$ in absolute value, which bounds its eigenvalues (Gershgorin).
-With $r \le 1/2$ that is at most $2r(1 - r)$ in each row, since $p_y = 1 - r$ and the other $p_j \le r$; in any case it is at most 1/2. Where
-$r \ge c$ the Hessian is $c\,(\mathrm{diag}\,q - qq^\top)$, of eigenvalues of at most $c/2 \le 2c'(1 - c')$ and whose trace is
-$c(1 - \|q\|^2) \le 1 - 1/K$; for one score it is $r(1 - r)$, or 0. The gradient is continuous, so the bounds on the Hessian bound its
-differences. Two classes with r just below $c'$ attain them.
+$\mathrm{diag}\,p - pp^\top$; the entries of its row j add up to $2p_j(1 - p_j)$ in absolute value, and the largest such sum bounds its
+eigenvalues (Gershgorin). With $r \le 1/2$ that is at most $2r(1 - r)$, since $p_y = 1 - r$ and the other $p_j \le r$; in any case it is
+at most 1/2. Where $r \ge c$ the Hessian is $c\,(\mathrm{diag}\,q - qq^\top)$, of eigenvalues of at most $c/2 \le 2c'(1 - c')$
+(Popoviciu) and whose trace is $c(1 - \|q\|^2) \le 1 - 1/K$. For one score it is $r(1 - r)$ or 0. The gradient is continuous, so the
+bounds on the Hessian bound its differences. Two classes with r just below $c'$ attain them.
 
 The early steps of a regression move alike with and without the cut, and noise is a share c of what it was. The price: a probability is
 overstated, since records far on the wrong side pull less.
