@@ -77,7 +77,7 @@ def _refuse_envelope(loss: Loss, groups: tuple[float, ...] | None, unit: Unit) -
         )
     if unit != "record":
         raise InputError(
-            f"unit: {unit}, and clip_method is envelope: a user's mean loss has feature vectors of several records; its envelope is not known.",
+            f"unit: {unit}, and clip_method is envelope: of a user's mean loss, which has several feature vectors, none is known.",
             source="unit and clip_method",
             remedy="use clip_method: clip.",
         )
