@@ -103,12 +103,14 @@ def _guarantee(run: Run, steps: Steps) -> Guarantee:
     counts = np.zeros((lengths.size, levels.size), dtype=np.int64)
     for row, length in enumerate(lengths.tolist()):
         counts[row] = np.bincount(which[which.size - length :], minlength=levels.size)
-    shifts, extra = shift_mus(steps.lipschitz, run.noise_stds, distances, lengths), errors_mu(run, steps)
+    shifts = shift_mus(steps.lipschitz, run.noise_stds, distances, lengths)
+    if (extra := errors_mu(run, steps)) > 0.0:  # the window of all steps is composition, and needs no Lipschitz constant
+        shifts = np.where(lengths == path.steps, shifts, above(shifts + extra))
     return WindowedGaussian(
         sampling_probability=run.batch_size / run.records,
         noise=tuple(levels.tolist()),
         counts=tuple(tuple(row) for row in counts.tolist()),
-        shift_mus=tuple((shifts if extra == 0.0 else above(shifts + extra)).tolist()),
+        shift_mus=tuple(shifts.tolist()),
         relation=run.neighbours,
         design=drawn_by(run),
     )

@@ -279,8 +279,10 @@ def test_what_is_no_number_stays_none() -> None:
     assert np.linalg.norm(slopes[1]) == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("loss", [OneVersusRest(feature_norm=1.0, classes=3, width=0.5), TruncatedSoftmax(feature_norm=1.0, cut=0.5, classes=3)])
+@pytest.mark.parametrize(
+    "loss", [OneVersusRest(feature_norm=1.0, classes=3, width=0.5), TruncatedSoftmax(feature_norm=1.0, cut=0.5, classes=3)]
+)
 def test_losses_whose_envelope_is_not_known_say_so(loss: LinearLoss) -> None:
     assert not loss.has_envelope()
-    with pytest.raises(InputError, match="envelope of the .* is not known"):
+    with pytest.raises(InputError, match="is not known here"):
         loss.envelope_slopes(np.zeros((1, 3)), np.zeros(1), np.ones(1))
