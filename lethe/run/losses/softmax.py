@@ -66,7 +66,7 @@ class Softmax(SoftmaxLoss):
         return True
 
     def envelope_slopes(self, scores: FloatArray, targets: FloatArray, bounds: FloatArray) -> FloatArray:
-        """By a search for each record that is too steep."""
+        """See `LinearLoss`; by a search for each record that is too steep."""
         return envelope_slopes(scores, targets, bounds)
 
     def envelope_smoothness(self, clip_norm: float) -> float:
