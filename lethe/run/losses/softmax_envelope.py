@@ -45,7 +45,7 @@ def envelope_slopes(scores: FloatArray, targets: FloatArray, bounds: FloatArray)
         LetheError: scores so far apart that rounding hides where the envelope's slope lies.
     """
     places = np.arange(len(scores)), targets.astype(np.intp)
-    with np.errstate(all="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         margins = scores - scores[places][:, None]
         slopes = np.exp(margins - margins.max(axis=1, keepdims=True))
         slopes /= slopes.sum(axis=1, keepdims=True)
