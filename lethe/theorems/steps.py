@@ -63,7 +63,7 @@ def step_constants(run: Run) -> Steps | None:
     if not run.clips:
         raw, why = plain_step(sizes, weak_convexity, smoothness), "no clipping active"
     elif descends_envelope(run):
-        raw, why = plain_step(sizes, weak_convexity, smoothness), "which is as convex and smooth at any clip_norm"
+        raw, why = plain_step(sizes, weak_convexity, smoothness), "convex and smooth whatever clip_norm is"
     elif clipped_along_a_line(run) and not run.clips_in_groups:
         raw, why = generalised_linear_step(sizes, weak_convexity, smoothness), "clipping keeps its curvature"
     else:

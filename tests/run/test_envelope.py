@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -194,17 +195,17 @@ def test_curvature_of_rows_of_any_norm_is_below_that_of_the_longest() -> None:
     assert Softmax(feature_norm=2.0, intercept=True).envelope_smoothness(0.5) == pytest.approx(0.5 * (math.sqrt(10.0) - 0.5))
 
 
-def exact(scores: Floats, target: int, bound: float, near: Floats) -> list[mpmath.mpf]:
+def exact(scores: Floats, target: int, bound: float, near: Floats) -> list[Any]:
     r"""Newton's method with 50 digits on $u + a\,l'(u) = s$, $\|l'(u)\|^2 = c^2$, from the slope that is to be judged."""
     own = np.eye(len(scores))[target]
     guess = np.log(near + own)
     rest = scores - guess - (scores - guess).mean()
 
-    def slope(point: tuple[mpmath.mpf, ...]) -> list[mpmath.mpf]:
+    def slope(point: tuple[Any, ...]) -> list[Any]:
         weights = [mpmath.exp(entry) for entry in point]
         return [weight / sum(weights) - int(place == target) for place, weight in enumerate(weights)]
 
-    def equations(*unknown: mpmath.mpf) -> list[mpmath.mpf]:
+    def equations(*unknown: Any) -> list[Any]:
         point, times = unknown[:-1], unknown[-1]
         moved = [entry + times * part - mpmath.mpf(float(score)) for entry, part, score in zip(point, slope(point), scores, strict=True)]
         return [*moved, sum(part**2 for part in slope(point)) - mpmath.mpf(bound) ** 2]
