@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lethe.run.clip_fields import ClipMethod
 from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
 
@@ -9,6 +10,11 @@ from lethe.run.run import Run
 def descends_envelope(run: Run) -> bool:
     """Whether each record's loss is replaced by its envelope of bound C, and that is another function than the loss."""
     return run.clip_method == "envelope" and run.clips
+
+
+def gradients_by(run: Run) -> ClipMethod:
+    """How the gradients of records are bounded: the run's clip method, but an envelope that is the loss itself needs no search."""
+    return "clip" if run.clip_method == "envelope" and not run.clips else run.clip_method
 
 
 def descended_curvature(run: Run) -> tuple[float, float] | None:

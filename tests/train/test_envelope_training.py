@@ -127,6 +127,19 @@ def test_of_several_scores_it_is_not() -> None:
     np.testing.assert_allclose(none.model.weights, plain.model.weights, atol=1e-12)
 
 
+def test_at_the_loss_s_own_bound_nothing_is_searched_or_cut() -> None:
+    """The clip norm is the bound itself, rounded inward in training: still no envelope of another bound."""
+    problem, bound = make_problem("softmax_regression"), Softmax(feature_norm=1.5).derived_gradient_bound
+    start = 20.0 * np.eye(4, 3)
+    whole, cut = (
+        fit_linear(make_run(clip_norm=norm, clip_method="envelope"), problem.features, problem.targets, classes=3, seed=0, initial=start)
+        for norm in (bound, 0.99 * bound)
+    )
+    plain = fit_linear(make_run(clip_norm=bound), problem.features, problem.targets, classes=3, seed=0, initial=start)
+    np.testing.assert_array_equal(whole.model.weights, plain.model.weights)
+    assert not np.allclose(cut.model.weights, plain.model.weights, rtol=0, atol=0.02)
+
+
 def test_a_record_moves_the_model_by_its_bound_and_no_more() -> None:
     """From a start where the envelope is linear, one record zeroed out: C lambda / b a pass, to nine digits (1 % of C would show)."""
     rows = np.tile([0.6, 0.8], (8, 1))

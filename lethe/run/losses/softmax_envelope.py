@@ -133,7 +133,8 @@ def _balance(shares: FloatArray, x: FloatArray, bounds: FloatArray, top: FloatAr
 def _refuse_far(error: FloatArray, off: FloatArray, behind: FloatArray, shares: FloatArray, x: FloatArray, top: FloatArray) -> None:
     """Refuse what is farther off than is paid for, or may be, for all that rounding lets one see of F and r."""
     terms = np.where(np.isneginf(behind), 0.0, 4.0 + x[:, None] - behind)
-    unseen = _UNIT * (8.0 * (4.0 + np.abs(top)) + behind.shape[1] + 2.0 * np.sqrt(np.einsum("nk,nk,nk->n", shares, terms, terms)))
+    size = 4.0 + np.abs(top) + x * (1.0 + shares.sum(axis=1))  # of the terms of F
+    unseen = _UNIT * (8.0 * size + behind.shape[1] + 2.0 * np.sqrt(np.einsum("nk,nk,nk->n", shares, terms, terms)))
     if (math.sqrt(2.0) * (error + unseen)).max() <= 0.5 * ERROR and off.max() <= 0.5:  # and no nan
         return
     raise LetheError(
