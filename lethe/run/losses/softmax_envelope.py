@@ -29,9 +29,10 @@ ERROR = 2.0**-34
 """How far, as a share of c, a slope that was searched for may be from the envelope's."""
 
 _LONGEST = math.sqrt(2.0) * (1.0 + 2.0**-50)  # slope of softmax
-_AT_ONCE = 1 << 15  # numbers
+_AT_ONCE = 1 << 14  # numbers
 _ROUNDS = 80  # halving leaves of a bracket of 10^5 less than a unit of rounding; Newton takes five or six
 _UNIT = 2.0**-52
+_NONE = -1e8  # as good as minus infinity: what is so far behind has the share 0
 
 
 def envelope_slopes(scores: FloatArray, targets: FloatArray, bounds: FloatArray) -> FloatArray:
@@ -55,46 +56,40 @@ def envelope_slopes(scores: FloatArray, targets: FloatArray, bounds: FloatArray)
         (long,) = np.nonzero(np.einsum("nk,nk->n", slopes, slopes) > np.square(capped))
         margins[places] = -np.inf
         size = max(_AT_ONCE // scores.shape[1], 1)
-        for rows in np.split(long, range(size, len(long), size)):
+        for rows in (long[first : first + size] for first in range(0, len(long), size)):
             slopes[rows] = _searched(margins[rows], capped[rows], places[1][rows])
     return slopes
 
 
 def _searched(margins: FloatArray, bounds: FloatArray, own: NDArray[np.intp]) -> FloatArray:
     """Slopes of records whose loss is steeper than its bound; the margins of their own classes are minus infinity."""
-    found, left, top = np.empty_like(margins), np.arange(len(margins)), margins.max(axis=1)
-    behind, others = margins - top[:, None], margins.shape[1] - 1
+    top, others = margins.max(axis=1), margins.shape[1] - 1
+    behind: FloatArray = np.maximum(margins - top[:, None], _NONE)
     # F(x) > 2x + log c - log(others + 1) - top, since P_1 >= 1 and Q < (others + 1)^2.
     low: FloatArray = np.zeros_like(top)
     high: FloatArray = np.maximum(0.5 * (top + math.log(others + 1.0) - np.log(bounds)), 0.0) + 1.0
     x: FloatArray = np.minimum(np.maximum(0.5 * top, 0.0) + 0.5, high)
     logs = _guess(behind, x[:, None])
-    for last in (*(False,) * _ROUNDS, True):
-        logs, shares, off = _shares(behind, x[:, None], logs)
-        value, slope, root = _balance(shares, x, bounds, top)
+    for _ in range(_ROUNDS):
+        logs, shares, _ = _shares(behind, x[:, None], logs)
+        value, slope, _ = _balance(shares, x, bounds, top)
         above = value > 0.0
-        low, high = _either(above, low, x), _either(above, x, high)
-        newton = x - value / slope
-        moved = _either((newton > low) & (newton < high), newton, 0.5 * (low + high))
-        error: FloatArray = np.abs(value) + np.sqrt(np.einsum("nk,nk,nk->n", shares, off, off))
-        done = (error <= 4.0 * _UNIT * (4.0 + np.abs(top))) | (moved == x) | last
-        if done.any():
-            _refuse_far(error[done], off[done], behind[done], shares[done], x[done], top[done])
-            slopes = shares[done] * (bounds[done] / root[done])[:, None]
-            slopes[np.arange(len(slopes)), own[done]] = -slopes.sum(axis=1)
-            found[left[done]] = slopes
-            kept = ~done
-            left, own, behind, bounds, top = left[kept], own[kept], behind[kept], bounds[kept], top[kept]
-            low, high, moved, x, logs, shares = low[kept], high[kept], moved[kept], x[kept], logs[kept], shares[kept]
-            if not len(left):
-                break
+        low, high = np.where(above, low, x), np.where(above, x, high)
+        step = value / slope
+        settled = np.abs(step) <= 4.0 * _UNIT * (4.0 + x)
+        if settled.all():
+            break
+        newton = np.where(settled, x, x - step)
+        moved = np.where(settled | ((newton > low) & (newton < high)), newton, 0.5 * (low + high))
         logs = logs + (1.0 - shares) / (1.0 + x[:, None] * shares) * (moved - x)[:, None]
         x = moved
-    return found
-
-
-def _either(condition: NDArray[np.bool_], one: FloatArray, other: FloatArray) -> FloatArray:
-    return np.where(condition, one, other)
+    logs, shares, off = _shares(behind, x[:, None], logs)
+    value, _, root = _balance(shares, x, bounds, top)
+    error: FloatArray = np.abs(value) + np.sqrt(np.einsum("nk,nk,nk->n", shares, off, off))
+    _refuse_far(error, off, behind, shares, x, top)
+    slopes = shares * (bounds / root)[:, None]
+    slopes[np.arange(len(slopes)), own] = -slopes.sum(axis=1)
+    return slopes
 
 
 def _guess(behind: FloatArray, x: FloatArray) -> FloatArray:
@@ -106,14 +101,15 @@ def _guess(behind: FloatArray, x: FloatArray) -> FloatArray:
 def _shares(behind: FloatArray, x: FloatArray, logs: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     r"""$\log\rho$, $\rho$ and $|r|$, by Newton's method from `logs`; the function is convex and increasing, so that any start will do."""
     right = behind + x
-    shares, off = np.exp(logs), np.zeros_like(logs)
+    near = 4.0 * _UNIT * (8.0 + x - behind)
     for _ in range(_ROUNDS):
-        off = _either(np.isneginf(behind), np.zeros_like(logs), logs + x * shares - right)
-        if (np.abs(off) <= 4.0 * _UNIT * (4.0 + np.abs(right) + np.abs(logs))).all():
+        weights = x * np.exp(logs)
+        off = logs + weights - right
+        if (np.abs(off) <= near).all():
             break
-        logs = np.minimum(logs - off / (1.0 + x * shares), 0.0)
-        shares = np.exp(logs)
-    return logs, shares, np.abs(off)
+        logs = np.minimum(logs - off / (1.0 + weights), 0.0)
+    shares = np.exp(logs)
+    return logs, shares, np.abs(logs + x * shares - right)
 
 
 def _balance(shares: FloatArray, x: FloatArray, bounds: FloatArray, top: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -132,7 +128,7 @@ def _balance(shares: FloatArray, x: FloatArray, bounds: FloatArray, top: FloatAr
 
 def _refuse_far(error: FloatArray, off: FloatArray, behind: FloatArray, shares: FloatArray, x: FloatArray, top: FloatArray) -> None:
     """Refuse what is farther off than is paid for, or may be, for all that rounding lets one see of F and r."""
-    terms = np.where(np.isneginf(behind), 0.0, 4.0 + x[:, None] - behind)
+    terms = 4.0 + x[:, None] - behind
     size = 4.0 + np.abs(top) + x * (1.0 + shares.sum(axis=1))  # of the terms of F
     unseen = _UNIT * (8.0 * size + behind.shape[1] + 2.0 * np.sqrt(np.einsum("nk,nk,nk->n", shares, terms, terms)))
     if (math.sqrt(2.0) * (error + unseen)).max() <= 0.5 * ERROR and off.max() <= 0.5:  # and no nan
