@@ -24,15 +24,15 @@ from lethe.train import fit_linear
 
 EPSILONS, DELTA = (0.5, 1.0, 2.0), 1e-5
 RECORDS, BATCH, PASSES, CLASSES = 1400, 14, 3, 10
-BOUNDS = (0.05, 0.1, 0.2, 0.4, 0.8)
-STEPS = (0.03, 0.1, 0.25, 0.5, 1.0, 1.9)  # times 1/M
+BOUNDS = (0.05, 0.1, 0.2, 0.4)
+STEPS = (0.03, 0.1, 0.5, 1.0, 1.9)  # times 1/M
 METHODS = ("none", "clip", "envelope", "truncated")
 
 
 def digits() -> tuple[np.ndarray, ...]:
-    """Pixels less the middle of their public range, each picture scaled to norm 1; 1400 to train on, 397 to test on."""
+    """Each picture less its own mean and scaled to norm 1, which looks at no other; 1400 to train on, 397 to test on."""
     pictures, labels = load_digits(return_X_y=True)
-    rows = pictures / 16.0 - 0.5
+    rows = pictures - pictures.mean(axis=1, keepdims=True)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return tuple(map(np.asarray, train_test_split(rows, labels, train_size=RECORDS, random_state=0, stratify=labels)))
 
