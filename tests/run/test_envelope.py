@@ -84,6 +84,7 @@ def brute_force(loss: LinearLoss, scores: Floats, target: float, bound: float) -
     return loss.slopes((scores - best.x)[None], np.array([target]))[0]
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), classes=st.integers(2, 12), bound=st.floats(1e-6, 1.0), size=st.floats(0.01, 300.0))
 def test_the_slope_is_the_one_that_has_the_norm(seed: int, classes: int, bound: float, size: float) -> None:
     r"""Optimality: $\|g\| = c$, $g + e_y$ is a distribution p, and $s - \log p$ is g times a number $a \ge 0$, up to a common shift."""
@@ -175,6 +176,7 @@ def test_the_curvature_is_reached_to_one_per_cent(bound: float) -> None:
             assert said == pytest.approx(share(min(bound, 1.0)), rel=1e-12)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), classes=st.integers(2, 8), size=st.floats(0.01, 100.0))
 def test_no_hessian_of_softmax_is_above_the_curvature_of_its_slope(seed: int, classes: int, size: float) -> None:
     """The lemma of the bound: eigenvalues at most g (sqrt 2 - g) where the slope has length g up to 1/sqrt 2."""

@@ -160,6 +160,7 @@ def test_the_error_of_the_search_is_paid_for(changes: dict[str, Any], design: st
         assert mu(run) >= brute_force_shift(steps.lipschitz, touched + steps.errors, run.noise_stds) * (1 - 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["shuffled_once", "shuffled", "balls_in_bins", "poisson", "without_replacement"])
 def test_errors_raise_every_design_s_guarantee(design: str, monkeypatch: pytest.MonkeyPatch) -> None:
     changes: dict[str, Any] = {"regulariser": [{"kind": "ridge", "strength": 0.1}, {"kind": "ball", "radius": 0.05}]}

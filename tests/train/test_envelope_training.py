@@ -37,6 +37,7 @@ def model_of(
     return LinearModel(link_of(loss), torch.tensor(rows, dtype=dtype), targets, clip_norm=clip_norm, outputs=loss.outputs, method=method)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     seed=st.integers(0, 10**6),
@@ -60,6 +61,7 @@ def test_no_record_has_more_than_the_clip_norm_by_a_single_bit(seed: int, classe
             assert float(model.clipped_gradient_sum(parameters, slice(record, record + 1)).norm()) >= clip_norm * (1 - 3e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), clip_norm=st.floats(0.02, 1.5), size=st.floats(0.1, 20.0), apart=st.floats(1e-5, 5.0))
 def test_a_step_brings_no_two_models_apart(seed: int, clip_norm: float, size: float, apart: float) -> None:
