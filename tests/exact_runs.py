@@ -161,4 +161,35 @@ def _two_bins(direction: Direction, mu: float) -> Callable[[], float]:
     return epsilon
 
 
-EXACT = (*_secret_bin(), *_linear(), *_quadratic(), *_averaged(), *_projected(), *_drawn())
+def _enveloped() -> list[Exact]:
+    """Envelopes where they are linear. Of logistic regression with scores between -.5 and .5 and a bound of .1, for both classes: the
+    projected chain. Of softmax regression from a start a thousand standard deviations on the wrong side: Gaussian."""
+    cases: list[Exact] = []
+    for relation, other in (("zero_out", 0.0), ("replace_one", -0.05)):
+        for steps in (2, 30):
+            run = make_run(
+                records=20,
+                batches={"design": "full"},
+                steps=steps,
+                step_size=10.0,  # at most 2 / (.1 * .9)
+                clip_norm=0.1,
+                clip_method="envelope",
+                noise_multiplier=4.0,
+                loss={"kind": "logistic_regression", "feature_norm": 1.0},
+                regulariser={"kind": "ball", "radius": 0.5},
+                neighbours=relation,
+            )
+            cases.append(Exact(f"enveloped-chain-{relation}-{steps}", run, _chain(run, 0.05, other, 0.0, 1.0, 0.0 if other else 0.5)))
+    for design in DESIGNS:
+        if design in ("poisson", "without_replacement"):
+            continue
+        run = make_run(
+            batches=batches(design, 10), clip_norm=0.3, clip_method="envelope", neighbours="zero_out", steps=20, noise_multiplier=4.0
+        )
+        touches = 20 if design == "full" else 2
+        mu = touches * run.sensitivities[0] / math.sqrt(float(np.sum(run.noise_stds**2)))
+        cases.append(Exact(f"enveloped-linear-{design}", run, _gaussian(mu)))
+    return cases
+
+
+EXACT = (*_secret_bin(), *_linear(), *_quadratic(), *_averaged(), *_projected(), *_drawn(), *_enveloped())

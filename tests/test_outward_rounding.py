@@ -39,6 +39,7 @@ ALLOWED: dict[str, list[tuple[str, int, str]]] = {
     "integrations/logging/tensorboard.py": [("nextafter", 1, "the smallest of 32 bits that is not below an epsilon; nan is infinity")],
     "run/losses/linear.py": [("cast to an integer", 1, "truth values: which scores are positive")],
     "run/losses/softmax.py": [("cast to an integer", 2, _SEEN)],
+    "run/losses/softmax_envelope.py": [("cast to an integer", 1, _SEEN)],
     "run/losses/targets.py": [("cast to an integer", 1, "whole numbers in range, else refused in the lines before")],
     "run/losses/truncated_softmax.py": [("cast to an integer", 3, _SEEN)],
     "theorems/literature/bok_2024/full_batch.py": [("cast to an integer", 1, "at most the number of steps, a window; any window is sound")],

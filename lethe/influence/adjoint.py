@@ -13,6 +13,7 @@ from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, 
 from lethe.influence.backward import influence_along
 from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import linear_problem, refuse_pass_averages, repeat_seeds
+from lethe.run.descended import descends_envelope
 from lethe.run.regularisers import Ball
 from lethe.run.run import Run
 from lethe.run.schedules import Array
@@ -52,7 +53,8 @@ def adjoint_influence(
     Returns:
         All T weights, with standard errors over the repeats.
     Raises:
-        InputError: plain arrays, an argument out of range, a ball among the regularisers, or averaged passes.
+        InputError: plain arrays, an argument out of range, a ball among the regularisers, averaged passes, or
+            an envelope of several scores.
         LetheError: a training overflowed.
     """
     require_public(run, data, (SyntheticData, PublicData))
@@ -64,6 +66,12 @@ def adjoint_influence(
         raise InputError(
             "regulariser: ball; its projection bends, which this estimate leaves out.",
             source="regulariser",
+            remedy="use retraining_influence.",
+        )
+    if descends_envelope(run) and not run.loss.scalar:
+        raise InputError(
+            "clip_method: envelope; the derivative of an envelope of several scores is left out of this estimate.",
+            source="run.clip_method",
             remedy="use retraining_influence.",
         )
     problem = linear_problem(run, data)

@@ -9,6 +9,7 @@ import torch
 
 from lethe.errors import InputError, LetheError
 from lethe.influence.auxiliary import AuxiliaryData
+from lethe.run.descended import gradients_by
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.train.core.budgeted_noise import as_planned
@@ -103,7 +104,7 @@ class LinearProblem:
 
     def _descend(self, noise_stds: Array, seed: int, batches: list[Batch], prox: Proximal) -> torch.Tensor:
         run = self.run
-        model = LinearModel(self.link, self.rows, self.column, clip_norm=run.clip_norm, outputs=self.outputs)
+        model = LinearModel(self.link, self.rows, self.column, clip_norm=run.clip_norm, outputs=self.outputs, method=gradients_by(run))
         start = torch.zeros(self.rows.shape[1], self.outputs, dtype=self.rows.dtype)
         noise = _AlignedNoise(start.shape, seeded_generators(seed, (_CPU, _CPU))[1], start.dtype)
         return descend(

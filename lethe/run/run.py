@@ -15,7 +15,7 @@ from lethe.documents.strict import to_json
 from lethe.errors import InputError, require_finite
 from lethe.run import consistency
 from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
-from lethe.run.clip_fields import ClipGroups, ClipMethod, refuse_clipping
+from lethe.run.clip_fields import SHORTENING, ClipGroups, ClipMethod, refuse_clipping
 from lethe.run.losses import Loss, Unknown, parse_loss
 from lethe.run.neighbours import Neighbours, apart
 from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
@@ -42,7 +42,8 @@ class Run(StoredSpecification):
         steps: T.
         step_size: $\lambda_t > 0$: number, list of T, or schedule.
         clip_norm: C, the norm each record's gradient is clipped to; None: no clipping, and the loss's gradient bound stands for C.
-        clip_method: "clip"; "normalise" and "automatic" bring short gradients up to (nearly) C as well, which is no projection.
+        clip_method: "clip"; "envelope": of linear models, gradients of each loss's Lipschitz envelope; "normalise" and "automatic", which
+            bring short gradients up to (nearly) C as well, and are no projections.
         clip_groups: None, or $C_k > 0$ of groups of parameters that are clipped by themselves, $\sum_k C_k^2 \le C^2$.
         noise_multiplier: $z_t \ge 0$, noise relative to C on the *sum* of gradients: number, list, schedule, or None (still to be planned).
         noise_at: "every_step", or "pass_ends": noise only after the last step of a pass (and after the very last step); a list or
@@ -95,7 +96,7 @@ class Run(StoredSpecification):
         consistency.refuse_steps(self.total_steps)
         consistency.refuse_impossible_facts(self.loss, self.regularisers)
         consistency.refuse_unbounded(self.clip_norm, self.loss)
-        refuse_clipping(self.clip_norm, self.clip_method, self.clip_groups)
+        refuse_clipping(self.clip_norm, self.clip_method, self.clip_groups, self.loss, self.unit)
         consistency.refuse_standstill(self._expanded("step_size", self.step_size, self.total_steps))
         if self.noise_multiplier is not None:
             self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)
@@ -140,7 +141,7 @@ class Run(StoredSpecification):
     @property
     def record_bound(self) -> float:
         """The largest norm one record's gradient has in the sum: the smaller of clip_norm and the loss's bound, where that can be true."""
-        if self.clip_norm is None or self._impossible_bound or self.clip_method != "clip":
+        if self.clip_norm is None or self._impossible_bound or self.clip_method not in SHORTENING:
             return self.clip_bound
         return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
 
@@ -151,7 +152,7 @@ class Run(StoredSpecification):
         A bound that a strongly convex loss exceeds somewhere is one on what differs between records. Clipping is a projection and brings
         two gradients no further apart, so it remains one where the batches are of exact size and the other record takes the same place.
         """
-        together = self.batches.exact_size and self.neighbours == "replace_one" and self.clip_method == "clip"
+        together = self.batches.exact_size and self.neighbours == "replace_one" and self.clip_method in SHORTENING
         if not (together and self._impossible_bound):
             return self.record_bound
         return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
@@ -159,7 +160,7 @@ class Run(StoredSpecification):
     @property
     def clips(self) -> bool:
         """Whether clipping can act: a clip norm is set and the loss may exceed it, or that of a group, or short gradients are changed."""
-        if self.clip_norm is None or self.clip_method != "clip":
+        if self.clip_norm is None or self.clip_method not in SHORTENING:
             return self.clip_norm is not None
         return self._impossible_bound or self.loss.may_exceed(min(self.clip_groups or (self.clip_norm,)))
 
@@ -293,8 +294,7 @@ class Run(StoredSpecification):
         factor = require_finite("factor", factor, low=0.0)
         if self.noise_multiplier is None:
             return self.replace(noise_multiplier=factor)
-        scaled = as_schedule(self.noise_multiplier).scaled(factor)
-        return self.replace(noise_multiplier=scaled)
+        return self.replace(noise_multiplier=as_schedule(self.noise_multiplier).scaled(factor))
 
     def to_document(self) -> dict[str, Any]:
         """The run as plain data, in the field order of the schema; of passes and steps only the one that was given."""

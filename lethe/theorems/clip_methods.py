@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from lethe.certificates.findings import Finding, fails
+from lethe.run.clip_fields import SHORTENING
+from lethe.run.descended import descends_envelope
 from lethe.run.run import Run
 
-Clipping = Literal["one norm", "projections", "any"]
+Clipping = Literal["one norm", "projections", "projections and envelopes", "any"]
 
 
 def examine_clipping(run: Run, allowed: Clipping) -> tuple[Finding, ...]:
@@ -16,14 +18,26 @@ def examine_clipping(run: Run, allowed: Clipping) -> tuple[Finding, ...]:
     A projection does not bring two gradients further apart, so a step has a Lipschitz constant that follows from the loss's curvature.
     Normalising does: it gives gradients of norm $10^{-9}$ and opposite directions the distance 2C. All that is left then is the bound on
     the norm, which is enough where every touch pays for itself. Clipping groups of parameters, each to its norm, is a projection too, on a
-    product of balls, but turns gradients.
+    product of balls, but turns gradients. The gradient of a Lipschitz envelope is that of another convex function, whose own curvature
+    counts, and which is known up to the error of a search: a theorem has to know of both.
 
     Args:
         run: the run.
-        allowed: "one norm": the projection on one ball; "projections": groups too; "any": whatever bounds the norm.
+        allowed: "one norm": the projection on one ball; "projections": groups too; "projections and envelopes": these, and
+            `lethe.run.descended`; "any": whatever bounds the norm.
     """
     found: list[Finding] = []
-    if run.clip_method != "clip" and allowed != "any":
+    if descends_envelope(run) and allowed in ("one norm", "projections"):
+        found.append(
+            fails(
+                "clip method",
+                "it is stated for the loss's own gradients, clipped by projection or not at all; these are of the loss's envelope, another "
+                "function, and known up to the error of a search",
+                source=f"clip_method = {run.clip_method}",
+                remedy="use one of Lethe's own theorems, or clip_method: clip, in the training too.",
+            )
+        )
+    if run.clip_method not in SHORTENING and allowed != "any":
         found.append(
             fails(
                 "clip method",

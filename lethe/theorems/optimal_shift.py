@@ -6,12 +6,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
-from lethe.calculus.rounding import above
+from lethe.calculus.guarantees import GDP, GDPMixture, Tightest, WithSlack
+from lethe.calculus.rounding import above, round_up
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
 from lethe.errors import InputError
 from lethe.run.batches import Batches
+from lethe.run.descended import descended_curvature
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules import Array
@@ -21,7 +22,7 @@ from lethe.theorems.requirements import bounded_domain, gradient_bound, last_ite
 from lethe.theorems.shuffled import positions
 from lethe.theorems.shuffled.averaged import averaged_mus, averaged_worst
 from lethe.theorems.shuffled.reshuffled import reshuffled
-from lethe.theorems.steps import Steps, largest_batch, step_constants
+from lethe.theorems.steps import Steps, errors_mu, largest_batch, step_constants
 
 
 class OptimalShift(Theorem):
@@ -41,7 +42,7 @@ class OptimalShift(Theorem):
     needs: ClassVar[str] = "smooth losses (or a bounded domain and batches of exact size); any batch design"
     covers: ClassVar[Literal["last", "all"]] = "last"
     given_the_others: ClassVar[bool] = True
-    clipping: ClassVar[Clipping] = "projections"
+    clipping: ClassVar[Clipping] = "projections and envelopes"
     averages: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(key="lethe", text="Lethe, docs/theory.md: optimal shift (greatest convex minorant), positions, clipped-step constant."),
@@ -71,7 +72,7 @@ class OptimalShift(Theorem):
         one_step = _one_step(run)
         if steps is None:
             return Bound(guarantee=GDP(one_step))
-        guarantee = _by_position(run, steps)
+        guarantee = _with_errors(_by_position(run, steps), errors_mu(run, steps))
         if steps.slack > 0:
             guarantee = WithSlack(guarantee, steps.slack)
         if isinstance(guarantee, GDP):
@@ -81,7 +82,7 @@ class OptimalShift(Theorem):
         return Bound(guarantee=guarantee, lipschitz=steps.constant)
 
 
-def _by_position(run: Run, steps: Steps) -> Guarantee:
+def _by_position(run: Run, steps: Steps) -> GDP | GDPMixture:
     if run.pass_averages is not None:
         return _averaged(run, steps, run.pass_averages)
     arrays, slots = (steps.lipschitz, run.sensitivities, run.noise_stds), run.steps_per_pass
@@ -97,7 +98,16 @@ def _by_position(run: Run, steps: Steps) -> Guarantee:
     raise unknown_participation(run.batches.design, run.batches.participation)
 
 
-def _averaged(run: Run, steps: Steps, shares: Array) -> Guarantee:
+def _with_errors(guarantee: GDP | GDPMixture, extra: float) -> GDP | GDPMixture:
+    r"""The guarantee of a run whose steps are off by what costs `extra` to hide: given the record's place, $\mu$ plus that."""
+    if extra == 0.0:
+        return guarantee
+    if isinstance(guarantee, GDP):
+        return GDP(round_up(guarantee.mu + extra))
+    return GDPMixture(mus=tuple(round_up(mu + extra) for mu in guarantee.mus), weights=guarantee.weights)
+
+
+def _averaged(run: Run, steps: Steps, shares: Array) -> GDP | GDPMixture:
     """Where passes end at an average: a Run refuses that for batches without slots, two or more a pass."""
     averaged = (steps.lipschitz, run.sensitivities, run.noise_stds, shares, steps.diameter)
     match run.batches.participation:
@@ -114,7 +124,7 @@ def _averaged(run: Run, steps: Steps, shares: Array) -> Guarantee:
     raise unknown_participation(run.batches.design, run.batches.participation)
 
 
-def _mixture(mus: Array, weights: Array) -> Guarantee:
+def _mixture(mus: Array, weights: Array) -> GDP | GDPMixture:
     if mus.min() == mus.max():
         return GDP(float(mus[0]))
     return GDPMixture(mus=tuple(mus.tolist()), weights=tuple(weights.tolist()))
@@ -154,8 +164,9 @@ def _steps(run: Run) -> list[Finding]:
 
 
 def _step_size(run: Run) -> Finding:
-    assert run.loss.curvature is not None
-    smoothness = run.loss.curvature[1]
+    curvature = descended_curvature(run)
+    assert curvature is not None
+    smoothness = curvature[1]
     most, _ = largest_batch(run)
     largest = float(run.step_sizes.max()) * most / run.batch_size
     limit = 2 / smoothness if smoothness > 0 else float("inf")

@@ -11,6 +11,8 @@ import numpy as np
 from lethe.calculus.rounding import round_down
 from lethe.calculus.sampled.renyi import Design
 from lethe.certificates.findings import Finding, fails, holds, holds_by_declaration
+from lethe.run.clip_fields import SHORTENING
+from lethe.run.descended import descended_curvature, descended_name, descends_envelope, gradient_error
 from lethe.run.losses import Holder
 from lethe.run.participation import BatchSizes, Participation, unknown_sizes
 from lethe.run.regularisers import Box
@@ -38,7 +40,9 @@ def gradient_bound(run: Run) -> Finding:
 
 
 def _bounded(run: Run) -> str:
-    if run.clip_method != "clip":
+    if descends_envelope(run):
+        return "that of its loss's Lipschitz envelope, of at most"
+    if run.clip_method not in SHORTENING:
         return f"brought ({run.clip_method}) to at most"
     if run.clips_in_groups:
         assert run.clip_groups is not None
@@ -216,14 +220,15 @@ def noise_at_the_end(run: Run) -> Finding:
 
 def smooth(run: Run) -> Finding:
     """The loss must have known curvature."""
-    if run.loss.curvature is None:
+    curvature = descended_curvature(run)
+    if curvature is None:
         return fails(
             "smoothness",
             f"it needs smooth losses; nothing is known of the curvature of the {run.loss.summary}",
             source=f"loss.kind = {run.loss.kind}",
             remedy="state the loss's smoothness.",
         )
-    weak_convexity, smoothness = run.loss.curvature
+    weak_convexity, smoothness = curvature
     if not np.isfinite(largest_curvature(run)):
         return fails(
             "smoothness",
@@ -234,7 +239,8 @@ def smooth(run: Run) -> Finding:
     norm = getattr(run.loss, "feature_norm", None)
     intercept = " and a constant feature 1" if getattr(run.loss, "intercept", False) else ""
     because = f"features of norm <= {norm:g}{intercept}: " if norm is not None else ""
-    detail = f"{because}{run.loss.summary} with curvature in [{0 - weak_convexity:g}, {smoothness:.6g}]"
+    searched = f", gradients to within {error:.2g} of clip_norm" if (error := gradient_error(run)) > 0.0 else ""
+    detail = f"{because}{descended_name(run)} with curvature in [{0 - weak_convexity:g}, {smoothness:.6g}]{searched}"
     return holds_by_declaration("curvature", detail, evidence=run.loss.evidence)
 
 

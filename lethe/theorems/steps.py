@@ -7,13 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from lethe.calculus.rounding import raised
+from lethe.calculus.rounding import raised, round_up
 from lethe.certificates.certificate import StepConstant
+from lethe.run.descended import descended_curvature, descended_name, descends_envelope, gradient_error
 from lethe.run.participation import BatchSizes, Participation, unknown_participation, unknown_sizes
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.run.users import clipped_along_a_line
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step, ridge_contraction
+from lethe.theorems.shift import engine as shift
+from lethe.theorems.shuffled.averaged import averaged_mus
 
 # Chance, over all batches of a run, that a batch of random size is larger than the size its step constant allows for.
 OVERFILL_SLACK = 1e-18
@@ -27,12 +30,15 @@ class Steps:
         lipschitz: of step t's map from where the shift of step t-1 is measured (before its proximal step), shape (T,).
         diameter: how large that shift can be at all, shape (T,), or None when the domain is unbounded.
         constant: the largest of `lipschitz`, with its reason.
+        errors: $e_t$, by how much more than `lipschitz` says step t may bring two iterates apart, because gradients are known up to an
+            error only, shape (T,), in parameter units; None: they are exact, but for rounding.
         slack: the probability that some batch holds more, to be added to delta; what a cap on batches costs comes on top.
     """
 
     lipschitz: Array
     diameter: Array | None
     constant: StepConstant
+    errors: Array | None
     slack: float
 
 
@@ -48,13 +54,16 @@ def step_constants(run: Run) -> Steps | None:
 
     Reference: docs/theory.md, "The Lipschitz constant of one step".
     """
-    if run.loss.curvature is None or not np.isfinite(largest_curvature(run)):
+    curvature = descended_curvature(run)
+    if curvature is None or not np.isfinite(largest_curvature(run)):
         return None
-    weak_convexity, smoothness = run.loss.curvature
+    weak_convexity, smoothness = curvature
     least, largest, slack = batch_sizes(run)
     sizes = run.step_sizes * (np.array([[least], [largest]]) / run.batch_size)
     if not run.clips:
         raw, why = plain_step(sizes, weak_convexity, smoothness), "no clipping active"
+    elif descends_envelope(run):
+        raw, why = plain_step(sizes, weak_convexity, smoothness), "convex and smooth whatever clip_norm is"
     elif clipped_along_a_line(run) and not run.clips_in_groups:
         raw, why = generalised_linear_step(sizes, weak_convexity, smoothness), "clipping keeps its curvature"
     else:
@@ -73,16 +82,40 @@ def step_constants(run: Run) -> Steps | None:
         lipschitz=lipschitz,
         diameter=diameter,
         constant=StepConstant(
-            constant=float(lipschitz[1:].max() if len(lipschitz) > 1 else lipschitz[0]), certificate=f"{run.loss.summary}, {why}"
+            constant=float(lipschitz[1:].max() if len(lipschitz) > 1 else lipschitz[0]), certificate=f"{descended_name(run)}, {why}"
         ),
+        errors=_errors(run, largest),
         slack=slack,
     )
 
 
+def _errors(run: Run, largest: int) -> Array | None:
+    r"""$e_t = 2\lambda_t\frac Kb\eta C$: two iterates move by sums of K gradients over b, each of them off by $\eta C$."""
+    share = gradient_error(run)
+    if share == 0.0:
+        return None
+    return np.asarray(raised(run.step_sizes * (2.0 * share * run.clip_bound * (largest / run.batch_size)), 2.0**-50))
+
+
+def errors_mu(run: Run, steps: Steps) -> float:
+    r"""What it costs to hide the errors of all steps: $\mu$ of touches of $e_t$ at every step; 0 where there are none.
+
+    Payments add up in Theorem 1, and the roots of their sums of squares at most add up (Minkowski): a run whose touches cost $\mu$ costs
+    at most $\mu$ plus this with its errors.
+    """
+    if steps.errors is None:
+        return 0.0
+    if run.pass_averages is None:
+        return shift.solve(steps.lipschitz, steps.errors, run.noise_stds).mu
+    by_step = averaged_mus(steps.lipschitz, steps.errors, run.noise_stds, run.pass_averages)
+    return round_up(float(by_step.sum()), 2.0**-52 * (by_step.size + 2))
+
+
 def largest_curvature(run: Run) -> float:
     r"""$\lambda K/b \cdot \max(|m|, M)$ of the largest step and batch: how far from the identity a step may be; inf where it overflows."""
-    assert run.loss.curvature is not None
-    return float(run.step_sizes.max()) * (largest_batch(run)[0] / run.batch_size) * max(abs(bound) for bound in run.loss.curvature)
+    curvature = descended_curvature(run)
+    assert curvature is not None
+    return float(run.step_sizes.max()) * (largest_batch(run)[0] / run.batch_size) * max(abs(bound) for bound in curvature)
 
 
 def largest_batch(run: Run) -> tuple[int, float]:

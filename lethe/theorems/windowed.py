@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import Guarantee, WithSlack
-from lethe.calculus.rounding import exp_above, raised
+from lethe.calculus.rounding import above, exp_above, raised
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
@@ -29,7 +29,7 @@ from lethe.theorems.requirements import (
 )
 from lethe.theorems.shift.engine import tracked_distances
 from lethe.theorems.shift.inputs import checked_diameter, checked_path
-from lethe.theorems.steps import Steps, step_constants
+from lethe.theorems.steps import Steps, errors_mu, step_constants
 
 Lengths = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -59,7 +59,7 @@ class Windowed(Theorem):
     needs: ClassVar[str] = "Poisson batches or batches without replacement, secret; smooth losses; a bounded domain or a contraction"
     covers: ClassVar[Literal["last", "all"]] = "last"
     given_the_others: ClassVar[bool] = True
-    clipping: ClassVar[Clipping] = "projections"
+    clipping: ClassVar[Clipping] = "projections and envelopes"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(key="lethe", text="Lethe, docs/theory.md: random batches, window and split."),
         Citation(
@@ -95,18 +95,22 @@ class Windowed(Theorem):
 
 def _guarantee(run: Run, steps: Steps) -> Guarantee:
     lengths = _lengths(run)
-    path = checked_path(steps.lipschitz, run.sensitivities, run.noise_stds)
+    moved = run.sensitivities if steps.errors is None else above(run.sensitivities + steps.errors)
+    path = checked_path(steps.lipschitz, moved, run.noise_stds)
     distances = np.array(tracked_distances(path, checked_diameter(steps.diameter, path.steps)))[path.steps - lengths]
     distances = raised(distances, 4.0 * 2.0**-52 * (path.steps + 8))  # tracking rounds twice a step
     levels, which = _levels(run.record_noise[path.steps - int(lengths[-1]) :])
     counts = np.zeros((lengths.size, levels.size), dtype=np.int64)
     for row, length in enumerate(lengths.tolist()):
         counts[row] = np.bincount(which[which.size - length :], minlength=levels.size)
+    shifts = shift_mus(steps.lipschitz, run.noise_stds, distances, lengths)
+    if (extra := errors_mu(run, steps)) > 0.0:  # the window of all steps is composition, and needs no Lipschitz constant
+        shifts = np.where(lengths == path.steps, shifts, above(shifts + extra))
     return WindowedGaussian(
         sampling_probability=run.batch_size / run.records,
         noise=tuple(levels.tolist()),
         counts=tuple(tuple(row) for row in counts.tolist()),
-        shift_mus=tuple(shift_mus(steps.lipschitz, run.noise_stds, distances, lengths).tolist()),
+        shift_mus=tuple(shifts.tolist()),
         relation=run.neighbours,
         design=drawn_by(run),
     )

@@ -68,7 +68,7 @@ def test_the_bounds_of_the_lemma_hold(seed: int, cut: float, classes: int, size:
         curvatures = loss.curvatures(scores, targets).dense()
         eigenvalues = np.linalg.eigvalsh(curvatures)
         assert eigenvalues.min() >= -1e-12
-        assert eigenvalues.max() <= loss.curvature_bound + 1e-12
+        assert eigenvalues.max() <= loss.curvature_bound * (1 + 1e-12)
         assert np.trace(curvatures, axis1=1, axis2=2).max() <= loss.curvature_trace + 1e-12
         other = scores + rng.standard_normal(scores.shape)
         apart = loss.slopes(other, targets) - loss.slopes(scores, targets)
@@ -85,6 +85,28 @@ def test_the_bounds_are_reached() -> None:
     even = TruncatedSoftmax(feature_norm=1.0, classes=2, cut=0.8).curvatures(np.zeros((1, 2)), np.zeros(1)).dense()
     assert np.linalg.eigvalsh(even).max() == pytest.approx(0.5)
     assert TruncatedLogistic(feature_norm=1.0, cut=0.8).curvatures(np.zeros((1, 1)), np.zeros(1)).dense()[0, 0, 0] == 0.25
+
+
+@pytest.mark.parametrize("cut", [0.02, 0.1, 0.25, 0.4, 0.49, 0.5, 0.7, 1.0])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_the_curvature_is_that_of_the_hessians(cut: float, classes: int) -> None:
+    """Never exceeded by random and extreme scores, and reached to 1 % where one other class has all that the own one lacks."""
+    rng = np.random.default_rng(classes)
+    loss, plain = TruncatedSoftmax(feature_norm=1.0, classes=classes, cut=cut), TruncatedLogistic(feature_norm=1.0, cut=cut)
+    spread = np.concatenate([size * rng.standard_normal((400, classes)) for size in (0.01, 0.3, 1.0, 5.0, 100.0)])
+    # Near the cut, with the rest on one class, on two, or on all others, of which Dirichlet weights know all mixtures.
+    missing = np.minimum(cut, 0.5) * rng.choice([1.0 - 1e-6, 0.999, 0.9, 1.0 + 1e-6], size=1500)
+    shares = rng.dirichlet(np.full(max(classes - 1, 1), 0.2), size=1500)
+    shares[::3] = np.eye(classes - 1)[rng.integers(classes - 1, size=500)]
+    with np.errstate(divide="ignore"):
+        near = np.concatenate([np.log(1.0 - missing)[:, None], np.maximum(np.log(missing[:, None] * shares), -700.0)], axis=1)
+    scores = np.concatenate([spread, near])
+    targets = np.concatenate([rng.integers(classes, size=len(spread)).astype(float), np.zeros(len(near))])
+    largest = np.linalg.eigvalsh(loss.curvatures(scores, targets).dense())[:, -1].max()
+    assert largest <= loss.curvature_bound * (1 + 1e-12)
+    assert largest >= loss.curvature_bound * 0.99
+    margins = np.linspace(-6.0, 6.0, 20001)[:, None]
+    assert 0.99 * plain.curvature_bound <= plain.curvatures(margins, np.ones(20001)).dense().max() <= plain.curvature_bound
 
 
 @pytest.mark.slow

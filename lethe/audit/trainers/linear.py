@@ -15,6 +15,7 @@ from lethe.audit.statistics.setting import Threat
 from lethe.audit.trainers.training import Canary, RunTraining, Scores, unknown_threat
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
+from lethe.run.descended import descends_envelope
 from lethe.run.losses import LeastSquares, LinearLoss
 from lethe.run.run import Run
 from lethe.train import Fitted, LinearPredictor, fit_linear
@@ -129,7 +130,13 @@ class LinearTraining(RunTraining):
 
     def _gradients(self, records: Sequence[Record], parameters: FloatArray) -> FloatArray:
         rows, targets = self._stacked(records)
-        residuals = link_of(self._loss).residuals(rows @ torch.tensor(parameters), targets).numpy()
+        link, scores = link_of(self._loss), rows @ torch.tensor(parameters)
+        if descends_envelope(self.run):
+            assert self.run.clip_norm is not None
+            reach = self.run.clip_norm / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+            residuals = link.envelope_residuals(scores, targets, reach).numpy()
+        else:
+            residuals = link.residuals(scores, targets).numpy()
         gradients = np.einsum("md,mk->mdk", rows.numpy(), residuals)
         norms = np.linalg.norm(gradients, axis=(1, 2), keepdims=True)
         return gradients if self.run.clip_norm is None else gradients * np.minimum(1.0, self.run.clip_norm / np.maximum(norms, 1e-300))

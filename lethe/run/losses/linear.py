@@ -42,6 +42,7 @@ class LinearLoss(Loss):
     name: ClassVar[str]  # in a sentence: "the ... loss"
     one_sided: ClassVar[bool] = True  # for a fixed record no entry of the slope ever changes its sign
     numeric_targets: ClassVar[bool] = False  # targets are numbers, not classes
+    envelope_error: ClassVar[float] = 0.0  # how far `envelope_slopes` may be off, as a share of the bound, beside rounding
     quadratic_pieces: ClassVar[bool] = False  # the second derivative is constant between jumps, so the third is 0 almost everywhere
     feature_norm: float = Field(gt=0)
     intercept: bool = False
@@ -163,6 +164,38 @@ class LinearLoss(Loss):
     @abstractmethod
     def slopes(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         """$l'$, shape (n, k)."""
+
+    @classmethod
+    def has_envelope(cls) -> bool:
+        """Whether `envelope_slopes` is known: of one score it is, by clamping."""
+        return cls.scalar
+
+    def envelope_slopes(self, scores: FloatArray, targets: FloatArray, bounds: FloatArray) -> FloatArray:
+        r"""$l_c'$ of the Lipschitz envelope $l_c(s) = \min_t l(s - t) + c\|t\|$ of every record, shape (n, k); of one score: $l'$ clamped.
+
+        Args:
+            scores: s, shape (n, k).
+            targets: shape (n,).
+            bounds: c > 0 of each record, shape (n,), in loss per score; infinity: none.
+        Raises:
+            InputError: no `has_envelope`.
+        """
+        if not self.has_envelope():
+            raise InputError(
+                f"loss.kind: got {self.kind}; the envelope of the {self.summary} is not known here.",
+                source="loss.kind",
+                remedy="take softmax_regression, or a loss of one score.",
+            )
+        reach = bounds[:, None]
+        return np.clip(self.slopes(scores, targets), -reach, reach)
+
+    def envelope_smoothness(self, clip_norm: float) -> float:
+        r"""The largest curvature of $W \mapsto l_c(W^\top u)$ for any $\|u\| \le R$, $c = C/\|u\|$: at most that of the loss, rounded up.
+
+        Args:
+            clip_norm: C > 0, in loss per parameter unit.
+        """
+        return self.curvature[1]
 
     @abstractmethod
     def curvatures(self, scores: FloatArray, targets: FloatArray) -> Curvatures:

@@ -36,6 +36,12 @@ class Logistic(TwoClassLoss):
         signs = 2.0 * targets - 1.0
         return (-signs * special.expit(-signs * scores[:, 0]))[:, None]
 
+    def envelope_smoothness(self, clip_norm: float) -> float:
+        """C(R - C) for C up to R/2, else R^2/4."""
+        if 2.0 * clip_norm >= self.row_norm:
+            return self.curvature[1]
+        return min(clip_norm * (self.row_norm - clip_norm) * (1.0 + 2.0**-50), self.curvature[1])
+
     def curvatures(self, scores: FloatArray, targets: FloatArray) -> Curvatures:
         """sigmoid(s) sigmoid(-s)."""
         return Curvatures(special.expit(scores) * special.expit(-scores))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy import special
 from lethe.calculus.domains import FloatArray
 from lethe.run.losses.curvatures import Curvatures
 from lethe.run.losses.linear import ManyClassLoss
+from lethe.run.losses.softmax_envelope import ERROR, envelope_slopes
 
 
 class SoftmaxLoss(ManyClassLoss):
@@ -46,6 +48,7 @@ class Softmax(SoftmaxLoss):
     summary: ClassVar[str] = "softmax regression"
     kind: ClassVar[str] = "softmax_regression"
     name: ClassVar[str] = "softmax"
+    envelope_error: ClassVar[float] = ERROR
 
     def values(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         """Cross-entropy."""
@@ -56,6 +59,21 @@ class Softmax(SoftmaxLoss):
         slopes = special.softmax(scores, axis=1)
         slopes[np.arange(len(scores)), targets.astype(np.intp)] -= 1.0
         return slopes
+
+    @classmethod
+    def has_envelope(cls) -> bool:
+        """It is known."""
+        return True
+
+    def envelope_slopes(self, scores: FloatArray, targets: FloatArray, bounds: FloatArray) -> FloatArray:
+        """See `LinearLoss`; by a search for each record that is too steep."""
+        return envelope_slopes(scores, targets, bounds)
+
+    def envelope_smoothness(self, clip_norm: float) -> float:
+        r"""$C(\sqrt2R - C)$ for C up to $R/\sqrt2$, else $R^2/2$."""
+        if clip_norm * math.sqrt(2.0) >= self.row_norm:
+            return self.curvature[1]
+        return min(clip_norm * (math.sqrt(2.0) * self.row_norm * (1.0 + 2.0**-50) - clip_norm) * (1.0 + 2.0**-50), self.curvature[1])
 
     def curvatures(self, scores: FloatArray, targets: FloatArray) -> Curvatures:
         """diag(p) - p p^T."""

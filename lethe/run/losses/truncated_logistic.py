@@ -4,11 +4,14 @@ With the margin $m = s_y - \log\sum_{j\ne y}e^{s_j}$ and $r = 1 - p_y = 1/(1 + e
 slope $-r$. The cut loss is $\varphi_c(m)$ with $\varphi_c' = -\min(r, c)$.
 
 Lemma. $\varphi_c(m(s))$ is convex and continuously differentiable; its gradient has norm at most $\sqrt2\,c$, or c for one score, and its
-Hessian, where it exists, no eigenvalue above 1/2, or 1/4, and a trace of at most $1 - 1/K$. Proof: m is concave and $\varphi_c$ convex
-and falling. The gradient is $-\min(r, c)\nabla m$, $\nabla m = e_y - q$ with q the softmax of the others, and
-$\|\nabla m\|^2 = 1 + \|q\|^2 \le 2$. Where $r < c$ the Hessian is that of the loss. Elsewhere it is $c\,(\mathrm{diag}\,q - qq^\top)$, of
-eigenvalues of at most $c/2$ (Popoviciu) and whose trace is $c(1 - \|q\|^2) \le 1 - 1/K$; for one score it is 0. The gradient is
-continuous, so the bounds on the Hessian bound its differences.
+Hessian, where it exists, no eigenvalue above $2c'(1 - c')$, or $c'(1 - c')$ for one score, $c' = \min(c, 1/2)$, and a trace of at most
+$1 - 1/K$. Proof: m is concave and $\varphi_c$ convex and falling. The gradient is $-\min(r, c)\nabla m$, $\nabla m = e_y - q$ with q the
+softmax of the others, and $\|\nabla m\|^2 = 1 + \|q\|^2 \le 2$. Where $r < c$ the Hessian is that of the loss,
+$\mathrm{diag}\,p - pp^\top$; the entries of its row j add up to $2p_j(1 - p_j)$ in absolute value, and the largest such sum bounds its
+eigenvalues (Gershgorin). With $r \le 1/2$ that is at most $2r(1 - r)$, since $p_y = 1 - r$ and the other $p_j \le r$; in any case it is
+at most 1/2. Where $r \ge c$ the Hessian is $c\,(\mathrm{diag}\,q - qq^\top)$, of eigenvalues of at most $c/2 \le 2c'(1 - c')$
+(Popoviciu) and whose trace is $c(1 - \|q\|^2) \le 1 - 1/K$. For one score it is $r(1 - r)$ or 0. The gradient is continuous, so the
+bounds on the Hessian bound its differences. Two classes with r just below $c'$ attain them.
 
 The early steps of a regression move alike with and without the cut, and noise is a share c of what it was. The price: a probability is
 overstated, since records far on the wrong side pull less.
@@ -42,6 +45,11 @@ class CutLoss(LinearLoss):
         """c."""
         return self.cut
 
+    @property
+    def _share_of_curvature(self) -> float:
+        """The largest r(1 - r) where r < c, rounded up."""
+        return min(self.cut * (1.0 - self.cut) * (1.0 + 2.0**-51), 0.25) if self.cut < 0.5 else 0.25
+
     def _of_margins(self, margins: FloatArray) -> FloatArray:
         r"""$\varphi_c(m)$: its tangent below the margin at which r = c."""
         if self.cut == 1.0:
@@ -51,7 +59,9 @@ class CutLoss(LinearLoss):
 
 
 class TruncatedLogistic(CutLoss, TwoClassLoss):
-    r"""Logistic regression whose slope is cut: $\varphi_c(zs)$, $z = 2y - 1$: $\|\nabla f\| \le cR$, $M \le R^2/4$, convex.
+    r"""Logistic regression whose slope is cut: $\varphi_c(zs)$, $z = 2y - 1$: $\|\nabla f\| \le cR$, $M \le c'(1 - c')R^2$, convex.
+
+    $c' = \min(c, 1/2)$.
 
     Args:
         cut: c in (0, 1].
@@ -63,8 +73,8 @@ class TruncatedLogistic(CutLoss, TwoClassLoss):
 
     @property
     def curvature_bound(self) -> float:
-        """1/4."""
-        return 0.25
+        """c(1 - c) for c up to 1/2, else 1/4."""
+        return self._share_of_curvature
 
     def values(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         """The loss of the margin zs."""

@@ -14,7 +14,8 @@ from lethe.run.losses.truncated_logistic import CutLoss
 
 
 class TruncatedSoftmax(SoftmaxLoss, CutLoss):
-    r"""$\varphi_c$ of the margin $s_y - \log\sum_{j\ne y}e^{s_j}$, $s = X^\top u$: $\|\nabla f\| \le \sqrt2\,cR$, $M \le R^2/2$, convex.
+    r"""$\varphi_c$ of the margin $s_y - \log\sum_{j\ne y}e^{s_j}$, $s = X^\top u$: $\|\nabla f\| \le \sqrt2\,cR$,
+    $M \le 2c'(1 - c')R^2$ with $c' = \min(c, 1/2)$, convex.
 
     Args:
         classes: K >= 2, public; None: said where it is trained.
@@ -24,6 +25,11 @@ class TruncatedSoftmax(SoftmaxLoss, CutLoss):
     summary: ClassVar[str] = "softmax regression, slope cut"
     kind: ClassVar[str] = "truncated_softmax_regression"
     name: ClassVar[str] = "truncated softmax"
+
+    @property
+    def curvature_bound(self) -> float:
+        """2c(1 - c) for c up to 1/2, else 1/2."""
+        return 2.0 * self._share_of_curvature
 
     def values(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         """The loss of the margin."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lethe.errors import InputError
+from lethe.run.descended import gradients_by
 from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
@@ -102,7 +103,7 @@ def prepared(described: Linear, data: Any, run: Run) -> Prepared:
     table = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
     refuse_other_records(run.records, len(table.rows), "the features have {} rows")
     column = prepare_targets(targets, classes=loss.target_classes, records=run.records, dtype=dtype, device=device)
-    model = LinearModel(link_of(loss), table.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs)
+    model = LinearModel(link_of(loss), table.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs, method=gradients_by(run))
     start = _initial(described.initial, (table.rows.shape[1], loss.outputs), dtype, device)
     return Prepared(loss, model, start, table.projected)
 

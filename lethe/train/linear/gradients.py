@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from lethe.errors import InputError
+from lethe.run.clip_fields import SHORTENING, ClipMethod
 from lethe.run.run import Run
 from lethe.train.core.projection import inward
 from lethe.train.core.samplers import Batch
@@ -12,15 +13,15 @@ from lethe.train.linear.links import Link
 
 
 def refuse_other_clipping(run: Run) -> None:
-    """Refuse a run that says other clipping than `LinearModel` does: all parameters together, by projection.
+    """Refuse a run that says other clipping than `LinearModel` does: all parameters together, by projection or of the loss's envelope.
 
     Raises:
         InputError: see above.
     """
-    if run.clip_method != "clip" or run.clip_groups is not None:
-        name, got = ("clip_method", run.clip_method) if run.clip_method != "clip" else ("clip_groups", run.clip_groups)
+    if run.clip_method not in SHORTENING or run.clip_groups is not None:
+        name, got = ("clip_method", run.clip_method) if run.clip_method not in SHORTENING else ("clip_groups", run.clip_groups)
         raise InputError(
-            f"{name}: got {got}; linear models are clipped by projection, all their parameters together.",
+            f"{name}: got {got}; linear models are clipped by projection or envelope, all their parameters together.",
             source=f"run.{name}",
             remedy=f"drop {name}, or train the model by lethe.train.fit.",
         )
@@ -31,6 +32,9 @@ class LinearModel:
 
     $$\sum_{i\in B}\mathrm{Clip}_C(u_i r_i^\top) = U_B^\top \mathrm{diag}(c) R_B,\qquad c_i = \min\Big(1, \frac{C}{\|u_i\|\,\|r_i\|}\Big)$$
 
+    With the method "envelope" $r_i$ is the slope of the loss's Lipschitz envelope of bound $C/\|u_i\|$ in the scores, and $c_i = 1$ but for
+    rounding.
+
     Edge cases: a record without gradient ($u_i = 0$ or $r_i = 0$) adds nothing; an empty batch gives zeros; clip_norm None does not clip.
 
     Args:
@@ -39,11 +43,23 @@ class LinearModel:
         targets: shape (n, 1).
         clip_norm: C > 0 on one record's gradient, all parameters together; None: no clipping.
         outputs: k, the columns of the parameters.
+        method: "clip" or "envelope".
     """
 
-    __slots__ = ("_features", "_limit", "_link", "_norms", "_targets", "clip_norm")
+    __slots__ = ("_features", "_limit", "_link", "_method", "_norms", "_targets", "clip_norm")
 
-    def __init__(self, link: Link, features: torch.Tensor, targets: torch.Tensor, *, clip_norm: float | None, outputs: int) -> None:
+    def __init__(
+        self,
+        link: Link,
+        features: torch.Tensor,
+        targets: torch.Tensor,
+        *,
+        clip_norm: float | None,
+        outputs: int,
+        method: ClipMethod = "clip",
+    ) -> None:
+        assert method in SHORTENING  # `refuse_other_clipping` has refused the rest
+        self._method = method
         self._link = link
         self._features = features
         self._targets = targets
@@ -54,7 +70,11 @@ class LinearModel:
     def clipped_gradient_sum(self, parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The sum over the batch, shape (d, k), in loss per parameter unit; every record's share has norm at most clip_norm."""
         features = self._features[batch]
-        residuals = self._link.residuals(features @ parameters, self._targets[batch])
+        scores, targets = features @ parameters, self._targets[batch]
+        if self._method == "envelope" and self._limit is not None:
+            residuals = self._link.envelope_residuals(scores, targets, self._limit / self._norms[batch])
+        else:
+            residuals = self._link.residuals(scores, targets)
         if self._limit is not None:
             norms = self._norms[batch] * torch.linalg.vector_norm(residuals, dim=1, keepdim=True)
             residuals *= (self._limit / norms).clamp_(max=1.0)  # norm 0: limit / 0 is inf, and the factor 1

@@ -33,6 +33,13 @@ def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) 
     require_run(run)
     if not isinstance(method, str | None):
         raise InputError(f"clip_method: got {method!r}; it needs 'clip', 'normalise' or 'automatic'.", source="method")
+    if "envelope" in (method, run.clip_method):
+        raise InputError(
+            "clip_method: got envelope; the envelope of a network's loss would take a minimisation over its parameters for each record at "
+            "each step, and is neither convex nor known.",
+            source="method" if method == "envelope" else "run.clip_method",
+            remedy="use clip_method: clip; or freeze the network but for its last layer, and train that by fit_head.",
+        )
     if method is not None and method != run.clip_method:
         if run.clip_method != "clip":
             raise InputError(

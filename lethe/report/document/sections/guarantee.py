@@ -10,6 +10,7 @@ from lethe.report.document.model import Block, Facts, Notice, Section, Table, Te
 from lethe.report.document.subject import Subject
 from lethe.report.document.tradeoff import Lines
 from lethe.report.document.wording import RELATIONS, RELEASES, SHORT_RELATIONS, count, factor, number, of_unit, percent, times
+from lethe.run.descended import descends_envelope
 from lethe.run.run import Run
 from lethe.run.schedules import Schedule
 
@@ -163,16 +164,23 @@ def _of_run(run: Run) -> list[tuple[str, str]]:
     # The first line of a design's docstring says in words how its batches are made; a design from outside has one too.
     words = (inspect.getdoc(type(run.batches)) or "see the documentation").partition("\n")[0].rstrip(".")
     design = f"{run.batches.design}: {words[:1].lower()}{words[1:]}"
-    clipped = "not clipped; the loss bounds them" if run.clip_norm is None else f"clipped to norm {number(run.clip_norm)}"
     rows = [
         ("Training data", f"{count(run.records)} records (a public number){_unused(run)}"),
         ("Length", f"{times(run.total_steps, 'step', 'steps')}, {number(passes)} {'pass' if passes == 1 else 'passes'} over the data"),
         ("Batches", f"{count(run.batch_size)} records, {design}"),
-        ("Gradients", clipped),
+        ("Gradients", _gradients(run)),
         ("Noise", _noise(run)),
         ("Regulariser", ", ".join(str(part.to_document()["kind"]) for part in run.regularisers) or "none"),
     ]
     return [(name, of_unit(words, run.unit)) for name, words in rows]
+
+
+def _gradients(run: Run) -> str:
+    if run.clip_norm is None:
+        return "not clipped; the loss bounds them"
+    if descends_envelope(run):
+        return f"of each loss's envelope, which is no steeper than {number(run.clip_norm)}"
+    return f"clipped to norm {number(run.clip_norm)}"
 
 
 def _unused(run: Run) -> str:

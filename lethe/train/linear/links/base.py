@@ -81,6 +81,18 @@ class Link:
         exact = torch.from_numpy(self.loss.slopes(*_arrays(scores, targets)))
         return _towards_zero(exact, scores.dtype).to(scores.device)
 
+    def envelope_residuals(self, scores: torch.Tensor, targets: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
+        """The derivative of the Lipschitz envelope of each record's loss in its scores, shape (n, k).
+
+        Args:
+            scores: shape (n, k).
+            targets: shape (n, 1).
+            bounds: c > 0 on the norm of each, shape (n, 1).
+        """
+        reach = bounds.detach().to(device="cpu", dtype=torch.float64).squeeze(1).numpy()
+        exact = torch.from_numpy(self.loss.envelope_slopes(*_arrays(scores, targets), reach))
+        return _towards_zero(exact, scores.dtype).to(scores.device)
+
     def losses(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Each record's loss, shape (n,)."""
         return torch.from_numpy(self.loss.values(*_arrays(scores, targets))).to(scores)

@@ -1,0 +1,36 @@
+"""What the steps of a Run descend: each record's loss, or the Lipschitz envelope of it."""
+
+from __future__ import annotations
+
+from lethe.run.clip_fields import ClipMethod
+from lethe.run.losses import LinearLoss
+from lethe.run.run import Run
+
+
+def descends_envelope(run: Run) -> bool:
+    """Whether each record's loss is replaced by its envelope of bound C, and that is another function than the loss."""
+    return run.clip_method == "envelope" and run.clips
+
+
+def gradients_by(run: Run) -> ClipMethod:
+    """How the gradients of records are bounded: the run's clip method, but an envelope that is the loss itself needs no search."""
+    return "clip" if run.clip_method == "envelope" and not run.clips else run.clip_method
+
+
+def descended_curvature(run: Run) -> tuple[float, float] | None:
+    """(m, M) of the function whose gradient is taken, and then clipped if the run says so; None when no smoothness is known."""
+    if not descends_envelope(run):
+        return run.loss.curvature
+    assert isinstance(run.loss, LinearLoss)  # a Run refuses the rest
+    assert run.clip_norm is not None
+    return 0.0, run.loss.envelope_smoothness(run.clip_norm)
+
+
+def descended_name(run: Run) -> str:
+    """The function in words."""
+    return f"envelope of the {run.loss.summary}" if descends_envelope(run) else run.loss.summary
+
+
+def gradient_error(run: Run) -> float:
+    r"""$\eta$, how far the gradient of a record may be from that of what is descended, as a share of C, beside rounding; mostly 0."""
+    return run.loss.envelope_error if isinstance(run.loss, LinearLoss) and descends_envelope(run) else 0.0

@@ -1,0 +1,140 @@
+r"""Slopes of the Lipschitz envelope of softmax's cross-entropy, $l_c(s) = \min_t l(s - t) + c\|t\|$, of many records at once.
+
+Where $\|l'(s)\| \le c$ the envelope is $l$. Elsewhere its slope is $l'(u) = \mathrm{softmax}(u) - e_y$ at the point u with
+$u + a\,l'(u) = s$, $a > 0$ and $\|l'(u)\| = c$. With $p = \mathrm{softmax}(u)$ and the margins $m_j = s_j - s_y$ of the classes $j \ne y$,
+largest at k, put $\rho_j = p_j/p_k$, $x = ap_k$, $P_1 = \sum\rho_j$, $P_2 = \sum\rho_j^2$ and $Q = P_1^2 + P_2$ (sums over $j \ne y$). Then
+
+$$\log\rho_j + x\rho_j = m_j - m_k + x, \qquad
+  F(x) = x(1 + P_1) + \log c + \log(\sqrt Q + cP_1) - \log((1 - c^2)P_1^2 + P_2) - m_k = 0,$$
+
+and the slope is $c\rho_j/\sqrt Q$, and $-cP_1/\sqrt Q$ of the own class: of norm c whatever x and $\rho$ are. $F(0) < 0$ and $F' \ge 1$, so
+there is one x. And whatever x and $\rho$ the search ends with, their slope is *exactly* the envelope's at scores that are off by $F$ in the
+own class and by $r_j = \log\rho_j + x\rho_j - m_j + m_k - x$ in the others. So it is within $\sqrt2\,c\,(|F| + \sqrt{\sum\rho_jr_j^2})$ of
+what was asked for, if no $|r_j|$ is above 1/2; this is measured, held below `ERROR` c, and paid for. Proofs: docs/theory.md.
+
+Bounds between 1 and $\sqrt2$ count as 1: there the slope can depend on c as steeply as a root does.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lethe.calculus.domains import FloatArray
+from lethe.errors import LetheError
+
+ERROR = 2.0**-34
+"""How far, as a share of c, a slope that was searched for may be from the envelope's."""
+
+_LONGEST = math.sqrt(2.0) * (1.0 + 2.0**-50)  # slope of softmax
+_AT_ONCE = 1 << 14  # numbers
+_ROUNDS = 80  # halving leaves of a bracket of 10^5 less than a unit of rounding; Newton takes five or six
+_UNIT = 2.0**-52
+_NONE = -1e8  # as good as minus infinity: what is so far behind has the share 0
+
+
+def envelope_slopes(scores: FloatArray, targets: FloatArray, bounds: FloatArray) -> FloatArray:
+    r"""$l_c'$ of every record, of norm at most c but for a few units of rounding.
+
+    Args:
+        scores: s, shape (n, K).
+        targets: y, the classes, shape (n,).
+        bounds: c > 0 of each record, shape (n,); infinity: none.
+    Raises:
+        LetheError: scores so far apart that rounding hides where the envelope's slope lies.
+    """
+    places = np.arange(len(scores)), targets.astype(np.intp)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+        margins = scores - scores[places][:, None]
+        slopes = np.exp(margins - margins.max(axis=1, keepdims=True))
+        slopes /= slopes.sum(axis=1, keepdims=True)
+        slopes[places] = 0.0
+        slopes[places] = -slopes.sum(axis=1)  # without cancellation where the own class is likely
+        capped = np.where(bounds >= _LONGEST, np.inf, np.minimum(bounds, 1.0))
+        (long,) = np.nonzero(np.einsum("nk,nk->n", slopes, slopes) > np.square(capped))
+        margins[places] = -np.inf
+        size = max(_AT_ONCE // scores.shape[1], 1)
+        for rows in (long[first : first + size] for first in range(0, len(long), size)):
+            slopes[rows] = _searched(margins[rows], capped[rows], places[1][rows])
+    return slopes
+
+
+def _searched(margins: FloatArray, bounds: FloatArray, own: NDArray[np.intp]) -> FloatArray:
+    """Slopes of records whose loss is steeper than its bound; the margins of their own classes are minus infinity."""
+    top, others = margins.max(axis=1), margins.shape[1] - 1
+    behind: FloatArray = np.maximum(margins - top[:, None], _NONE)
+    # F(x) > 2x + log c - log(others + 1) - top, since P_1 >= 1 and Q < (others + 1)^2.
+    low: FloatArray = np.zeros_like(top)
+    high: FloatArray = np.maximum(0.5 * (top + math.log(others + 1.0) - np.log(bounds)), 0.0) + 1.0
+    x: FloatArray = np.minimum(np.maximum(0.5 * top, 0.0) + 0.5, high)
+    logs = _guess(behind, x[:, None])
+    for _ in range(_ROUNDS):
+        logs, shares, _ = _shares(behind, x[:, None], logs)
+        value, slope, _ = _balance(shares, x, bounds, top)
+        above = value > 0.0
+        low, high = np.where(above, low, x), np.where(above, x, high)
+        step = value / slope
+        settled = np.abs(step) <= 4.0 * _UNIT * (4.0 + x)
+        if settled.all():
+            break
+        newton = np.where(settled, x, x - step)
+        moved = np.where(settled | ((newton > low) & (newton < high)), newton, 0.5 * (low + high))
+        logs = logs + (1.0 - shares) / (1.0 + x[:, None] * shares) * (moved - x)[:, None]
+        x = moved
+    logs, shares, off = _shares(behind, x[:, None], logs)
+    value, _, root = _balance(shares, x, bounds, top)
+    error: FloatArray = np.abs(value) + np.sqrt(np.einsum("nk,nk,nk->n", shares, off, off))
+    _refuse_far(error, off, behind, shares, x, top)
+    slopes = shares * (bounds / root)[:, None]
+    slopes[np.arange(len(slopes)), own] = -slopes.sum(axis=1)
+    return slopes
+
+
+def _guess(behind: FloatArray, x: FloatArray) -> FloatArray:
+    r"""$\log\rho$ by the asymptotes of Wright's omega function."""
+    wright = behind + x + np.log(x)
+    return np.where(wright > 1.0, np.log(wright - np.log(wright)) - np.log(x), np.minimum(behind + x, 0.0))
+
+
+def _shares(behind: FloatArray, x: FloatArray, logs: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""$\log\rho$, $\rho$ and $|r|$, by Newton's method from `logs`; the function is convex and increasing, so that any start will do."""
+    right = behind + x
+    near = 4.0 * _UNIT * (8.0 + x - behind)
+    for _ in range(_ROUNDS):
+        weights = x * np.exp(logs)
+        off = logs + weights - right
+        if (np.abs(off) <= near).all():
+            break
+        logs = np.minimum(logs - off / (1.0 + weights), 0.0)
+    shares = np.exp(logs)
+    return logs, shares, np.abs(logs + x * shares - right)
+
+
+def _balance(shares: FloatArray, x: FloatArray, bounds: FloatArray, top: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""$F$, its derivative and $\sqrt Q$."""
+    first, second = shares.sum(axis=1), np.einsum("nk,nk->n", shares, shares)
+    root, left = np.sqrt(first * first + second), (1.0 - bounds) * (1.0 + bounds)
+    steep, likely = root + bounds * first, left * first * first + second
+    value = x * (1.0 + first) + (np.log(bounds * steep / likely) - top)
+    moved = shares * (1.0 - shares) / (1.0 + x[:, None] * shares)  # of the shares where x moves
+    first_moved, half_second_moved = moved.sum(axis=1), np.einsum("nk,nk->n", moved, shares)
+    slope = 1.0 + first + x * first_moved
+    slope += ((first * first_moved + half_second_moved) / root + bounds * first_moved) / steep
+    slope -= 2.0 * (left * first * first_moved + half_second_moved) / likely
+    return value, np.maximum(slope, 1.0), root
+
+
+def _refuse_far(error: FloatArray, off: FloatArray, behind: FloatArray, shares: FloatArray, x: FloatArray, top: FloatArray) -> None:
+    """Refuse what is farther off than is paid for, or may be, for all that rounding lets one see of F and r."""
+    terms = 4.0 + x[:, None] - behind
+    size = 4.0 + np.abs(top) + x * (1.0 + shares.sum(axis=1))  # of the terms of F
+    unseen = _UNIT * (8.0 * size + behind.shape[1] + 2.0 * np.sqrt(np.einsum("nk,nk,nk->n", shares, terms, terms)))
+    if (math.sqrt(2.0) * (error + unseen)).max() <= 0.5 * ERROR and off.max() <= 0.5:  # and no nan
+        return
+    raise LetheError(
+        "a record's scores are so far apart that rounding hides the slope of its envelope.",
+        source="clip_method = envelope; scores that differ by thousands: the training diverges, or the start is far away",
+        remedy="take smaller steps or features of smaller norm, start nearer to 0, or use clip_method: clip.",
+    )

@@ -1,0 +1,207 @@
+"""Training along envelopes: norms to the last bit, steps that do not expand, what is recorded and refused, and audits."""
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from convex_heads import fitted as fitted_head
+from convex_heads import make_head, make_head_run
+from helpers import with_fresh_noise
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import make_problem, make_run
+from torch import nn
+
+import lethe
+from lethe.audit import AuditConfig, Claim, TwoWorldGame
+from lethe.audit.trainers import LinearTraining, audit
+from lethe.errors import InputError, LetheError
+from lethe.influence import PublicData, adjoint_influence
+from lethe.run.losses import Logistic, Softmax
+from lethe.run.losses.linear import LinearLoss
+from lethe.train import fit, fit_linear
+from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.links import link_of
+from lethe.train.linear.targets import prepare_targets
+
+KINDS = ("softmax_regression", "logistic_regression", "least_squares", "huber", "truncated_logistic_regression", "smoothed_hinge")
+
+
+def model_of(
+    rows: np.ndarray, classes: np.ndarray, loss: LinearLoss, clip_norm: float, method: Any = "envelope", dtype: torch.dtype = torch.float64
+) -> LinearModel:
+    targets = prepare_targets(classes, classes=loss.target_classes, records=len(rows), dtype=dtype, device=torch.device("cpu"))
+    return LinearModel(link_of(loss), torch.tensor(rows, dtype=dtype), targets, clip_norm=clip_norm, outputs=loss.outputs, method=method)
+
+
+@pytest.mark.slow
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 10**6),
+    classes=st.integers(2, 6),
+    clip_norm=st.floats(1e-4, 2.0),
+    dtype=st.sampled_from([torch.float64, torch.float32]),
+)
+def test_no_record_has_more_than_the_clip_norm_by_a_single_bit(seed: int, classes: int, clip_norm: float, dtype: torch.dtype) -> None:
+    """The squares of a record's gradient, added up as fractions."""
+    rng = np.random.default_rng(seed)
+    rows, labels = rng.standard_normal((5, 3)) * rng.choice([1e-3, 0.5, 1.0], size=(5, 1)), rng.integers(classes, size=5)
+    model = model_of(rows, labels, Softmax(feature_norm=5.0, classes=classes), clip_norm, dtype=dtype)
+    parameters = torch.tensor(rng.choice([0.1, 3.0, 30.0]) * rng.standard_normal((3, classes)), dtype=dtype)
+    for record in range(5):
+        gradient = model.clipped_gradient_sum(parameters, slice(record, record + 1)).to(torch.float64).numpy().ravel()
+        assert sum(Fraction(float(entry)) ** 2 for entry in gradient) <= Fraction(clip_norm) ** 2
+    long = model_of(rows, labels, Softmax(feature_norm=5.0, classes=classes), math.inf, dtype=dtype)
+    for record in range(5):
+        whole, norm = long.clipped_gradient_sum(parameters, slice(record, record + 1)), np.linalg.norm(rows[record])
+        if float(whole.norm()) > clip_norm * 1.001 and clip_norm / norm < 1.0:  # between 1 and sqrt 2 it counts as 1
+            assert float(model.clipped_gradient_sum(parameters, slice(record, record + 1)).norm()) >= clip_norm * (1 - 3e-5)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), clip_norm=st.floats(0.02, 1.5), size=st.floats(0.1, 20.0), apart=st.floats(1e-5, 5.0))
+def test_a_step_brings_no_two_models_apart(seed: int, clip_norm: float, size: float, apart: float) -> None:
+    """Weights in random places, records of different norms, step size 2/M of the envelope; plain clipping has no such promise."""
+    rng = np.random.default_rng(seed)
+    rows, labels = rng.standard_normal((8, 3)), rng.integers(4, size=8)
+    rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+    loss = Softmax(feature_norm=1.0, classes=4)
+    model, step = model_of(rows, labels, loss, clip_norm), 2.0 / loss.envelope_smoothness(clip_norm)
+    weights = torch.tensor(size * rng.standard_normal((3, 4)))
+    other = weights + apart * torch.tensor(rng.standard_normal((3, 4)))
+
+    def moved(point: torch.Tensor) -> torch.Tensor:
+        return point - step / 8 * model.clipped_gradient_sum(point, slice(None))
+
+    assert float((moved(weights) - moved(other)).norm()) <= float((weights - other).norm()) * (1 + 1e-12) + 2 * step * clip_norm * 1e-9
+
+
+def test_one_pair_of_models_that_a_clipped_step_brings_apart() -> None:
+    """One record, three classes, C = .9, step size 2/M of the loss: apart by 3.9 %, and not by the envelope."""
+    rows, labels, loss = np.array([[1.0]]), np.array([0]), Softmax(feature_norm=1.0, classes=3)
+    one = torch.tensor([[0.0, 1.15394, -0.05652]])
+    pair = one.to(torch.float64), one.to(torch.float64) + 1e-3 * torch.tensor([[1.0, -0.7864, -0.282]], dtype=torch.float64)
+    ratios = {}
+    for method in ("clip", "envelope"):
+        model = model_of(rows, labels, loss, 0.9, method)
+        after = [point - 4.0 * model.clipped_gradient_sum(point, slice(None)) for point in pair]
+        ratios[method] = float((after[0] - after[1]).norm() / (pair[0] - pair[1]).norm())
+    assert ratios["clip"] == pytest.approx(1.039, abs=1e-3)
+    assert ratios["envelope"] <= 1.0 - 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_what_was_trained_is_what_is_recorded_and_certified(kind: str, dtype: str) -> None:
+    run, problem = make_run(kind, clip_method="envelope", clip_norm=0.3), make_problem(kind)
+    fitted = fit_linear(run, problem.features, problem.targets, classes=problem.classes, seed=0, dtype=dtype)
+    assert with_fresh_noise(fitted.run) == run
+    certificate = lethe.certify(run, 1e-5)
+    assert certificate.lipschitz is not None
+    assert certificate.lipschitz.constant == 1.0
+    assert np.isfinite(fitted.model.weights).all()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "softmax_regression"])
+def test_of_one_score_clipping_is_the_envelope(kind: str) -> None:
+    problem = make_problem(kind)
+    trained = [
+        fit_linear(make_run(kind, clip_method=method, clip_norm=0.3), problem.features, problem.targets, classes=problem.classes, seed=1)
+        for method in ("clip", "envelope")
+    ]
+    np.testing.assert_allclose(trained[0].model.weights, trained[1].model.weights, rtol=0, atol=1e-13)
+
+
+def test_of_several_scores_it_is_not() -> None:
+    problem = make_problem("softmax_regression")
+    clip, envelope, none = (
+        fit_linear(
+            make_run(noise_multiplier=1e-6, release="all", **changes), problem.features, problem.targets, classes=problem.classes, seed=1
+        )
+        for changes in ({"clip_norm": 0.3}, {"clip_norm": 0.3, "clip_method": "envelope"}, {"clip_norm": 3.0, "clip_method": "envelope"})
+    )
+    plain = fit_linear(make_run(noise_multiplier=1e-6, release="all", clip_norm=3.0), problem.features, problem.targets, classes=3, seed=1)
+    assert np.abs(clip.model.weights - envelope.model.weights).max() > 1e-3
+    np.testing.assert_allclose(none.model.weights, plain.model.weights, atol=1e-12)
+
+
+def test_at_the_loss_s_own_bound_nothing_is_searched_or_cut() -> None:
+    """The clip norm is the bound itself, rounded inward in training: still no envelope of another bound."""
+    problem, bound = make_problem("softmax_regression"), Softmax(feature_norm=1.5).derived_gradient_bound
+    start = 20.0 * np.eye(4, 3)
+    whole, cut = (
+        fit_linear(make_run(clip_norm=norm, clip_method="envelope"), problem.features, problem.targets, classes=3, seed=0, initial=start)
+        for norm in (bound, 0.99 * bound)
+    )
+    plain = fit_linear(make_run(clip_norm=bound), problem.features, problem.targets, classes=3, seed=0, initial=start)
+    np.testing.assert_array_equal(whole.model.weights, plain.model.weights)
+    assert not np.allclose(cut.model.weights, plain.model.weights, rtol=0, atol=0.02)
+
+
+def test_a_record_moves_the_model_by_its_bound_and_no_more() -> None:
+    """From a start where the envelope is linear, one record zeroed out: C lambda / b a pass, to nine digits (1 % of C would show)."""
+    rows = np.tile([0.6, 0.8], (8, 1))
+    labels, start = np.zeros(8, dtype=int), np.outer([0.6, 0.8], [-40.0, 40.0])
+    run = lethe.Run(
+        records=8, batches={"design": "cyclic", "size": 4}, passes=3, step_size=2.0, clip_norm=0.2, clip_method="envelope",
+        noise_multiplier=1e-9, loss=Softmax(feature_norm=1.0), release="last", neighbours="zero_out",
+    )  # fmt: skip
+    other = np.where(np.arange(8)[:, None] == 7, 0.0, rows)
+    one, two = (fit_linear(run, table, labels, classes=2, initial=start, seed=0).model.weights for table in (rows, other))
+    moved = np.linalg.norm(one - two)
+    assert moved == pytest.approx(3 * run.sensitivities[0], rel=1e-9)
+    assert moved <= 3 * run.sensitivities[0]
+    assert run.sensitivities[0] == 2.0 * 0.2 / 4
+
+
+def test_heads_are_trained_along_envelopes() -> None:
+    run = make_head_run(clip_norm=0.3, clip_method="envelope")
+    fitted = fitted_head(run=run, head=make_head())
+    assert with_fresh_noise(fitted.run) == run
+    assert lethe.certify(fitted, 1e-2, allow_large_delta=True).run.clip_method == "envelope"
+
+
+@pytest.mark.parametrize("how", ["run", "method"])
+def test_networks_are_refused_with_the_reason(how: str) -> None:
+    loss = Logistic(feature_norm=1.0)
+    run = lethe.Run(
+        records=10, batches={"design": "poisson", "size": 5}, steps=2, step_size=0.1, clip_norm=1.0, noise_multiplier=1.0, release="all",
+        loss=loss, **({"clip_method": "envelope"} if how == "run" else {}),
+    )  # fmt: skip
+    data = torch.randn(10, 3), torch.zeros(10, 1)
+    options: dict[str, Any] = {"method": "envelope"} if how == "method" else {}
+    with pytest.raises(InputError, match="envelope of a network's loss"):
+        fit(nn.Linear(3, 1), nn.BCEWithLogitsLoss(reduction="none"), data, run, **options)
+
+
+def test_scores_far_beyond_use_end_the_training() -> None:
+    problem = make_problem("softmax_regression")
+    start = 1e7 * np.eye(4, 3)
+    with pytest.raises(LetheError, match="so far apart that rounding hides"):
+        fit_linear(make_run(clip_method="envelope"), problem.features, problem.targets, classes=3, initial=start, seed=0)
+
+
+def test_estimates_that_need_the_derivative_of_the_step_are_refused() -> None:
+    problem = make_problem("softmax_regression")
+    data = PublicData(problem.features, problem.targets, statement="drawn at random", classes=3)
+    with pytest.raises(InputError, match="derivative of an envelope"):
+        adjoint_influence(make_run(clip_method="envelope"), data, repeats=2, seed=0)
+
+
+@pytest.mark.slow
+def test_audits_stay_below_the_certificate_and_see_noise_that_is_missing() -> None:
+    run = lethe.Run(
+        records=12, batches={"design": "cyclic", "size": 4}, passes=2, step_size=6.0, clip_norm=0.25, clip_method="envelope",
+        noise_multiplier=4.0, noise_at="pass_ends", loss=Softmax(feature_norm=1.0, evidence="enforced"), release="last",
+        neighbours="zero_out",
+    )  # fmt: skip
+    data = np.zeros((12, 4)), np.zeros(12, dtype=int)
+    config = AuditConfig(delta=0.01, threat="final_model", game=TwoWorldGame(runs=30, workers=1), level=1e-2)
+    epsilon = lethe.certify(run, 0.01, allow_large_delta=True).epsilon
+    claim = Claim(epsilon=epsilon, delta=0.01, neighbours="zero_out", release="last", source="the run")
+    for noise, verdict in ((1.0, "consistent"), (0.1, "refuted")):
+        assert audit(LinearTraining(run=run.with_noise_scaled(noise), classes=3), data, config, claim=claim).verdict == verdict
