@@ -34,8 +34,8 @@ class Word(nn.Embedding):
     def __init__(self) -> None:
         super().__init__(3, MANY)
 
-    def forward(self, given: Tensor) -> Tensor:
-        return super().forward(given[:, 0].abs().clamp(max=2).long())
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input[:, 0].abs().clamp(max=2).long())
 
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
