@@ -23,6 +23,7 @@ PUBLIC = {
     "lethe.integrations.dp_accounting": "lethe.integrations.dp_accounting",
     "lethe.integrations.logging": "lethe.integrations.logging",
     "lethe.integrations.transformers": "lethe.integrations.transformers",
+    "lethe.integrations.trl": "lethe.integrations.trl",
 }
 
 
