@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lethe.errors import InputError
+from lethe.train.checks.padding import AloneCheck
 from lethe.train.clipping import METHODS, Clipper
 from lethe.train.clipping.rules import parts
 from lethe.train.clipping.unfollowed import PER_LAYER, RECORD_BY_RECORD
@@ -182,3 +185,29 @@ def test_adapters_in_float32_on_a_base_in_bfloat16_are_exact() -> None:
     assert float((torch.cat([tensor.flatten() for tensor in clipper.take().values()]) - expected).norm()) < 1e-5 * len(given) * clip_norm
     assert clipper.verified == "checked"
     assert not math.isclose(float(torch.stack(rows).norm(dim=1).max()), clip_norm)
+
+
+class CastsItself(nn.Module):
+    """As accelerate makes models: bfloat16 within, float32 outside, and no autocast around it that could be asked."""
+
+    def __init__(self, *, half: bool) -> None:
+        super().__init__()
+        self.within, self.layer = half, nn.Linear(4, 3)
+
+    def forward(self, given: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.within):
+            return self.layer(given).float()
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_padded_batches_are_compared_in_what_the_layers_computed_in(half: bool) -> None:
+    """Half a hundredth is rounding in bfloat16, and another gradient in float32."""
+    torch.manual_seed(0)
+    model, given = CastsItself(half=half), torch.randn(2, 4)
+    check = AloneCheck(model)
+    asked = {0: lambda: [model(1.005 * given[:1]).square().sum()]}
+    with nullcontext() if half else pytest.raises(InputError, match="depends on how far its batch is padded"):
+        check.require(lambda: [model(given)[0].square().sum()], asked)
+    assert check.missing is None
+    with pytest.raises(InputError, match="depends on how far its batch is padded"):
+        check.require(lambda: [model(given)[0].square().sum()], {0: lambda: [model(1.5 * given[:1]).square().sum()]})
