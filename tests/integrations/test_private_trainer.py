@@ -243,3 +243,5 @@ def test_the_noisy_gradient_is_not_clipped_where_the_last_iterate_is_certified(t
         private(tmp_path, classifier(), sentences(), run=run, told={"noisy_grad_norm": 1.0}, **given)
     with pytest.raises(InputError, match="noisy_grad_norm"):
         private(tmp_path, classifier(), sentences(), told={"noisy_grad_norm": 0.0})
+    with pytest.raises(InputError, match="noise_corrected: given together with noisy_grad_norm"):
+        private(tmp_path, classifier(), sentences(), told={"noisy_grad_norm": 1.0, "noise_corrected": True})

@@ -35,12 +35,14 @@ def clipped_loop(norm: float, clip: Callable[[Loop], Any] | None = None) -> Loop
     return loop
 
 
+@pytest.mark.slow
 def test_torch_s_clipping_in_a_loop() -> None:
     loop = clipped_loop(0.05)
     assert with_fresh_noise(loop.engine.recorded_run()) == loop.run
     assert not torch.equal(flat(loop.model), flat(clipped_loop(1e9).model))
 
 
+@pytest.mark.slow
 def test_clipping_in_a_hook_of_the_optimizer_s_own() -> None:
     """The hook runs before the guard's; the loop's and fit's steps are then those of clipping by hand."""
     expected = clipped_loop(0.05).model
@@ -50,6 +52,7 @@ def test_clipping_in_a_hook_of_the_optimizer_s_own() -> None:
     assert torch.equal(flat(loop.model), flat(expected))
 
 
+@pytest.mark.slow
 def test_clipping_in_fit() -> None:
     norms = []
 

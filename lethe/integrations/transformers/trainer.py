@@ -96,6 +96,11 @@ class PrivateTrainer(PrivateLoop):
             refuse_arguments(given, self._KNOWN)
         if delta is None:
             raise InputError("delta: none was given.", remedy="PrivateTrainer(..., epsilon=3.0, delta=1e-5); below 1/records.")
+        if noise_corrected and noisy_grad_norm is not None:
+            raise InputError(
+                "noise_corrected: given together with noisy_grad_norm; of a gradient that was made shorter, the noise is another one.",
+                remedy="leave one of them out.",
+            )
         self._noisy_norm = None if noisy_grad_norm is None else require_finite("noisy_grad_norm", noisy_grad_norm, low=0.0, strict=True)
         super().__init__(*args, **others)
         refuse_arguments(self.args, self._KNOWN)

@@ -52,9 +52,12 @@ class PrivateSFTTrainer(PrivateTrainer, SFTTrainer):
         names = [name for name in inspect.signature(SFTTrainer.__init__).parameters if name != "self"]
         given = {**dict(zip(names, args, strict=False)), **others}
         config = given.get("args")
-        if config is not None:
-            refuse_arguments(config, self._KNOWN)
-            given["args"] = _without_checkpoints(config)
+        if config is None:
+            raise InputError(
+                "args: none were given.", remedy='PrivateSFTTrainer(..., args=SFTConfig(output_dir="tuned", max_grad_norm=1.0)).'
+            )
+        refuse_arguments(config, self._KNOWN)
+        given["args"] = _without_checkpoints(config)
         _refuse_packed(given.get("train_dataset"))
         refuse_evaluated(given.get("train_dataset"), given.get("eval_dataset"))
         super().__init__(**given)

@@ -28,7 +28,8 @@ def refuse_shared_scale(described: str, module: nn.Module) -> None:
             source="dynamic quantisation by torch.ao.quantization",
             remedy="quantise the weights alone, or give each row a scale of its own.",
         )
-    if any(kind.__name__ == "Linear8bitLt" for kind in kinds):
+    # PEFT calls its adapter of such a layer by the same name; that one is no nn.Linear.
+    if isinstance(module, nn.Linear) and any(kind.__name__ == "Linear8bitLt" for kind in kinds):
         threshold = getattr(getattr(module, "state", None), "threshold", None)
         if threshold != 0:
             raise InputError(

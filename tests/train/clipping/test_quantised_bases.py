@@ -53,6 +53,7 @@ def squared(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_lora_of_peft_is_that_of_records_alone(kind: str) -> None:
     transformers = pytest.importorskip("transformers")
@@ -97,6 +98,8 @@ def test_training_leaves_the_whole_numbers_alone_and_is_sealed(kind: str, tmp_pa
     assert lethe.certify(fit(adapted(kind), squared, data, run_of(), physical_size=4), 1e-3).seal is not None
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_base_is_another_training(kind: str, tmp_path: Path) -> None:
     run, data = run_of(), (TOKENS, TOKENS[:, 0])
@@ -127,6 +130,8 @@ def test_a_whole_number_that_changes_is_found(kind: str) -> None:
         state.refuse_changes()
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_loop_of_ones_own(kind: str) -> None:
     model, engine = adapted(kind), PrivacyEngine(run_of(), physical_size=4)
@@ -154,6 +159,8 @@ def test_rounding_that_depends_on_the_batch_is_refused() -> None:
     others[2, 0] = 20.0
     assert not torch.equal(layer(given)[0], layer(others)[0])
     model = nn.Sequential(layer, nn.Linear(8, 3))
+    adapter = type("Linear8bitLt", (Adapter,), {})(nn.Linear(8, 8))  # PEFT's has the same name
+    fit(nn.Sequential(adapter, nn.Linear(8, 3)), squared, (given.repeat(4, 1), given.repeat(4, 1)), run_of(), physical_size=4)
     with pytest.raises(InputError, match=r"(?s)0 \(Linear8bitLt\) has threshold = 6.0.*llm_int8_threshold=0.0"):
         fit(model, squared, (given.repeat(4, 1), given.repeat(4, 1)), run_of(), physical_size=4)
 
