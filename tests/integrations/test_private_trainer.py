@@ -26,7 +26,7 @@ from small_models import (
     texts,
 )
 from torch.utils.data import SequentialSampler
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback
 
 import lethe
 from lethe.errors import InputError
@@ -214,3 +214,34 @@ def test_autocast_and_padding_and_empty_batches(tmp_path: Path) -> None:
         after = flat(model)
         assert bool(after.isfinite().all())
         assert not torch.equal(before, after)
+
+
+@pytest.mark.slow
+def test_the_noisy_gradient_is_clipped_where_that_is_asked_for(tmp_path: Path) -> None:
+    """By an argument of its own, or in a callback; the certificate is the same, a step of SGD no longer than its rate times the norm."""
+    given: dict[str, Any] = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "max_steps": 1}
+
+    class Clipping(TrainerCallback):
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            torch.nn.utils.clip_grad_norm_(others["model"].parameters(), 0.01)
+
+    moved = {}
+    for name, told in {"plain": {}, "argument": {"noisy_grad_norm": 0.01}, "callback": {"callbacks": [Clipping()]}}.items():
+        trainer = private(tmp_path, classifier(), sentences(), told=told, **given)
+        trainer.train()
+        moved[name] = float((flat(trainer.model) - flat(classifier())).norm())
+        assert trainer.certificate_.epsilon == lethe.certify(trainer.run, DELTA).epsilon
+    assert moved["argument"] == pytest.approx(0.01, rel=1e-4)
+    assert moved["callback"] == pytest.approx(0.01, rel=1e-4)
+    assert moved["plain"] > 0.1
+
+
+def test_the_noisy_gradient_is_not_clipped_where_the_last_iterate_is_certified(tmp_path: Path) -> None:
+    run = run_of(release="last", noise_multiplier=1.0, clip_norm=0.5, neighbours="replace_one", batches=lethe.Poisson(size=8))
+    given: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
+    with pytest.raises(InputError, match=r"(?s)noisy_grad_norm: got 1.0; the run's release is last"):
+        private(tmp_path, classifier(), sentences(), run=run, told={"noisy_grad_norm": 1.0}, **given)
+    with pytest.raises(InputError, match="noisy_grad_norm"):
+        private(tmp_path, classifier(), sentences(), told={"noisy_grad_norm": 0.0})
+    with pytest.raises(InputError, match="noise_corrected: given together with noisy_grad_norm"):
+        private(tmp_path, classifier(), sentences(), told={"noisy_grad_norm": 1.0, "noise_corrected": True})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # torch has no public name for it
 
 from lethe.certificates.weights.digest import RawTensor
 from lethe.errors import InputError
@@ -38,8 +39,10 @@ def _raw_tensor(name: str, tensor: torch.Tensor) -> RawTensor:
 def raw_state(state: Mapping[str, Any]) -> dict[str, RawTensor]:
     """The parameters and buffers of a state dict; what modules keep in it besides, as `_extra_state`, is no tensor and is left out.
 
+    A tensor that wraps others, such as a quantised weight of torchao, counts as these, called NAME.INNER.
+
     Raises:
-        InputError: an entry is no tensor, or of a kind that has no plain numbers.
+        InputError: an entry is no tensor, or of a kind that has no plain numbers, or two are called alike.
     """
     kept = {name: entry for name, entry in state.items() if not (str(name).endswith(_EXTRA) and not isinstance(entry, torch.Tensor))}
     strange = [name for name, entry in kept.items() if not isinstance(entry, torch.Tensor)]
@@ -47,4 +50,20 @@ def raw_state(state: Mapping[str, Any]) -> dict[str, RawTensor]:
         raise InputError(
             f"weights: {strange[0]!r} is {type(kept[strange[0]]).__name__}, no tensor.", remedy="give model.state_dict() and nothing else."
         )
-    return {name: _raw_tensor(name, entry) for name, entry in kept.items()}
+    raw: dict[str, RawTensor] = {}
+    for name, entry in kept.items():
+        for inner, tensor in _plain(name, entry):
+            if inner in raw:
+                raise InputError(
+                    f"weights: two tensors are called {inner!r}.", source="a tensor that wraps others, which are named after it"
+                )
+            raw[inner] = _raw_tensor(inner, tensor)
+    return raw
+
+
+def _plain(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    if hasattr(tensor, "full_tensor") or not is_traceable_wrapper_subclass(tensor):
+        yield name, tensor
+        return
+    for key in tensor.__tensor_flatten__()[0]:
+        yield from _plain(f"{name}.{key}", getattr(tensor, key))

@@ -40,70 +40,87 @@ HONOURED = frozenset(_HONOURED.split())
 """Fields that mean what they always mean, or only speed things up: pinning and prefetching are Lethe's own business."""
 
 
-class _Needs(NamedTuple):
+class Needs(NamedTuple):
+    """What a field may be, and why nothing else."""
+
     allowed: Callable[[Any], bool]
     why: str
 
 
-def _one_of(*values: Any) -> Callable[[Any], bool]:
+def one_of(*values: Any) -> Callable[[Any], bool]:
+    """Whether a field is one of these, or an enumeration's member of that value."""
     return lambda value: getattr(value, "value", value) in values
 
 
-def _off(value: Any) -> bool:
+def off(value: Any) -> bool:
+    """Whether a field asks for nothing."""
     return value in (None, False, "", "no", {}, [])
 
 
-NEEDS: Mapping[str, _Needs] = {
-    "auto_find_batch_size": _Needs(_off, "a step that fails and is tried again would meet records twice; set the size by hand"),
-    "train_sampling_strategy": _Needs(_one_of("random"), f"batches grouped by length tell lengths; {_DESIGN}"),
-    "group_by_length": _Needs(_off, f"batches grouped by length tell lengths; {_DESIGN}"),
-    "data_seed": _Needs(_off, _ENTROPY),
-    "deepspeed": _Needs(_off, _MANY),
-    "fsdp": _Needs(_off, _MANY),
-    "parallelism_config": _Needs(_off, _MANY),
-    "torch_compile": _Needs(_off, "gradients of single records are found by hooks on the model's layers, which a compiled model skips"),
-    "use_liger_kernel": _Needs(_off, f"its layers compute gradients by themselves: {_MORE}"),
-    "neftune_noise_alpha": _Needs(_off, "its noise on embeddings is scaled by how far the batch is padded, and so by other records"),
-    "fp16": _Needs(_off, "loss scaling changes gradients between clipping and the step; take bf16=True"),
-    "fp16_full_eval": _Needs(_off, "it turns the released weights into float16 behind the certificate's back"),
-    "bf16_full_eval": _Needs(_off, "it turns the released weights into bfloat16 behind the certificate's back"),
-    "torch_empty_cache_steps": _Needs(_off, "it is not honoured here"),
-    "include_num_input_tokens_seen": _Needs(_off, _LEAKS),
-    "skip_memory_metrics": _Needs(_one_of(True), _LEAKS),
-    "enable_jit_checkpoint": _Needs(_off, "it saves in the middle of a step; Lethe's own checkpoints survive a kill at any moment"),
-    "load_best_model_at_end": _Needs(_off, _CHOSEN),
-    "save_strategy": _Needs(_one_of("no", "steps", "epoch"), _CHOSEN),
-    "lr_scheduler_type": _Needs(
+NEEDS: Mapping[str, Needs] = {
+    "auto_find_batch_size": Needs(off, "a step that fails and is tried again would meet records twice; set the size by hand"),
+    "train_sampling_strategy": Needs(one_of("random"), f"batches grouped by length tell lengths; {_DESIGN}"),
+    "group_by_length": Needs(off, f"batches grouped by length tell lengths; {_DESIGN}"),
+    "data_seed": Needs(off, _ENTROPY),
+    "deepspeed": Needs(off, _MANY),
+    "fsdp": Needs(off, _MANY),
+    "parallelism_config": Needs(off, _MANY),
+    "torch_compile": Needs(off, "gradients of single records are found by hooks on the model's layers, which a compiled model skips"),
+    "use_liger_kernel": Needs(off, f"its layers compute gradients by themselves: {_MORE}"),
+    "neftune_noise_alpha": Needs(off, "its noise on embeddings is scaled by how far the batch is padded, and so by other records"),
+    "fp16": Needs(off, "loss scaling changes gradients between clipping and the step; take bf16=True"),
+    "fp16_full_eval": Needs(off, "it turns the released weights into float16 behind the certificate's back"),
+    "bf16_full_eval": Needs(off, "it turns the released weights into bfloat16 behind the certificate's back"),
+    "torch_empty_cache_steps": Needs(off, "it is not honoured here"),
+    "include_num_input_tokens_seen": Needs(off, _LEAKS),
+    "skip_memory_metrics": Needs(one_of(True), _LEAKS),
+    "enable_jit_checkpoint": Needs(off, "it saves in the middle of a step; Lethe's own checkpoints survive a kill at any moment"),
+    "load_best_model_at_end": Needs(off, _CHOSEN),
+    "save_strategy": Needs(one_of("no", "steps", "epoch"), _CHOSEN),
+    "lr_scheduler_type": Needs(
         lambda value: getattr(value, "value", value) not in ("reduce_lr_on_plateau", "greedy"),
         "it chooses the learning rate by evaluation, of which no certificate speaks; take a schedule that is fixed in advance",
     ),
-    "optim": _Needs(
-        _one_of("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "adafactor"),
+    "optim": Needs(
+        one_of("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "adafactor"),
         "only PyTorch's optimisers that take one gradient a step are known to do nothing else; give yours as optimizers=(optimizer, None)",
     ),
-    "ignore_data_skip": _Needs(_off, "a run that is taken up again meets exactly the batches that are left"),
-    "restore_callback_states_from_checkpoint": _Needs(_off, "callbacks begin anew where training is taken up again"),
-    "debug": _Needs(_off, "its hooks look at activations of single records and print them"),
+    "ignore_data_skip": Needs(off, "a run that is taken up again meets exactly the batches that are left"),
+    "restore_callback_states_from_checkpoint": Needs(off, "callbacks begin anew where training is taken up again"),
+    "debug": Needs(off, "its hooks look at activations of single records and print them"),
 }
 """Fields that not every value is allowed of, and why."""
 
 
-def refuse_arguments(args: TrainingArguments) -> None:
+class Known(NamedTuple):
+    """Which fields are honoured, and which must be as is said here; any other must be at its default."""
+
+    honoured: frozenset[str]
+    needs: Mapping[str, Needs]
+
+
+TRAINING = Known(HONOURED, NEEDS)
+
+
+def refuse_arguments(args: TrainingArguments, known: Known = TRAINING) -> None:
     """Refuse training arguments that would break privacy, or that are not honoured.
 
+    Args:
+        args: of the Trainer.
+        known: what is known of its fields.
     Raises:
         InputError: the first of them, by name.
     """
     for field in dataclasses.fields(args):
-        value, needs = getattr(args, field.name), NEEDS.get(field.name)
+        value, needs = getattr(args, field.name), known.needs.get(field.name)
         if needs is not None:
             if not needs.allowed(value):
                 raise InputError(
                     f"{field.name}: got {getattr(value, 'value', value)!r}, which private training does not take.",
-                    source="TrainingArguments",
+                    source=type(args).__name__,
                     remedy=f"leave it out: {needs.why}.",
                 )
-        elif field.name not in HONOURED and not _is_default(field, value):
+        elif field.name not in known.honoured and not _is_default(field, value):
             raise InputError(
                 f"{field.name}: got {value!r}; whether it breaks privacy is not known, or it is not honoured.",
                 source="TrainingArguments",
@@ -121,7 +138,7 @@ def refuse_surroundings(trainer: Any) -> None:
     """Refuse what a Trainer was told beside its arguments: by accelerate's environment, or by its data sets.
 
     Raises:
-        InputError: several processes, sharding, compiling or float16; or records that are both trained on and evaluated.
+        InputError: several processes, sharding, compiling or float16; or see `refuse_evaluated`.
     """
     accelerator = trainer.accelerator
     told = {
@@ -133,8 +150,20 @@ def refuse_surroundings(trainer: Any) -> None:
         if str(getattr(value, "value", value)).upper() != allowed.upper():
             what = f"accelerate: {name} is {getattr(value, 'value', value)}."
             raise InputError(what, source="accelerate's configuration, or ACCELERATE_*", remedy=f"{why}.")
-    looked_at = trainer.eval_dataset.values() if isinstance(trainer.eval_dataset, dict) else (trainer.eval_dataset,)
-    if trainer.train_dataset is not None and any(one is trainer.train_dataset for one in looked_at):
+    refuse_evaluated(trainer.train_dataset, trainer.eval_dataset)
+
+
+def refuse_evaluated(trained: Any, evaluated: Any) -> None:
+    """Refuse records that are both trained on and evaluated.
+
+    Args:
+        trained: the Trainer's train_dataset.
+        evaluated: its eval_dataset, or several by name.
+    Raises:
+        InputError: they are the same.
+    """
+    looked_at = evaluated.values() if isinstance(evaluated, dict) else (evaluated,)
+    if trained is not None and any(one is trained for one in looked_at):
         raise InputError(
             "eval_dataset: it is train_dataset; what evaluation shows of the private records, no certificate covers.",
             source="train_dataset, eval_dataset",
@@ -142,14 +171,24 @@ def refuse_surroundings(trainer: Any) -> None:
         )
 
 
-def refuse_shown(args: TrainingArguments, run: Run) -> None:
-    """Refuse what would show an earlier iterate, where the last alone is released.
+def refuse_shown(args: TrainingArguments, run: Run, *, noisy_grad_norm: float | None = None) -> None:
+    """Refuse what would show an earlier iterate, or is no plain step of SGD's, where the last iterate alone is released.
 
+    Args:
+        args: of the Trainer.
+        run: that is carried out.
+        noisy_grad_norm: see `PrivateTrainer`.
     Raises:
         InputError: the first of these arguments, by name.
     """
     if run.release == "all":
         return
+    if noisy_grad_norm is not None:
+        raise InputError(
+            f"noisy_grad_norm: got {noisy_grad_norm!r}; the run's release is last, whose certificate is of plain steps.",
+            source="noisy_grad_norm, run.release",
+            remedy="leave it out, or take a run with release: all.",
+        )
     for name, allowed in (("eval_strategy", "no"), *([("hub_strategy", "end")] if args.push_to_hub else [])):
         value = getattr(args, name)
         if getattr(value, "value", value) != allowed:

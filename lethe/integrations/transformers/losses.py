@@ -55,11 +55,14 @@ class RecordLosses:
         smoothing: of labels, in [0, 1).
         problem_type: of a classifier: "regression", "single_label_classification", "multi_label_classification", or None: told by the
             labels.
+        dynamic: weighs each token by the probability that the model gives it, without a gradient: Dynamic Fine-Tuning (Wu et al. 2025,
+            arXiv:2508.05629).
     """
 
     kind: str
     smoothing: float = 0.0
     problem_type: str | None = None
+    dynamic: bool = False
 
     def __call__(self, outputs: Any, labels: Tensor) -> Tensor:
         """The losses.
@@ -81,6 +84,8 @@ class RecordLosses:
     def _tokens(self, logits: Tensor, labels: Tensor) -> Tensor:
         predicted = labels != IGNORED
         each = self._cross_entropy(logits, labels.clamp(min=0)) * predicted
+        if self.dynamic:
+            each = each * (-each).exp().detach()
         return each.sum(1) / predicted.sum(1).clamp(min=1)
 
     def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -7,34 +7,29 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor
-from transformers import Trainer
 from transformers.trainer_utils import TrainOutput
 
 from lethe.accounting.certify import certify
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
-from lethe.errors import InputError
-from lethe.integrations.transformers.arguments import refuse_arguments, refuse_shown, refuse_surroundings
+from lethe.errors import InputError, require_finite
+from lethe.integrations.transformers.arguments import TRAINING, Known, refuse_arguments, refuse_shown, refuse_surroundings
 from lethe.integrations.transformers.batches import Epochs, NamedBatches, source_of
 from lethe.integrations.transformers.card import add_certificate
 from lethe.integrations.transformers.corrected_adam import corrected
-from lethe.integrations.transformers.criteria import criterion_of, labels_of, refuse_other_loss, with_decoder_inputs
+from lethe.integrations.transformers.criteria import criterion_of, refuse_other_loss
+from lethe.integrations.transformers.loop import PRIVATE, PrivateLoop
 from lethe.integrations.transformers.planning import Planned, planned
 from lethe.integrations.transformers.resuming import caught_up, checkpoints_of, refuse_begun, refuse_earlier, with_state
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
-from lethe.train.data.logical_batches import LogicalBatch
-
-# What the training records themselves make: losses, and how much there was to do in a step of a secret number of records.
-_PRIVATE = ("loss", "train_loss", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second")
 
 
-class PrivateTrainer(Trainer):
+class PrivateTrainer(PrivateLoop):
     r"""`transformers.Trainer` that trains privately: the same arguments, and (epsilon, delta) or a Run.
 
         trainer = PrivateTrainer(model=model, args=args, train_dataset=dataset, epsilon=3.0, delta=1e-5)
@@ -66,6 +61,8 @@ class PrivateTrainer(Trainer):
             where it is random, as for masked language models.
         checkpoints: where training is kept, instead of OUTPUT_DIR.private.
         clip_groups, method, secure, verify: as of `PrivacyEngine`.
+        noisy_grad_norm: clips the noisy mean gradient to this norm, as the Trainer does by max_grad_norm; it costs no privacy. Needs
+            release: all.
         noise_corrected: takes the variance of the noise out of AdamW's second moment (`CorrectedAdamW`); adam_epsilon is then the smallest
             second moment that is divided by.
         others: arguments of the Trainer by name.
@@ -73,6 +70,8 @@ class PrivateTrainer(Trainer):
         InputError: arguments that cannot be used.
         CalibrationError: no noise meets the target.
     """
+
+    _KNOWN: ClassVar[Known] = TRAINING
 
     def __init__(
         self,
@@ -88,16 +87,23 @@ class PrivateTrainer(Trainer):
         method: str | None = None,
         secure: bool = False,
         verify: bool = True,
+        noisy_grad_norm: float | None = None,
         noise_corrected: bool = False,
         **others: Any,
     ) -> None:
         given = others.get("args", args[1] if len(args) > 1 else None)
         if given is not None:
-            refuse_arguments(given)
+            refuse_arguments(given, self._KNOWN)
         if delta is None:
             raise InputError("delta: none was given.", remedy="PrivateTrainer(..., epsilon=3.0, delta=1e-5); below 1/records.")
+        if noise_corrected and noisy_grad_norm is not None:
+            raise InputError(
+                "noise_corrected: given together with noisy_grad_norm; of a gradient that was made shorter, the noise is another one.",
+                remedy="leave one of them out.",
+            )
+        self._noisy_norm = None if noisy_grad_norm is None else require_finite("noisy_grad_norm", noisy_grad_norm, low=0.0, strict=True)
         super().__init__(*args, **others)
-        refuse_arguments(self.args)
+        refuse_arguments(self.args, self._KNOWN)
         refuse_surroundings(self)
         self._delta, self._log_private, self._declared_apart = delta, log_private, declared_apart
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify}
@@ -105,17 +111,12 @@ class PrivateTrainer(Trainer):
         self._target = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours}
         self._plan: Planned | None = None if self.train_dataset is None else planned(self.args, self.train_dataset, **self._target)
         if self._plan is not None:
-            refuse_shown(self.args, self._plan.run)
+            refuse_shown(self.args, self._plan.run, noisy_grad_norm=noisy_grad_norm)
         self.engine: PrivacyEngine | None = None
         self._record: TrainingRecord | None = None
         self._certificate: Certificate | None = None
         self._criterion: Any = None
         self._loss_sum, self._recording, self._resume = 0.0, False, False
-
-    @property
-    def run(self) -> Run:
-        """The run that is carried out, with its noise."""
-        return self._planned.run if self.engine is None else self.engine.run
 
     def record(self) -> TrainingRecord:
         """The training record: `lethe.certify(trainer.record(), delta)` certifies and seals it.
@@ -151,7 +152,7 @@ class PrivateTrainer(Trainer):
             self.hyperparameter_search()
         if self.engine is not None:
             raise InputError("train: this trainer has trained; another training is another run, and its cost adds up.")
-        refuse_arguments(self.args)
+        refuse_arguments(self.args, self._KNOWN)
         folder = self._folder()
         self._resume = refuse_earlier(resume_from_checkpoint, self.args, folder)
         try:
@@ -162,7 +163,7 @@ class PrivateTrainer(Trainer):
                 self.engine.close()
         if self._log_private:
             return output
-        return TrainOutput(output.global_step, math.nan, {key: value for key, value in output.metrics.items() if key not in _PRIVATE})
+        return TrainOutput(output.global_step, math.nan, {key: value for key, value in output.metrics.items() if key not in PRIVATE})
 
     def hyperparameter_search(self, *args: Any, **others: Any) -> Any:
         """Refused: every trial is a training of its own, and their costs add up."""
@@ -170,76 +171,6 @@ class PrivateTrainer(Trainer):
             "hyperparameter_search: every trial is a training on the private records, and their costs add up.",
             remedy="choose by public data, or plan for the number of trials: lethe.total of their certificates.",
         )
-
-    # What the Trainer's own loop asks for.
-
-    def get_train_dataloader(self) -> Any:
-        """The run's logical batches."""
-        return NamedBatches(cast(Any, self.train_dataset), self._planned.steps_per_epoch)
-
-    def get_total_train_batch_size(self, args: Any) -> int:
-        """The expected number of records of a step."""
-        return self._planned.run.batch_size
-
-    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], None]:
-        """The next logical batch; how many items it holds is nobody's business.
-
-        Args:
-            epoch_iterator: over `LogicalBatches`.
-            num_batches: 1.
-            device: not used.
-        """
-        return [batch for batch in (next(epoch_iterator, None) for _ in range(num_batches)) if batch is not None], None
-
-    def training_step(self, model: Any, inputs: LogicalBatch, num_items_in_batch: Any = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The clipped and noised gradient of a logical batch.
-
-        Args:
-            model: that is trained.
-            inputs: its micro-batches.
-            num_items_in_batch: None.
-        Returns:
-            The mean loss, a scalar, where log_private asks for it; else 0.
-        """
-        engine = self._engine
-        model.train()
-        if callable(getattr(self.optimizer, "train", None)):
-            cast(Any, self.optimizer).train()
-        total, records = torch.zeros((), dtype=torch.float64), 0
-        for micro_batch in inputs:
-            with engine.recording(), self._own_losses():
-                losses: Any = self.compute_loss(model, micro_batch)
-            engine.backward(losses)
-            if self._log_private:
-                total += losses.detach()[engine.counted].double().sum().cpu()
-                records += int(engine.counted.sum())
-        return (total / max(records, 1)).to(self.args.device, torch.float32)
-
-    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """In training one loss a record, shape (B,); in evaluation the Trainer's.
-
-        Args:
-            model, inputs, return_outputs: as of the Trainer.
-            num_items_in_batch: in training None.
-        """
-        if not self._recording:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        arguments, labels = labels_of(inputs, self.label_names)
-        outputs = model(**with_decoder_inputs(cast(Any, self.model), arguments, labels))
-        losses = self._engine.losses(self._criterion, outputs, labels)
-        return (losses, outputs) if return_outputs else losses
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """What is spent so far in place of what is private."""
-        if self.is_in_train and not self._log_private:
-            logs = {key: value for key, value in logs.items() if key not in _PRIVATE}
-        if self.is_in_train and self.engine is not None and "learning_rate" in logs and self.run.release == "all":
-            logs["epsilon"] = self.engine.get_epsilon(self._delta)
-        super().log(logs, start_time)
-
-    def floating_point_ops(self, inputs: Any) -> int:
-        """Of the training nothing: it depends on how many records a batch has."""
-        return 0 if isinstance(inputs, LogicalBatch) else super().floating_point_ops(inputs)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """The Trainer's, or the corrected one."""
@@ -258,7 +189,7 @@ class PrivateTrainer(Trainer):
         """Make the engine, and put the Trainer where its checkpoint was."""
         optimizer, model = cast(Any, self.optimizer), cast(Any, self.model)
         source, keys = source_of(self, declared_apart=self._declared_apart)
-        self._criterion = criterion_of(model, self.args.label_smoothing_factor, self.compute_loss_func)
+        self._criterion = self._own_criterion(model)
         if type(self).compute_loss is PrivateTrainer.compute_loss and self.compute_loss_func is None:
             own = super().compute_loss
             asked = (self._criterion, lambda inputs: own(model, inputs), model, source, keys, self.label_names, self.args.device)
@@ -273,59 +204,15 @@ class PrivateTrainer(Trainer):
         batches.open_named(engine, iter(loader), keys)
         self.callback_handler.callbacks.insert(0, Epochs(len(batches)))
 
-    def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *args: Any, **others: Any) -> None:
-        super()._maybe_log_save_evaluate(tr_loss, grad_norm if self.run.release == "all" else None, *args, **others)
-
-    def _clip_grad_norm(self, model: Any) -> None:
-        """Nothing: max_grad_norm is the norm of each record's gradient."""
-
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
-        """Of the noisy gradient, which is left as it is."""
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        return float(torch.stack([gradient.double().norm() for gradient in gradients]).norm()) if gradients else 0.0
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        if self._folder() is not None and self.run.noise_at == "every_step":
-            self._engine.save()
-        if self.run.release == "all":  # else no iterate but the last may be seen
-            super()._save_checkpoint(model, trial)
-
-    def _finalize_training(self, trial: Any, num_train_samples: Any, start_time: Any) -> TrainOutput:
-        self._batches.drain()
-        self._record = self._engine.record()
-        return super()._finalize_training(trial, num_train_samples, start_time)
+    def _own_criterion(self, model: Any) -> Any:
+        """The loss of each record."""
+        return criterion_of(model, self.args.label_smoothing_factor, self.compute_loss_func)
 
     def create_model_card(self, *args: Any, **others: Any) -> None:
         """The Trainer's model card, with the certificate in its metadata and below, once training is over."""
         super().create_model_card(*args, **others)
         if self._record is not None and self.is_world_process_zero():
             add_certificate(Path(str(self.args.output_dir)) / "README.md", self.certificate_)
-
-    @property
-    def _engine(self) -> PrivacyEngine:
-        assert self.engine is not None
-        return self.engine
-
-    @property
-    def _planned(self) -> Planned:
-        if self._plan is None:
-            if self.train_dataset is None:
-                raise InputError("train_dataset: none was given; it needs the private records.")
-            self._plan = planned(self.args, self.train_dataset, **self._target)
-        return self._plan
-
-    def _folder(self) -> Path | None:
-        kept = checkpoints_of(self._kept, self.args)
-        return None if kept is None else Path(os.fspath(kept.folder))
-
-    @contextmanager
-    def _own_losses(self) -> Iterator[None]:
-        """Within: compute_loss gives one loss a record."""
-        self._recording = True
-        try:
-            yield
-        finally:
-            self._recording = False
 
     @contextmanager
     def _one_batch_a_step(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ from torch.autograd import grad
 
 from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
+from lethe.train.clipping.checks.forward_checks import _precision_of
 from lethe.train.core.comparison import ALLOWED, FAILURES, arithmetic, coarser, first_line
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import undisturbed
@@ -45,7 +46,9 @@ class AloneCheck:
             InputError: they have other gradients.
         """
         trained: dict[Tensor, str] = {parameter: name for name, parameter in self._model.named_parameters() if parameter.requires_grad}
-        with torch.enable_grad(), undisturbed(self._model) as rewind, Quiet() as mode, unaccumulated(trained):
+        # Where a model casts by itself, as accelerate makes it, only its layers show what they compute in.
+        precision = _precision_of(self._model, arithmetic(next(iter(trained)).device))
+        with torch.enable_grad(), undisturbed(self._model) as rewind, Quiet() as mode, unaccumulated(trained), precision as coarsest:
             try:
                 numbers = list(in_batch())
                 drew = rewind.drew()
@@ -56,7 +59,7 @@ class AloneCheck:
                     expected = grad(single()[0], list(trained), allow_unused=True)
                     if drew:
                         self._say("the model is random")
-                    elif (gap := _gap(told, expected, trained)) is not None:
+                    elif (gap := _gap(told, expected, trained, coarsest())) is not None:
                         raise _depends(record, *gap)
             except FAILURES as error:
                 if isinstance(error, InputError):
@@ -70,7 +73,7 @@ class AloneCheck:
 
 
 def _gap(
-    told: Sequence[Tensor | None], expected: Sequence[Tensor | None], trained: Mapping[Tensor, str]
+    told: Sequence[Tensor | None], expected: Sequence[Tensor | None], trained: Mapping[Tensor, str], precision: torch.dtype
 ) -> tuple[str, float, float] | None:
     """The first parameter whose gradients differ by more than rounding, by how much, and their size."""
     whole = sum(float(gradient.double().square().sum()) for gradient in expected if gradient is not None) ** 0.5
@@ -79,7 +82,7 @@ def _gap(
     for (parameter, name), one, other in zip(trained.items(), told, expected, strict=True):
         first, second = (torch.zeros_like(parameter) if gradient is None else gradient.detach() for gradient in (one, other))
         size, error = float(second.double().norm()), float((first.double() - second.double()).norm())
-        if not error <= ALLOWED[coarser(parameter.dtype, arithmetic(parameter.device))] * (size + 0.01 * whole):
+        if not error <= ALLOWED[coarser(parameter.dtype, precision)] * (size + 0.01 * whole):
             return name, error, size
     return None
 

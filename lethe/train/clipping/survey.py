@@ -15,6 +15,7 @@ from lethe.errors import InputError
 from lethe.train.clipping.behaviour import behaviour
 from lethe.train.clipping.rules.registry import rule_for
 from lethe.train.clipping.rules.rule import Rule
+from lethe.train.model_state.shared_scales import refuse_shared_scale
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +107,7 @@ def _trained(parameters: object) -> dict[str, nn.Parameter]:
 
 def _refuse_batch_statistics(model: nn.Module) -> None:
     for path, module in model.named_modules():
+        refuse_shared_scale(f"{path or 'the model itself'} ({type(module).__name__})", module)
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
             raise InputError(
                 f"{path or 'the model itself'} ({type(module).__name__}) has max_norm = {module.max_norm:g}: the forward pass rescales the "

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lethe.train.core.tensors import WHOLE_NUMBERS, local, same_bits
+from lethe.train.core.tensors import WHOLE_NUMBERS, inner_tensors, local, same_bits
 
 _COLUMNS = 1024
 
@@ -16,7 +16,11 @@ _SPARSE_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
 
 
 def strided_parts(tensor: Tensor) -> list[Tensor] | None:
-    """The strided tensors that a tensor consists of: itself, or the indices and values of a sparse one; None of other kinds."""
+    """The strided tensors that a tensor consists of: itself, the indices and values of a sparse one, or what a wrapper wraps; None of
+    other kinds."""
+    if (inner := inner_tensors(tensor)) is not None:
+        parts = [strided_parts(part) for part in inner]
+        return None if None in parts else [part for some in parts if some is not None for part in some]
     tensor = tensor.detach()
     if tensor.is_meta or tensor.is_quantized:
         return None
@@ -39,7 +43,7 @@ def same_numbers(now: Tensor, before: Tensor) -> bool:
     parts, others = strided_parts(now), strided_parts(before)
     if parts is None or others is None:
         return now is before or (not now.is_meta and now.is_quantized and torch.equal(now, before))
-    return all(same_bits(parts, others))
+    return len(parts) == len(others) and all(same_bits(parts, others))
 
 
 def fingerprint(tensor: Tensor) -> tuple[Any, ...]:
@@ -49,6 +53,8 @@ def fingerprint(tensor: Tensor) -> tuple[Any, ...]:
     """
     tensor = local(tensor)
     described = (tuple(tensor.shape), tensor.dtype, tensor.device)
+    if (inner := inner_tensors(tensor)) is not None:
+        return (*described, *(fingerprint(part) for part in inner))
     if tensor.layout != torch.strided and (parts := strided_parts(tensor)) is not None:
         return (*described, *(fingerprint(part) for part in parts))
     if tensor.is_meta or tensor.layout != torch.strided or tensor.is_quantized:

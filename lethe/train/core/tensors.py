@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # torch has no public name for it
 
 from lethe.errors import InputError
 
@@ -88,6 +89,15 @@ def is_shard(tensor: Tensor) -> bool:
     return any(kind.__name__ == "DTensor" and kind.__module__.startswith("torch.") for kind in type(tensor).__mro__)
 
 
+def inner_tensors(tensor: Tensor) -> list[Tensor] | None:
+    """The plain tensors in which a wrapper (a quantised weight of torchao) keeps its numbers; None: it is no wrapper, or a shard."""
+    if is_shard(tensor) or not is_traceable_wrapper_subclass(tensor):
+        return None
+    names, _ = tensor.__tensor_flatten__()
+    held = [getattr(tensor, name) for name in names]
+    return [part for one in held for part in (inner_tensors(one) or [one])]
+
+
 def local(tensor: Tensor) -> Tensor:
     """What this process holds of a tensor, without padding and in the same memory; may be empty. Nothing is exchanged."""
     if not is_shard(tensor):
@@ -126,7 +136,11 @@ def pieces(tensor: Tensor, size: int) -> Iterator[Tensor]:
 
 
 def contents(tensor: Tensor) -> bytes:
-    """The bytes of its numbers, in the order of its indices, for a hash."""
+    """The bytes of its numbers, in the order of its indices, for a hash; of a wrapper those of its inner tensors, and what these are."""
+    if (inner := inner_tensors(tensor)) is not None:
+        return b"".join(repr((tuple(part.shape), part.dtype)).encode() + contents(part) for part in inner)
+    if tensor.is_quantized:
+        return contents(tensor.int_repr()) + contents(tensor.dequantize())  # the latter for its scales
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     flat = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # a single number that was expanded
     return flat.view(torch.uint8).numpy().tobytes()

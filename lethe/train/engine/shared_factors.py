@@ -43,8 +43,9 @@ class SharedFactors:
         """
         told = shared_numbers(nodes, records)
         for kind, value in told:
-            # An exponent scales nothing: many a layer squares, and a small batch may well have two tokens.
-            if kind != "Pow" and (counts := counted_tokens(value, batch)) is not None:
+            # An exponent scales nothing: many a layer squares, and a small batch may well have two tokens. A record alone may be divided by
+            # its own tokens; and its graph, which is followed through the whole model, has constants that few tokens are counted by.
+            if records > 1 and kind != "Pow" and (counts := counted_tokens(value, batch)) is not None:
                 raise InputError(
                     f"losses: all are scaled by {value:g} ({kind.lower()}), which counts {counts}: one record's tokens then change the "
                     "gradients of all the others, however each is clipped.",

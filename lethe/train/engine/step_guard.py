@@ -13,6 +13,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.core.tensors import same_bits
+from lethe.train.engine.shortened_gradients import only_shorter
 from lethe.train.network.plan import refuse_other_recursion
 from lethe.train.network.step_sizes import refuse_other_step_size
 
@@ -21,7 +22,8 @@ _INSTEAD = "call engine.backward(losses) once for every micro-batch, and losses.
 
 class StepGuard:
     """Hooks on an optimiser that let a step pass only with the gradients that were handed over for it, and at the parameters that the step
-    before left, both as they were, compared by value. Where the last iterate is to be certified, the step must be plain SGD's as well.
+    before left, both as they were, compared by value. Where every iterate is released, noisy gradients may have been made shorter
+    (`torch.nn.utils.clip_grad_norm_`); where the last one is to be certified, the step must be plain SGD's as well.
 
     Args:
         optimizer: the user's.
@@ -119,10 +121,10 @@ class StepGuard:
             self._refuse_nothing_handed()
             return
         self._held.refuse_changes(f"before step {self._step}")
-        known = {id(gradient): version for gradient, version in self._handed}
+        exact, known = self._run.release == "last", {id(gradient): version for gradient, version in self._handed}
         for name, parameter in self._watched():
             gradient = parameter.grad
-            if gradient is not None and known.get(id(gradient)) != gradient._version:
+            if gradient is not None and (id(gradient) not in known or (exact and known[id(gradient)] != gradient._version)):
                 raise _foreign(name)
             if gradient is None and name in self._named:
                 raise InputError(
@@ -132,7 +134,7 @@ class StepGuard:
                 )
         own = list(self._copies)
         for parameter, alike in zip(own, same_bits([_gradient_of(one) for one in own], list(self._copies.values())), strict=True):
-            if not alike:
+            if not alike and (exact or not only_shorter(_gradient_of(parameter), self._copies[parameter])):
                 raise _foreign(next(name for name, one in self._named.items() if one is parameter))
         if self._run.release == "last":
             refuse_other_step_size(self._optimizer, self._step_size, self._step)
@@ -199,5 +201,7 @@ def _foreign(name: str) -> InputError:
     return InputError(
         f"{name}: its .grad is not the noisy gradient that engine.backward wrote, or was changed since.",
         source="losses.backward() beside engine.backward(losses), or a change of .grad in place",
-        remedy=_INSTEAD + " What is done to noisy gradients belongs into the optimiser.",
+        remedy=_INSTEAD
+        + " Noisy gradients may be made shorter by torch.nn.utils.clip_grad_norm_, where release is all; what else is done to "
+        "them belongs into the optimiser.",
     )

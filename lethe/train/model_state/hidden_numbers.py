@@ -7,7 +7,7 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
-from lethe.train.core.tensors import local
+from lethe.train.core.tensors import inner_tensors, local
 
 
 def hidden_numbers(model: nn.Module) -> dict[str, bytes]:
@@ -17,9 +17,9 @@ def hidden_numbers(model: nn.Module) -> dict[str, bytes]:
     """
     held: dict[int, list[tuple[str, Tensor]]] = {}
     for name, given in (*model.named_parameters(), *model.named_buffers()):
-        tensor = local(given)
-        if tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_quantized:
-            held.setdefault(tensor.untyped_storage().data_ptr(), []).append((name, tensor.detach()))
+        for tensor in inner_tensors(given) or [local(given)]:
+            if tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_quantized:
+                held.setdefault(tensor.untyped_storage().data_ptr(), []).append((name, tensor.detach()))
     found: dict[str, bytes] = {}
     for parts in held.values():
         rest = _beside([tensor for _, tensor in parts])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.train.core.tensor_fingerprint import fingerprint
-from lethe.train.core.tensors import local
+from lethe.train.core.tensors import inner_tensors, local
 
 _OWN = {"_parameters", "_buffers", "_modules"}
 _NUMBERS = int | float | complex | np.number
@@ -48,8 +48,9 @@ def kept_values(model: nn.Module) -> dict[str, Hashable]:
 class _Walk:
     def __init__(self, model: nn.Module) -> None:
         self.found: dict[str, Hashable] = {}
-        own = [*map(local, model.parameters()), *model.buffers()]
-        self._ids = {id(tensor) for tensor in own}
+        given = [*map(local, model.parameters()), *model.buffers()]
+        own = [part for tensor in given for part in (inner_tensors(tensor) or [tensor])]
+        self._ids = {id(tensor) for tensor in (*given, *own)}
         self._places: dict[int, list[tuple[int, int]]] = {}
         for tensor in own:
             if (place := _place(tensor)) is not None:
@@ -158,7 +159,7 @@ def _contents(path: str, cell: types.CellType) -> Iterator[tuple[str, Any]]:
 
 def _place(tensor: Tensor) -> tuple[int, int, int] | None:
     """Its storage, and the first and the last of its bytes there; None: it has no plain storage."""
-    if tensor.is_meta or tensor.layout != torch.strided or not tensor.numel():
+    if tensor.is_meta or tensor.layout != torch.strided or not tensor.numel() or inner_tensors(tensor) is not None:
         return None
     reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     first = tensor.data_ptr()

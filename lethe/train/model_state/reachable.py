@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.train.core.tensor_fingerprint import same_numbers
+from lethe.train.core.tensors import inner_tensors
 
 _LARGEST = 2**28  # bytes of a tensor or an array that is neither in the model nor an argument: a larger one is not copied
 _ATOMS = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device, torch.Size, np.generic, range)
@@ -56,6 +57,7 @@ class Reachable:
                 continue
             self._seen[id(value)] = value
             if isinstance(value, nn.Parameter):
+                self._seen.update((id(part), part) for part in inner_tensors(value) or ())
                 waiting.append((vars(value), True))
                 continue
             own = own or isinstance(value, nn.Module)
@@ -146,12 +148,22 @@ def _library(module: str | None) -> bool:
 def _of_tensor(tensor: Tensor) -> Callable[[], None]:
     if tensor.is_meta or tensor.is_inference():
         return _nothing
+    if (inner := inner_tensors(tensor)) is not None:
+        return _all([_of_tensor(part) for part in inner])
     before = tensor.detach().clone()
 
     def undo() -> None:
         if not same_numbers(tensor, before):  # writing what is there already would spoil it for the backward pass
             with torch.no_grad():
                 tensor.detach().copy_(before)
+
+    return undo
+
+
+def _all(steps: list[Callable[[], None]]) -> Callable[[], None]:
+    def undo() -> None:
+        for step in steps:
+            step()
 
     return undo
 

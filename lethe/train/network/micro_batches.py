@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lethe.errors import HypothesisError, InputError, LetheError
+from lethe.train.clipping.checks.forward_checks import _precision_of
 from lethe.train.clipping.engine import Clipper
 from lethe.train.clipping.unfollowed import PER_LAYER, UnfollowedError
 from lethe.train.clipping.units import Units
@@ -164,7 +165,13 @@ def _refuse_mixed(clipper: Clipper, forward: Forward, losses: Losses, records: i
     """
     if records < 2:
         return False
-    with torch.no_grad(), undisturbed(clipper.model) as rewind, Quiet() as mode:
+    device = next(clipper.model.parameters()).device
+    with (
+        torch.no_grad(),
+        undisturbed(clipper.model) as rewind,
+        Quiet() as mode,
+        _precision_of(clipper.model, arithmetic(device)) as coarsest,
+    ):
         try:
             rewind()
             batch = losses(forward(slice(None)), slice(None)).detach()
@@ -181,7 +188,7 @@ def _refuse_mixed(clipper: Clipper, forward: Forward, losses: Losses, records: i
             return False  # it takes no batch without gradients: nothing is known of what it would have done
         if rewind.drew() or not alone:
             return False
-    precision = coarser(arithmetic(batch.device), batch.dtype)
+    precision = coarser(coarsest(), batch.dtype)
     same = close(torch.cat(alone), batch[chosen], batch, ALLOWED, precision)
     if not bool(same.all()):
         raise InputError(

@@ -91,6 +91,8 @@ def _departure(optimizer: torch.optim.SGD) -> str | None:
             )
         if group["maximize"]:
             return "maximize climbs, which turns the loss's curvature around: composition only."
+    if any(group["lr"] == 0 for group in optimizer.param_groups):
+        return "lr = 0 takes no step, as at the beginning of a warm-up: composition only."
     if step_size_of(optimizer) is None:
         return "the parameter groups have different learning rates: their steps are not one step of one size; composition only."
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:

@@ -40,6 +40,7 @@ KEPT: tuple[Make, ...] = (
     lambda given: torch.optim.SGD([{"params": given[:1]}, {"params": given[1:]}], lr=0.1),
 )
 LOST: tuple[tuple[Make, str], ...] = (
+    (lambda given: torch.optim.SGD(given, lr=0.0), "lr = 0 takes no step"),
     (lambda given: torch.optim.SGD(given, lr=0.1, momentum=0.9), "momentum = 0.9"),
     (lambda given: torch.optim.SGD(given, lr=0.1, momentum=0.9, nesterov=True), "momentum"),
     (lambda given: torch.optim.SGD(given, lr=0.1, weight_decay=1e-4), "weight_decay = 0.0001"),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lethe.train.clipping.rules.arguments import argument
 from lethe.train.clipping.rules.outer_products import Applied, OuterProducts, shift_part, weight_part
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
-from lethe.train.clipping.rules.rule import Use, wide
+from lethe.train.clipping.rules.rule import Use, as_computed, wide
 
 
 class LinearGradients(PartedGradients):
@@ -46,7 +46,7 @@ def _applied(use: Use, module: nn.Linear) -> Applied:
 
 
 def _joined(given: Tensor, told: Tensor, before: int, after: int) -> Applied:
-    inputs, gradients = _positions(given, before), _positions(told, after)
+    inputs, gradients = _positions(as_computed(given, told), before), _positions(told, after)
     dtype = torch.promote_types(inputs.dtype, gradients.dtype)
     return Applied(inputs.to(dtype), gradients.to(dtype))
 

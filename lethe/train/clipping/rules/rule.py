@@ -65,3 +65,13 @@ Rule: TypeAlias = Callable[[nn.Module, Sequence[Use], frozenset[str]], LayerGrad
 def wide(tensor: Tensor) -> Tensor:
     """The tensor in float32 or better: norms and sums are never computed in half precision."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def as_computed(given: Tensor, told: Tensor) -> Tensor:
+    """A product's input as it was computed with: under autocast it is rounded to the type of the output, and so of its gradient.
+
+    Args:
+        given: to the layer, before autocast.
+        told: the gradient in the layer's output.
+    """
+    return given.to(told.dtype) if told.dtype in (torch.bfloat16, torch.float16) else given

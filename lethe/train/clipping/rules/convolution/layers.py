@@ -14,7 +14,7 @@ from lethe.train.clipping.rules.arguments import argument
 from lethe.train.clipping.rules.convolution.correlations import Correlated, Correlations
 from lethe.train.clipping.rules.convolution.windows import Geometry
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
-from lethe.train.clipping.rules.rule import Use, wide
+from lethe.train.clipping.rules.rule import Use, as_computed, wide
 from lethe.train.clipping.unfollowed import UnfollowedError
 
 
@@ -74,7 +74,7 @@ def _call(use: Use, module: _ConvNd) -> tuple[Tensor, Tensor]:
             source="the layer's input",
             remedy="unsqueeze the dimension of records.",
         )
-    given, gradients = wide(given), wide(use.grad_output)
+    given, gradients = wide(as_computed(given, use.grad_output)), wide(use.grad_output)
     dtype = torch.promote_types(given.dtype, gradients.dtype)
     return given.to(dtype), gradients.to(dtype)
 

@@ -1,0 +1,167 @@
+"""The loop of transformers.Trainer, whose steps are those of a PrivacyEngine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import Trainer
+from transformers.trainer_utils import TrainOutput
+
+from lethe.certificates.training_record import TrainingRecord
+from lethe.errors import InputError
+from lethe.integrations.transformers.batches import NamedBatches
+from lethe.integrations.transformers.criteria import labels_of, with_decoder_inputs
+from lethe.integrations.transformers.planning import Planned, planned
+from lethe.integrations.transformers.resuming import checkpoints_of
+from lethe.run.run import Run
+from lethe.train import PrivacyEngine
+from lethe.train.data.logical_batches import LogicalBatch
+
+# What the training records themselves make: losses, and how much there was to do in a step of a secret number of records.
+PRIVATE = ("loss", "train_loss", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second")
+
+
+class PrivateLoop(Trainer):
+    """What the Trainer's own loop asks for, answered by an engine; see `PrivateTrainer`, which makes it."""
+
+    engine: PrivacyEngine | None
+    _batches: NamedBatches
+    _criterion: Any
+    _delta: float
+    _kept: Any
+    _log_private: bool
+    _noisy_norm: float | None
+    _plan: Planned | None
+    _record: TrainingRecord | None
+    _recording: bool
+    _target: dict[str, Any]
+
+    @property
+    def run(self) -> Run:
+        """The run that is carried out, with its noise."""
+        return self._planned.run if self.engine is None else self.engine.run
+
+    def get_train_dataloader(self) -> Any:
+        """The run's logical batches."""
+        return NamedBatches(cast(Any, self.train_dataset), self._planned.steps_per_epoch)
+
+    def get_total_train_batch_size(self, args: Any) -> int:
+        """The expected number of records of a step."""
+        return self._planned.run.batch_size
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], None]:
+        """The next logical batch; how many items it holds is nobody's business.
+
+        Args:
+            epoch_iterator: over `NamedBatches`.
+            num_batches: 1.
+            device: not used.
+        """
+        return [batch for batch in (next(epoch_iterator, None) for _ in range(num_batches)) if batch is not None], None
+
+    def training_step(self, model: Any, inputs: LogicalBatch, num_items_in_batch: Any = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The clipped and noised gradient of a logical batch.
+
+        Args:
+            model: that is trained.
+            inputs: its micro-batches.
+            num_items_in_batch: None.
+        Returns:
+            The mean loss, a scalar, where log_private asks for it; else 0.
+        """
+        engine = self._engine
+        model.train()
+        if callable(getattr(self.optimizer, "train", None)):
+            cast(Any, self.optimizer).train()
+        total, records = torch.zeros((), dtype=torch.float64), 0
+        for micro_batch in inputs:
+            with engine.recording(), self._own_losses():
+                losses: Any = self.compute_loss(model, micro_batch)
+            engine.backward(losses)
+            if self._log_private:
+                total += losses.detach()[engine.counted].double().sum().cpu()
+                records += int(engine.counted.sum())
+        return (total / max(records, 1)).to(self.args.device, torch.float32)
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        """In training one loss a record, shape (B,); in evaluation the Trainer's.
+
+        Args:
+            model, inputs, return_outputs: as of the Trainer.
+            num_items_in_batch: in training None.
+        """
+        if not self._recording:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        arguments, labels = labels_of(inputs, self.label_names)
+        outputs = model(**with_decoder_inputs(cast(Any, self.model), arguments, labels))
+        losses = self._engine.losses(self._criterion, outputs, labels)
+        return (losses, outputs) if return_outputs else losses
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """What is spent so far in place of what is private."""
+        if self.is_in_train and not self._log_private:
+            logs = {key: value for key, value in logs.items() if key not in PRIVATE}
+        if self.is_in_train and self.engine is not None and "learning_rate" in logs and self.run.release == "all":
+            logs["epsilon"] = self.engine.get_epsilon(self._delta)
+        super().log(logs, start_time)
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """Of the training nothing: it depends on how many records a batch has."""
+        return 0 if isinstance(inputs, LogicalBatch) else super().floating_point_ops(inputs)
+
+    def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *args: Any, **others: Any) -> None:
+        super()._maybe_log_save_evaluate(tr_loss, grad_norm if self.run.release == "all" else None, *args, **others)
+
+    def _clip_grad_norm(self, model: Any) -> None:
+        """Nothing: max_grad_norm is the norm of each record's gradient."""
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
+        """Of the noisy gradient, which is left as it is, or clipped to noisy_grad_norm; this is asked for before each step."""
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        norm = float(torch.stack([gradient.double().norm() for gradient in gradients]).norm()) if gradients else 0.0
+        if self._noisy_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), self._noisy_norm)
+        return norm
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self._folder() is not None and self.run.noise_at == "every_step":
+            self._engine.save()
+        if self.run.release == "all":  # else no iterate but the last may be seen
+            super()._save_checkpoint(model, trial)
+
+    def _finalize_training(self, trial: Any, num_train_samples: Any, start_time: Any) -> TrainOutput:
+        self._batches.drain()
+        self._record = self._engine.record()
+        return super()._finalize_training(trial, num_train_samples, start_time)
+
+    @property
+    def _engine(self) -> PrivacyEngine:
+        assert self.engine is not None
+        return self.engine
+
+    @property
+    def _planned(self) -> Planned:
+        if self._plan is None:
+            if self.train_dataset is None:
+                raise InputError("train_dataset: none was given; it needs the private records.")
+            self._plan = planned(self.args, self.train_dataset, **self._target)
+        return self._plan
+
+    def _folder(self) -> Path | None:
+        kept = checkpoints_of(self._kept, self.args)
+        return None if kept is None else Path(os.fspath(kept.folder))
+
+    @contextmanager
+    def _own_losses(self) -> Iterator[None]:
+        """Within: compute_loss gives one loss a record."""
+        self._recording = True
+        try:
+            yield
+        finally:
+            self._recording = False

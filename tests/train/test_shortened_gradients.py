@@ -1,0 +1,127 @@
+"""Clipping the noisy gradient is post-processing: taken where every iterate is released, and nothing else passes for it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from helpers import with_fresh_noise
+from hypothesis import given
+from hypothesis import strategies as st
+from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
+from private_loops import Loop
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+import lethe
+from lethe.errors import InputError, LetheError
+from lethe.train import fit
+from lethe.train.engine.shortened_gradients import only_shorter
+
+
+def clipped_loop(norm: float, clip: Callable[[Loop], Any] | None = None) -> Loop:
+    """A loop with torch's own clipping between backward and step."""
+    loop = Loop(optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5, momentum=0.9))
+    for inputs, targets in loop.loader:
+        loop.engine.backward(loop.losses(inputs, targets))
+        if clip is None:
+            clip_grad_norm_(loop.model.parameters(), norm)
+        else:
+            clip(loop)
+        before = [parameter.grad.clone() for parameter in loop.model.parameters()]
+        assert torch.cat([gradient.flatten() for gradient in before]).norm() <= norm * (1 + 1e-6)
+        loop.optimizer.step()
+        loop.optimizer.zero_grad()
+    return loop
+
+
+@pytest.mark.slow
+def test_torch_s_clipping_in_a_loop() -> None:
+    loop = clipped_loop(0.05)
+    assert with_fresh_noise(loop.engine.recorded_run()) == loop.run
+    assert not torch.equal(flat(loop.model), flat(clipped_loop(1e9).model))
+
+
+@pytest.mark.slow
+def test_clipping_in_a_hook_of_the_optimizer_s_own() -> None:
+    """The hook runs before the guard's; the loop's and fit's steps are then those of clipping by hand."""
+    expected = clipped_loop(0.05).model
+    loop = Loop(optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5, momentum=0.9))
+    loop.optimizer.register_step_pre_hook(lambda *_: clip_grad_norm_(loop.model.parameters(), 0.05) and None)
+    loop.whole()
+    assert torch.equal(flat(loop.model), flat(expected))
+
+
+@pytest.mark.slow
+def test_clipping_in_fit() -> None:
+    norms = []
+
+    def steps(norm: float) -> Tensor:
+        model = make_network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        optimizer.register_step_pre_hook(lambda *_: norms.append(clip_grad_norm_(model.parameters(), norm)))
+        fitted = fit(model, CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0), optimizer=optimizer, seed=0)
+        assert lethe.certify(fitted.run.replace(seeded=False), 1e-3).epsilon < float("inf")
+        return flat(fitted.model)
+
+    moved = [steps(1e9), steps(1e-9)]
+    start = flat(make_network())
+    assert float((moved[1] - start).norm()) < 1e-7 < 0.1 < float((moved[0] - start).norm())
+    assert min(norms) > 1e-9
+
+
+def test_where_the_last_iterate_is_certified_it_is_refused() -> None:
+    run = make_network_run("cyclic", noise_multiplier=1.0, release="last", neighbours="replace_one")
+    loop = Loop(run)
+    inputs, targets = next(iter(loop.loader))
+    loop.engine.backward(loop.losses(inputs, targets))
+    clip_grad_norm_(loop.model.parameters(), 1e-3)
+    with pytest.raises(InputError, match="not the noisy gradient"):
+        loop.optimizer.step()
+
+
+def added(gradient: Tensor) -> None:
+    gradient.add_(1e-3 * torch.ones_like(gradient))
+
+
+def one_entry(gradient: Tensor) -> None:
+    gradient.view(-1)[0] *= 1 + 1e-6
+
+
+def longer(gradient: Tensor) -> None:
+    gradient.mul_(1e4)
+
+
+def turned(gradient: Tensor) -> None:
+    gradient.neg_()
+
+
+def gone(gradient: Tensor) -> None:
+    gradient.zero_()
+
+
+def not_finite(gradient: Tensor) -> None:
+    gradient.mul_(float("nan"))
+
+
+@pytest.mark.parametrize("change", [added, one_entry, longer, turned, gone, not_finite])
+def test_nothing_else_passes_for_it(change: Callable[[Tensor], None]) -> None:
+    loop = Loop()
+    inputs, targets = next(iter(loop.loader))
+    loop.engine.backward(loop.losses(inputs, targets))
+    clip_grad_norm_(loop.model.parameters(), 0.05)
+    change(loop.model[0].weight.grad)
+    with pytest.raises(LetheError, match=r"(?s)0\.weight: its \.grad is not the noisy gradient.*clip_grad_norm_, where release is all"):
+        loop.optimizer.step()
+
+
+@given(seed=st.integers(0, 10**6), power=st.floats(-20, 5), dtype=st.sampled_from([torch.float32, torch.float64]))
+def test_a_gradient_that_torch_clipped_is_known_again(seed: int, power: float, dtype: torch.dtype) -> None:
+    before = torch.randn(257, dtype=dtype, generator=torch.Generator().manual_seed(seed)) * 10.0**power
+    parameter = torch.nn.Parameter(torch.zeros(257, dtype=dtype))
+    parameter.grad = before.clone()
+    clip_grad_norm_([parameter], float(before.norm()) * 0.37)
+    assert only_shorter(parameter.grad, before)
+    assert only_shorter(before, before)
+    assert not only_shorter(before, parameter.grad) or torch.equal(before, parameter.grad)
+    assert not only_shorter(parameter.grad.roll(1), before)
