@@ -94,6 +94,8 @@ class Recording:
         self._stand_ins = StandIns(model, found.names, self.tape.alias)
         self.asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         """The arguments of the model's calls, in containers of their own."""
+        self.told: dict[Any, Tensor | None] = {}
+        """Where a check will ask: the gradients of the sum of the losses, at outputs of layers and at copies of parameters."""
         self._frames: list[_Frame] = []
         self._handles: list[RemovableHandle] = []
         self._asleep = False

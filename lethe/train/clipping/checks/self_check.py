@@ -104,11 +104,11 @@ class SelfCheck:
                 self._forward.glance(given)
                 return
             assert self._found is not None
-            told, graph = answers_of_other_sizes(self._model, self._found, given)
-            self._decisions.prove(told)
-            self._graph |= graph
-            given = self._forward.measured(given)
-            found = (self._first.check(given), self._forward.thorough(given))
+            with self._forward.calls(given) as rewind:
+                told, graph = answers_of_other_sizes(self._model, self._found, given, rewind)
+                self._decisions.prove(told)
+                self._graph |= graph
+                found = self._forward.thorough(given, self._first)
             known = (self._unchecked, *found) if self._unchecked is not None and self._unchecked != _PARTS else found
             self._unchecked = "; ".join(dict.fromkeys(reason for reason in known if reason is not None)) or None
 
@@ -176,8 +176,10 @@ class SelfCheck:
         """What the first batch was asked, of a later one, whose own forward pass is over."""
         if not given.rows():
             return
-        self._decisions.prove(answers_of_other_sizes(self._model, found, given)[0])
-        reasons = [self._forward.thorough(given), replay(self._model, found, given.few(), self._decisions, self._backward)]
+        with self._forward.calls(given) as rewind:
+            self._decisions.prove(answers_of_other_sizes(self._model, found, given, rewind)[0])
+            reasons = [*self._forward.thorough(given)]
+        reasons = [*reasons, replay(self._model, found, given.few(), self._decisions, self._backward)]
         late = "; ".join(reason for reason in reasons if reason is not None and reason != ALIKE)
         if late:
             self._missing["late"] = f"in a later batch, single records were not: {late}"
@@ -196,7 +198,8 @@ class SelfCheck:
         """
         with self._doubted():
             seen = check_gradients(parts, losses, counted, recording)
-            check_scaled(losses, counted, recording)
+            check_scaled(losses, counted, recording, told=True)
+            recording.told.clear()
         nodes = list(nodes_of(losses))
         self._graph |= signature(nodes, recording)
         self._numbers = frozenset((*shared_numbers(nodes, len(losses)), *shapes_of(recording, len(losses))))
