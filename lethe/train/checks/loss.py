@@ -14,7 +14,7 @@ from lethe.errors import InputError
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.behaviour import behaviour_of
 from lethe.train.clipping.checks.graphs import nodes_of
-from lethe.train.clipping.checks.replaced_batch import has_rows, with_copies, with_nothing
+from lethe.train.clipping.checks.replaced_batch import few_of, has_rows, with_copies, with_nothing
 from lethe.train.clipping.checks.shared_numbers import SharedNumbers, shared_numbers
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, FAILURES, arithmetic, chance, close, coarser, first_line, halves, sample
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
@@ -97,9 +97,13 @@ class CheckedLoss:
         return f"{'gradients and model checked' if checked == 'checked' else checked}; the loss was not: {self._missing}"
 
     def _check_memory(self, outputs: Any, targets: Tensor, told: Tensor, rewind: Rewind) -> None:
-        """Ask again, with other records in between: neither values nor gradients may have changed."""
-        usable = torch.isfinite(told).nonzero()[:, 0].tolist()
-        other = next((company[0] for company in _companies(outputs, targets, told, usable)), None)
+        """Ask of a few records again, with others in between: neither values nor gradients may have changed.
+
+        The values in the batch are asked for again with other records in it, by `_check`.
+        """
+        few = sample(torch.isfinite(told).nonzero()[:, 0].tolist(), few_of(len(told)))
+        outputs, targets = _mapped((outputs, targets), len(told), lambda entry: entry[few])
+        other = next((company[0] for company in _companies(outputs, targets, told[few], list(range(len(few))))), None)
         if other is None:
             return
         rewind()
@@ -113,8 +117,9 @@ class CheckedLoss:
             return  # it does not work on what was detached: `_check` says as much of a record alone
         if random or [entry.shape for entry in before] != [entry.shape for entry in after]:
             return
-        for one, expected in ((before[0], told), *zip(after, before, strict=True)):
-            if one.shape == expected.shape and not bool(close(one, expected, expected, ALLOWED_IN_SHAPE, _precision(outputs, told)).all()):
+        precision = _precision(outputs, told)
+        for one, expected in zip(after, before, strict=True):
+            if not bool(close(one, expected, expected, ALLOWED_IN_SHAPE, precision).all()):
                 raise InputError(
                     "loss: gives other losses, or gradients, of the same outputs when it was asked of other records in between: it keeps "
                     "what it saw, of which nothing is clipped with the record that it came from.",

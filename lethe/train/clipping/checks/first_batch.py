@@ -18,6 +18,8 @@ from lethe.train.core.comparison import ALLOWED_IN_SHAPE, FAILURES, close, first
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
+_GLANCED = 2  # records that are shown with gradients disabled, before the others
+
 
 class FirstBatch:
     """A copy of a model that has seen no data is shown a few other records in place of the first batch, and then asked of a few of it.
@@ -34,17 +36,18 @@ class FirstBatch:
 
     Attributes:
         reason: why nothing could be compared; None if all agreed, or it was not asked yet.
+        over: whether all agreed.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._fresh: nn.Module | None = None
         self.reason: str | None = None
-        self._over = False
+        self.over = False
 
     def begin(self) -> None:
         """Before a batch: copy the model, if it has not been."""
-        if self._over or self._fresh is not None or self.reason is not None:
+        if self.over or self._fresh is not None or self.reason is not None:
             return
         try:
             self._fresh = _copied(self._model)
@@ -61,38 +64,44 @@ class FirstBatch:
         Raises:
             HypothesisError: the model remembers records.
         """
-        if self._over or self._fresh is None:
+        if self.over or self._fresh is None:
             return
         if all(torch.equal(one, before) for one, before in zip(next(_others(few)).rows(), few.rows(), strict=True)):
             return  # its records are all alike; another batch may tell
         self.reason = None
         try:
             seen = _told(self._model, output, few.records)
-            rewind()
-            other = self._shown(few, _others(few), mode)
+            # The model and its copies share what lies outside of both, such as a closure: it is put back in between.
+            rewind.model()
+            other = self._shown(few, _others(few), rewind, mode)
+            rewind.model()
             if not _agree(other, seen, few.precision):
-                expected, told = (self._shown(few, before, mode, often=True) for before in ([few], _others(few)))
+                expected, told = (self._shown(few, before, None, mode) for before in ([few], _others(few)))
                 if not _agree(told, expected, few.precision):
                     raise _remembers()
         except FAILURES as error:
             self.reason = f"the model could not be called again: {first_line(error)}"
             return
-        self._over, self._fresh = True, None
+        self.over, self._fresh = True, None
 
-    def _shown(self, few: Given, before: Iterable[Given], mode: Quiet, *, often: bool = False) -> list[Tensor]:
-        """A copy's outputs and gradients for a few records, after the first of `before` that it accepts."""
+    def _shown(self, few: Given, before: Iterable[Given], rewind: Rewind | None, mode: Quiet) -> list[Tensor]:
+        """A copy's outputs and gradients for a few records, after the first of `before` that it accepts.
+
+        Without a rewind of the surroundings, it gets one of its own: its generators are then set back before each call, too.
+        """
         assert self._fresh is not None
         for place, shown in enumerate(before):
             model = _copied(self._fresh)
-            with undisturbed(model, (few.args, few.kwargs), skipped=few.tensors()) as rewind:
+            own = undisturbed(model, (few.args, few.kwargs), skipped=few.tensors()) if rewind is None else nullcontext(rewind)
+            with own as back:
                 try:
                     with nullcontext() if place or shown is few else CarefulNumbers():
                         # As in training, with gradients: some models look where these are enabled only.
-                        _called(model, shown if often else shown.taken(list(range(min(2, shown.records)))), rewind, mode)
-                        _called(model, shown, rewind, mode, gradients=True)
+                        _called(model, shown.taken(list(range(min(_GLANCED, shown.records)))), back, mode)
+                        _called(model, shown, back, mode, gradients=True)
                 except FAILURES:
                     continue
-                return _told(model, _called(model, few, rewind, mode, gradients=True), few.records)
+                return _told(model, _called(model, few, back, mode, gradients=True), few.records)
         raise ValueError("it does not accept them, or others in their place")
 
 
