@@ -16,6 +16,7 @@ from lethe.train.clipping.behaviour import behaviour_of
 from lethe.train.clipping.checks.graphs import nodes_of
 from lethe.train.clipping.checks.replaced_batch import few_of, has_rows, with_copies, with_nothing
 from lethe.train.clipping.checks.shared_numbers import SharedNumbers, shared_numbers
+from lethe.train.clipping.checks.surroundings import eagerly
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, FAILURES, arithmetic, chance, close, coarser, first_line, halves, sample
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
@@ -49,6 +50,10 @@ class CheckedLoss:
         Raises:
             InputError: a record's loss depends on the other records of its batch.
         """
+        with eagerly():
+            return self._checked(outputs, targets)
+
+    def _checked(self, outputs: Any, targets: Tensor) -> Tensor:
         if not self._clipper.verifies:
             return self._loss(outputs, targets)
         behaviour = behaviour_of(self._loss)

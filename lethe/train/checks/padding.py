@@ -11,6 +11,7 @@ from torch.autograd import grad
 
 from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
+from lethe.train.clipping.checks.surroundings import eagerly
 from lethe.train.core.comparison import ALLOWED, FAILURES, arithmetic, coarser, first_line
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import undisturbed
@@ -45,7 +46,7 @@ class AloneCheck:
             InputError: they have other gradients.
         """
         trained: dict[Tensor, str] = {parameter: name for name, parameter in self._model.named_parameters() if parameter.requires_grad}
-        with torch.enable_grad(), undisturbed(self._model) as rewind, Quiet() as mode, unaccumulated(trained):
+        with torch.enable_grad(), eagerly(), undisturbed(self._model) as rewind, Quiet() as mode, unaccumulated(trained):
             try:
                 numbers = list(in_batch())
                 drew = rewind.drew()
