@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten
 
 from lethe.errors import HypothesisError
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.checks.replaced_batch import CarefulNumbers, Given, has_rows
+from lethe.train.clipping.checks.replaced_batch import Given, careful_numbers, has_rows
 from lethe.train.core.comparison import ALLOWED_IN_SHAPE, FAILURES, close, first_line
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
@@ -95,7 +95,7 @@ class FirstBatch:
             own = undisturbed(model, (few.args, few.kwargs), skipped=few.tensors()) if rewind is None else nullcontext(rewind)
             with own as back:
                 try:
-                    with nullcontext() if place or shown is few else CarefulNumbers():
+                    with nullcontext() if place or shown is few else careful_numbers(model, few):
                         # As in training, with gradients: some models look where these are enabled only.
                         _called(model, shown.taken(list(range(min(_GLANCED, shown.records)))), back, mode)
                         _called(model, shown, back, mode, gradients=True)
@@ -153,9 +153,10 @@ def _told(model: nn.Module, output: Any, records: int) -> list[Tensor]:
     if not flat:
         return outputs
     total = torch.stack([(entry * torch.linspace(0.5, 1.5, len(entry)).to(entry)).sum().double() for entry in flat]).sum()
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with torch.enable_grad(), unaccumulated({parameter: name for name, parameter in model.named_parameters()}):
-        gradients = torch.autograd.grad(total, trained, allow_unused=True)
+    # Others may stand in a parameter's place for the time being.
+    trained: dict[Tensor, str] = {own: name for name, own in model.named_parameters() if own.requires_grad and own.is_leaf}
+    with torch.enable_grad(), unaccumulated(trained):
+        gradients = torch.autograd.grad(total, list(trained), allow_unused=True)
     return [*outputs, *(torch.zeros(1) if gradient is None else gradient.detach()[None] for gradient in gradients)]
 
 

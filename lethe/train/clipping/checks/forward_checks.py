@@ -15,8 +15,8 @@ from lethe.errors import InputError
 from lethe.train.clipping.checks.first_batch import FirstBatch
 from lethe.train.clipping.checks.order import Seen, fewer_in_another_order, layers_watched, require_order
 from lethe.train.clipping.checks.replaced_batch import (
-    CarefulNumbers,
     Given,
+    careful_numbers,
     embeddings_of_one_record,
     embeddings_replaced,
     few_of,
@@ -111,7 +111,7 @@ class ForwardChecks:
             if not usable:
                 reasons += ["no record's output is finite"] if batch else []
                 return memory, "; ".join(reasons)
-            few = self._asked(given, sample(usable, few_of(given.records)), first)
+            few = self._asked(given, sorted(sample(usable, few_of(given.records))), first)
             memory = None if first is None else first.reason
             try:
                 reasons += self._compared(given, batch, usable, few, drew=drew)
@@ -124,7 +124,8 @@ class ForwardChecks:
     def _asked(self, given: Given, records: list[int], first: FirstBatch | None) -> _Few:
         """A few records in a batch of their own, with gradients enabled as in training, which costs memory for these few only.
 
-        They come right after the batch: what a model keeps of it shows in them.
+        They come right after the batch: what a model keeps of it shows in them. And they stand in its order, so that what others are made
+        of, from their end, begins with no record that the batch begins with.
         """
         some = given.taken(records)
         try:
@@ -261,7 +262,7 @@ class ForwardChecks:
             other = given.mapped(lambda entry: fill(entry, replaced))
             inside = embeddings_replaced(self._tokens, given.records, lambda output: fill(output, replaced))
         try:
-            with inside, nullcontext() if kind == _COPIES else CarefulNumbers():
+            with inside, nullcontext() if kind == _COPIES else careful_numbers(self._model, given):
                 outputs = self._called(other, gradients=gradients)
         except FAILURES as error:
             return [f"the model does not accept a batch {kind}: {first_line(error)}"]

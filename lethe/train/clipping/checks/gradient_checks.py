@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from lethe.train.clipping.anchors import unaccumulated
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.record_gradients import GradientSite, gradient_sites, require_apart, usable_records
-from lethe.train.clipping.rules.parts import Part
+from lethe.train.clipping.rules.parts import Part, Rows, Stacked
+from lethe.train.clipping.shared import Shared
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import ALLOWED, sample
 
@@ -56,8 +57,7 @@ def check_gradients(parts: Mapping[nn.Parameter, Part], losses: Tensor, counted:
     with torch.no_grad():
         squares = {parameter: part.squared_norms() for parameter, part in parts.items()}
     chosen = _chosen(usable_records(losses, counted), squares)
-    rules = {record: _ByTheRules(parts, squares, record) for record in chosen}
-    compared = _Compared(rules, list(gradient_sites(recording)), losses, recording)
+    compared = _Compared(_ByTheRules(parts, squares), list(gradient_sites(recording)), losses, recording)
     together = dict(zip(chosen, _WEIGHTS, strict=False))
     if not (chosen and compared.agree(together)):
         for record in chosen:
@@ -67,26 +67,47 @@ def check_gradients(parts: Mapping[nn.Parameter, Part], losses: Tensor, counted:
 
 
 class _ByTheRules:
-    """What the rules tell of one record: its gradient and its norm in a parameter."""
+    """What the rules tell of some records: weighted sums of their gradients, each one's gradient, and their norms as they were measured."""
 
-    def __init__(self, parts: Mapping[nn.Parameter, Part], squares: Mapping[nn.Parameter, Tensor], record: int) -> None:
-        self._parts, self._squares, self._record = parts, squares, record
+    def __init__(self, parts: Mapping[nn.Parameter, Part], squares: Mapping[nn.Parameter, Tensor]) -> None:
+        self._parts, self._squares = parts, squares
 
-    def told(self, parameter: nn.Parameter) -> tuple[Tensor, float]:
-        """The gradient, of the parameter's shape, and the norm that was measured."""
+    def summed(self, parameter: nn.Parameter, weights: Mapping[int, float]) -> Tensor:
+        """The sum of the records' gradients with these weights, of the parameter's shape."""
         if (part := self._parts.get(parameter)) is None:
-            return torch.zeros_like(parameter), 0.0
-        squares = self._squares[parameter]
-        alone = torch.zeros(len(squares), dtype=torch.float64, device=parameter.device)
-        alone[self._record] = 1.0
+            return torch.zeros_like(parameter)
+        asked = torch.zeros(len(self._squares[parameter]), dtype=torch.float64, device=parameter.device)
+        for record, weight in weights.items():
+            asked[record] = weight
         with torch.no_grad():
-            return part.weighted_sum(alone).reshape(parameter.shape), max(float(squares[self._record]), 0.0) ** 0.5
+            return part.weighted_sum(asked).reshape(parameter.shape)
+
+    def formed(self, parameter: nn.Parameter, records: Iterable[int]) -> list[Tensor]:
+        """Each record's gradient."""
+        part = self._parts.get(parameter)
+        if part is not None and _forms_few(part):
+            with torch.no_grad():
+                rows = part.formed(torch.tensor(list(records), device=parameter.device), part.dtype)
+            return [row.reshape(parameter.shape) for row in rows]
+        return [self.summed(parameter, {record: 1.0}) for record in records]
+
+    def norm(self, parameter: nn.Parameter, record: int) -> float:
+        """The norm of its gradient."""
+        squares = self._squares.get(parameter)
+        return 0.0 if squares is None else max(float(squares[record]), 0.0) ** 0.5
+
+
+def _forms_few(part: Part) -> bool:
+    """Whether it forms some records' gradients without forming all."""
+    if isinstance(part, Shared | Stacked):
+        return all(map(_forms_few, part.parts))
+    return isinstance(part, Rows) or type(part).formed is not Part.formed
 
 
 class _Compared:
     """Comparisons of records' gradients by the rules with plain autograd's, and what was seen in them."""
 
-    def __init__(self, rules: Mapping[int, _ByTheRules], sites: Sequence[GradientSite], losses: Tensor, recording: Recording) -> None:
+    def __init__(self, rules: _ByTheRules, sites: Sequence[GradientSite], losses: Tensor, recording: Recording) -> None:
         self._rules, self._sites, self._losses, self._recording = rules, sites, losses, recording
         self.records = 0
         self.heard: set[nn.Parameter] = set()
@@ -101,20 +122,18 @@ class _Compared:
         touched, plain = self._plain(weights)
         if not all(gradient is None or bool(torch.isfinite(gradient).all()) for gradient in plain):
             return False
-        whole, names = _size(plain), self._recording.found.names
-        audible = dict.fromkeys(weights, False)
-        for parameter, gradient in zip(names, plain, strict=True):
+        whole, audible = _size(plain), dict.fromkeys(weights, False)
+        for parameter, gradient in zip(self._recording.found.names, plain, strict=True):
             expected = torch.zeros_like(parameter) if gradient is None else gradient
-            error, size = -expected.double(), float(expected.double().norm())
-            allowed = _STRICTER * self._allowed(parameter, size, whole)
-            for record, weight in weights.items():
-                told, norm = self._rules[record].told(parameter)
+            size, apart = float(expected.double().norm()), -expected.double()
+            for (record, weight), told in zip(weights.items(), self._rules.formed(parameter, weights), strict=True):
                 length = float(told.double().norm())
-                if not abs(length - norm) <= _STRICTER * self._allowed(parameter, length, whole):
+                if not abs(length - self._rules.norm(parameter, record)) <= _STRICTER * self._allowed(parameter, length, whole):
                     return False
                 audible[record] |= length > 0
-                error += weight * told.double()
-            if not float(error.norm()) <= allowed:
+                apart += weight * told.double()
+            together = self._rules.summed(parameter, weights).double() - expected.double()
+            if not max(float(apart.norm()), float(together.norm())) <= _STRICTER * self._allowed(parameter, size, whole):
                 return False
         self._require_apart(touched, weights)
         self._note(plain)
@@ -133,7 +152,7 @@ class _Compared:
         whole = _size(plain)
         for (parameter, name), gradient in zip(self._recording.found.names.items(), plain, strict=True):
             expected = torch.zeros_like(parameter) if gradient is None else gradient
-            told, norm = self._rules[record].told(parameter)
+            told, norm = self._rules.summed(parameter, {record: 1.0}), self._rules.norm(parameter, record)
             size = float(expected.double().norm())
             allowed = self._allowed(parameter, size, whole)
             error, gap = float((told.double() - expected.double()).norm()), abs(norm - size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,6 +180,12 @@ def embeddings_of_one_record(model: nn.Module) -> Generator[set[nn.Module]]:
         found -= other
         for handle in handles:
             handle.remove()
+
+
+def careful_numbers(model: nn.Module, given: Given) -> AbstractContextManager[Any]:
+    """`CarefulNumbers` where a GPU takes part; a CPU raises an error of its own."""
+    tensors = (*model.parameters(), *model.buffers(), *given.tensors())
+    return nullcontext() if all(tensor.device.type == "cpu" for tensor in tensors) else CarefulNumbers()
 
 
 _INDEX = 4096  # whole numbers below it may be made on a GPU, as of positions
