@@ -147,10 +147,15 @@ class ForwardChecks:
         """All comparisons with the outputs in the batch; without these, outputs are only asked to be finite."""
         first, second = halves(given.records, given.rows()[0].device)
         reasons = self._smaller(given, None if drew else batch, usable) or self._among_few(few, first, batch, drew=drew)
-        reasons += self._with_others_replaced(given, batch, usable, first, _NAN)
+        unshown = [reason for half in (first, second) for reason in self._with_others_replaced(given, batch, usable, half, _NAN)]
+        reasons += unshown
         if batch is None:
-            return reasons + self._with_others_replaced(given, batch, usable, second, _NAN)
-        reasons += self._with_others_replaced(given, batch, usable, second, _COPIES)
+            return reasons
+        if unshown or not all(entry.is_floating_point() for entry in given.rows()):  # there is no NaN among whole numbers
+            reasons += self._with_others_replaced(given, batch, usable, second, _COPIES)
+        elif few.reason is None and len(few.records) > 1:
+            everyone, replaced = _finite(few.outputs, len(few.records)), opposed(first, len(few.records))
+            reasons += self._with_others_replaced(few.given, few.outputs, everyone, replaced, _COPIES, gradients=True, names=few.records)
         if not drew and few.reason is None:
             self._order(few)
         return reasons

@@ -86,7 +86,7 @@ def replay(model: nn.Module, found: Survey, given: Given, decisions: Decisions, 
             return "the model's output holds no tensor with the records first"
         parts = backward(recording, numbers.sum())
         check_gradients(parts, numbers, None, recording)
-        check_scaled(numbers, None, recording, told=True)
+        check_scaled(numbers, None, recording, summed=True)
     return None
 
 

@@ -208,7 +208,7 @@ class SelfCheck:
         """
         with self._doubted():
             seen = check_gradients(parts, losses, counted, recording)
-            check_scaled(losses, counted, recording, told=True)
+            check_scaled(losses, counted, recording, summed=True)
             recording.told.clear()
         nodes = list(nodes_of(losses))
         self._graph |= signature(nodes, recording)

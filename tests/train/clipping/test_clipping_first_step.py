@@ -1,0 +1,201 @@
+"""What the checks of the first batch ask of a model: few records, and of these everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from per_record import clipped, rows, squares
+from torch import Tensor, nn
+
+from lethe.errors import InputError
+from lethe.train.clipping import Clipper
+from lethe.train.clipping.checks.gradient_checks import check_gradients
+from lethe.train.clipping.checks.replaced_batch import few_of, opposed
+from lethe.train.clipping.checks.scaled_losses import check_scaled
+from lethe.train.clipping.contributions import backward
+from lethe.train.clipping.decisions import Decisions
+from lethe.train.clipping.hooks import Recording
+from lethe.train.clipping.record_gradients import gradients_at
+from lethe.train.clipping.rules.parts import Part, Rows
+from lethe.train.clipping.survey import survey
+
+RECORDS = 16
+
+
+class Hidden(nn.Module):
+    """Does something to the records between its layers."""
+
+    def __init__(self, between: Callable[[Tensor], Tensor] = torch.tanh, *, adapted: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(4, 6).double(), nn.Linear(6, 3).double()
+        self.between = between
+        if adapted:  # as in LoRA: what is before hears nothing of the losses at first
+            nn.init.zeros_(self.second.weight)
+
+    def forward(self, given: Tensor, *, turned: bool = False) -> Tensor:
+        return self.second(self.between(-self.first(given) if turned else self.first(given)))
+
+
+@pytest.fixture
+def passed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records are in each call of a model."""
+    counts: list[int] = []
+    note, own = counts.append, Hidden.forward  # not the list itself, which the checks would find and put back
+
+    def counting(self: Any, given: Tensor, **more: Any) -> Tensor:
+        note(len(given))
+        return own(self, given, **more)
+
+    monkeypatch.setattr(Hidden, "forward", counting)
+    return counts
+
+
+@pytest.mark.parametrize("records", [8, 16, 32])
+def test_the_first_batch_costs_a_few_passes(passed: list[int], records: int) -> None:
+    """The training's own pass, three of the whole batch, two alone, seven of a few, and of two, two and three."""
+    clipper = Clipper(Hidden())
+    clipped(clipper, rows(records))
+    few = few_of(records)
+    assert clipper.verified == "checked"
+    assert sum(passed) <= 4 * records + 2 + 2 + 6 * few + (few - 1) + 5
+    assert sum(count == records for count in passed) == 4
+
+
+def test_what_waits_for_a_gradient_is_not_compared_in_full_again(passed: list[int]) -> None:
+    clipper = Clipper(Hidden(adapted=True))
+    clipped(clipper, rows(RECORDS))
+    first = sum(passed)
+    passed.clear()
+    with torch.no_grad():
+        clipper.model.second.weight.fill_(0.1)
+    clipped(clipper, rows(RECORDS, seed=2))
+    assert sum(passed) <= 3 * RECORDS < first
+    assert clipper.verified == "checked"
+    passed.clear()
+    clipped(clipper, rows(RECORDS, seed=3))
+    assert sum(passed) == RECORDS
+
+
+def test_another_kind_of_call_is_compared_in_full_while_a_gradient_is_waited_for(passed: list[int]) -> None:
+    clipper = Clipper(Hidden(adapted=True))
+    for turned in (False, True):
+        passed.clear()
+        with clipper.recording():
+            output = clipper.model(rows(RECORDS), turned=turned)
+        clipper.backward(squares(output))
+        assert sum(passed) > 4 * RECORDS
+    passed.clear()
+    clipped(clipper, rows(2 * RECORDS))  # nor does a larger batch wait
+    assert sum(passed) > 4 * 2 * RECORDS
+
+
+def outliers(hidden: Tensor) -> Tensor:
+    return hidden - hidden.detach().mean(0) if bool((hidden.abs() > 100).any()) else hidden
+
+
+def of_one_record(place: int) -> Callable[[Tensor], Tensor]:
+    return lambda hidden: hidden + 1e-9 * hidden.detach()[place] if torch.is_grad_enabled() else hidden
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        outliers,
+        lambda hidden: hidden - hidden.detach().mean(0) if len(hidden) > 10 else hidden,
+        lambda hidden: hidden - hidden.detach().mean(0) if torch.is_grad_enabled() else hidden,
+        lambda hidden: hidden + 0.1 * hidden.detach()[:1],
+        lambda hidden: hidden + 1e-9 * hidden.detach()[-1:],
+        lambda hidden: hidden + 1e-9 * hidden.detach()[:1],
+        lambda hidden: hidden - hidden.detach().nan_to_num().mean(0),
+    ],
+    ids=["outliers", "large batches", "gradients", "the first", "hardly the last", "hardly the first", "no number"],
+)
+def test_what_only_one_comparison_shows_is_refused_whatever_is_drawn(between: Callable[[Tensor], Tensor]) -> None:
+    for seed in range(6):
+        with pytest.raises(InputError, match="depends on the other records"):
+            clipped(Clipper(Hidden(between)), rows(RECORDS, seed=seed))
+
+
+@pytest.mark.parametrize("few", [2, 4, 8])
+def test_the_ends_of_a_few_are_replaced_where_those_of_the_batch_are_not(few: int) -> None:
+    for first in (False, True):
+        for last in (False, True):
+            replaced = torch.tensor([first, *[False, True] * 7, last])
+            found = opposed(replaced, few)
+            assert 0 < int(found.sum()) < few
+            if few > 2:
+                assert (bool(found[0]), bool(found[-1])) == (not first, not last)
+    assert torch.equal(opposed(torch.tensor([True, False, False]), 3), torch.tensor([False, True, True]))
+
+
+def recorded() -> tuple[Recording, Tensor, dict[nn.Parameter, Part]]:
+    """A recording of six records, their losses, and what the rules tell."""
+    model = Hidden()
+    found = survey(model)
+    recording = Recording(model, found, Decisions(), records=6, attached=True)
+    recording.open()
+    losses = squares(model(rows(6)))
+    recording.close()
+    return recording, losses, backward(recording, losses.sum(), keep=True)
+
+
+class Off(Part):
+    """A part whose norms, formed gradients or sums are a little off."""
+
+    def __init__(self, part: Part, **factors: float) -> None:
+        self.part, self.factors, self.dtype = part, factors, part.dtype
+
+    def squared_norms(self) -> Tensor:
+        return self.part.squared_norms() * self.factors.get("norms", 1.0) ** 2
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return self.part.weighted_sum(weights) * self.factors.get("sums", 1.0)
+
+    def per_record(self) -> Tensor:
+        return self.part.per_record()
+
+    def formed(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.part.formed(rows, dtype)
+
+
+@pytest.mark.parametrize("what", ["norms", "sums"])
+def test_what_is_off_by_a_millionth_is_refused(what: str) -> None:
+    recording, losses, parts = recorded()
+    assert check_gradients(parts, losses, None, recording).records == 2
+    weight = recording.model.second.weight  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(InputError, match="plain autograd"):
+        check_gradients({**parts, weight: Off(parts[weight], **{what: 1 + 1e-6})}, losses, None, recording)
+
+
+@pytest.mark.parametrize("swapped", [(0, 1), (2, 5)])
+def test_gradients_that_are_another_record_s_are_refused(swapped: tuple[int, int]) -> None:
+    for _ in range(8):  # two of the six records are looked at
+        recording, losses, parts = recorded()
+        weight = recording.model.second.weight  # pyright: ignore[reportAttributeAccessIssue]
+        turned = Rows(parts[weight].per_record().roll(1, 0))
+        with pytest.raises(InputError, match="plain autograd"):
+            check_gradients({**parts, weight: turned}, losses, None, recording)
+
+
+def test_the_sums_gradients_are_computed_again_only_where_not_all_records_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording, losses, _ = recorded()
+    assert recording.told
+    asked: list[Tensor] = []
+
+    def noted(sites: Any, of: Tensor, weights: Tensor, recording: Recording) -> Any:
+        asked.append(weights)
+        return gradients_at(sites, of, weights, recording)
+
+    monkeypatch.setattr("lethe.train.clipping.checks.scaled_losses.gradients_at", noted)
+    some = torch.tensor([True] * 5 + [False])
+    check_scaled(losses, None, recording, summed=True)
+    check_scaled(torch.where(some, losses, torch.nan), some, recording, summed=True)
+    assert len(asked) == 2
+    for told, counted, summed in ((losses, None, False), (torch.where(some, losses, torch.nan), None, True)):
+        asked.clear()
+        check_scaled(told, counted, recording, summed=summed)
+        assert len(asked) == 2
