@@ -66,12 +66,13 @@ def test_the_first_batch_costs_a_few_passes(passed: list[int], records: int) -> 
 
 
 def test_what_waits_for_a_gradient_is_not_compared_in_full_again(passed: list[int]) -> None:
-    clipper = Clipper(Hidden(adapted=True))
+    model = Hidden(adapted=True)
+    clipper = Clipper(model)
     clipped(clipper, rows(RECORDS))
     first = sum(passed)
     passed.clear()
     with torch.no_grad():
-        clipper.model.second.weight.fill_(0.1)
+        model.second.weight.fill_(0.1)
     clipped(clipper, rows(RECORDS, seed=2))
     assert sum(passed) <= 3 * RECORDS < first
     assert clipper.verified == "checked"
@@ -82,15 +83,13 @@ def test_what_waits_for_a_gradient_is_not_compared_in_full_again(passed: list[in
 
 def test_another_kind_of_call_is_compared_in_full_while_a_gradient_is_waited_for(passed: list[int]) -> None:
     clipper = Clipper(Hidden(adapted=True))
-    for turned in (False, True):
+    # As it was, called in another way, and with a larger batch; then as it was again.
+    for turned, records, full in ((False, 16, True), (True, 16, True), (True, 32, True), (True, 16, False)):
         passed.clear()
         with clipper.recording():
-            output = clipper.model(rows(RECORDS), turned=turned)
+            output = clipper.model(rows(records), turned=turned)
         clipper.backward(squares(output))
-        assert sum(passed) > 4 * RECORDS
-    passed.clear()
-    clipped(clipper, rows(2 * RECORDS))  # nor does a larger batch wait
-    assert sum(passed) > 4 * 2 * RECORDS
+        assert (sum(passed) > 4 * records) is full
 
 
 def outliers(hidden: Tensor) -> Tensor:
@@ -199,3 +198,57 @@ def test_the_sums_gradients_are_computed_again_only_where_not_all_records_count(
         asked.clear()
         check_scaled(told, counted, recording, summed=summed)
         assert len(asked) == 2
+
+
+class Backwards(torch.autograd.Function):
+    """Hands its rows on, and their gradients to other rows."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, mixed: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.mixed = mixed
+        return hidden.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return ctx.mixed(gradients[0]), None
+
+
+def two_of_sixteen(gradient: Tensor) -> Tensor:
+    mixed = gradient.clone()
+    if len(gradient) == RECORDS:
+        mixed[3] += 0.1 * gradient[7]
+    return mixed
+
+
+def test_two_records_that_meet_in_the_backward_pass_alone_are_refused() -> None:
+    for seed in range(8):  # each is one of the two whose gradients are compared in one seed of eight
+        with pytest.raises(InputError, match=r"depends on the other records|plain autograd"):
+            clipped(Clipper(Hidden(lambda hidden: Backwards.apply(hidden, two_of_sixteen))), rows(RECORDS, seed=seed))
+
+
+def test_what_reaches_other_rows_is_refused_even_where_all_sums_agree() -> None:
+    """The records are all alike, so that a gradient in another's row is as good in every sum."""
+    model = Hidden(lambda hidden: Backwards.apply(hidden, lambda gradient: gradient.roll(1, 0)))
+    recording = Recording(model, survey(model), Decisions(), records=6, attached=True)
+    recording.open()
+    losses = squares(model(rows(1).expand(6, -1)))
+    recording.close()
+    parts = backward(recording, losses.sum(), keep=True)
+    with pytest.raises(InputError, match="depends on the other records"):
+        check_gradients(parts, losses, None, recording)
+
+
+class Begun(Hidden):
+    """Another output at its first call than at any later one, which tells nothing of records."""
+
+    begun = False
+
+    def forward(self, given: Tensor, *, turned: bool = False) -> Tensor:
+        size, self.begun = (0.5 if self.begun else 1.0), True
+        return size * super().forward(given, turned=turned)
+
+
+def test_a_model_that_does_not_repeat_itself_is_no_model_that_mixes() -> None:
+    clipper = Clipper(Begun())
+    with pytest.warns(UserWarning, match="random"):
+        clipped(clipper, rows(RECORDS))
