@@ -12,6 +12,7 @@ from per_record import TOLERANCES, clipped_sums, gradients_of_records, norms_of,
 from torch import Tensor, nn
 
 from lethe.errors import InputError
+from lethe.train.checks.padding import AloneCheck
 from lethe.train.clipping import Clipper
 
 pytestmark = [
@@ -60,8 +61,7 @@ def test_a_branch_that_is_taken_late_is_checked_while_nothing_is_compiled(mixes:
     compiled: list[int] = []
     model = Late(mixes)
     if compiles:
-        for part in (model.first, model.second):
-            part.compile(backend=counting(compiled))
+        model.first, model.second = (torch.compile(part, backend=counting(compiled)) for part in (model.first, model.second))
     clipper = Clipper(model, clip_norm=1.0)
     for late in (False, False, True):
         model.late = late
@@ -91,21 +91,38 @@ class Flat(nn.Module):
         return torch.stack([row * self.scale for row in self.inside(given).unbind(0)])
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_record_by_record_a_compiled_model_is_exact(backend: str) -> None:
-    model = Flat()
-    model.compile(backend=backend)
+def test_padded_batches_are_compared_while_nothing_is_compiled() -> None:
+    torch.compile(nn.Linear(2, 2), backend="eager")(torch.ones(1, 2))
+    compiled: list[int] = []
+    model = torch.compile(nn.Linear(COLUMNS, 3).double(), backend=counting(compiled))
+    batch = torch.randn(2, COLUMNS, dtype=torch.float64)
+    check = AloneCheck(model)
+    check.require(lambda: squares(model(batch)), {row: lambda row=row: squares(model(batch[row : row + 1])) for row in (0, 1)})
+    assert check.missing is None
+    with pytest.raises(InputError, match="depends on how far its batch is padded"):
+        check.require(lambda: squares(model(batch)), {row: lambda row=row: squares(model(2 * batch[row : row + 1])) for row in (0, 1)})
+    assert not compiled
+    model(batch)
+    assert compiled
+
+
+def test_record_by_record_a_compiled_model_is_exact() -> None:
+    model, compiled = Flat(), list[int]()
+    model.compile(backend=counting(compiled))
     batch = torch.randn(6, COLUMNS, dtype=torch.float64)
     clipper = Clipper(model, clip_norm=1.0, way="record by record")
     for row in batch:
         with clipper.recording():
             output = model(row[None])
         clipper.backward(squares(output))
+    assert not compiled
     with torch.compiler.set_stance("force_eager"):
         gradients = gradients_of_records(model, batch)
     assert float(norms_of(gradients).max()) > 1
     for parameter, sums in clipper.take().items():
         assert float((sums - clipped_sums(gradients, 1.0)[parameter]).abs().max()) < TOLERANCES[torch.float64]
+    model(batch)
+    assert compiled
 
 
 @pytest.mark.parametrize("verify", [True, False])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,12 +54,11 @@ _COPIES = "where others are copies of itself or of another"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Few:
-    """A few records' numbers in the batch, the call of them alone, their outputs, what the layers were given, and why there are none."""
+    """A few records' numbers in the batch, the call of them alone, their outputs, and why there are none."""
 
     records: list[int]
     given: Given
     outputs: list[Tensor]
-    seen: Seen
     reason: str | None
 
 
@@ -101,7 +100,7 @@ class ForwardChecks:
         with Quiet() as mode:
             self._mode = mode
             try:
-                with _precision_of(self._model, given.precision) as precision:
+                with _precision_of(self._model, given.precision) as precision, layers_watched(self._model) as seen:
                     batch = self._called(given)
             except FAILURES as error:
                 return memory, f"the model could not be called again: {first_line(error)}"
@@ -114,11 +113,11 @@ class ForwardChecks:
             few = self._asked(given, sorted(sample(usable, few_of(given.records))), first)
             memory = None if first is None else first.reason
             try:
-                reasons += self._compared(given, batch, usable, few, drew=drew)
+                reasons += self._compared(given, batch, usable, few, seen, drew=drew)
             except InputError:
                 if self._repeats(given):
                     raise
-                reasons += [_RANDOM, *self._compared(given, None, usable, few, drew=drew)]
+                reasons += [_RANDOM, *self._compared(given, None, usable, few, seen, drew=drew)]
         return memory, "; ".join(dict.fromkeys(reasons)) or None
 
     def _asked(self, given: Given, records: list[int], first: FirstBatch | None) -> _Few:
@@ -129,13 +128,12 @@ class ForwardChecks:
         """
         some = given.taken(records)
         try:
-            with layers_watched(self._model) as seen:
-                output = self._output(some, gradients=True)
+            output = self._output(some, gradients=True)
             if first is not None:
                 first.check(some, output, self._rewind, self._mode)
         except FAILURES as error:
-            return _Few(records, some, [], [], f"the model does not accept a few of the records: {first_line(error)}")
-        return _Few(records, some, _outputs(output, some.records), seen, None)
+            return _Few(records, some, [], f"the model does not accept a few of the records: {first_line(error)}")
+        return _Few(records, some, _outputs(output, some.records), None)
 
     def _repeats(self, given: Given) -> bool:
         """Whether the model, as it was, gives the same outputs twice; asked only where a comparison disagrees."""
@@ -143,7 +141,7 @@ class ForwardChecks:
         batch, again = (self._called(given) for _ in range(2))
         return all(bool(close(one, other, other, ALLOWED, given.precision).all()) for one, other in zip(batch, again, strict=True))
 
-    def _compared(self, given: Given, batch: list[Tensor] | None, usable: list[int], few: _Few, *, drew: bool) -> list[str]:
+    def _compared(self, given: Given, batch: list[Tensor] | None, usable: list[int], few: _Few, seen: Seen, *, drew: bool) -> list[str]:
         """All comparisons with the outputs in the batch; without these, outputs are only asked to be finite."""
         first, second = halves(given.records, given.rows()[0].device)
         reasons = self._smaller(given, None if drew else batch, usable) or self._among_few(few, first, batch, drew=drew)
@@ -156,8 +154,8 @@ class ForwardChecks:
         elif few.reason is None and len(few.records) > 1:
             everyone, replaced = _finite(few.outputs, len(few.records)), opposed(first, len(few.records))
             reasons += self._with_others_replaced(few.given, few.outputs, everyone, replaced, _COPIES, gradients=True, names=few.records)
-        if not drew and few.reason is None:
-            self._order(few)
+        if not drew:
+            self._order(given, seen)
         return reasons
 
     def _among_few(self, few: _Few, first: Tensor, batch: list[Tensor] | None, *, drew: bool) -> list[str]:
@@ -174,17 +172,30 @@ class ForwardChecks:
             reasons += self._with_others_replaced(few.given, few.outputs, everyone, ~replaced, _FAR, gradients=True, names=few.records)
         return reasons
 
-    def _order(self, few: _Few) -> None:
-        """Some of the records, and again in another order: each layer's rows must follow."""
-        if len(few.records) < 2:
+    def _order(self, given: Given, seen: Seen) -> None:
+        """Some of the records in another order: each layer's rows must follow what the layers were given of all of them.
+
+        Where that cannot be compared, since so few are cut or branch otherwise, a few take the place of all.
+        """
+        if self._follow(given, seen):
             return
-        order = fewer_in_another_order(len(few.records))
+        some = given.few()
+        with suppress(*FAILURES), layers_watched(self._model) as seen:
+            self._called(some)
+        self._follow(some, seen)
+
+    def _follow(self, given: Given, seen: Seen) -> bool:
+        """Whether they could be compared."""
+        if given.records < 2:
+            return True
+        order = fewer_in_another_order(given.records)
         try:
             with layers_watched(self._model) as moved:
-                self._called(few.given.taken(order), gradients=True)
+                self._called(given.taken(order))
         except FAILURES:
-            return  # a record alone says as much
-        require_order(few.seen, moved, order, {module: path for path, module in self._model.named_modules()}, few.given.precision)
+            return True  # a record alone says as much
+        names = {module: path for path, module in self._model.named_modules()}
+        return require_order(seen, moved, given.records, order, names, given.precision)
 
     def glance(self, given: Given) -> None:
         """One comparison of those that `thorough` makes, at random, of half the records of a large batch.
