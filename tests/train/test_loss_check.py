@@ -167,3 +167,21 @@ def test_the_check_draws_nothing_and_moves_no_buffer() -> None:
     torch.rand(())
     assert torch.equal(torch.rand(3), told)
     assert float(loss.get_buffer("calls")) == 1
+
+
+class Remembering:
+    """Its values are those of the cross-entropy; its gradients grow with the outputs that it was asked of before the present ones."""
+
+    def __init__(self) -> None:
+        self.last, self.before = torch.zeros(1), 0.0
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if not torch.equal(self.last, outputs):
+            self.last, self.before = outputs.detach().clone(), float(self.last.square().mean())
+        moved = outputs.sum(1)
+        return functional.cross_entropy(outputs, targets, reduction="none") + self.before * (moved - moved.detach())
+
+
+def test_a_memory_that_only_gradients_show_is_refused() -> None:
+    with pytest.raises(InputError, match="asked of other records in between"):
+        checked(Remembering())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from lethe.errors import InputError
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.behaviour import behaviour_of
 from lethe.train.clipping.checks.graphs import nodes_of
-from lethe.train.clipping.checks.replaced_batch import has_rows, with_copies, with_nothing
+from lethe.train.clipping.checks.replaced_batch import few_of, has_rows, with_copies, with_nothing
 from lethe.train.clipping.checks.shared_numbers import SharedNumbers, shared_numbers
+from lethe.train.clipping.checks.surroundings import eagerly
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, FAILURES, arithmetic, chance, close, coarser, first_line, halves, sample
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
@@ -23,7 +25,8 @@ LossFunction = Callable[[Any, Any], Tensor]
 """(outputs, targets) -> one loss a record, shape (B,); targets are a tensor, or of records with fields the batch as a mapping."""
 
 _CHANGES = 8  # batches with another shared number of which each is looked at
-_ALONE = 3  # records whose loss is computed alone
+_ALONE = 8  # records whose loss is computed alone, which costs little of the batch's
+_ROUNDS = 2  # of other company, where the loss of a record alone tells nothing
 
 
 class CheckedLoss:
@@ -50,6 +53,10 @@ class CheckedLoss:
         Raises:
             InputError: a record's loss depends on the other records of its batch.
         """
+        with eagerly():
+            return self._checked(outputs, targets)
+
+    def _checked(self, outputs: Any, targets: Any) -> Tensor:
         if not self._clipper.verifies:
             return self._told(outputs, targets)
         behaviour = behaviour_of(self._loss)
@@ -103,9 +110,13 @@ class CheckedLoss:
         return f"{'gradients and model checked' if checked == 'checked' else checked}; the loss was not: {self._missing}"
 
     def _check_memory(self, outputs: Any, targets: Any, told: Tensor, rewind: Rewind) -> None:
-        """Ask again, with other records in between: neither values nor gradients may have changed."""
-        usable = torch.isfinite(told).nonzero()[:, 0].tolist()
-        other = next((company[0] for company in _companies(outputs, targets, told, usable)), None)
+        """Ask of a few records again, with others in between: neither values nor gradients may have changed.
+
+        The values in the batch are asked for again with other records in it, by `_check`.
+        """
+        few = sample(torch.isfinite(told).nonzero()[:, 0].tolist(), few_of(len(told)))
+        outputs, targets = _mapped((outputs, targets), len(told), lambda entry: entry[few])
+        other = next((company[0] for company in _companies(outputs, targets, told[few], list(range(len(few))))), None)
         if other is None:
             return
         rewind()
@@ -119,8 +130,9 @@ class CheckedLoss:
             return  # it does not work on what was detached: `_check` says as much of a record alone
         if random or [entry.shape for entry in before] != [entry.shape for entry in after]:
             return
-        for one, expected in ((before[0], told), *zip(after, before, strict=True)):
-            if one.shape == expected.shape and not bool(close(one, expected, expected, ALLOWED_IN_SHAPE, _precision(outputs, told)).all()):
+        precision = _precision(outputs, told)
+        for one, expected in zip(after, before, strict=True):
+            if not bool(close(one, expected, expected, ALLOWED_IN_SHAPE, precision).all()):
                 raise InputError(
                     "loss: gives other losses, or gradients, of the same outputs when it was asked of other records in between: it keeps "
                     "what it saw, of which nothing is clipped with the record that it came from.",
@@ -158,7 +170,8 @@ class CheckedLoss:
                 break
             if not bool(close(alone.reshape(1), told[record : record + 1], told, ALLOWED, precision).all()):
                 raise _depends(record, "the loss of the record alone against that in the batch")
-        for other, kept, where in _companies(outputs, targets, told, usable):
+        rounds = [_companies(outputs, targets, told, usable) for _ in range(1 if reason is None else _ROUNDS)]
+        for other, kept, where in chain.from_iterable(rounds):
             rewind()
             try:
                 again = self._told(*other)

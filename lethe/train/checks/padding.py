@@ -11,7 +11,8 @@ from torch.autograd import grad
 
 from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.checks.forward_checks import _precision_of
+from lethe.train.clipping.checks.forward_checks import precision_of
+from lethe.train.clipping.checks.surroundings import eagerly
 from lethe.train.core.comparison import ALLOWED, FAILURES, arithmetic, coarser, first_line
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import undisturbed
@@ -47,8 +48,15 @@ class AloneCheck:
         """
         trained: dict[Tensor, str] = {parameter: name for name, parameter in self._model.named_parameters() if parameter.requires_grad}
         # Where a model casts by itself, as accelerate makes it, only its layers show what they compute in.
-        precision = _precision_of(self._model, arithmetic(next(iter(trained)).device))
-        with torch.enable_grad(), undisturbed(self._model) as rewind, Quiet() as mode, unaccumulated(trained), precision as coarsest:
+        precision = precision_of(self._model, arithmetic(next(iter(trained)).device))
+        with (
+            torch.enable_grad(),
+            eagerly(),
+            undisturbed(self._model) as rewind,
+            Quiet() as mode,
+            unaccumulated(trained),
+            precision as coarsest,
+        ):
             try:
                 numbers = list(in_batch())
                 drew = rewind.drew()

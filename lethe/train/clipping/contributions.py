@@ -64,6 +64,8 @@ def backward(recording: Recording, total: Tensor, *, keep: bool) -> dict[nn.Para
     with unaccumulated(recording.watched()):
         told = torch.autograd.grad(total, wanted, allow_unused=True, retain_graph=keep) if wanted else ()
     count = len(edges)
+    if keep:
+        recording.told = dict(zip(wanted, told, strict=True))
     _refuse_leaks(recording, told[count + len(taped) :])
     if not any(gradient is not None for gradient in told):
         raise UnfollowedError(

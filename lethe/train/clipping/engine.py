@@ -15,7 +15,7 @@ from lethe.train.clipping.checks.graphs import Node, nodes_of
 from lethe.train.clipping.checks.leaves import refuse_other_leaves
 from lethe.train.clipping.checks.self_check import SelfCheck
 from lethe.train.clipping.checks.steadiness import unsteady_records
-from lethe.train.clipping.checks.surroundings import surroundings
+from lethe.train.clipping.checks.surroundings import eagerly, refuse_compiled, surroundings
 from lethe.train.clipping.contributions import backward
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.groups import METHODS, Group, as_groups, group_of, total_bound
@@ -178,7 +178,7 @@ class Clipper:
     def _recording_alone(self, found: Survey) -> Generator[None]:
         self._open = True
         try:
-            with self._alone.recording():
+            with eagerly(), self._alone.recording():
                 yield
             self._lone = found
         finally:
@@ -246,10 +246,11 @@ class Clipper:
         total = losses.sum() if counted is None else torch.where(counted, losses, 0.0).sum()
         checking = recording.attached
         device = losses.device.type
-        with torch.autocast(device, enabled=False), self._workspace.open():
+        with torch.autocast(device, enabled=False), self._workspace.open(), eagerly():
             self._check.losses(losses, counted, recording)
             nodes = list(nodes_of(losses))
             refuse_other_leaves(nodes, recording)
+            refuse_compiled(nodes)
             unsteady = unsteady_records(nodes, len(losses))
             if not checking:
                 self._check.late(nodes, losses, counted, recording)

@@ -94,6 +94,8 @@ class Recording:
         self._stand_ins = StandIns(model, found.names, self.tape.alias)
         self.asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         """The arguments of the model's calls, in containers of their own."""
+        self.told: dict[Any, Tensor | None] = {}
+        """Where a check will ask: the gradients of the sum of the losses, at outputs of layers and at copies of parameters."""
         self._frames: list[_Frame] = []
         self._handles: list[RemovableHandle] = []
         self._asleep = False
@@ -162,7 +164,7 @@ class Recording:
         """Have the call inspected before it is made: what the model does with its arguments and itself is not to meet the check."""
         if not self._depth or self._inspect is None or not torch.is_grad_enabled() or (self.records or 0) < 2:
             return
-        kind = _kind(args, kwargs)
+        kind = form_of_call(args, kwargs)
         if kind in self._kinds or len(self._kinds) == _KINDS:
             return
         self._kinds.add(kind)
@@ -280,7 +282,7 @@ class Recording:
         return (rows, doubtful) if fits else (0, False)
 
 
-def _kind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+def form_of_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
     """What tells calls of a model apart: which arguments there are, tensors by type and dimensions, words and switches by value."""
     leaves, spec = tree_flatten((args, kwargs))
     told = [

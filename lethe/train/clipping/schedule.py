@@ -45,7 +45,7 @@ class Schedule:
         power = number & (number - 1) == 0
         if records is not None and records < 2:
             return Depth.THOROUGH if power else Depth.NOT
-        if state_of(found) not in self._passed or (records is not None and records > _GROWN * self._largest):
+        if state_of(found) not in self._passed or (records is not None and outgrown(records, self._largest)):
             return Depth.THOROUGH
         if power and (number.bit_length() - 1) % (_THOROUGH.bit_length() - 1) == 0:
             return Depth.THOROUGH
@@ -55,7 +55,7 @@ class Schedule:
         """Note that a batch was checked at this depth."""
         self._batches += 1
         self._lucky = chance.randrange(_ODDS) == 0
-        if depth is not Depth.THOROUGH and records > _GROWN * self._largest:
+        if depth is not Depth.THOROUGH and outgrown(records, self._largest):
             self._passed.clear()  # its size was not known in time
 
     def passed(self, found: Survey, records: int) -> None:
@@ -69,6 +69,11 @@ class Schedule:
         """Note that a check failed: what passed before counts no longer."""
         self._passed.clear()
         self._largest = 0
+
+
+def outgrown(records: int, checked: int) -> bool:
+    """Whether a batch is so much larger than one that was checked that it is checked as well."""
+    return records > _GROWN * checked
 
 
 def state_of(found: Survey) -> Hashable:

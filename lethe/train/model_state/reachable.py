@@ -114,15 +114,25 @@ class Reachable:
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
             yield attributes
-        for kind in type(value).__mro__:
-            if _library(kind.__module__):
-                continue
-            own = vars(kind).values() if "__slots__" in vars(kind) else ()
-            members = [member for member in own if isinstance(member, types.MemberDescriptorType)]
+        members, entries = _of_class(type(value))
+        if members:
             self._undo += [_of_slot(value, member) for member in members]
             yield from (_slot(value, member) for member in members)
-            if isinstance(value, nn.Module) or callable(value):
-                yield from (entry for entry in vars(kind).values() if isinstance(entry, types.FunctionType | list | dict | set | deque))
+        if entries and (isinstance(value, nn.Module) or callable(value)):
+            yield from entries
+
+
+def _of_class(kind: type) -> tuple[list[types.MemberDescriptorType], list[Any]]:
+    """The slots of a class and its bases, and the functions and containers that they hold; none of a library's."""
+    members: list[types.MemberDescriptorType] = []
+    entries: list[Any] = []
+    for base in kind.__mro__:
+        if not _library(base.__module__):
+            own = vars(base)
+            if "__slots__" in own:
+                members += [member for member in own.values() if isinstance(member, types.MemberDescriptorType)]
+            entries += [entry for entry in own.values() if isinstance(entry, types.FunctionType | list | dict | set | deque)]
+    return members, entries
 
 
 def _ours(value: Any) -> bool:
@@ -141,6 +151,7 @@ def _of_function(function: types.FunctionType) -> Iterator[Any]:
 _WALKED = (types.FunctionType, list, dict, set, deque, Tensor, np.ndarray, torch.Generator, np.random.Generator, np.random.RandomState)
 
 
+@functools.cache
 def _library(module: str | None) -> bool:
     return (module or "builtins").partition(".")[0] in _LIBRARIES
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lethe.errors import HypothesisError, InputError, LetheError
-from lethe.train.clipping.checks.forward_checks import _precision_of
+from lethe.train.clipping.checks.forward_checks import precision_of
 from lethe.train.clipping.engine import Clipper
 from lethe.train.clipping.unfollowed import PER_LAYER, UnfollowedError
 from lethe.train.clipping.units import Units
@@ -170,7 +170,7 @@ def _refuse_mixed(clipper: Clipper, forward: Forward, losses: Losses, records: i
         torch.no_grad(),
         undisturbed(clipper.model) as rewind,
         Quiet() as mode,
-        _precision_of(clipper.model, arithmetic(device)) as coarsest,
+        precision_of(clipper.model, arithmetic(device)) as coarsest,
     ):
         try:
             rewind()

@@ -91,8 +91,30 @@ class Tokens(nn.Module):
 
 
 def test_tokens_are_remembered_no_better() -> None:
+    for _ in range(24):  # whichever records are looked at, in whichever order
+        with pytest.raises(HypothesisError, match="keeps what it saw"):
+            clipped(Clipper(Tokens()), torch.arange(18).view(6, 3))
+
+
+ELSEWHERE: dict[str, Tensor] = {}
+
+
+class Elsewhere(nn.Module):
+    """Its memory is in a dictionary that its code names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3).double()
+
+    def forward(self, given: Tensor) -> Tensor:
+        return self.layer(given - ELSEWHERE.setdefault("mean", given.detach().mean(0)))
+
+
+def test_what_is_kept_outside_of_the_model_is_found_as_well() -> None:
+    ELSEWHERE.clear()
     with pytest.raises(HypothesisError, match="keeps what it saw"):
-        clipped(Clipper(Tokens()), torch.arange(18).view(6, 3))
+        clipped(Clipper(Elsewhere()), rows())
+    assert not ELSEWHERE
 
 
 class Recurrent(nn.Module):

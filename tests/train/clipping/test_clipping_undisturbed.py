@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,12 +19,24 @@ from lethe.train.clipping import Clipper
 GLOBAL: list[int] = [0]
 
 
+class Slotted:
+    """An object without a dictionary of attributes."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
 class Small(nn.Module):
     """Two layers; what a test does with them is a function of the model and its arguments."""
+
+    shared: ClassVar[list[int]] = [0]
 
     def __init__(self, forward: Callable[[Any, Any], Tensor]) -> None:
         super().__init__()
         torch.manual_seed(0)
+        self.slotted = Slotted()
         self.first, self.last = nn.Linear(4, 5).double(), nn.Linear(5, 2).double()
         self.rule, self.aux = forward, []
         self.generator, self.numbers = torch.Generator().manual_seed(4), np.random.default_rng(4)
@@ -84,6 +96,12 @@ def counts_in_all_places(model: Any, given: Any) -> Tensor:
     return model.plain(given["rows"])
 
 
+def counts_on_its_class_and_in_slots(model: Any, given: Any) -> Tensor:
+    model.shared[0] += 1
+    model.slotted.calls += 1
+    return model.plain(given["rows"])
+
+
 def attends(model: Any, given: Any) -> Tensor:
     hidden = torch.tanh(model.first(given["rows"]))[:, None].expand(-1, 3, -1)
     return model.last(functional.scaled_dot_product_attention(hidden, hidden, hidden, dropout_p=0.2).mean(1))
@@ -98,6 +116,7 @@ DOING = [
     draws_from_its_own_generator,
     draws_from_numpy_and_python,
     counts_in_all_places,
+    counts_on_its_class_and_in_slots,
     attends,
 ]
 
@@ -107,7 +126,7 @@ def trained(forward: Callable[[Any, Any], Tensor], verify: bool) -> tuple[list[T
     torch.manual_seed(1)
     random.seed(1)
     np.random.seed(1)  # noqa: NPY002 - as models do
-    GLOBAL[0] = 0
+    GLOBAL[0] = Small.shared[0] = 0
     model, sums, given = Small(forward), list[Tensor](), []
     clipper = Clipper(model, clip_norm=0.5, verify=verify)
     for number in range(5):
@@ -130,6 +149,8 @@ def trained(forward: Callable[[Any, Any], Tensor], verify: bool) -> tuple[list[T
         model.calls,
         len(model.aux),
         GLOBAL[0],
+        Small.shared[0],
+        model.slotted.calls,
         sorted(vars(model)),
     ]
     left.append([{name: tensor.tolist() for name, tensor in one.items()} for one in given])

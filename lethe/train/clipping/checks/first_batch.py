@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,93 +13,107 @@ from torch.utils._pytree import tree_flatten
 
 from lethe.errors import HypothesisError
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.checks.replaced_batch import CarefulNumbers, Given, has_rows
-from lethe.train.core.comparison import ALLOWED_IN_SHAPE, FAILURES, close, first_line, sample
+from lethe.train.clipping.checks.replaced_batch import Given, careful_numbers, has_rows
+from lethe.train.core.comparison import ALLOWED_IN_SHAPE, FAILURES, close, first_line
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
-_SHOWN = 16  # records of the first batch that are shown to the copies
-_FEW = 8  # records whose gradients are compared, in a batch of their own
+_GLANCED = 2  # records that are shown with gradients disabled, before the others
 
 
 class FirstBatch:
-    """Two copies of a model that has seen no data: one is shown the first batch, the other one other records in its place.
+    """A copy of a model that has seen no data is shown a few other records in place of the first batch, and then asked of a few of it.
 
-    Then both are given the first batch: its outputs must be the same, and so must the gradients of a few records, which tell of what
-    lies before a head of zeros as well. The copies draw the same random numbers, so that a model which keeps what it drew passes, as one
+    Its outputs must be those that the model itself gives after the batch, and so must the gradients of these records, which tell of what
+    lies before a head of zeros as well. Where they are not, two copies decide, which are called equally often: one is shown the few, and
+    the other one others in their place. The copies draw the same random numbers, so that a model which keeps what it drew passes, as one
     does that keeps what follows from shapes.
 
     What a model keeps somewhere else than in itself, or fits at a later batch, is not seen.
 
     Args:
         model: whose parameters the copies share.
+
+    Attributes:
+        reason: why nothing could be compared; None if all agreed, or it was not asked yet.
+        over: whether all agreed.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._fresh: nn.Module | None = None
-        self._reason: str | None = None
-        self._over = False
+        self.reason: str | None = None
+        self.over = False
 
     def begin(self) -> None:
         """Before a batch: copy the model, if it has not been."""
-        if self._over or self._fresh is not None or self._reason is not None:
+        if self.over or self._fresh is not None or self.reason is not None:
             return
         try:
             self._fresh = _copied(self._model)
         except Exception as error:  # whatever a module's own attributes make of being copied
-            self._reason = f"the model cannot be copied: {first_line(error)}"
+            self.reason = f"the model cannot be copied: {first_line(error)}"
 
-    def check(self, given: Given) -> str | None:
-        """Compare the copies, once.
+    def check(self, few: Given, output: Any, rewind: Rewind, mode: Quiet) -> None:
+        """Compare a copy with the model, once.
 
         Args:
-            given: what the model was called with.
-        Returns:
-            Why nothing could be compared; None if all agreed, now or before.
+            few: some records of the batch.
+            output: what the model gave of them right after the batch, with gradients enabled.
+            rewind, mode: of the surrounding calls.
         Raises:
             HypothesisError: the model remembers records.
         """
-        if self._over or self._fresh is None:
-            return self._reason
-        if given.records > _SHOWN:
-            given = given.taken(sample(range(given.records), _SHOWN))
-        if all(torch.equal(one, before) for one, before in zip(next(_others(given)).rows(), given.rows(), strict=True)):
-            return None  # its records are all alike; another batch may tell
+        if self.over or self._fresh is None:
+            return
+        if all(torch.equal(one, before) for one, before in zip(next(_others(few)).rows(), few.rows(), strict=True)):
+            return  # its records are all alike; another batch may tell
+        self.reason = None
         try:
-            expected, records = self._told(given, [given], None)
-            if not records:
-                return None
-            told, _ = self._told(given, _others(given), records)
+            seen = _told(self._model, output, few.records)
+            # The model and its copies share what lies outside of both, such as a closure: it is put back in between.
+            rewind.model()
+            other = self._shown(few, _others(few), rewind, mode)
+            rewind.model()
+            if not _agree(other, seen, few.precision):
+                expected, told = (self._shown(few, before, None, mode) for before in ([few], _others(few)))
+                if not _agree(told, expected, few.precision):
+                    raise _remembers()
         except FAILURES as error:
-            return f"the model could not be called again: {first_line(error)}"
-        if not _agree(told, expected, given.precision):
-            raise HypothesisError(
-                "the model makes other outputs or gradients of the same records when it was shown others first: it keeps what it saw, of "
-                "which nothing is clipped or noised.",
-                source="the clipper's self-check: a layer that fits itself to its first batch, or otherwise remembers records, in an "
-                "attribute of its own",
-                remedy="take that layer out, or let public data pass through it before training; build the model anew: this one has seen "
-                "the batch.",
-            )
-        self._over, self._fresh = True, None
-        return None
+            self.reason = f"the model could not be called again: {first_line(error)}"
+            return
+        self.over, self._fresh = True, None
 
-    def _told(self, given: Given, before: Iterator[Given] | list[Given], few: list[int] | None) -> tuple[list[Tensor], list[int]]:
-        """A copy's outputs for all records, and its gradients for a few, after the first of `before` that it accepts; and which few."""
+    def _shown(self, few: Given, before: Iterable[Given], rewind: Rewind | None, mode: Quiet) -> list[Tensor]:
+        """A copy's outputs and gradients for a few records, after the first of `before` that it accepts.
+
+        Without a rewind of the surroundings, it gets one of its own: its generators are then set back before each call, too.
+        """
         assert self._fresh is not None
         for place, shown in enumerate(before):
             model = _copied(self._fresh)
-            with undisturbed(model, (given.args, given.kwargs), skipped=given.tensors()) as rewind, Quiet() as mode:
+            own = undisturbed(model, (few.args, few.kwargs), skipped=few.tensors()) if rewind is None else nullcontext(rewind)
+            with own as back:
                 try:
-                    with nullcontext() if place or shown is given else CarefulNumbers():
-                        _show(model, shown, rewind, mode)
+                    with nullcontext() if place or shown is few else careful_numbers(model, few):
+                        # As in training, with gradients: some models look where these are enabled only.
+                        _called(model, shown.taken(list(range(min(_GLANCED, shown.records)))), back, mode)
+                        _called(model, shown, back, mode, gradients=True)
                 except FAILURES:
                     continue
-                outputs = _called(model, given, rewind, mode)
-                few = _finite(outputs, given.records)[:_FEW] if few is None else few
-                return [*outputs, *_gradients(model, given.taken(few), rewind, mode)], few
+                return _told(model, _called(model, few, back, mode, gradients=True), few.records)
         raise ValueError("it does not accept them, or others in their place")
+
+
+def _remembers() -> HypothesisError:
+    return HypothesisError(
+        "the model makes other outputs or gradients of the same records when it was shown others first: it keeps what it saw, of "
+        "which nothing is clipped or noised.",
+        source="the clipper's self-check: a layer that fits itself to its first batch, or otherwise remembers records, in an "
+        "attribute of its own",
+        remedy="take that layer out, or let public data pass through it before training; build the model anew: this one has seen "
+        "the batch.",
+    )
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -122,36 +136,28 @@ def _others(given: Given) -> Iterator[Given]:
     yield given.mapped(halved)
 
 
-def _show(model: nn.Module, shown: Given, rewind: Rewind, mode: Quiet) -> None:
-    """As in training, a few with gradients: some models look where these are enabled only."""
-    _called(model, shown, rewind, mode)
-    _called(model, shown.taken(list(range(min(_FEW, shown.records)))), rewind, mode, gradients=True)
-
-
-def _called(model: nn.Module, given: Given, rewind: Rewind, mode: Quiet, *, gradients: bool = False) -> list[Tensor]:
+def _called(model: nn.Module, given: Given, rewind: Rewind, mode: Quiet, *, gradients: bool = False) -> Any:
     rewind()
     mode.begin()
     with torch.set_grad_enabled(gradients):
-        output = given.called(model)
+        return given.called(model)
+
+
+def _told(model: nn.Module, output: Any, records: int) -> list[Tensor]:
+    """The outputs, and the gradients of a sum in which each of their numbers counts differently: one row for each parameter that gets any,
+    so that they compare by themselves."""
     entries = list(output.values()) if isinstance(output, dict) else tree_flatten(output)[0]
-    return [entry for entry in entries if has_rows(entry, given.records) and entry.is_floating_point()]
-
-
-def _gradients(model: nn.Module, given: Given, rewind: Rewind, mode: Quiet) -> list[Tensor]:
-    """Of a sum in which every output counts differently; one row for each parameter that gets any, so that they compare by themselves."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    outputs = [output.flatten() for output in _called(model, given, rewind, mode, gradients=True) if output.requires_grad]
-    if not outputs:
-        return []
-    total = torch.stack([(output * torch.linspace(0.5, 1.5, len(output)).to(output)).sum().double() for output in outputs]).sum()
-    with unaccumulated({parameter: name for name, parameter in model.named_parameters()}):
-        found = torch.autograd.grad(total, trained, allow_unused=True)
-    return [torch.zeros(1) if gradient is None else gradient.detach()[None] for gradient in found]
-
-
-def _finite(outputs: list[Tensor], records: int) -> list[int]:
-    found = [torch.isfinite(output).reshape(records, -1).all(1).cpu() for output in outputs]
-    return torch.stack(found).all(0).nonzero()[:, 0].tolist() if found else []
+    found = [entry for entry in entries if has_rows(entry, records) and entry.is_floating_point()]
+    outputs = [entry.detach() for entry in found]
+    flat = [entry.flatten() for entry in found if entry.requires_grad]
+    if not flat:
+        return outputs
+    total = torch.stack([(entry * torch.linspace(0.5, 1.5, len(entry)).to(entry)).sum().double() for entry in flat]).sum()
+    # Others may stand in a parameter's place for the time being.
+    trained: dict[Tensor, str] = {own: name for name, own in model.named_parameters() if own.requires_grad and own.is_leaf}
+    with torch.enable_grad(), unaccumulated(trained):
+        gradients = torch.autograd.grad(total, list(trained), allow_unused=True)
+    return [*outputs, *(torch.zeros(1) if gradient is None else gradient.detach()[None] for gradient in gradients)]
 
 
 def _agree(told: list[Tensor], expected: list[Tensor], precision: torch.dtype) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,13 +12,16 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from lethe.errors import InputError
-from lethe.train.clipping.checks.order import fewer_in_another_order, layers_watched, require_order
+from lethe.train.clipping.checks.first_batch import FirstBatch
+from lethe.train.clipping.checks.order import Seen, fewer_in_another_order, layers_watched, require_order
 from lethe.train.clipping.checks.replaced_batch import (
-    CarefulNumbers,
     Given,
+    careful_numbers,
     embeddings_of_one_record,
     embeddings_replaced,
+    few_of,
     has_rows,
+    opposed,
     with_copies,
     with_large_numbers,
     with_nothing,
@@ -43,10 +46,20 @@ ALIKE = "its records are all alike"
 
 _ALONE = 2  # records that pass through the model alone
 _LARGE = 32  # a batch of so many records is glanced at by halves
-_FEW = 8  # records that pass through it with gradients enabled, in a batch of their own
+_RANDOM = "the model's output is random, or holds no tensor with the records first"
 _NAN = "where others are NaN"
 _FAR = "where others are very large numbers"
 _COPIES = "where others are copies of itself or of another"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Few:
+    """A few records' numbers in the batch, the call of them alone, their outputs, and why there are none."""
+
+    records: list[int]
+    given: Given
+    outputs: list[Tensor]
+    reason: str | None
 
 
 class ForwardChecks:
@@ -62,65 +75,127 @@ class ForwardChecks:
         self._rewind: Rewind
         self._mode: Quiet
 
-    def measured(self, given: Given) -> Given:
-        """The same call, with the coarsest precision that the model computes a few of its records in."""
-        with self._calls(given), _precision_of(self._model, given.precision) as seen, suppress(*FAILURES):
-            self._called(given.taken(list(range(min(_ALONE, given.records)))))
-        return replace(given, precision=seen())
+    @contextmanager
+    def calls(self, given: Given) -> Generator[Rewind]:
+        """Within: the checks may be made; nothing of them is left afterwards."""
+        with undisturbed(self._model, (given.args, given.kwargs), skipped=given.tensors()) as rewind:
+            self._rewind = rewind
+            yield rewind
 
-    def thorough(self, given: Given) -> str | None:
-        """All comparisons, with each half of the records replaced in turn.
+    def thorough(self, given: Given, first: FirstBatch | None = None) -> tuple[str | None, str | None]:
+        """All comparisons, within `calls`: of the whole batch with either half of the records replaced, and of a few in all ways.
 
         Args:
             given: what the model was called with.
+            first: asked as well, of the same few.
         Returns:
-            Why a comparison could not be made; None if all were, and agreed.
+            Why a comparison of `first`, or another, could not be made; None if all were, and agreed.
         Raises:
             InputError: a record's output depends on the other records of its batch.
+            HypothesisError: see FirstBatch.
         """
-        rows = given.rows()
-        if not rows:
-            return "no argument of the model has the records first"
-        reasons: list[str] = []
-        with self._calls(given):
+        memory = None if first is None else first.reason
+        if not given.rows():
+            return memory, "no argument of the model has the records first"
+        with Quiet() as mode:
+            self._mode = mode
             try:
-                batch, again = (self._called(given) for _ in range(2))
+                with precision_of(self._model, given.precision) as precision, layers_watched(self._model) as seen:
+                    batch = self._called(given)
             except FAILURES as error:
-                return f"the model could not be called again: {first_line(error)}"
-            repeatable = bool(batch) and all(
-                bool(close(one, other, other, ALLOWED, given.precision).all()) for one, other in zip(batch, again, strict=True)
-            )
-            drew = self._rewind.drew()
-            if not repeatable or drew:
-                reasons.append("the model's output is random, or holds no tensor with the records first")
-            usable = _finite(batch, given.records)
-            first, second = halves(given.records, rows[0].device)
-            if batch and not usable:
-                reasons.append("no record's output is finite")
-            known = batch if repeatable else None
-            if usable and batch:
-                reasons += self._smaller(given, None if drew else known, usable)
-                for replaced in (first, second):
-                    reasons += self._with_others_replaced(given, known, usable, replaced, _NAN)
-                reasons += self._with_others_replaced(given, known, usable, first, _FAR)
-                if known is not None:
-                    reasons += self._with_others_replaced(given, known, usable, second, _COPIES)
-                    if not drew:
-                        self._order(given)
-        return "; ".join(dict.fromkeys(reasons)) or None
+                return memory, f"the model could not be called again: {first_line(error)}"
+            given = replace(given, precision=precision())
+            drew, usable = self._rewind.drew(), _finite(batch, given.records)
+            reasons = [_RANDOM] if drew or not batch else []
+            if not usable:
+                reasons += ["no record's output is finite"] if batch else []
+                return memory, "; ".join(reasons)
+            few = self._asked(given, sorted(sample(usable, few_of(given.records))), first)
+            memory = None if first is None else first.reason
+            try:
+                reasons += self._compared(given, batch, usable, few, seen, drew=drew)
+            except InputError:
+                if self._repeats(given):
+                    raise
+                reasons += [_RANDOM, *self._compared(given, None, usable, few, seen, drew=drew)]
+        return memory, "; ".join(dict.fromkeys(reasons)) or None
 
-    def _order(self, given: Given) -> None:
-        """Some of the records, and again in another order: each layer's rows must follow."""
-        some = given.few()
-        order = fewer_in_another_order(some.records)
+    def _asked(self, given: Given, records: list[int], first: FirstBatch | None) -> _Few:
+        """A few records in a batch of their own, with gradients enabled as in training, which costs memory for these few only.
+
+        They come right after the batch: what a model keeps of it shows in them. And they stand in its order, so that what others are made
+        of, from their end, begins with no record that the batch begins with.
+        """
+        some = given.taken(records)
         try:
-            with layers_watched(self._model) as seen:
-                self._called(some)
+            output = self._output(some, gradients=True)
+            if first is not None:
+                first.check(some, output, self._rewind, self._mode)
+        except FAILURES as error:
+            return _Few(records, some, [], f"the model does not accept a few of the records: {first_line(error)}")
+        return _Few(records, some, _outputs(output, some.records), None)
+
+    def _repeats(self, given: Given) -> bool:
+        """Whether the model, as it was, gives the same outputs twice; asked only where a comparison disagrees."""
+        self._rewind.model()
+        batch, again = (self._called(given) for _ in range(2))
+        return all(bool(close(one, other, other, ALLOWED, given.precision).all()) for one, other in zip(batch, again, strict=True))
+
+    def _compared(self, given: Given, batch: list[Tensor] | None, usable: list[int], few: _Few, seen: Seen, *, drew: bool) -> list[str]:
+        """All comparisons with the outputs in the batch; without these, outputs are only asked to be finite."""
+        first, second = halves(given.records, given.rows()[0].device)
+        reasons = self._smaller(given, None if drew else batch, usable) or self._among_few(few, first, batch, drew=drew)
+        unshown = [reason for half in (first, second) for reason in self._with_others_replaced(given, batch, usable, half, _NAN)]
+        reasons += unshown
+        if batch is None:
+            return reasons
+        if unshown or not all(entry.is_floating_point() for entry in given.rows()):  # there is no NaN among whole numbers
+            reasons += self._with_others_replaced(given, batch, usable, second, _COPIES)
+        elif few.reason is None and len(few.records) > 1:
+            everyone, replaced = _finite(few.outputs, len(few.records)), opposed(first, len(few.records))
+            reasons += self._with_others_replaced(few.given, few.outputs, everyone, replaced, _COPIES, gradients=True, names=few.records)
+        if not drew:
+            self._order(given, seen)
+        return reasons
+
+    def _among_few(self, few: _Few, first: Tensor, batch: list[Tensor] | None, *, drew: bool) -> list[str]:
+        """What only another model than this one would betray needs no more records than a few: a branch of NaN, or of outliers."""
+        if few.reason is not None:
+            return [few.reason]
+        if len(few.records) < 2:
+            return []
+        everyone = _finite(few.outputs, len(few.records))
+        replaced = opposed(first, len(few.records))
+        known = None if drew or batch is None else few.outputs
+        reasons = self._with_others_replaced(few.given, known, everyone, replaced, _NAN, gradients=True, names=few.records)
+        if batch is not None:
+            reasons += self._with_others_replaced(few.given, few.outputs, everyone, ~replaced, _FAR, gradients=True, names=few.records)
+        return reasons
+
+    def _order(self, given: Given, seen: Seen) -> None:
+        """Some of the records in another order: each layer's rows must follow what the layers were given of all of them.
+
+        Where that cannot be compared, since so few are cut or branch otherwise, a few take the place of all.
+        """
+        if self._follow(given, seen):
+            return
+        some = given.few()
+        with suppress(*FAILURES), layers_watched(self._model) as seen:
+            self._called(some)
+        self._follow(some, seen)
+
+    def _follow(self, given: Given, seen: Seen) -> bool:
+        """Whether they could be compared."""
+        if given.records < 2:
+            return True
+        order = fewer_in_another_order(given.records)
+        try:
             with layers_watched(self._model) as moved:
-                self._called(some.taken(order))
+                self._called(given.taken(order))
         except FAILURES:
-            return  # `_smaller` says as much
-        require_order(seen, moved, order, {module: path for path, module in self._model.named_modules()}, given.precision)
+            return True  # a record alone says as much
+        names = {module: path for path, module in self._model.named_modules()}
+        return require_order(seen, moved, given.records, order, names, given.precision)
 
     def glance(self, given: Given) -> None:
         """One comparison of those that `thorough` makes, at random, of half the records of a large batch.
@@ -135,9 +210,9 @@ class ForwardChecks:
         rows = given.rows()
         replaced = halves(given.records, rows[0].device)[0]
         kinds = (_NAN, _FAR, _COPIES) if self._tokens or any(entry.is_floating_point() for entry in rows) else (_COPIES,)
-        with self._calls(given):
+        with self.calls(given), Quiet() as self._mode:
             try:
-                with _precision_of(self._model, given.precision) as seen:
+                with precision_of(self._model, given.precision) as seen:
                     batch = self._called(given)
             except FAILURES:
                 return
@@ -145,22 +220,17 @@ class ForwardChecks:
                 given = replace(given, precision=seen())
                 self._with_others_replaced(given, batch, usable, replaced, chance.choice(kinds))
 
-    @contextmanager
-    def _calls(self, given: Given) -> Generator[None]:
-        """Within: `_called` may be used; nothing of it is left afterwards."""
-        arguments = (given.args, given.kwargs)
-        with undisturbed(self._model, arguments, skipped=given.tensors()) as rewind, Quiet() as mode:
-            self._rewind, self._mode = rewind, mode
-            yield
-
-    def _called(self, given: Given, *, gradients: bool = False) -> list[Tensor]:
+    def _output(self, given: Given, *, gradients: bool) -> Any:
         self._rewind()
         self._mode.begin()
         with torch.set_grad_enabled(gradients):
-            return _outputs(given.called(self._model), given.records)
+            return given.called(self._model)
+
+    def _called(self, given: Given, *, gradients: bool = False) -> list[Tensor]:
+        return _outputs(self._output(given, gradients=gradients), given.records)
 
     def _smaller(self, given: Given, batch: list[Tensor] | None, usable: list[int]) -> list[str]:
-        """Records alone; and a few among NaN, with gradients enabled as in training, which costs memory for these few only."""
+        """Records alone."""
         for record in sample(usable, _ALONE):
             try:
                 with embeddings_of_one_record(self._model) as tokens:
@@ -177,18 +247,7 @@ class ForwardChecks:
                 for one, output in zip(single, batch, strict=True)
             ):
                 raise _depends(record, "the record alone against the record in the batch")
-        few = sample(usable, _FEW)
-        if len(few) < 2:
-            return []
-        some = given.taken(few)
-        try:
-            expected = self._called(some, gradients=True)
-        except FAILURES as error:
-            return [f"the model does not accept a few of the records: {first_line(error)}"]
-        everyone = _finite(expected, len(few))
-        replaced = halves(len(few), given.rows()[0].device)[0]
-        known = None if batch is None else expected
-        return self._with_others_replaced(some, known, everyone, replaced, _NAN, gradients=True, names=few)
+        return []
 
     def _with_others_replaced(
         self,
@@ -219,7 +278,7 @@ class ForwardChecks:
             other = given.mapped(lambda entry: fill(entry, replaced))
             inside = embeddings_replaced(self._tokens, given.records, lambda output: fill(output, replaced))
         try:
-            with inside, nullcontext() if kind == _COPIES else CarefulNumbers():
+            with inside, nullcontext() if kind == _COPIES else careful_numbers(self._model, given):
                 outputs = self._called(other, gradients=gradients)
         except FAILURES as error:
             return [f"the model does not accept a batch {kind}: {first_line(error)}"]
@@ -236,7 +295,7 @@ class ForwardChecks:
 
 
 @contextmanager
-def _precision_of(model: nn.Module, least: torch.dtype) -> Generator[Callable[[], torch.dtype]]:
+def precision_of(model: nn.Module, least: torch.dtype) -> Generator[Callable[[], torch.dtype]]:
     """Within: what is given tells the coarsest type of number that the modules have computed in."""
     found = [least]
 

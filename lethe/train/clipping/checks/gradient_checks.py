@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,15 @@ from torch import Tensor, nn
 
 from lethe.train.clipping.anchors import unaccumulated
 from lethe.train.clipping.hooks import Recording
-from lethe.train.clipping.record_gradients import gradient_sites, require_apart, usable_records
-from lethe.train.clipping.rules.parts import Part
+from lethe.train.clipping.record_gradients import GradientSite, gradient_sites, require_apart, usable_records
+from lethe.train.clipping.rules.parts import Part, Rows, Stacked
+from lethe.train.clipping.shared import Shared
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import ALLOWED, sample
 
 _TRACED = 2  # records with gradients other than 0, whose gradients are compared with those of plain autograd
+_STRICTER = 0.5  # what is allowed of a sum of records, of what is allowed of one: no record may be further off than by itself
+_WEIGHTS = (1.0, -0.75, 0.875)  # of the records that one backward pass is shared by: what is another's is told from what is one's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +38,13 @@ class Seen:
 
 
 def check_gradients(parts: Mapping[nn.Parameter, Part], losses: Tensor, counted: Tensor | None, recording: Recording) -> Seen:
-    """Compare single records' gradients with those of plain autograd, on the same graph: the same dropout masks, the same losses.
+    r"""Compare single records' gradients with those of plain autograd, on the same graph: the same dropout masks, the same losses.
 
-    Besides, the gradient of such a record's loss must be exactly 0 at every other record's rows of every layer's output, which needs no
-    tolerance; what mixes two of the other records is left to `check_scaled`.
+    One backward pass serves them all: of $\sum_j v_j \ell_j$ over the chosen records it must give $\sum_j v_j g_j$ with the $g_j$ of the
+    rules, and each of these must be as long as the rules measured it. Only where that fails, or is not finite, is each asked for alone.
+
+    Besides, that gradient must be exactly 0 at every other record's rows of every layer's output, which needs no tolerance; what mixes
+    the chosen ones, or two of the others, is left to `check_scaled`.
 
     Args:
         parts: what the rules tell of each parameter.
@@ -48,29 +54,145 @@ def check_gradients(parts: Mapping[nn.Parameter, Part], losses: Tensor, counted:
     Raises:
         InputError: they disagree, or records mix.
     """
-    parameters = list(recording.found.names)
-    sites = list(gradient_sites(recording))
     with torch.no_grad():
         squares = {parameter: part.squared_norms() for parameter, part in parts.items()}
     chosen = _chosen(usable_records(losses, counted), squares)
-    seen, heard, present = 0, set[nn.Parameter](), set[nn.Parameter]()
-    for record in chosen:
-        wanted: list[Any] = [*(site.place for site in sites), *parameters]
-        with unaccumulated(recording.watched()):
-            told = torch.autograd.grad(losses[record], wanted, retain_graph=True, allow_unused=True)
-        plain = told[len(sites) :]
+    compared = _Compared(_ByTheRules(parts, squares), list(gradient_sites(recording)), losses, recording)
+    together = dict(zip(chosen, _WEIGHTS, strict=False))
+    if not (chosen and compared.agree(together)):
+        for record in chosen:
+            compared.require(record)
+    heard = compared.heard
+    return Seen(records=compared.records, heard=frozenset(heard), silent=frozenset(compared.present - heard))
+
+
+class _ByTheRules:
+    """What the rules tell of some records: weighted sums of their gradients, each one's gradient, and their norms as they were measured."""
+
+    def __init__(self, parts: Mapping[nn.Parameter, Part], squares: Mapping[nn.Parameter, Tensor]) -> None:
+        self._parts, self._squares = parts, squares
+
+    def summed(self, parameter: nn.Parameter, weights: Mapping[int, float]) -> Tensor:
+        """The sum of the records' gradients with these weights, of the parameter's shape."""
+        if (part := self._parts.get(parameter)) is None:
+            return torch.zeros_like(parameter)
+        asked = torch.zeros(len(self._squares[parameter]), dtype=torch.float64, device=parameter.device)
+        for record, weight in weights.items():
+            asked[record] = weight
+        with torch.no_grad():
+            return part.weighted_sum(asked).reshape(parameter.shape)
+
+    def formed(self, parameter: nn.Parameter, records: Iterable[int]) -> list[Tensor]:
+        """Each record's gradient."""
+        part = self._parts.get(parameter)
+        if part is not None and _forms_few(part):
+            with torch.no_grad():
+                rows = part.formed(torch.tensor(list(records), device=parameter.device), part.dtype)
+            return [row.reshape(parameter.shape) for row in rows]
+        return [self.summed(parameter, {record: 1.0}) for record in records]
+
+    def norm(self, parameter: nn.Parameter, record: int) -> float:
+        """The norm of its gradient."""
+        squares = self._squares.get(parameter)
+        return 0.0 if squares is None else max(float(squares[record]), 0.0) ** 0.5
+
+
+def _forms_few(part: Part) -> bool:
+    """Whether it forms some records' gradients without forming all."""
+    if isinstance(part, Shared | Stacked):
+        return all(map(_forms_few, part.parts))
+    return isinstance(part, Rows) or type(part).formed is not Part.formed
+
+
+class _Compared:
+    """Comparisons of records' gradients by the rules with plain autograd's, and what was seen in them."""
+
+    def __init__(self, rules: _ByTheRules, sites: Sequence[GradientSite], losses: Tensor, recording: Recording) -> None:
+        self._rules, self._sites, self._losses, self._recording = rules, sites, losses, recording
+        self.records = 0
+        self.heard: set[nn.Parameter] = set()
+        self.present: set[nn.Parameter] = set()
+
+    def agree(self, weights: Mapping[int, float]) -> bool:
+        """Whether the weighted sum of the records' gradients is plain autograd's, and each as long as it was measured.
+
+        Raises:
+            InputError: the losses touch the rows of other records.
+        """
+        touched, plain = self._plain(weights)
         if not all(gradient is None or bool(torch.isfinite(gradient).all()) for gradient in plain):
-            continue
-        _compare(parts, squares, plain, record, recording)
-        alone = torch.zeros(len(losses), dtype=torch.bool, device=losses.device)
-        alone[record] = True
-        require_apart(sites, told, alone)
-        known = {parameter: gradient for parameter, gradient in zip(parameters, plain, strict=True) if gradient is not None}
-        present |= known.keys()
-        audible = {parameter for parameter, gradient in known.items() if bool((gradient != 0).any())}
-        heard |= audible
-        seen += bool(audible)
-    return Seen(records=seen, heard=frozenset(heard), silent=frozenset(present - heard))
+            return False
+        whole, audible = _size(plain), dict.fromkeys(weights, False)
+        for parameter, gradient in zip(self._recording.found.names, plain, strict=True):
+            expected = torch.zeros_like(parameter) if gradient is None else gradient
+            size, apart = float(expected.double().norm()), -expected.double()
+            for (record, weight), told in zip(weights.items(), self._rules.formed(parameter, weights), strict=True):
+                length = float(told.double().norm())
+                if not abs(length - self._rules.norm(parameter, record)) <= _STRICTER * self._allowed(parameter, length, whole):
+                    return False
+                audible[record] |= length > 0
+                apart += weight * told.double()
+            together = self._rules.summed(parameter, weights).double() - expected.double()
+            if not max(float(apart.norm()), float(together.norm())) <= _STRICTER * self._allowed(parameter, size, whole):
+                return False
+        self._require_apart(touched, weights)
+        self._note(plain)
+        self.records += sum(audible.values())
+        return True
+
+    def require(self, record: int) -> None:
+        """Refuse a record whose gradient is not plain autograd's; nothing is learned where that is not finite.
+
+        Raises:
+            InputError: it is not, or touches the rows of other records.
+        """
+        touched, plain = self._plain({record: 1.0})
+        if not all(gradient is None or bool(torch.isfinite(gradient).all()) for gradient in plain):
+            return
+        whole = _size(plain)
+        for (parameter, name), gradient in zip(self._recording.found.names.items(), plain, strict=True):
+            expected = torch.zeros_like(parameter) if gradient is None else gradient
+            told, norm = self._rules.summed(parameter, {record: 1.0}), self._rules.norm(parameter, record)
+            size = float(expected.double().norm())
+            allowed = self._allowed(parameter, size, whole)
+            error, gap = float((told.double() - expected.double()).norm()), abs(norm - size)
+            if not (error <= allowed and gap <= allowed):
+                raise UnfollowedError(
+                    f"the gradient of record {record} in {name} is off by {max(error, gap):.3g} from plain autograd's, of norm {size:.3g}.",
+                    source="the clipper's self-check",
+                    remedy="look for a layer or a loss that mixes records or does not keep them along the first dimension, for a weight "
+                    "that is read outside its layer, or for a hand-written rule that is wrong; if there "
+                    "is none, begin with a batch of another size: this one may be as long as another dimension.",
+                    lasting=False,
+                )
+        self._require_apart(touched, (record,))
+        self._note(plain)
+        self.records += any(gradient is not None and bool((gradient != 0).any()) for gradient in plain)
+
+    def _plain(self, weights: Mapping[int, float]) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
+        """Autograd's gradients of the weighted sum of the records' losses, at the sites and in the parameters."""
+        wanted: list[Any] = [*(site.place for site in self._sites), *self._recording.found.names]
+        with unaccumulated(self._recording.watched()):
+            total = torch.stack([weight * self._losses[record] for record, weight in weights.items()]).sum()
+            told = torch.autograd.grad(total, wanted, retain_graph=True, allow_unused=True)
+        return told[: len(self._sites)], told[len(self._sites) :]
+
+    def _allowed(self, parameter: nn.Parameter, size: float, whole: float) -> float:
+        return max(ALLOWED[self._recording.precision], ALLOWED[parameter.dtype]) * (size + 0.01 * whole)
+
+    def _require_apart(self, touched: Sequence[Tensor | None], records: Iterable[int]) -> None:
+        asked = torch.zeros(len(self._losses), dtype=torch.bool, device=self._losses.device)
+        asked[list(records)] = True
+        require_apart(self._sites, touched, asked)
+
+    def _note(self, plain: Sequence[Tensor | None]) -> None:
+        known = {parameter: own for parameter, own in zip(self._recording.found.names, plain, strict=True) if own is not None}
+        self.present |= known.keys()
+        self.heard |= {parameter for parameter, gradient in known.items() if bool((gradient != 0).any())}
+
+
+def _size(plain: Sequence[Tensor | None]) -> float:
+    return sum(float(gradient.double().square().sum()) for gradient in plain if gradient is not None) ** 0.5
 
 
 def _chosen(usable: Tensor, squares: Mapping[nn.Parameter, Tensor]) -> list[int]:
@@ -85,34 +207,3 @@ def _chosen(usable: Tensor, squares: Mapping[nn.Parameter, Tensor]) -> list[int]
     everyone = (usable & told).nonzero()[:, 0].tolist()
     telling = sample([record for record in everyone if record not in first], _TRACED)
     return [*first, *telling[: _TRACED - len(set(first) & set(everyone))]]
-
-
-def _compare(
-    parts: Mapping[nn.Parameter, Part],
-    squares: Mapping[nn.Parameter, Tensor],
-    plain: Sequence[Tensor | None],
-    record: int,
-    recording: Recording,
-) -> None:
-    whole = sum(float(gradient.double().square().sum()) for gradient in plain if gradient is not None) ** 0.5
-    for (parameter, name), gradient in zip(recording.found.names.items(), plain, strict=True):
-        expected = torch.zeros_like(parameter) if gradient is None else gradient
-        told, square = torch.zeros_like(parameter), 0.0
-        if (part := parts.get(parameter)) is not None:
-            alone = torch.zeros(len(squares[parameter]), dtype=torch.float64, device=parameter.device)
-            alone[record] = 1.0
-            with torch.no_grad():
-                told, square = part.weighted_sum(alone).reshape(parameter.shape), float(squares[parameter][record])
-        size = float(expected.double().norm())
-        allowed = max(ALLOWED[recording.precision], ALLOWED[parameter.dtype]) * (size + 0.01 * whole)
-        error = float((told.double() - expected.double()).norm())
-        gap = abs(max(square, 0.0) ** 0.5 - size)
-        if not (error <= allowed and gap <= allowed):
-            raise UnfollowedError(
-                f"the gradient of record {record} in {name} is off by {max(error, gap):.3g} from plain autograd's, of norm {size:.3g}.",
-                source="the clipper's self-check",
-                remedy="look for a layer or a loss that mixes records or does not keep them along the first dimension, for a weight "
-                "that is read outside its layer, or for a hand-written rule that is wrong; if there "
-                "is none, begin with a batch of another size: this one may be as long as another dimension.",
-                lasting=False,
-            )

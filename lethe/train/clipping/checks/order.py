@@ -13,6 +13,8 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import ALLOWED, chance, close
 
+_MOVED = 7  # records that are passed through a model in another order
+
 Seen = list[tuple[nn.Module, Tensor]]
 """Inputs of the layers that hold trained parameters, records first, or what stands in their place, in the order of their calls."""
 
@@ -40,37 +42,46 @@ def layers_watched(model: nn.Module) -> Generator[Seen]:
 
 
 def fewer_in_another_order(records: int) -> list[int]:
-    """All places but one, in a random order; of two records, one of them."""
-    order = chance.sample(range(records), records - 1)
-    while records > 2 and order == sorted(order):
+    """Some places, one less than there are records at most, in a random order; of two records, one of them."""
+    order = chance.sample(range(records), min(records - 1, _MOVED))
+    while len(order) > 1 and order == sorted(order):
         chance.shuffle(order)
     return order
 
 
-def require_order(before: Seen, after: Seen, order: Sequence[int], names: dict[nn.Module, str], precision: torch.dtype) -> None:
+def require_order(
+    before: Seen, after: Seen, records: int, order: Sequence[int], names: dict[nn.Module, str], precision: torch.dtype
+) -> bool:
     """Refuse a model that does not hand its records on in the order in which they came.
 
-    One record is left out, so that what has as many rows as there are records by chance is told from what has a row for each.
+    Fewer records are moved than there are, so that what has as many rows as there are records by chance is told from what has a row for
+    each.
 
     Args:
         before: of the records as they came.
-        after: of all but one of them, that at place i being `order[i]` of those.
+        after: of fewer of them, that at place i being `order[i]` of those.
+        records: how many came.
         order: the places.
         names: of the modules.
         precision: the coarsest arithmetic that the model computed in.
+    Returns:
+        Whether all layers that were given records could be compared: not where fewer records take another branch, or are cut to the
+        longest of them.
     Raises:
         UnfollowedError: a layer was given other records' rows.
     """
+    compared = True
     if [module for module, _ in before] != [module for module, _ in after]:
-        return  # other branches: nothing stands beside each other
+        return False  # other branches: nothing stands beside each other
     for (module, first), (_, second) in zip(before, after, strict=True):
-        if len(first) != len(order) + 1 or len(second) != len(order) or first.dim() != second.dim():
+        if len(first) != records or len(second) != len(order) or first.dim() != second.dim():
             continue
         if isinstance(module, nn.RNNBase) and first.dim() > 2:  # a packed sequence is as long as its longest
             common = min(first.shape[1], second.shape[1])
             first, second = first[:, :common], second[:, :common]
         expected = first[list(order)]
         if expected.shape != second.shape:
+            compared = False
             continue
         if second.is_floating_point():
             same = close(second, expected, expected, ALLOWED, precision)
@@ -85,3 +96,4 @@ def require_order(before: Seen, after: Seen, order: Sequence[int], names: dict[n
                 "replace what depends on a record's place in its batch.",
                 doubtful=True,
             )
+    return compared

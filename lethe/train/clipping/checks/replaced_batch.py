@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +14,40 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from lethe.train.core.comparison import chance, sample
+from lethe.train.core.comparison import chance, halves, sample
 
-_FEW = 8  # records that pass through a model by themselves
+_FEW, _LEAST = 8, 4  # records that pass through a model by themselves: a quarter of the batch, between these
+_TRIES = 64
 _FAR = 1e4  # in units of the largest number that the records hold: no branch that only outliers take is left out
 
 
 def has_rows(entry: Any, records: int) -> bool:
     """Whether an argument or a result has one entry a record."""
     return isinstance(entry, Tensor) and entry.dim() > 0 and len(entry) == records
+
+
+def few_of(records: int) -> int:
+    """How many of a batch's records pass through a model by themselves."""
+    return min(records, _FEW, max(_LEAST, records // 4))
+
+
+def opposed(replaced: Tensor, few: int) -> Tensor:
+    """A random half of a few places, with the first and the last place in it where they are not in the other half, of more places.
+
+    What one place of a batch does to all others is then seen in the one or in the other.
+
+    Args:
+        replaced: truth values, shape (B,).
+        few: of how many places, at most B.
+    """
+    if few == len(replaced):
+        return ~replaced
+    found = halves(few, replaced.device)[0]
+    for _ in range(_TRIES):
+        if bool(found[0] != replaced[0]) and bool(found[-1] != replaced[-1]):
+            break
+        found = halves(few, replaced.device)[0]
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -155,6 +180,12 @@ def embeddings_of_one_record(model: nn.Module) -> Generator[set[nn.Module]]:
         found -= other
         for handle in handles:
             handle.remove()
+
+
+def careful_numbers(model: nn.Module, given: Given) -> AbstractContextManager[Any]:
+    """`CarefulNumbers` where a GPU takes part; a CPU raises an error of its own."""
+    tensors = (*model.parameters(), *model.buffers(), *given.tensors())
+    return nullcontext() if all(tensor.device.type == "cpu" for tensor in tensors) else CarefulNumbers()
 
 
 _INDEX = 4096  # whole numbers below it may be made on a GPU, as of positions

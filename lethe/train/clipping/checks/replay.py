@@ -18,7 +18,7 @@ from lethe.train.clipping.rules.parts import Part
 from lethe.train.clipping.survey import Survey
 from lethe.train.core.comparison import FAILURES, first_line
 from lethe.train.model_state.outputs import tensors_of
-from lethe.train.model_state.undisturbed import undisturbed
+from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
 Backward = Callable[[Recording, Tensor], Mapping[nn.Parameter, Part]]
 
@@ -26,7 +26,7 @@ _SIZES = (2, 3, 4, 5)
 
 
 def answers_of_other_sizes(
-    model: nn.Module, found: Survey, given: Given
+    model: nn.Module, found: Survey, given: Given, rewind: Rewind
 ) -> tuple[list[Mapping[Hashable, tuple[bool, ...]]], frozenset[Hashable]]:
     """What is settled in two batches of 2 to 5 of the records, each of another size than the batch; less where the model takes none.
 
@@ -36,25 +36,25 @@ def answers_of_other_sizes(
         model: whose hooks of the engine are asleep.
         found: its survey.
         given: what it is called with.
+        rewind: of the surrounding `undisturbed`; the model is as before afterwards.
     """
     told: list[Mapping[Hashable, tuple[bool, ...]]] = []
     graph: frozenset[Hashable] = frozenset()
-    arguments = (given.args, given.kwargs)
-    with undisturbed(model, arguments, skipped=given.tensors()) as rewind:
-        for size in [size for size in _SIZES if size != given.records][:2]:
-            decisions = Decisions()
-            recording = Recording(model, found, decisions, records=size, attached=False)
-            rewind()
-            try:
-                recording.open()
-                with torch.enable_grad():
-                    output = given.taken([place % given.records for place in range(size)]).called(model)
-                graph |= signature_of_outputs(output, recording)
-                told.append(decisions.settled)
-            except (LetheError, *FAILURES):
-                continue  # the batch itself will say what is wrong, or this is a model of larger batches
-            finally:
-                recording.close()
+    for size in [size for size in _SIZES if size != given.records][:2]:
+        decisions = Decisions()
+        recording = Recording(model, found, decisions, records=size, attached=False)
+        rewind()
+        try:
+            recording.open()
+            with torch.enable_grad():
+                output = given.taken([place % given.records for place in range(size)]).called(model)
+            graph |= signature_of_outputs(output, recording)
+            told.append(decisions.settled)
+        except (LetheError, *FAILURES):
+            continue  # the batch itself will say what is wrong, or this is a model of larger batches
+        finally:
+            recording.close()
+    rewind.model()
     return told, graph
 
 
@@ -86,7 +86,7 @@ def replay(model: nn.Module, found: Survey, given: Given, decisions: Decisions, 
             return "the model's output holds no tensor with the records first"
         parts = backward(recording, numbers.sum())
         check_gradients(parts, numbers, None, recording)
-        check_scaled(numbers, None, recording)
+        check_scaled(numbers, None, recording, summed=True)
     return None
 
 

@@ -15,7 +15,7 @@ _POWERS = range(-6, 7)
 _SUSPECTS = 3  # records that are looked at closely where rows are not weighed alike
 
 
-def check_scaled(losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
+def check_scaled(losses: Tensor, counted: Tensor | None, recording: Recording, *, summed: bool = False) -> None:
     r"""Refuse losses where one record's touches another's rows, however many records there are.
 
     The gradient of $\sum_i v_i \ell_i$ at record i's row is $v_i$ times that of $\sum_i \ell_i$, if the row is touched by $\ell_i$ alone.
@@ -28,6 +28,7 @@ def check_scaled(losses: Tensor, counted: Tensor | None, recording: Recording) -
         losses: shape (B,).
         counted: shape (B,), bool; None: all.
         recording: of their forward pass.
+        summed: whether the recording knows the gradients of the sum of the losses that count; else they are computed here.
     Raises:
         InputError: records mix.
     """
@@ -36,7 +37,8 @@ def check_scaled(losses: Tensor, counted: Tensor | None, recording: Recording) -
         return
     drawn = [sign * 2.0**power for power in _POWERS for sign in (-1, 1)] * -(-len(losses) // (2 * len(_POWERS)))
     weights = torch.tensor(sample(drawn, len(losses)), dtype=torch.float64, device=losses.device) * usable
-    plain = gradients_at(sites, losses, usable, recording)
+    known = summed and bool(usable.all() if counted is None else (usable == counted).all())
+    plain = [recording.told.get(site.place) for site in sites] if known else gradients_at(sites, losses, usable, recording)
     scaled = gradients_at(sites, losses, weights, recording)
     gaps = torch.zeros(len(losses), dtype=torch.float64, device=losses.device)
     for site, one, other in zip(sites, plain, scaled, strict=True):

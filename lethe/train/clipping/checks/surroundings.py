@@ -3,30 +3,59 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
 
 import torch
 from torch.autograd.graph import disable_saved_tensors_hooks
 
+from lethe.train.clipping.checks.graphs import Node, kind_of
 from lethe.train.clipping.unfollowed import UnfollowedError
 
 _MARK = "lethe: saved_tensors_hooks in a recording"
 
 
 @contextmanager
+def eagerly() -> Generator[None]:
+    """Within: compiled modules and functions run as they are written.
+
+    A compiler would trace the engine's hooks and checks, which takes longer than it saves or fails, and what it makes of a loss hides the
+    operations that the checks read off the graph.
+    """
+    if "torch._dynamo" not in sys.modules:  # nothing was compiled, and importing it takes seconds
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def refuse_compiled(nodes: Iterable[Node]) -> None:
+    """Refuse losses in whose graph something was compiled: what it does with records is not to be seen.
+
+    Args:
+        nodes: of the graph from the losses to its leaves.
+    Raises:
+        InputError: something was.
+    """
+    if any(kind_of(node) == "CompiledFunction" for node in nodes):
+        raise UnfollowedError(
+            "a part of the losses' computation ran compiled, and hides what it does with records.",
+            source="the graph that autograd recorded: torch.compile, outside of the recording",
+            remedy="compute the losses within the recording, where compiled functions run as they are written.",
+        )
+
+
+@contextmanager
 def surroundings() -> Generator[None]:
     """Within: hooks on what autograd keeps are refused, and compiled modules and functions run eagerly.
 
-    A hook on saved tensors may keep one number for a whole batch, or compute a block again; autograd believes what it is given back. A
-    compiler would trace the engine's hooks, which takes longer than it saves.
+    A hook on saved tensors may keep one number for a whole batch, or compute a block again; autograd believes what it is given back.
 
     Raises:
         InputError: `torch.autograd.graph.saved_tensors_hooks`, or what is made of them, was entered within or is active around.
     """
     with ExitStack() as stack:
-        if "torch._dynamo" in sys.modules:  # else nothing was compiled, and importing it takes seconds
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(eagerly())
         try:
             stack.enter_context(disable_saved_tensors_hooks(_MARK))
             yield
