@@ -61,7 +61,8 @@ def test_a_branch_that_is_taken_late_is_checked_while_nothing_is_compiled(mixes:
     compiled: list[int] = []
     model = Late(mixes)
     if compiles:
-        model.first, model.second = (torch.compile(part, backend=counting(compiled)) for part in (model.first, model.second))
+        for name in ("first", "second"):
+            setattr(model, name, torch.compile(getattr(model, name), backend=counting(compiled)))
     clipper = Clipper(model, clip_norm=1.0)
     for late in (False, False, True):
         model.late = late

@@ -35,6 +35,13 @@ class Sentences:
         return torch.from_numpy(np.random.default_rng(index).integers(1, 7, size=length)), torch.tensor(index % 3)
 
 
+def tensors_of(pad: PadTo, records: list[Any]) -> tuple[Tensor, ...]:
+    """What it makes of records without names."""
+    padded = pad(records)
+    assert isinstance(padded, tuple)
+    return padded
+
+
 class Mean(nn.Module):
     """A mean of the words' vectors that counts the padding."""
 
@@ -86,19 +93,19 @@ def test_padding_to_the_longest_is_refused_in_the_first_batch_that_is_padded(mon
 
 def test_rows_are_what_the_records_say() -> None:
     pad = PadTo(length=4, values={1: -1})
-    words, weights, kind = pad([([1, 2], np.ones((2, 3)), 7), (torch.tensor([3]), torch.zeros(1, 3), 8)])
+    words, weights, kind = tensors_of(pad, [([1, 2], np.ones((2, 3)), 7), (torch.tensor([3]), torch.zeros(1, 3), 8)])
     assert words.tolist() == [[1, 2, 0, 0], [3, 0, 0, 0]]
     assert weights.shape == (2, 4, 3)
     assert weights[1, :, 0].tolist() == [0, -1, -1, -1]
     assert kind.tolist() == [7, 8]
     left = PadTo(length=3, side="left", truncate=True)
-    assert left([[1, 2, 3, 4]])[0].tolist() == [1]  # a record that is a list holds entries, not places
-    assert left([torch.tensor([1, 2, 3, 4]), torch.tensor([5])])[0].tolist() == [[2, 3, 4], [0, 0, 5]]
+    assert tensors_of(left, [[1, 2, 3, 4]])[0].tolist() == [1]  # a record that is a list holds entries, not places
+    assert tensors_of(left, [torch.tensor([1, 2, 3, 4]), torch.tensor([5])])[0].tolist() == [[2, 3, 4], [0, 0, 5]]
 
 
 def test_mappings_are_taken_by_their_keys() -> None:
     records = [{"input_ids": [1, 2], "label": 1, "text": "ab"}, {"input_ids": [3], "label": 0, "text": "c"}]
-    words, label = PadTo(length=3, keys=("input_ids", "label"), value=9)(records)
+    words, label = tensors_of(PadTo(length=3, keys=("input_ids", "label"), value=9), records)
     assert words.tolist() == [[1, 2, 9], [3, 9, 9]]
     assert label.tolist() == [1, 0]
     assert pickle.loads(pickle.dumps(PadTo(length=3))) == PadTo(length=3)
