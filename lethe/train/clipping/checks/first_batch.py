@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -97,7 +97,8 @@ class FirstBatch:
                 try:
                     with nullcontext() if place or shown is few else careful_numbers(model, few):
                         # As in training, with gradients: some models look where these are enabled only.
-                        _called(model, shown.taken(list(range(min(_GLANCED, shown.records)))), back, mode)
+                        with suppress(*FAILURES):  # a model of larger batches
+                            _called(model, shown.taken(list(range(min(_GLANCED, shown.records)))), back, mode)
                         _called(model, shown, back, mode, gradients=True)
                 except FAILURES:
                     continue
