@@ -55,7 +55,9 @@ def evaluate_theorems(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tup
         InputError: the run's noise is still to be planned, or a theorem is unknown.
     """
     if require_run(run).noise_multiplier is None:
-        raise InputError("noise_multiplier: null; this run has no noise yet.", remedy="set it, or let `lethe plan` find it.")
+        raise InputError(
+            "noise_multiplier: null; this run has no noise yet.", remedy="set it, or let lethe.plan(run, epsilon=..., delta=...) find it."
+        )
     if run.seeded:
         return tuple(_without_release(verdict) for verdict in evaluate_theorems(run.replace(seeded=False), theorems))
     run = run.in_full_batches()

@@ -228,7 +228,10 @@ class Run(StoredSpecification):
             InputError: the noise is still to be planned.
         """
         if self.noise_multiplier is None:
-            raise InputError("noise_multiplier: null; this run has no noise yet.", remedy="set it, or let `lethe plan` find it.")
+            raise InputError(
+                "noise_multiplier: null; this run has no noise yet.",
+                remedy="set it, or let lethe.plan(run, epsilon=..., delta=...) find it.",
+            )
         multipliers = np.zeros(self.total_steps)
         multipliers[self.noisy_steps] = as_schedule(self.noise_multiplier).values(self._noise_entries)
         return _read_only(multipliers)

@@ -78,3 +78,9 @@ def test_a_model_of_another_kind_has_no_known_loss() -> None:
     model = classifier()
     with pytest.raises(InputError, match=r"of the labels .* it has none"):
         fit(model, record_losses(model), [{key: record[key] for key in ("input_ids", "attention_mask")} for record in sentences()], RUN)
+
+
+def test_a_loss_that_is_given_all_that_the_model_says_is_told_where_to_look() -> None:
+    data = DataLoader(sentences(), batch_size=2, collate_fn=padded)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match=r"(?s)loss: .*a SequenceClassifierOutput.*outputs\.logits.*record_losses"):
+        fit(classifier(), nn.CrossEntropyLoss(reduction="none"), data, RUN, seed=5)

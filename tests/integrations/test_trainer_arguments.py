@@ -46,6 +46,14 @@ def test_arguments_that_are_not_honoured_are_refused_by_name(name: str, value: A
         PrivateTrainer(model=classifier(), args=args, train_dataset=sentences(), epsilon=1.0, delta=DELTA)
 
 
+@pytest.mark.parametrize("name", ["unit", "users", "records_per_user", "views", "ema"])
+def test_options_of_fit_are_answered_by_the_line_that_takes_them(name: str, tmp_path: Path) -> None:
+    told: dict[str, Any] = {name: 2}
+    taken = name if name in ("views", "ema") else "users"
+    with pytest.raises(InputError, match=rf"(?s){name}: PrivateTrainer has no such option.*lethe\.train\.fit\(.*{taken}="):
+        PrivateTrainer(model=classifier(), args=arguments(tmp_path), train_dataset=sentences(), epsilon=1.0, delta=DELTA, **told)
+
+
 def test_the_best_model_is_nobody_s_choice(tmp_path: Path) -> None:
     given: dict[str, Any] = {"eval_strategy": "epoch", "save_strategy": "epoch", "metric_for_best_model": "loss"}
     with pytest.raises(InputError, match=r"(?s)load_best_model_at_end.*another iterate than the last"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from transformers import TrainingArguments
@@ -38,6 +38,18 @@ _HONOURED = """
 """
 HONOURED = frozenset(_HONOURED.split())
 """Fields that mean what they always mean, or only speed things up: pinning and prefetching are Lethe's own business."""
+
+
+_USERS = (
+    "lethe.train.fit(model, record_losses(model), data, run, users=ids), or a loop of your own: PrivacyEngine.make_private(..., users=ids)"
+)
+_OF_FIT = {
+    "unit": _USERS,
+    "users": _USERS,
+    "records_per_user": _USERS,
+    "views": "lethe.train.fit(model, record_losses(model), data, run, views=K)",
+    "ema": "lethe.train.fit(model, record_losses(model), data, run, ema=0.999)",
+}
 
 
 class Needs(NamedTuple):
@@ -132,6 +144,22 @@ def refuse_arguments(args: TrainingArguments, known: Known = TRAINING) -> None:
             source="torch.distributed, or the visible devices",
             remedy=f"{_MANY}: CUDA_VISIBLE_DEVICES=0.",
         )
+
+
+def refuse_options_of_fit(given: Iterable[str]) -> None:
+    """Refuse options of `lethe.train.fit` that the Trainer has no place for.
+
+    Args:
+        given: names of arguments that are neither this Trainer's nor, perhaps, transformers'.
+    Raises:
+        InputError: one of them is such an option.
+    """
+    for name in given:
+        if name in _OF_FIT:
+            raise InputError(
+                f"{name}: PrivateTrainer has no such option; a record is one row of train_dataset, and passes through the model once.",
+                remedy=f"{_OF_FIT[name]}.",
+            )
 
 
 def refuse_surroundings(trainer: Any) -> None:

@@ -16,7 +16,14 @@ from lethe.accounting.certify import certify
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError, require_finite
-from lethe.integrations.transformers.arguments import TRAINING, Known, refuse_arguments, refuse_shown, refuse_surroundings
+from lethe.integrations.transformers.arguments import (
+    TRAINING,
+    Known,
+    refuse_arguments,
+    refuse_options_of_fit,
+    refuse_shown,
+    refuse_surroundings,
+)
 from lethe.integrations.transformers.batches import Epochs, NamedBatches, source_of
 from lethe.integrations.transformers.card import add_certificate
 from lethe.integrations.transformers.corrected_adam import corrected
@@ -91,6 +98,7 @@ class PrivateTrainer(PrivateLoop):
         noise_corrected: bool = False,
         **others: Any,
     ) -> None:
+        refuse_options_of_fit(others)
         given = others.get("args", args[1] if len(args) > 1 else None)
         if given is not None:
             refuse_arguments(given, self._KNOWN)

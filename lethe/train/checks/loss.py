@@ -77,7 +77,17 @@ class CheckedLoss:
 
     def _told(self, outputs: Any, targets: Any) -> Any:
         """The losses; of a mapping the function is given a copy, which it may take entries out of."""
-        return self._loss(outputs, dict(targets) if isinstance(targets, dict) else targets)
+        try:
+            return self._loss(outputs, dict(targets) if isinstance(targets, dict) else targets)
+        except (AttributeError, TypeError) as error:
+            if isinstance(outputs, Tensor):
+                raise
+            kind = type(outputs).__name__
+            raise InputError(
+                f"loss: it could not be called on what the model gives, a {kind}: {first_line(error)}",
+                remedy="take out of it what the loss needs: lambda outputs, targets: loss(outputs.logits, targets); of a model of "
+                "transformers, lethe.integrations.transformers.record_losses(model) is the loss of each record.",
+            ) from error
 
     def _scaled_anew(self, losses: Any, outputs: Any) -> bool:
         """Whether a number that scales all losses alike is another one than in the last batch: a count of tokens, or a weight with a plan.

@@ -28,7 +28,7 @@ class UnfollowedError(InputError):
         self, what: str, *, source: str | None = None, remedy: str | None = None, lasting: bool = True, doubtful: bool = False
     ) -> None:
         if not doubtful:
-            otherwise = _OTHERWISE + "physical_size=1."
+            otherwise = _OTHERWISE + "physical_size=1, PrivateTrainer with per_device_train_batch_size=1."
             remedy = otherwise if remedy is None else f"{remedy.rstrip('.')}; {otherwise}"
         super().__init__(what, source=source, remedy=remedy)
         self.lasting, self.doubtful = lasting, doubtful
