@@ -118,7 +118,6 @@ EQUAL = [("linear", 1), ("linear", 8), ("linear", 48), ("linear", 384), ("linear
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("formed", [True, False])
 @pytest.mark.parametrize("width", [WIDTH, 64])
 @pytest.mark.parametrize(("kind", "positions"), EQUAL)
