@@ -115,7 +115,7 @@ def chromium() -> Iterator[Page]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
     try:
-        opened.set_script_timeout(60)
+        opened.set_script_timeout(180)
         yield Page(opened)
     finally:
         opened.quit()

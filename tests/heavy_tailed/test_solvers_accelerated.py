@@ -158,6 +158,7 @@ def test_the_printed_noise_is_too_little_where_steps_do_not_divide_records() -> 
     assert 1.0 / (2 * printed) > 0.5
 
 
+@pytest.mark.slow
 def test_the_optimised_bound_is_the_smallest_of_the_three() -> None:
     best = accelerated_optimised(CLASSIC, 10_000, 0.5)
     assert best.bound <= accelerated_theory(CLASSIC, 10_000, 0.5).bound

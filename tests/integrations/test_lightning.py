@@ -224,6 +224,7 @@ def test_everything_is_as_it_was_afterwards() -> None:
         fitted(Classifier(), callback)
 
 
+@pytest.mark.slow
 def test_with_pytorch_lightning_it_is_the_same(tmp_path: Path) -> None:
     script = tmp_path / "other.py"
     script.write_text(

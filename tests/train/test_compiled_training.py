@@ -69,6 +69,8 @@ def test_a_compiled_loss_is_asked_as_the_loss_itself(backend: str) -> None:
     assert torch.equal(fitted(make_network(), torch.compile(CROSS_ENTROPY, backend=backend)), fitted(make_network()))
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("backend", [*BACKENDS, INDUCTOR])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_loop_that_evaluates_the_compiled_model_ends_there_too(way: Callable[..., Any], backend: str) -> None:
