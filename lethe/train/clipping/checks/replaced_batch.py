@@ -50,6 +50,14 @@ def opposed(replaced: Tensor, few: int) -> Tensor:
     return found
 
 
+def some_of(replaced: Tensor) -> Tensor:
+    """A random half of the places where `replaced` says so; the only one or none, at random."""
+    places = replaced.nonzero()[:, 0].tolist()
+    found = torch.zeros_like(replaced)
+    found[sample(places, (len(places) + chance.randrange(2)) // 2)] = True
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Given:
     """The arguments of a call of a model.
