@@ -56,13 +56,13 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("records", [8, 16, 32])
 def test_the_first_batch_costs_a_few_passes(passed: list[int], records: int) -> None:
-    """The training's own pass, four of the whole batch, two alone, seven of a few, one of seven, and of two, two and three."""
+    """The training's own pass, four of the whole batch, two alone, six of a few, one of seven, and of two, two and three."""
     clipper = Clipper(Hidden())
     clipped(clipper, rows(records))
     few = few_of(records)
     assert clipper.verified == "checked"
-    assert sum(passed) <= 5 * records + 2 + 2 + 7 * few + 7 + 5
-    assert sum(count == records for count in passed) == 5
+    assert sum(passed) <= 5 * records + 2 + 2 + 6 * few + 7 + 5
+    assert sum(count == records for count in passed) == (5 if few < records else 11)
 
 
 def test_what_waits_for_a_gradient_is_compared_in_full_once_for_each_step(passed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +136,7 @@ def of_one_record(place: int) -> Callable[[Tensor], Tensor]:
         lambda hidden: hidden + 1e-9 * hidden.detach()[:1],
         lambda hidden: hidden - hidden.detach().nan_to_num().mean(0),
         lambda hidden: hidden + 0.1 * hidden.detach().isnan().any() if torch.is_grad_enabled() else hidden,
+        lambda hidden: hidden - hidden.detach().mean(0) if torch.is_grad_enabled() and len(hidden) > 7 else hidden,
         lambda hidden: of_large_batches(hidden, where=lambda given: bool((given.abs() > 100).any())),
         lambda hidden: of_large_batches(hidden, where=alike),
         lambda hidden: needing_many(hidden, 2, outliers),
@@ -151,6 +152,7 @@ def of_one_record(place: int) -> Callable[[Tensor], Tensor]:
         "hardly the first",
         "no number",
         "no number, with gradients",
+        "gradients, of eight or more",
         "outliers in large batches",
         "copies in large batches",
         "outliers, but no record alone",

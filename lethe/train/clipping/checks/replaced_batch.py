@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from lethe.train.core.comparison import chance, halves, sample
 
-_FEW, _LEAST = 8, 4  # records that pass through a model by themselves: a quarter of the batch, between these
+_FEW = 8  # records that pass through a model by themselves
 _TRIES = 64
 _FAR = 1e4  # in units of the largest number that the records hold: no branch that only outliers take is left out
 
@@ -28,7 +28,7 @@ def has_rows(entry: Any, records: int) -> bool:
 
 def few_of(records: int) -> int:
     """How many of a batch's records pass through a model by themselves."""
-    return min(records, _FEW, max(_LEAST, records // 4))
+    return min(records, _FEW)
 
 
 def opposed(replaced: Tensor, few: int) -> Tensor:
