@@ -78,6 +78,15 @@ def trained(rank: int, how: str, run: Run, make: Any, options: dict[str, Any], d
     return everything(model), fitted.run, fitted.checked
 
 
+def by_name(rank: int, how: str, run: Run, make: Any, options: dict[str, Any]) -> Told:
+    """As `trained`, of records that are mappings."""
+    model, (inputs, targets) = sharded(network(), how), make_data()
+    optimizer = None if make is None else make(model.parameters(), lr=0.5)
+    data = {"input": inputs, "wanted": targets}
+    fitted = fit(model, lambda outputs, batch: CROSS_ENTROPY(outputs, batch["wanted"]), data, run, optimizer=optimizer, **options)
+    return everything(model), fitted.run, fitted.checked
+
+
 def in_a_loop(rank: int, how: str, run: Run, make: Any, options: dict[str, Any], dtype: torch.dtype = torch.float64) -> Told:
     """The same in a loop of one's own, with the wrapper called where there is one."""
     model: Any = network(dtype)

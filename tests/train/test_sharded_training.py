@@ -17,6 +17,7 @@ from processes import Processes, all_raised, received
 from scipy import stats
 from shared_work import (
     Killed,
+    by_name,
     collected,
     in_a_loop,
     journaled,
@@ -61,6 +62,8 @@ def quick() -> Iterator[None]:
         (trained, "frozen", 2, "poisson", SMALL, torch.optim.SGD, {}),
         (trained, "some", 3, "poisson", SMALL, None, {}),
         (trained, "all", 2, "poisson", USERS, None, {"users": OWNERS, "records_per_user": 3}),
+        (by_name, "all", 2, "poisson", LARGE, torch.optim.Adam, {"physical_size": 2}),
+        (by_name, "some", 2, "poisson", USERS, None, {"users": OWNERS, "records_per_user": 3}),
         (trained, "columns", 2, "shuffled", {"release": "last"}, torch.optim.SGD, {}),
         (trained, "some", 2, "cyclic", {"release": "last"}, None, {}),
         (in_a_loop, "all", 2, "poisson", {}, torch.optim.Adam, {"physical_size": 2}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from torch import Tensor, nn
@@ -125,6 +126,11 @@ class UntouchedState:
                 remedy="take out what keeps it, or delete the attribute or remove the hook if it was put there after training only; where "
                 "it is a table that follows from shapes, call the model once on zeros of the records' shape before training.",
             )
+
+    @property
+    def numbers(self) -> Hashable:
+        """A fingerprint of the parameters that are watched, as they were."""
+        return tuple(sorted(self._parameters.items()))
 
     @property
     def declared(self) -> str | None:

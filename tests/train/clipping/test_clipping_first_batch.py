@@ -96,6 +96,21 @@ def test_tokens_are_remembered_no_better() -> None:
             clipped(Clipper(Tokens()), torch.arange(18).view(6, 3))
 
 
+class OfLargeBatches(Keeping):
+    """Keeps something of a batch that is large enough only, as what looks for as many centres does."""
+
+    def forward(self, given: Tensor) -> Tensor:
+        if "it" in self.seen or len(given) == 16:
+            return super().forward(given)
+        return self.head(torch.tanh(self.first(given)))
+
+
+def test_what_is_learned_of_large_batches_only_is_refused() -> None:
+    for seed in range(4):
+        with pytest.raises(HypothesisError, match="keeps what it saw"):
+            clipped(Clipper(OfLargeBatches(lambda given: given.mean(0))), rows(16, seed=seed))
+
+
 ELSEWHERE: dict[str, Tensor] = {}
 
 

@@ -26,8 +26,8 @@ class FirstBatch:
 
     Its outputs must be those that the model itself gives after the batch, and so must the gradients of these records, which tell of what
     lies before a head of zeros as well. Where they are not, two copies decide, which are called equally often: one is shown the few, and
-    the other one others in their place. The copies draw the same random numbers, so that a model which keeps what it drew passes, as one
-    does that keeps what follows from shapes.
+    the other one others in their place; and then all of the batch, since some models keep something of large batches only. The copies
+    draw the same random numbers, so that a model which keeps what it drew passes, as one does that keeps what follows from shapes.
 
     What a model keeps somewhere else than in itself, or fits at a later batch, is not seen.
 
@@ -54,11 +54,12 @@ class FirstBatch:
         except Exception as error:  # whatever a module's own attributes make of being copied
             self.reason = f"the model cannot be copied: {first_line(error)}"
 
-    def check(self, few: Given, output: Any, rewind: Rewind, mode: Quiet) -> None:
+    def check(self, few: Given, batch: Given, output: Any, rewind: Rewind, mode: Quiet) -> None:
         """Compare a copy with the model, once.
 
         Args:
             few: some records of the batch.
+            batch: all of them.
             output: what the model gave of them right after the batch, with gradients enabled.
             rewind, mode: of the surrounding calls.
         Raises:
@@ -66,7 +67,7 @@ class FirstBatch:
         """
         if self.over or self._fresh is None:
             return
-        if all(torch.equal(one, before) for one, before in zip(next(_others(few)).rows(), few.rows(), strict=True)):
+        if all(torch.equal(one, before) for one, before in zip(next(_others(batch)).rows(), batch.rows(), strict=True)):
             return  # its records are all alike; another batch may tell
         self.reason = None
         try:
@@ -76,9 +77,10 @@ class FirstBatch:
             other = self._shown(few, _others(few), rewind, mode)
             rewind.model()
             if not _agree(other, seen, few.precision):
-                expected, told = (self._shown(few, before, None, mode) for before in ([few], _others(few)))
-                if not _agree(told, expected, few.precision):
-                    raise _remembers()
+                for shown in (few, batch):
+                    expected, told = (self._shown(few, before, None, mode) for before in ([shown], _others(shown)))
+                    if not _agree(told, expected, few.precision):
+                        raise _remembers()
         except FAILURES as error:
             self.reason = f"the model could not be called again: {first_line(error)}"
             return
@@ -95,7 +97,8 @@ class FirstBatch:
             own = undisturbed(model, (few.args, few.kwargs), skipped=few.tensors()) if rewind is None else nullcontext(rewind)
             with own as back:
                 try:
-                    with nullcontext() if place or shown is few else careful_numbers(model, few):
+                    # A list is of what the model was given in earnest, and what comes second is no further away.
+                    with nullcontext() if place or isinstance(before, list) else careful_numbers(model, few):
                         # As in training, with gradients: some models look where these are enabled only.
                         with suppress(*FAILURES):  # a model of larger batches
                             _called(model, shown.taken(list(range(min(_GLANCED, shown.records)))), back, mode)

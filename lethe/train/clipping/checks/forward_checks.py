@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from lethe.train.clipping.checks.replaced_batch import (
     few_of,
     has_rows,
     opposed,
+    some_of,
     with_copies,
     with_large_numbers,
     with_nothing,
@@ -50,6 +52,7 @@ _RANDOM = "the model's output is random, or holds no tensor with the records fir
 _NAN = "where others are NaN"
 _FAR = "where others are very large numbers"
 _COPIES = "where others are copies of itself or of another"
+_FINITE = "where others are copies of itself or of another, or very large numbers"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +133,7 @@ class ForwardChecks:
         try:
             output = self._output(some, gradients=True)
             if first is not None:
-                first.check(some, output, self._rewind, self._mode)
+                first.check(some, given, output, self._rewind, self._mode)
         except FAILURES as error:
             return _Few(records, some, [], f"the model does not accept a few of the records: {first_line(error)}")
         return _Few(records, some, _outputs(output, some.records), None)
@@ -144,14 +147,16 @@ class ForwardChecks:
     def _compared(self, given: Given, batch: list[Tensor] | None, usable: list[int], few: _Few, seen: Seen, *, drew: bool) -> list[str]:
         """All comparisons with the outputs in the batch; without these, outputs are only asked to be finite."""
         first, second = halves(given.records, given.rows()[0].device)
-        reasons = self._smaller(given, None if drew else batch, usable) or self._among_few(few, first, batch, drew=drew)
+        reasons = self._smaller(given, None if drew else batch, usable) + self._among_few(few, first, batch, drew=drew)
         unshown = [reason for half in (first, second) for reason in self._with_others_replaced(given, batch, usable, half, _NAN)]
         reasons += unshown
         if batch is None:
             return reasons
-        if unshown or not all(entry.is_floating_point() for entry in given.rows()):  # there is no NaN among whole numbers
-            reasons += self._with_others_replaced(given, batch, usable, second, _COPIES)
-        elif few.reason is None and len(few.records) > 1:
+        # What a model does to large batches only, at outliers or at copies only, a few records do not show.
+        if refused := self._with_others_replaced(given, batch, usable, second, _FINITE):
+            apart = (self._with_others_replaced(given, batch, usable, second, kind) for kind in (_FAR, _COPIES))
+            reasons += [*chain.from_iterable(apart)] or refused
+        if not unshown and all(entry.is_floating_point() for entry in given.rows()) and few.reason is None and len(few.records) > 1:
             everyone, replaced = _finite(few.outputs, len(few.records)), opposed(first, len(few.records))
             reasons += self._with_others_replaced(few.given, few.outputs, everyone, replaced, _COPIES, gradients=True, names=few.records)
         if not drew:
@@ -265,12 +270,16 @@ class ForwardChecks:
         kept = [record for record in usable if not gone[record]]
         if not kept:
             return []
-        if kind == _COPIES:
+        if kind in (_COPIES, _FINITE):
             copied = chance.choice(kept)
             other = given.mapped(lambda entry: with_copies(entry, replaced.to(entry.device), copied))
             if all(torch.equal(one, before) for one, before in zip(other.rows(), given.rows(), strict=True)):
                 return [] if any(entry.is_floating_point() for entry in given.rows()) else [ALIKE]
             inside: Any = nullcontext()
+            if kind == _FINITE:
+                far = some_of(replaced)
+                other = other.mapped(lambda entry: with_large_numbers(entry, far))
+                inside = embeddings_replaced(self._tokens, given.records, lambda output: with_large_numbers(output, far))
         else:
             fill: Callable[[Tensor, Tensor], Tensor] = with_nothing if kind == _NAN else with_large_numbers
             if not self._tokens and not any(entry.is_floating_point() for entry in given.rows()):

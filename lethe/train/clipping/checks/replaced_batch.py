@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from lethe.train.core.comparison import chance, halves, sample
 
-_FEW, _LEAST = 8, 4  # records that pass through a model by themselves: a quarter of the batch, between these
+_FEW = 8  # records that pass through a model by themselves
 _TRIES = 64
 _FAR = 1e4  # in units of the largest number that the records hold: no branch that only outliers take is left out
 
@@ -28,7 +28,7 @@ def has_rows(entry: Any, records: int) -> bool:
 
 def few_of(records: int) -> int:
     """How many of a batch's records pass through a model by themselves."""
-    return min(records, _FEW, max(_LEAST, records // 4))
+    return min(records, _FEW)
 
 
 def opposed(replaced: Tensor, few: int) -> Tensor:
@@ -47,6 +47,14 @@ def opposed(replaced: Tensor, few: int) -> Tensor:
         if bool(found[0] != replaced[0]) and bool(found[-1] != replaced[-1]):
             break
         found = halves(few, replaced.device)[0]
+    return found
+
+
+def some_of(replaced: Tensor) -> Tensor:
+    """A random half of the places where `replaced` says so; the only one or none, at random."""
+    places = replaced.nonzero()[:, 0].tolist()
+    found = torch.zeros_like(replaced)
+    found[sample(places, (len(places) + chance.randrange(2)) // 2)] = True
     return found
 
 

@@ -37,8 +37,9 @@ def check_scaled(losses: Tensor, counted: Tensor | None, recording: Recording, *
         return
     drawn = [sign * 2.0**power for power in _POWERS for sign in (-1, 1)] * -(-len(losses) // (2 * len(_POWERS)))
     weights = torch.tensor(sample(drawn, len(losses)), dtype=torch.float64, device=losses.device) * usable
-    known = summed and bool(usable.all() if counted is None else (usable == counted).all())
-    plain = [recording.told.get(site.place) for site in sites] if known else gradients_at(sites, losses, usable, recording)
+    known = summed and all(site.place in recording.told for site in sites)
+    known = known and bool(usable.all() if counted is None else (usable == counted).all())
+    plain = [recording.told[site.place] for site in sites] if known else gradients_at(sites, losses, usable, recording)
     scaled = gradients_at(sites, losses, weights, recording)
     gaps = torch.zeros(len(losses), dtype=torch.float64, device=losses.device)
     for site, one, other in zip(sites, plain, scaled, strict=True):

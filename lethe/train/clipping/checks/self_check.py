@@ -62,9 +62,9 @@ class SelfCheck:
         self._changes = 0
         self._missing: dict[Hashable, str | None] = {}
         self._heard: set[nn.Parameter] = set()
-        self._waits: dict[Hashable, int] = {}
-        """Kinds of calls whose outputs were compared in a state that is not passed yet, since gradients of 0 told nothing; and of how many
-        records."""
+        self._waits: dict[Hashable, tuple[int, Hashable]] = {}
+        """Kinds of calls whose outputs were compared in a state that is not passed yet, since gradients of 0 told nothing; of how many
+        records, and with which numbers in the model: what they hid shows with others."""
         self._patience = _PATIENCE
         self._warned: str | None = None
 
@@ -108,7 +108,8 @@ class SelfCheck:
                 return
             assert self._found is not None
             kind = state_of(self._found), form_of_call(args, kwargs)
-            if kind in self._waits and not outgrown(records, self._waits[kind]):
+            waits, numbers = self._waits.get(kind), None if self._state is None else self._state.numbers
+            if waits is not None and not outgrown(records, waits[0]) and numbers is not None and waits[1] == numbers:
                 self._forward.glance(given)
                 self._unchecked = None if self._unchecked == _PARTS else self._unchecked
                 return
@@ -120,7 +121,7 @@ class SelfCheck:
             known = (self._unchecked, *found) if self._unchecked is not None and self._unchecked != _PARTS else found
             self._unchecked = "; ".join(dict.fromkeys(reason for reason in known if reason is not None)) or None
             if not any(found) and self._first.over:
-                self._waits[kind] = records
+                self._waits[kind] = records, numbers
 
     def losses(self, losses: Tensor, counted: Tensor | None, recording: Recording) -> None:
         """Check losses before the backward pass, while their graph is still there.
