@@ -69,6 +69,28 @@ def test_a_loss_that_mixes_records_is_refused(name: str) -> None:
         checked(MIXING[name])
 
 
+@pytest.mark.parametrize("beside", ["weights of classes", "one number", "no tensor", "flat targets"])
+def test_targets_that_have_no_row_for_each_record_hide_nothing(beside: str) -> None:
+    """Whose length is another one than that of the losses, first among several; or none at all."""
+    torch.manual_seed(0)
+    clipper = Clipper(nn.Linear(4, 3).double())
+    with clipper.recording():
+        told = clipper.model(torch.randn(10, 4, dtype=torch.float64))
+    targets: dict[str, Any] = {
+        "weights of classes": {"a": torch.ones(3), "wanted": TARGETS},
+        "one number": {"a": torch.ones(()), "wanted": TARGETS},
+        "no tensor": None,
+        "flat targets": TARGETS.repeat(2),
+    }
+
+    def above_the_median_of_all(outputs: Tensor, given: Any) -> Tensor:
+        wanted = given["wanted"] if isinstance(given, dict) else TARGETS[: len(outputs)]
+        return above_the_median(outputs, wanted)
+
+    with pytest.raises(InputError, match="depends on the other records"):
+        CheckedLoss(above_the_median_of_all, clipper)(told, targets[beside])
+
+
 def test_a_loss_normalised_by_the_tokens_of_a_batch_is_refused() -> None:
     targets = torch.randint(3, (10, 3), generator=torch.Generator().manual_seed(0))
     with pytest.raises(InputError, match="depends on the other records"):

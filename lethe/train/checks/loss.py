@@ -60,14 +60,15 @@ class CheckedLoss:
         if not self._clipper.verifies:
             return self._told(outputs, targets)
         behaviour = behaviour_of(self._loss)
-        some = next(entry for entry in tree_flatten(targets)[0] if isinstance(entry, Tensor))
-        devices = [some.device.index or 0] if some.device.type == "cuda" else []
+        some = [entry.device for entry in tree_flatten((outputs, targets))[0] if isinstance(entry, Tensor)]
+        devices = sorted({device.index or 0 for device in some if device.type == "cuda"})
         rewind = Rewind(devices)
         losses = self._told(outputs, targets)
         anew = self._scaled_anew(losses, outputs)
         if not self._clipper.checking and behaviour == self._passed and not anew:
             return losses
-        if _one_each(losses, len(some)) and len(losses) > 1:
+        # As many as there are losses: targets may be flat, or hold what has no rows, such as weights of classes.
+        if isinstance(losses, Tensor) and losses.dim() == 1 and _one_each(losses, len(losses)) and len(losses) > 1:
             detached = tree_map(lambda entry: entry.detach() if isinstance(entry, Tensor) else entry, outputs)
             with torch.no_grad(), torch.random.fork_rng(devices), undisturbed(self._loss):
                 self._check_memory(detached, targets, losses.detach(), rewind)
