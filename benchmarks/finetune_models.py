@@ -1,0 +1,109 @@
+"""What people fine-tune, small: models by configuration with random weights, shaped like the real ones, and a batch for each.
+
+The widths' ratios, the numbers of positions, tied embeddings, dropout and learnt positions are those of the published models; there are
+fewer layers and words, so that a step takes a fraction of a second on two cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+WORDS, LENGTH, RECORDS = 4000, 128, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ease:
+    """What is made easier for a rival that does not take a model as it is.
+
+    Args:
+        positions: what all records share is given to each (GPT-2), or frozen (DistilBERT, ViT).
+        untied: the head has a weight of its own.
+    """
+
+    positions: bool = False
+    untied: bool = False
+
+
+AS_IT_IS = Ease()
+Built = tuple[nn.Module, Tensor, Tensor]
+
+
+class RecordLoss(nn.Module):
+    """Cross-entropy, averaged over the positions of each record; `reduction` is what Opacus switches."""
+
+    reduction = "mean"
+
+    def forward(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Scores of shape (B, T, K) or (B, K)."""
+        losses = nn.functional.cross_entropy(scores.movedim(-1, 1), targets, reduction="none")
+        losses = losses.mean(1) if losses.dim() > 1 else losses
+        return losses.mean() if self.reduction == "mean" else losses
+
+
+class Scores(nn.Module):
+    """A model of transformers that is given one tensor and returns its scores."""
+
+    def __init__(self, model: Any, *, records_get_positions: bool = False) -> None:
+        super().__init__()
+        self.model, self.records_get_positions = model, records_get_positions
+
+    def forward(self, given: Tensor) -> Tensor:
+        """Pictures, or tokens."""
+        more = {}
+        if self.records_get_positions:
+            more["position_ids"] = torch.arange(given.shape[1]).repeat(len(given), 1)
+        return self.model(given, **more).logits
+
+
+def _gpt2(ease: Ease) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    shape = {"vocab_size": WORDS, "n_positions": LENGTH, "n_embd": 256, "n_layer": 3, "n_head": 4, "bos_token_id": 0, "eos_token_id": 0}
+    return GPT2LMHeadModel(GPT2Config(**shape, use_cache=False, tie_word_embeddings=not ease.untied))
+
+
+def gpt2(ease: Ease) -> Built:
+    """GPT-2 with the Conv1D of transformers and tied embeddings; next words."""
+    words = torch.randint(WORDS, (RECORDS, LENGTH))
+    return Scores(_gpt2(ease), records_get_positions=ease.positions), words, words.roll(-1, 1)
+
+
+def lora(ease: Ease) -> Built:
+    """LoRA of rank 8 on its attention, by peft."""
+    from peft import LoraConfig, get_peft_model
+
+    words = torch.randint(WORDS, (RECORDS, LENGTH))
+    adapted = get_peft_model(_gpt2(ease), LoraConfig(r=8, lora_alpha=16, target_modules=["c_attn"], fan_in_fan_out=True, lora_dropout=0.05))
+    return Scores(adapted, records_get_positions=ease.positions), words, words.roll(-1, 1)
+
+
+def vit(ease: Ease) -> Built:
+    """ViT-tiny: width 192, 3 heads, 197 positions; 10 classes. Eased, positions and class token are frozen."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    shape = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768, "num_hidden_layers": 4, "num_labels": 10}
+    model: Any = ViTForImageClassification(ViTConfig(**shape))
+    for parameter in (model.vit.embeddings.cls_token, model.vit.embeddings.position_embeddings):
+        parameter.requires_grad_(not ease.positions)
+    return Scores(model), torch.randn(RECORDS, 3, 224, 224), torch.randint(10, (RECORDS,))
+
+
+def distilbert(ease: Ease) -> Built:
+    """DistilBERT; 2 classes. Eased, its table of positions is frozen."""
+    from transformers import DistilBertConfig, DistilBertForSequenceClassification
+
+    shape = {"vocab_size": WORDS, "max_position_embeddings": LENGTH, "dim": 256, "n_heads": 4, "hidden_dim": 1024, "n_layers": 3}
+    model: Any = DistilBertForSequenceClassification(DistilBertConfig(**shape))
+    model.distilbert.embeddings.position_embeddings.weight.requires_grad_(not ease.positions)
+    return Scores(model), torch.randint(WORDS, (RECORDS, LENGTH)), torch.randint(2, (RECORDS,))
+
+
+MODELS: dict[str, Callable[[Ease], Built]] = {"GPT-2": gpt2, "LoRA": lora, "ViT-tiny": vit, "DistilBERT": distilbert}
+TIME_TARGETS = {"GPT-2": 1.4, "LoRA": 1.1, "ViT-tiny": 1.3, "DistilBERT": 1.3}
+MEMORY_TARGETS = {"GPT-2": 1.25, "LoRA": 1.1, "ViT-tiny": 1.25, "DistilBERT": 1.25}
+FIRST_STEP_TARGET = 4.0

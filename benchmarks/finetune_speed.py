@@ -1,0 +1,155 @@
+"""Fine-tuning privately beside plain fine-tuning: time a step, peak memory and the first step, against the rivals, in one run.
+
+    python benchmarks/finetune_speed.py [--rounds N] [--threads N] [--models GPT-2,LoRA,...] [--engines lethe,...] [--json FILE]
+
+The models are those of finetune_models.py, AdamW steps of 8 records. Time: all engines live in one process and take turns, a step each, and
+what is shown is the median of their steps' ratios to the plain step of the same round, in wall time and in processor time; so other work on
+the machine meets all alike. First: the first step over the median one, with everything that a first step does once. Memory: each engine in
+a process of its own, every allocation counted, see allocated.py; the peak of a step after the first four, over plain training's, and that
+of the first four, in which Lethe's self-check looks at batches. Opacus is measured where it is installed, as the model is and, where
+it refuses that, on an easier one (`Ease`). transformers and peft are needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from allocated import peaks
+from finetune_engines import ENGINES, Step
+from finetune_models import FIRST_STEP_TARGET, MEMORY_TARGETS, MODELS, TIME_TARGETS
+from rich.console import Console
+from rich.table import Table
+
+WARM, ROUNDS = 4, 12
+Found = dict[str, dict[str, Any]]
+
+
+def _seconds(step: Step) -> tuple[float, float]:
+    """Of a step: wall time and processor time."""
+    wall, processor = time.perf_counter(), time.process_time()
+    step()
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
+def times(model: str, engines: list[str], rounds: int) -> Found:
+    """Of each engine the ratios to plain of its steps and its first step's; or why it was refused."""
+    found: Found = {}
+    steps: dict[str, Step] = {}
+    first: dict[str, tuple[float, float]] = {}
+    for engine in engines:
+        torch.manual_seed(0)
+        gc.collect()
+        try:
+            made = ENGINES[engine](model)
+            first[engine] = _seconds(made)
+            for _ in range(WARM - 1):
+                made()
+            steps[engine] = made
+        except Exception as error:  # whatever a rival refuses with
+            if engine in ("plain", "lethe"):
+                raise
+            found[engine] = {"refused": str(error).strip().splitlines()[0]}
+    taken: dict[str, list[tuple[float, float]]] = {engine: [] for engine in steps}
+    for _ in range(rounds):
+        for engine, step in steps.items():
+            taken[engine].append(_seconds(step))
+    for engine, own in taken.items():
+        ratios = [
+            [one[clock] / other[clock] for one, other in zip(own, taken["plain"], strict=True)]
+            for clock in (0, 1)  # the clocks of `_seconds`
+        ]
+        usual = statistics.median(processor for _, processor in own)
+        found[engine] = {
+            "milliseconds": 1e3 * statistics.median(wall for wall, _ in own),
+            "wall": statistics.median(ratios[0]),
+            "cpu": statistics.median(ratios[1]),
+            "first": first[engine][1] / usual,
+        }
+    return found
+
+
+def memory(model: str, engine: str, threads: int) -> dict[str, Any]:
+    """The peaks of an engine in a process of its own."""
+    command = [sys.executable, __file__, "--peak", model, engine, "--threads", str(threads)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"refused": (done.stderr.strip().splitlines() or ["no word"])[-1]}
+    told = json.loads(done.stdout.strip().splitlines()[-1])
+    return {"begin": max(told[:WARM]), "peak": max(told[WARM:])}
+
+
+def table_of(model: str, found: Found) -> Table:
+    """For people."""
+    plain = found["plain"]
+    aims = f"time {TIME_TARGETS[model]}, memory {MEMORY_TARGETS[model]}, first step {FIRST_STEP_TARGET:g}"
+    table = Table(title=f"{model}: times plain training (asked of lethe: {aims})", title_justify="left")
+    for column in ("engine", "ms a step", "time", "processor time", "first / usual step", "peak MiB", "memory", "memory, first steps"):
+        table.add_column(column, justify="left" if column == "engine" else "right")
+    for engine, one in found.items():
+        if "refused" in one:
+            table.add_row(engine, f"refused: {one['refused'][:60]}")
+            continue
+        numbers = [f"{one['milliseconds']:.0f}", *(f"{one[key]:.2f}" for key in ("wall", "cpu")), f"{one['first']:.1f}"]
+        if "peak" in one:
+            numbers += [f"{one['peak'] / 2**20:.0f}", *(f"{one[key] / plain['peak']:.2f}" for key in ("peak", "begin"))]
+        table.add_row(engine, *numbers)
+    return table
+
+
+def main() -> int:
+    """Print one table a model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--json", type=Path, help="write the numbers there as well")
+    parser.add_argument("--peak", nargs=2, metavar=("MODEL", "ENGINE"), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    missing = [package for package in ("transformers", "peft") if importlib.util.find_spec(package) is None]
+    if missing:
+        print(
+            f"finetune_speed: {' and '.join(missing)} not found; nothing was measured. Do: pip install {' '.join(missing)}", file=sys.stderr
+        )
+        return 2
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(asked.threads)
+    if asked.peak:
+        model, engine = asked.peak
+        ENGINES[engine](model)  # imports what it needs, whose memory is not asked for
+        torch.manual_seed(0)
+        print(json.dumps(peaks(lambda: ENGINES[engine](model), WARM + 3)))
+        return 0
+    models, engines = asked.models.split(","), ["plain", *(name for name in asked.engines.split(",") if name != "plain")]
+    unknown = [name for name in (*models, *engines) if name not in (*MODELS, *ENGINES)]
+    if unknown or asked.rounds < 1:
+        known = f"models {', '.join(MODELS)}; engines {', '.join(ENGINES)}; rounds of 1 or more"
+        print(f"finetune_speed: got {', '.join(unknown) or asked.rounds}; it knows {known}.", file=sys.stderr)
+        return 2
+    if importlib.util.find_spec("opacus") is None:
+        engines = [name for name in engines if not name.startswith("opacus")]
+    told: dict[str, Found] = {}
+    for model in models:
+        found = told[model] = times(model, engines, asked.rounds)
+        for engine in engines:
+            if "refused" not in found[engine]:
+                found[engine] |= memory(model, engine, asked.threads)
+        Console(width=140).print(table_of(model, found))
+    if asked.json:
+        asked.json.write_text(json.dumps(told, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
