@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-WORDS, LENGTH, RECORDS = 4000, 128, 8
+WORDS, LENGTH, RECORDS = 4000, 128, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Scores(nn.Module):
 def _gpt2(ease: Ease) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    shape = {"vocab_size": WORDS, "n_positions": LENGTH, "n_embd": 256, "n_layer": 3, "n_head": 4, "bos_token_id": 0, "eos_token_id": 0}
+    shape = {"vocab_size": WORDS, "n_positions": LENGTH, "n_embd": 256, "n_layer": 2, "n_head": 4, "bos_token_id": 0, "eos_token_id": 0}
     return GPT2LMHeadModel(GPT2Config(**shape, use_cache=False, tie_word_embeddings=not ease.untied))
 
 
@@ -86,7 +86,7 @@ def vit(ease: Ease) -> Built:
     """ViT-tiny: width 192, 3 heads, 197 positions; 10 classes. Eased, positions and class token are frozen."""
     from transformers import ViTConfig, ViTForImageClassification
 
-    shape = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768, "num_hidden_layers": 4, "num_labels": 10}
+    shape = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768, "num_hidden_layers": 3, "num_labels": 10}
     model: Any = ViTForImageClassification(ViTConfig(**shape))
     for parameter in (model.vit.embeddings.cls_token, model.vit.embeddings.position_embeddings):
         parameter.requires_grad_(not ease.positions)
@@ -97,7 +97,7 @@ def distilbert(ease: Ease) -> Built:
     """DistilBERT; 2 classes. Eased, its table of positions is frozen."""
     from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
-    shape = {"vocab_size": WORDS, "max_position_embeddings": LENGTH, "dim": 256, "n_heads": 4, "hidden_dim": 1024, "n_layers": 3}
+    shape = {"vocab_size": WORDS, "max_position_embeddings": LENGTH, "dim": 256, "n_heads": 4, "hidden_dim": 1024, "n_layers": 2}
     model: Any = DistilBertForSequenceClassification(DistilBertConfig(**shape))
     model.distilbert.embeddings.position_embeddings.weight.requires_grad_(not ease.positions)
     return Scores(model), torch.randint(WORDS, (RECORDS, LENGTH)), torch.randint(2, (RECORDS,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.checks.graphs import nodes_of
+from lethe.train.clipping.checks.graphs import kind_of, nodes_of
 from lethe.train.clipping.hooks import Recording
+from lethe.train.clipping.records.arrivals import Arrivals, Told
 from lethe.train.clipping.records.rows import added_up, with_positions
 from lethe.train.clipping.rules.embedding import EmbeddingGradients
 from lethe.train.clipping.rules.linear import ConvolutionOfOneGradients, LinearGradients
@@ -68,10 +69,7 @@ def backward(recording: Recording, total: Tensor, *, keep: bool) -> dict[nn.Para
         recording.told = dict(zip(wanted, told, strict=True))
     _refuse_leaks(recording, told[count + len(taped) :])
     if not any(gradient is not None for gradient in told):
-        raise UnfollowedError(
-            "the losses do not come from the last recording: no layer of the model gets a gradient from them.",
-            remedy="call backward once after each `with clipper.recording():` block, with the losses of its forward pass.",
-        )
+        raise _no_gradients()
     rows_of = recording.tape.gradients(told[count : count + len(taped)])
     # What a layer's part does not hold is let go before the next layer's is made.
     ahead = deque(told[:count])
@@ -79,23 +77,88 @@ def backward(recording: Recording, total: Tensor, *, keep: bool) -> dict[nn.Para
     if not keep:
         recording.calls.clear()
         recording.folds.end()
-    uses: dict[tuple[nn.Module, int], list[Use]] = {}
+    grouped: dict[nn.Module, Told] = {}
     while calls:
         module, call = calls.popleft()
-        use = call.use([None if edge is None else ahead.popleft() for edge in call.edges])
-        if use is not None:
-            call.untouched.require(recording.found.describe(module))
-            rows = call.rows
-            if rows > 1 and recording.found.rules[module] in _AT_POSITIONS:
-                use, rows = with_positions(use, rows), 1
-            uses.setdefault((module, rows), []).append(use)
+        grouped.setdefault(module, []).append((call, [None if edge is None else ahead.popleft() for edge in call.edges]))
     parts: dict[nn.Parameter, list[Part]] = {}
-    for module, rows in list(uses):
-        made = uses.pop((module, rows))
+    for module in list(grouped):
+        for parameter, part in _of_layer(recording, module, grouped.pop(module)):
+            parts.setdefault(parameter, []).append(part)
+    return _whole(parts, rows_of)
+
+
+def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, Part]:
+    """`backward` for a graph that nobody needs afterwards: each layer's part is made and measured as soon as its gradients are there.
+
+    So most of what the forward pass kept is gone by the time when formed gradients take its place.
+
+    Args, Raises: as `backward`.
+    """
+    _require_joined(recording, total)
+    nodes = list(nodes_of(total))
+    taped, leaks = recording.tape.wanted(), _leaks(recording)
+    # All leaves, so that every node is computed.
+    leaves = {id(node.variable): node.variable for node in nodes if kind_of(node) == "AccumulateGrad"}
+    others = [leaf for key, leaf in leaves.items() if all(leaf is not wanted for wanted in (*taped, *(tensor for _, tensor in leaks)))]
+    wanted: Sequence[Any] = [*taped, *(tensor for _, tensor in leaks), *others]
+    used = Counter(parameter for own in recording.found.covered.values() for parameter in own.values())
+    elsewhere = recording.tape.read()
+    made: dict[nn.Module, list[tuple[nn.Parameter, Part]]] = {module: [] for module in recording.calls}
+
+    def hand_on(module: nn.Module, told: Told) -> None:
+        made[module] = _of_layer(recording, module, told)
+        seen = Counter(parameter for parameter, _ in made[module])
+        for parameter, part in made[module]:
+            if used[parameter] == seen[parameter] == 1 and parameter not in elsewhere:
+                part.settle()
+
+    arrivals = Arrivals(recording.calls, set(nodes), hand_on)
+    del nodes
+    with unaccumulated(recording.watched()), arrivals.awaited():
+        told = torch.autograd.grad(total, wanted, allow_unused=True) if wanted else ()
+    _refuse_leaks(recording, told[len(taped) : len(taped) + len(leaks)])
+    if not any(made.values()) and not any(gradient is not None for gradient in told[: len(taped)]):
+        raise _no_gradients()
+    rows_of = recording.tape.gradients(told[: len(taped)])
+    recording.folds.end()
+    parts: dict[nn.Parameter, list[Part]] = {}
+    for found in made.values():
+        for parameter, part in found:
+            parts.setdefault(parameter, []).append(part)
+    return _whole(parts, rows_of)
+
+
+def _no_gradients() -> UnfollowedError:
+    return UnfollowedError(
+        "the losses do not come from the last recording: no layer of the model gets a gradient from them.",
+        remedy="call backward once after each `with clipper.recording():` block, with the losses of its forward pass.",
+    )
+
+
+def _of_layer(recording: Recording, module: nn.Module, told: Told) -> list[tuple[nn.Parameter, Part]]:
+    """The parts of one layer's parameters; `told` is used up."""
+    uses: dict[int, list[Use]] = {}
+    for call, gradients in told:
+        use = call.use(gradients)
+        if use is None:
+            continue
+        call.untouched.require(recording.found.describe(module))
+        rows = call.rows
+        if rows > 1 and recording.found.rules[module] in _AT_POSITIONS:
+            use, rows = with_positions(use, rows), 1
+        uses.setdefault(rows, []).append(use)
+    told.clear()
+    parts: list[tuple[nn.Parameter, Part]] = []
+    for rows, made in uses.items():
         _require_records(recording, module, made, rows)
         own = recording.found.covered[module]
         for name, part in _parts(recording.found.rules[module], module, made, frozenset(own)).items():
-            parts.setdefault(own[name], []).append(part if rows == 1 else added_up(part, rows, own[name].numel()))
+            parts.append((own[name], part if rows == 1 else added_up(part, rows, own[name].numel())))
+    return parts
+
+
+def _whole(parts: dict[nn.Parameter, list[Part]], rows_of: dict[nn.Parameter, Tensor]) -> dict[nn.Parameter, Part]:
     for parameter, rows in rows_of.items():
         # A scalar counts as a vector of one.
         parts.setdefault(parameter, []).append(Rows(rows.reshape(len(rows), *(parameter.shape or (1,)))))

@@ -16,7 +16,7 @@ from lethe.train.clipping.checks.leaves import refuse_other_leaves
 from lethe.train.clipping.checks.self_check import SelfCheck
 from lethe.train.clipping.checks.steadiness import unsteady_records
 from lethe.train.clipping.checks.surroundings import eagerly, refuse_compiled, surroundings
-from lethe.train.clipping.contributions import backward
+from lethe.train.clipping.contributions import backward, backward_in_turn
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.groups import METHODS, Group, as_groups, group_of, total_bound
 from lethe.train.clipping.hooks import Recording
@@ -57,6 +57,8 @@ class Clipper:
             records, or in whose first batch another dimension is as long as the batch, is found out by nothing else.
         way: "per layer", by the layers' rules; or "record by record": every recording is of one record, and its gradient is the one of
             plain autograd, which is slower, and right for models that the rules cannot follow.
+        gradient_memory: how many bytes the formed gradients of a batch's records may take at a time; 0: none is kept, each is formed twice.
+            None: 8 MiB, and twice the inputs and output gradients of layers that the backward pass has let go of by then.
 
     Attributes:
         groups: of parameters.
@@ -74,7 +76,14 @@ class Clipper:
     """
 
     def __init__(
-        self, model: nn.Module, *, clip_norm: float | Sequence[Group] = 1.0, method: str = "clip", verify: bool = True, way: str = PER_LAYER
+        self,
+        model: nn.Module,
+        *,
+        clip_norm: float | Sequence[Group] = 1.0,
+        method: str = "clip",
+        verify: bool = True,
+        way: str = PER_LAYER,
+        gradient_memory: int | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
@@ -92,7 +101,7 @@ class Clipper:
         self._alone, self._doubts, self._layered = Alone(model, verify=verify), 0, False
         self._lone: Survey | None = None
         self.batches_alone = 0
-        self._workspace = Workspace()
+        self._workspace = Workspace(_bytes(gradient_memory))
         self._recording: Recording | None = None
         self._open = False
         for name in survey(model).names.values():
@@ -255,7 +264,8 @@ class Clipper:
             if not checking:
                 self._check.late(nodes, losses, counted, recording)
             del nodes
-            parts = backward(recording, total, keep=checking)
+            in_turn = not checking and units is None
+            parts = backward_in_turn(recording, total) if in_turn else backward(recording, total, keep=checking)
             if checking:
                 self._check.gradients(parts, losses, counted, recording)
             with torch.no_grad():
@@ -313,6 +323,12 @@ class Clipper:
         if len(losses) and not losses.requires_grad:
             raise InputError("losses: they do not require grad.", remedy="compute them from the outputs, with gradients enabled.")
         return losses
+
+
+def _bytes(limit: object) -> int | None:
+    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0):
+        return limit
+    raise InputError(f"gradient_memory: got {limit!r}; it needs a whole number of bytes >= 0, or None.")
 
 
 def _counted(counted: Tensor | None, losses: Tensor) -> Tensor | None:

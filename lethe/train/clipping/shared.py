@@ -95,11 +95,15 @@ def _merged(parts: Sequence[Part]) -> list[Part]:
     tables = [part for part in parts if isinstance(part, TokenRows)]
     products = [part for part in parts if isinstance(part, OuterProducts)]
     others: list[Part] = [part for part in parts if not isinstance(part, TokenRows | OuterProducts)]
-    if tables:
+    if len(tables) == 1:
+        others += tables  # itself, so that it is measured once
+    elif tables:
         columns = zip(*((table.records, table.tokens, table.gradients) for table in tables), strict=True)
         records, tokens, gradients = (torch.cat(column) for column in columns)
         others.append(TokenRows(records, tokens, gradients, batch=tables[0].batch, table=tables[0].table))
-    if products:
+    if len(products) == 1:
+        others += products
+    elif products:
         pairs = zip(*((part.inputs, part.gradients) for part in products), strict=True)
         inputs, gradients = (torch.cat(column, dim=1) for column in pairs)
         others.append(OuterProducts(inputs, gradients))

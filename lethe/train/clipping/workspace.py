@@ -1,7 +1,8 @@
-"""Memory for formed gradients that stays from one batch to the next."""
+"""Memory for formed gradients: how much of it there may be, and what stays from one batch to the next."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,8 +11,15 @@ from math import prod
 import torch
 from torch import Tensor
 
-# Numbers that one batch may hold here: 2^27 float32 are 512 MiB.
-_LIMIT = 2**27
+# Bytes that one batch may hold here besides what takes the place of something else, 8 MiB; and that stay from one batch to the next, 1 MiB.
+_LEAST, _STAYS = 2**23, 2**20
+
+# Formed gradients may take as many times the bytes of the layers' inputs and output gradients that a backward pass has let go of: about
+# what it has let go of in all, of attention, activations, normalisation and dropout too.
+_IN_PLACE = 2
+
+# Numbers that may be formed at once where no workspace is open: 2^24 float32 are 64 MiB.
+_HELD = 2**24
 
 # What is lent may be this many times as large next time. Memory that nothing was written to costs nothing.
 _ROOM = 1.25
@@ -20,14 +28,19 @@ _ROOM = 1.25
 class Workspace:
     """Lends memory while it is open, and takes it all back when it is closed.
 
-    On a CPU, memory that is fresh from the operating system costs more than the arithmetic on it. Other devices keep memory themselves.
+    On a CPU, memory that is fresh from the operating system costs more than the arithmetic on it, so a little of it stays. Other devices
+    keep memory themselves.
+
+    Args:
+        limit: how many bytes one batch may hold here; None: 8 MiB, and twice what layers let go of meanwhile, see `freed`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
         self._kept: list[Tensor] = []
         self._lent: list[Tensor] = []
-        self._given: list[Tensor] = []
-        self._numbers = 0
+        self._given: list[weakref.ref[Tensor]] = []
+        self._bytes, self._stays, self._earned = 0, 0, 0
         self._scratch: Tensor | None = None
 
     @contextmanager
@@ -38,20 +51,29 @@ class Workspace:
             yield
         finally:
             _OPEN.reset(token)
-            for tensor in self._given:
-                tensor.set_()  # pyright: ignore[reportCallIssue] - torch tells of it with arguments only
+            for given in self._given:
+                if (tensor := given()) is not None:
+                    tensor.set_()  # pyright: ignore[reportCallIssue] - torch tells of it with arguments only
             self._given.clear()
             # What this batch had no use for is let go.
-            self._kept, self._lent, self._numbers = self._lent, [], 0
+            self._kept, self._lent = self._lent, []
+            self._bytes, self._stays, self._earned = 0, 0, 0
+            if self._scratch is not None and len(self._scratch) > _STAYS:
+                self._scratch = None
+
+    def free(self, count: int) -> None:
+        """See `freed`."""
+        self._earned += _IN_PLACE * count
 
     def lend(self, shape: Sequence[int], like: Tensor) -> Tensor | None:
         """See `borrowed`."""
-        numbers = prod(shape)
-        if self._numbers + numbers > _LIMIT:
+        needed = prod(shape) * like.dtype.itemsize
+        if self._bytes + needed > (_LEAST + self._earned if self._limit is None else self._limit):
             return None
-        self._numbers += numbers
-        given = like.new_empty(shape) if like.device.type != "cpu" else self._found(numbers, like.dtype).view(*shape)
-        self._given.append(given)
+        self._bytes += needed
+        stays = like.device.type == "cpu" and self._stays + needed <= _STAYS
+        given = self._found(needed).view(like.dtype).view(*shape) if stays else like.new_empty(shape)
+        self._given.append(weakref.ref(given))
         return given
 
     def scratch(self, shape: Sequence[int], like: Tensor) -> Tensor:
@@ -63,22 +85,30 @@ class Workspace:
             self._scratch = torch.empty(needed, dtype=torch.uint8)
         return self._scratch[:needed].view(like.dtype).view(*shape)
 
-    def _found(self, numbers: int, dtype: torch.dtype) -> Tensor:
-        needed = numbers * dtype.itemsize
+    def _found(self, needed: int) -> Tensor:
+        self._stays += needed
         places = [place for place, kept in enumerate(self._kept) if len(kept) >= needed]
         place = min(places, key=lambda place: len(self._kept[place]), default=-1)
         memory = self._kept.pop(place) if place >= 0 else torch.empty(int(_ROOM * needed), dtype=torch.uint8)
         self._lent.append(memory)
-        return memory[:needed].view(dtype)
+        return memory[:needed]
 
 
 _OPEN: ContextVar[Workspace | None] = ContextVar("lethe_workspace", default=None)
 
 
+def freed(count: int) -> None:
+    """Note that so many bytes of a layer's inputs and output gradients are not held any more, in whose place others may be."""
+    if (workspace := _OPEN.get()) is not None:
+        workspace.free(count)
+
+
 def borrowed(shape: Sequence[int], like: Tensor) -> Tensor | None:
     """A tensor of the type and on the device of another, holding anything; None if the open workspace has lent all it may."""
     workspace = _OPEN.get()
-    return like.new_empty(shape) if workspace is None else workspace.lend(shape, like)
+    if workspace is None:
+        return like.new_empty(shape) if prod(shape) <= _HELD else None
+    return workspace.lend(shape, like)
 
 
 def scratch(shape: Sequence[int], like: Tensor) -> Tensor:

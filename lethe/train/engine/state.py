@@ -201,6 +201,7 @@ class LoopState:
         if self._verify and isinstance(losses, Tensor):
             criterion = None if asked is None else asked.criterion
             self._factors.refuse(self._clipper.before_layers(losses), len(self.counted), self._delivered, criterion)
+        asked = asked if batch.alone else None  # the model's outputs are not held through the backward pass
         try:
             add_clipped(self._clipper, losses, batch, self.counted)
         except InputError:  # found before anything was added

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+from torch.utils.weak import TensorWeakRef
 
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
@@ -50,7 +51,7 @@ class StepGuard:
         self._over = over
         # Of the last step handed over: its number, its gradients with their versions, copies of them, and how the optimiser was set.
         self._step = done
-        self._handed: list[tuple[Tensor, int]] = []
+        self._handed: list[tuple[TensorWeakRef, int]] = []
         self._copies: dict[nn.Parameter, Tensor] = {}
         self._settings: list[dict[str, Any]] = []
         self._partial = self._moving = False
@@ -67,7 +68,7 @@ class StepGuard:
         """
         if self.pending:
             raise InputError(f"the gradient of step {self._step} was not used.", remedy="call optimizer.step() after each whole batch.")
-        ours = {id(gradient) for gradient, _ in self._handed}
+        ours = {id(gradient) for handed, _ in self._handed if (gradient := handed()) is not None}
         for name, parameter in self._watched():
             if parameter.grad is not None and id(parameter.grad) not in ours:
                 raise _foreign(name)
@@ -94,7 +95,8 @@ class StepGuard:
             self._attach()
         for parameter in self._named.values():
             parameter.grad = gradients[parameter]
-        self._handed = [(gradient, gradient._version) for gradient in gradients.values()]
+        # Not held: whoever clears them after the step is to have the memory for the next forward pass.
+        self._handed = [(TensorWeakRef(gradient), gradient._version) for gradient in gradients.values()]
         self._copies = {parameter: gradient.clone() for parameter, gradient in gradients.items()}
         self._settings = _settings(self._optimizer)
         self._step, self.pending = step, True
@@ -121,7 +123,8 @@ class StepGuard:
             self._refuse_nothing_handed()
             return
         self._held.refuse_changes(f"before step {self._step}")
-        exact, known = self._run.release == "last", {id(gradient): version for gradient, version in self._handed}
+        exact = self._run.release == "last"
+        known = {id(gradient): version for handed, version in self._handed if (gradient := handed()) is not None}
         for name, parameter in self._watched():
             gradient = parameter.grad
             if gradient is not None and (id(gradient) not in known or (exact and known[id(gradient)] != gradient._version)):

@@ -1,4 +1,5 @@
 import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from lethe.train.clipping import Clipper, workspace
 from lethe.train.clipping.rules.convolution.correlations import Correlations
-from lethe.train.clipping.workspace import Workspace, borrowed
+from lethe.train.clipping.workspace import Workspace, borrowed, freed
 
 LIKE = torch.zeros(())
 
@@ -25,9 +26,10 @@ def address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def test_without_a_workspace_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "_LIMIT", 1)
+def test_without_a_workspace_small_tensors_are_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "_HELD", 12)
     assert address(lent((3, 4))) != address(lent((3, 4)))
+    assert borrowed((13,), LIKE) is None
 
 
 def test_what_is_lent_together_shares_no_memory() -> None:
@@ -63,9 +65,8 @@ def test_what_a_batch_had_no_use_for_is_let_go() -> None:
     assert not space._kept
 
 
-def test_no_more_is_lent_than_the_limit_and_each_batch_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "_LIMIT", 12)
-    space = Workspace()
+def test_no_more_is_lent_than_the_limit_and_each_batch_begins_anew() -> None:
+    space = Workspace(limit=48)
     for _ in range(2):
         with space.open():
             lent((3, 3))
@@ -73,6 +74,28 @@ def test_no_more_is_lent_than_the_limit_and_each_batch_begins_anew(monkeypatch: 
             lent((3,))
             assert borrowed((1,), LIKE) is None
             lent((0, 7))
+
+
+def test_without_a_limit_formed_gradients_take_the_place_of_what_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "_LEAST", 16)
+    space = Workspace()
+    for _ in range(2):
+        with space.open():
+            lent((4,))
+            assert borrowed((1,), LIKE) is None
+            freed(8)
+            lent((4,))
+            assert borrowed((1,), LIKE) is None
+
+
+def test_what_is_large_is_free_as_soon_as_nobody_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "_STAYS", 16)
+    space = Workspace()
+    with space.open():
+        small, large = lent((4,)), weakref.ref(lent((100,)))
+        assert large() is None
+        assert small.numel()
+    assert sum(len(memory) for memory in space._kept) == 20
 
 
 def test_what_was_lent_is_empty_afterwards_even_if_the_batch_failed() -> None:
@@ -122,12 +145,11 @@ def test_batches_one_after_the_other_are_as_if_each_were_the_first() -> None:
             torch.testing.assert_close(told[parameter], fresh[parameter], rtol=0, atol=0)
 
 
-def test_without_room_the_sums_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_the_sums_are_the_same() -> None:
     model = network()
     inputs, targets = next(batches())
     roomy = summed(Clipper(model, clip_norm=0.3, verify=False), inputs, targets)
-    monkeypatch.setattr(workspace, "_LIMIT", 0)
-    narrow = summed(Clipper(model, clip_norm=0.3, verify=False), inputs, targets)
+    narrow = summed(Clipper(model, clip_norm=0.3, verify=False, gradient_memory=0), inputs, targets)
     for parameter in model.parameters():
         torch.testing.assert_close(narrow[parameter], roomy[parameter], rtol=1e-5, atol=1e-7)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lethe.train.clipping.rules.parts import Rows, scaled, silenced, squares_of
 from lethe.train.clipping.rules.rounding import Cancelling
-from lethe.train.clipping.workspace import borrowed, scratch
+from lethe.train.clipping.workspace import borrowed, freed, scratch
 
 # Numbers that may be held besides the activations, at most, while norms are taken: 2^24 float32 are 64 MiB.
 _HELD = 2**24
@@ -20,7 +20,10 @@ _FRESH = 2**20
 
 # Products of positions are taken while they need no more than this share of the multiplications of forming the gradients: in float64,
 # each is worth two; and gradients that can be held serve the sum as well.
-_GRAM_SHARE, _FORMED_SHARE = 0.5, 0.25
+_GRAM_SHARE, _FORMED_SHARE = 0.5, 0.1
+
+# From so many positions on, records whose gradients are not kept are formed once more for the sum, see `Cancelling`.
+_FEW = 16
 
 # A matrix product on a CPU is summed in blocks of no more products than this; in ours, 384.
 _BLOCK = 512
@@ -74,7 +77,7 @@ class OuterProducts(Cancelling):
         if positions == 1:
             return self.lengths().square()
         share = positions * (wide_in + wide_out) / max(1, self.numbers)
-        if share > _FORMED_SHARE and len(self.inputs) * self.numbers <= _HELD:
+        if share > _FORMED_SHARE and (positions > _FEW or len(self.inputs) * self.numbers <= _HELD):
             self._kept = borrowed((len(self.inputs), wide_out, wide_in), self.inputs)
             if self._kept is not None:
                 return squares_of(_formed(self.gradients, self.inputs, out=self._kept))
@@ -112,6 +115,11 @@ class OuterProducts(Cancelling):
             x, g = (squares_of(factor.flatten(0, 1)).sqrt().view(factor.shape[:2]) for factor in (self.inputs, self.gradients))
             self._sizes = x, g
         return self._sizes
+
+    def _let_go(self) -> None:
+        """See Cancelling."""
+        freed(self.inputs.nbytes + self.gradients.nbytes)
+        self.inputs, self.gradients = (factor.new_empty((len(factor), 0, factor.shape[2])) for factor in (self.inputs, self.gradients))
 
     def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
         inputs, gradients = self.inputs[rows].to(dtype), self.gradients[rows].to(dtype)

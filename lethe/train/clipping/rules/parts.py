@@ -90,6 +90,10 @@ class Part(ABC):
         """G_i of some records, summed in an arithmetic, shape (len(rows), *shape)."""
         return self.per_record()[rows].to(dtype)
 
+    def settle(self) -> None:
+        """Measure now, and let go of what only other questions than norms, slack and the weighted sum need."""
+        return
+
 
 class Rows(Part):
     """Gradients held as they are: for parameters small enough, such as biases and scales.

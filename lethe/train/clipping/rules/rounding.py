@@ -37,8 +37,8 @@ _ROOM = {torch.float32: 1e15, torch.float64: 1e100}
 # measured (384 terms), and half of what is here is in the allowance that all norms get, which such parts have no other use for.
 _COHERENT = 32
 
-# Numbers that may be held for such records at a time: of those in float64, 2^23 are 64 MiB; of the others, 2^22 float32 are 16 MiB.
-_HELD, _REUSED = 2**23, 2**22
+# Numbers that may be held for such records at a time: of those in float64, 2^23 are 64 MiB; of the others, 2^20 float32 are 4 MiB.
+_HELD, _REUSED = 2**23, 2**20
 
 _WITHIN: ContextVar[bool] = ContextVar("lethe_full_precision", default=False)
 
@@ -210,6 +210,15 @@ class Cancelling(Part):
     def _alone(self, rows: Tensor, lengths: Tensor) -> Tensor:
         formed = self._raw(rows, torch.float64)
         return formed.masked_fill_(uncertain(lengths[rows], formed).view(-1, *[1] * (formed.dim() - 1)), 0)
+
+    def settle(self) -> None:
+        """See Part."""
+        found = self._measured()
+        if self._kept is not None and not len(found.exact) and not len(found.held):
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop the factors, where `_kept` and what was measured are all that is asked for from now on."""
 
     def squared_norms(self) -> Tensor:
         """See Part."""

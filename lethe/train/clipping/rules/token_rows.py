@@ -55,6 +55,11 @@ class TokenRows(Part):
         added = scaled(rows.sums, weights[rows.records])
         return added.new_zeros(self.table, added.shape[1]).index_add_(0, rows.tokens, added)
 
+    def settle(self) -> None:
+        """See Part."""
+        self._rows()
+        self.gradients = self.gradients.new_empty((0, self.gradients.shape[1]))
+
     def lengths(self) -> Tensor:
         """See Part."""
         rows = self._rows()
