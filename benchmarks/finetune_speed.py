@@ -2,7 +2,7 @@
 
     python benchmarks/finetune_speed.py [--rounds N] [--threads N] [--models GPT-2,LoRA,...] [--engines lethe,...] [--json FILE]
 
-The models are those of finetune_models.py, AdamW steps of 16 records. Time: all engines live in one process and take turns, a step each, and
+The models are those of finetune_models.py, AdamW steps of 16 records. Time: all engines live in one process and take turns, a step each;
 what is shown is the median of their steps' ratios to the plain step of the same round, in wall time and in processor time; so other work on
 the machine meets all alike. First: the first step over the median one, with everything that a first step does once. Memory: each engine in
 a process of its own, every allocation counted, see allocated.py; the peak of a step after the first four, over plain training's, and that

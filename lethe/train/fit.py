@@ -60,6 +60,7 @@ def fit(
     views: int = 1,
     ema: float | None = None,
     prefetch: int = 2,
+    gradient_memory: int | None = None,
     secure: bool = False,
     verify: bool = True,
     checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
@@ -134,6 +135,8 @@ def fit(
             $\frac{1-\beta}{1-\beta^T}\sum_t \beta^{T-t} x_t$ of the iterates, beside the last one; the certificate covers both. Needs
             run.release = all.
         prefetch: batches read ahead.
+        gradient_memory: how many bytes the gradients of single records may take at a time, beside what training without privacy takes; 0:
+            none is kept, each is formed twice, which is slower. None: 8 MiB, and as much as the backward pass has freed by then.
         secure: noise from the operating system's cryptographic source, exact on a grid, some six times slower (see `SecureNoise`); needs
             release = all. It is enlarged by what the grid costs, so that the run's certificate holds as it is.
         verify: check the first batches, and some later ones, against plain autograd and single records, and the loss against itself.
@@ -176,6 +179,7 @@ def fit(
         views=views,
         ema=ema,
         prefetch=prefetch,
+        gradient_memory=gradient_memory,
         secure=secure,
         verify=verify,
         checkpoints=checkpoints,

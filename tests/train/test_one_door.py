@@ -122,6 +122,7 @@ OTHERS: dict[str, Any] = {
     "ema": 0.9,
     "physical_size": 4,
     "prefetch": 0,
+    "gradient_memory": 0,
     "secure": True,
     "verify": False,
     "checkpoints": Checkpoints(folder="nowhere"),

@@ -71,13 +71,12 @@ class PrivacyEngine(LoopProgress):
     says, statement by statement, what the certificate rests on and nobody checked: where training begins, too (the model's weights and the
     optimiser's state must not depend on the private data, but by a training that is certified as well; the two then add up).
 
-    Not seen from here: inputs that are mixed before the model is given them; an optimiser that looks at private data other than the
-    gradients it is given, or whose state somebody writes to; and whatever else a loop computes from the data and tells (a printed training
-    loss is not covered by any certificate).
+    Not seen from here: inputs that are mixed before the model is given them; an optimiser that looks at private data besides its gradients,
+    or whose state somebody writes to; and what else a loop computes from the data and tells (a training loss printed is not certified).
 
     Args:
         run: as for `fit`; without regulariser and pass_weights. None: `make_private` makes it of a DataLoader, as Opacus does.
-        clip_groups, method, physical_size, prefetch, seed, batch_generator, noise_generator, secure, verify: as for `fit`.
+        clip_groups, method, physical_size, prefetch, gradient_memory, seed, batch_generator, noise_generator, secure, verify: as for `fit`.
         checkpoints: as for `fit`. The training is saved when the loader is asked for the next batch, so all that a loop does after a step
             (a scheduler's step) is in it; schedulers are to be named in `Checkpoints(also=...)`.
         callbacks: as for `fit`; they are told of the end when the loop is asked for its record or its recorded run.
@@ -94,6 +93,7 @@ class PrivacyEngine(LoopProgress):
         method: str | None = None,
         physical_size: int | None = None,
         prefetch: int = 2,
+        gradient_memory: int | None = None,
         seed: int | None = None,
         batch_generator: torch.Generator | None = None,
         noise_generator: np.random.Generator | torch.Generator | None = None,
@@ -111,6 +111,7 @@ class PrivacyEngine(LoopProgress):
             method=method,
             physical_size=physical_size,
             prefetch=prefetch,
+            gradient_memory=gradient_memory,
             secure=secure,
             verify=verify,
             checkpoints=checkpoints,
@@ -134,8 +135,7 @@ class PrivacyEngine(LoopProgress):
         steps: int | None = None,
         **others: Any,
     ) -> tuple[M, OptimizerT, PrivateLoader]:
-        """The same model and optimiser, the latter guarded, and a loader of the run's batches; of those that are left, where training
-        goes on from a checkpoint, which is loaded into both.
+        """The same model, the same optimiser, guarded, and a loader of the run's batches; of those after a checkpoint, if one was loaded.
 
         An engine without a run is given what Opacus' is, and how long training lasts; its loader gives an epoch each time it is iterated.
 

@@ -25,6 +25,7 @@ class NetworkOptions:
     method: str | None = None
     physical_size: int | None = None
     prefetch: int = 2
+    gradient_memory: int | None = None
     users: Any = None
     records_per_user: int | None = None
     views: int = 1

@@ -77,7 +77,14 @@ def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) 
 
 
 def clipper_of(
-    model: nn.Module, run: Run, *, groups: Sequence[Group] | None, verify: bool, budgeted: bool = False, way: str = PER_LAYER
+    model: nn.Module,
+    run: Run,
+    *,
+    groups: Sequence[Group] | None,
+    verify: bool,
+    budgeted: bool = False,
+    way: str = PER_LAYER,
+    gradient_memory: int | None = None,
 ) -> Clipper:
     r"""The clipper that keeps each record's part of a sum within the run's clip norm.
 
@@ -88,6 +95,7 @@ def clipper_of(
         verify: check the first batches.
         way: how gradients of records are formed, see Clipper.
         budgeted: whether the caller asks the filter of a run with noise_budget before every step, and ends the run where it says no.
+        gradient_memory: see Clipper.
     Raises:
         InputError: the run has no clip norm, no noise, or a noise budget that nobody asks; or something that the clipper cannot use.
         HypothesisError: clipping of this kind is not what the run's certificate would suppose.
@@ -116,7 +124,7 @@ def clipper_of(
     if norms != run.clip_groups:
         raise InputError(f"clip_groups: got the norms {norms}; the run says {run.clip_groups}.", source="run.clip_groups")
     clip_norm = run.clip_norm if groups is None else tuple(groups)
-    clipper = Clipper(model, clip_norm=clip_norm, method=run.clip_method, verify=verify, way=way)
+    clipper = Clipper(model, clip_norm=clip_norm, method=run.clip_method, verify=verify, way=way, gradient_memory=gradient_memory)
     if not METHODS[run.clip_method].projection and run.release == "last":
         raise HypothesisError(
             f"clip_method: {run.clip_method} is no projection, so nothing is known of a step's Lipschitz constant; release is last.",

@@ -78,7 +78,8 @@ def prepared_network(
     run = as_clipped(run, groups=options.clip_groups, method=options.method)
     # One record at a time needs no rule; a forward pass of the caller's own cannot be asked for again for one.
     way = RECORD_BY_RECORD if options.physical_size == 1 else PER_LAYER
-    clipper = clipper_of(model, run, groups=options.clip_groups, verify=options.verify, budgeted=not own_loop, way=way)
+    given: dict[str, Any] = {"groups": options.clip_groups, "verify": options.verify, "gradient_memory": options.gradient_memory}
+    clipper = clipper_of(model, run, budgeted=not own_loop, way=way, **given)
     named = trained_parameters(model)
     parameters = list(named.values())
     if own_loop or options.optimizer is not None:
