@@ -181,6 +181,8 @@ def _require_joined(recording: Recording, total: Tensor) -> None:
 
 
 def _joined(found: list[Part], numbers: int) -> Part:
+    if len(found) > 1 and not all(part.whole for part in found):
+        raise UnfollowedError("a parameter that several layers read was measured in one of them before the others.")
     return found[0] if len(found) == 1 else Shared(found, numbers)
 
 

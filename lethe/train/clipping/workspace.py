@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,6 +9,7 @@ from math import prod
 
 import torch
 from torch import Tensor
+from torch.utils.weak import TensorWeakRef
 
 # Bytes that one batch may hold here besides what takes the place of something else, 8 MiB; and that stay from one batch to the next, 1 MiB.
 _LEAST, _STAYS = 2**23, 2**20
@@ -39,7 +39,7 @@ class Workspace:
         self._limit = limit
         self._kept: list[Tensor] = []
         self._lent: list[Tensor] = []
-        self._given: list[weakref.ref[Tensor]] = []
+        self._given: list[TensorWeakRef] = []
         self._bytes, self._stays, self._earned = 0, 0, 0
         self._scratch: Tensor | None = None
 
@@ -73,7 +73,7 @@ class Workspace:
         self._bytes += needed
         stays = like.device.type == "cpu" and self._stays + needed <= _STAYS
         given = self._found(needed).view(like.dtype).view(*shape) if stays else like.new_empty(shape)
-        self._given.append(weakref.ref(given))
+        self._given.append(TensorWeakRef(given))
         return given
 
     def scratch(self, shape: Sequence[int], like: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clipping import Clipper, contributions
+from lethe.train.clipping.checks.graphs import nodes_of
 from lethe.train.clipping.records.arrivals import Arrivals
 from lethe.train.clipping.rules.outer_products import OuterProducts
 from lethe.train.clipping.unfollowed import UnfollowedError
@@ -112,6 +113,83 @@ def test_a_backward_pass_that_went_past_a_layer_is_refused(monkeypatch: pytest.M
     # Without the anchors that stand at the graph's ends.
     monkeypatch.setattr(contributions.torch.autograd, "grad", lambda total, wanted, **given: grad(total, wanted[:1], **given) * len(wanted))
     with pytest.raises(UnfollowedError, match="the backward pass told no gradient"):
+        clipper.backward(losses)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(6, 6), nn.Conv1d(RECORDS, RECORDS, 3, padding=1)])
+@pytest.mark.parametrize("settled", [False, True])
+def test_gradients_that_are_written_to_after_they_were_measured_are_refused(
+    layer: nn.Module, settled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a record's norm would be that of other numbers than are added."""
+    inputs = torch.randn(RECORDS, RECORDS, 6)
+    clipper = Clipper(layer, clip_norm=0.1, verify=False, gradient_memory=None if settled else 0)
+    given: list[Tensor] = []
+    arrive = Arrivals._noted
+
+    def written_to(self: Arrivals, node: Any, gradients: tuple[Tensor | None, ...]) -> None:
+        arrive(self, node, gradients)
+        given.extend(gradient for gradient in gradients if gradient is not None)
+        for gradient in given:
+            gradient.mul_(100)
+
+    monkeypatch.setattr(Arrivals, "_noted", written_to)
+    with clipper.recording():
+        losses = layer(inputs).square().sum((1, 2))
+    if settled and isinstance(layer, nn.Linear):
+        clipper.backward(losses)
+        assert torch.stack([one.square().sum() for one in clipper.take().values()]).sum().sqrt() <= RECORDS * 0.1 * (1 + 1e-6)
+        return
+    with pytest.raises(UnfollowedError, match="changed in place within the backward pass"):
+        clipper.backward(losses)
+
+
+class Within(torch.autograd.Function):
+    """Its backward runs another backward pass, through the graph of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, other: Tensor, swallow: bool) -> Tensor:
+        ctx.other, ctx.swallow = other, swallow
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        try:
+            torch.autograd.grad(ctx.other, leaves_of(ctx.other), torch.ones_like(ctx.other), retain_graph=True, allow_unused=True)
+        except ZeroDivisionError:
+            if not ctx.swallow:
+                raise
+        return gradients[0], None, None
+
+
+def leaves_of(tensor: Tensor) -> list[Tensor]:
+    return [node.variable for node in nodes_of(tensor) if hasattr(node, "variable")]
+
+
+def network_within(swallow: bool) -> tuple[nn.Module, Clipper, Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    clipper = Clipper(model, clip_norm=0.1, verify=False)
+    with clipper.recording(records=RECORDS):
+        hidden = model[0](torch.randn(RECORDS, 4))
+        losses = Within.apply(model[1](hidden), hidden * 2, swallow).square().sum(1)
+    return model, clipper, losses
+
+
+def test_a_backward_pass_within_that_reaches_a_layer_first_is_refused() -> None:
+    _, clipper, losses = network_within(False)
+    with pytest.raises(UnfollowedError, match="twice"):
+        clipper.backward(losses)
+
+
+def test_an_error_that_a_pass_within_caught_is_raised_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, clipper, losses = network_within(True)
+
+    def failing(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(contributions, "_of_layer", failing)
+    with pytest.raises(ZeroDivisionError):
         clipper.backward(losses)
 
 

@@ -37,6 +37,7 @@ class Arrivals:
         self._context, self._lock = copy_context(), threading.RLock()
         self._told: dict[nn.Module, Told] = {}
         self._awaited: dict[nn.Module, int] = {}
+        self._failed: BaseException | None = None
         self._places: defaultdict[Any, list[tuple[int, nn.Module, list[Tensor | None], int]]] = defaultdict(list)
         for module in list(calls):
             told: Told = [(call, [None] * len(call.edges)) for call in calls.pop(module)]
@@ -53,7 +54,7 @@ class Arrivals:
         """Within: the backward pass.
 
         Raises:
-            UnfollowedError: it went past a layer.
+            UnfollowedError: it went past a layer, or by one twice.
         """
         # Of each node by itself: what a hook holds must not lead to the other layers.
         handles = [node.register_prehook(partial(self._arrive, node)) for node in self._places]
@@ -62,6 +63,8 @@ class Arrivals:
         finally:
             for handle in handles:
                 handle.remove()
+        if self._failed is not None:  # within a pass of a function of one's own, which caught it
+            raise self._failed
         if self._awaited:
             raise UnfollowedError(
                 f"the backward pass told no gradient of {len(self._awaited)} layers that the losses come from.",
@@ -71,10 +74,20 @@ class Arrivals:
 
     def _arrive(self, node: Any, gradients: tuple[Tensor | None, ...]) -> None:
         with self._lock, torch.enable_grad():  # as everywhere else
-            self._context.copy().run(self._noted, node, gradients)
+            try:
+                self._context.copy().run(self._noted, node, gradients)
+            except BaseException as error:
+                self._failed = error
+                raise
 
     def _noted(self, node: Any, gradients: tuple[Tensor | None, ...]) -> None:
-        for number, module, told, place in self._places.pop(node, ()):
+        if node not in self._places:
+            raise UnfollowedError(
+                "the backward pass computed a gradient of a layer's output twice.",
+                source="a torch.autograd.Function whose backward runs a backward pass of its own through the model's graph",
+                remedy="compute in it with detached tensors only.",
+            )
+        for number, module, told, place in self._places.pop(node):
             told[place] = gradients[number]
             self._awaited[module] -= 1
             if not self._awaited[module]:

@@ -116,10 +116,15 @@ class OuterProducts(Cancelling):
             self._sizes = x, g
         return self._sizes
 
-    def _let_go(self) -> None:
+    def _factors(self) -> tuple[Tensor, Tensor]:
+        """See Cancelling."""
+        return self.inputs, self.gradients
+
+    def _let_go(self) -> bool:
         """See Cancelling."""
         freed(self.inputs.nbytes + self.gradients.nbytes)
         self.inputs, self.gradients = (factor.new_empty((len(factor), 0, factor.shape[2])) for factor in (self.inputs, self.gradients))
+        return True
 
     def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
         inputs, gradients = self.inputs[rows].to(dtype), self.gradients[rows].to(dtype)

@@ -62,6 +62,8 @@ class Part(ABC):
 
     dtype: torch.dtype = torch.float32
     """Of what `weighted_sum` gives."""
+    whole: bool = True
+    """False after `settle` where only norms, slack and the weighted sum may still be asked for."""
 
     @abstractmethod
     def squared_norms(self) -> Tensor:

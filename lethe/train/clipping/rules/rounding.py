@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lethe.train.clipping.rules.parts import Part, silenced, squares_of
+from lethe.train.clipping.unfollowed import UnfollowedError
 
 # Rounding of a matrix product, in units of eps times the terms' lengths: random errors of some hundred additions, with room.
 _ROUNDINGS = 16
@@ -123,6 +124,7 @@ class Cancelling(Part):
 
     _known: _Measured | None = None
     _kept: Tensor | None = None
+    _versions: tuple[int, ...] | None = None
 
     @abstractmethod
     def _squares(self) -> Tensor:
@@ -214,11 +216,18 @@ class Cancelling(Part):
     def settle(self) -> None:
         """See Part."""
         found = self._measured()
-        if self._kept is not None and not len(found.exact) and not len(found.held):
-            self._let_go()
+        if self._kept is not None and not len(found.exact) and not len(found.held) and self._let_go():
+            self.whole = False
+        else:
+            self._versions = tuple(factor._version for factor in self._factors())
 
-    def _let_go(self) -> None:
-        """Drop the factors, where `_kept` and what was measured are all that is asked for from now on."""
+    def _factors(self) -> Sequence[Tensor]:
+        """What the gradients are formed of, for `settle`: between measuring and adding nobody may write to it."""
+        return ()
+
+    def _let_go(self) -> bool:
+        """Drop the factors, where `_kept` and what was measured are all that is asked for from now on; whether that was done."""
+        return False
 
     def squared_norms(self) -> Tensor:
         """See Part."""
@@ -234,8 +243,18 @@ class Cancelling(Part):
         return self._ordered(torch.tensordot(weights.to(self._kept.dtype), silenced(self._kept, weights), dims=1)).contiguous()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """See Part."""
+        """See Part.
+
+        Raises:
+            UnfollowedError: what was measured within the backward pass was changed after it.
+        """
         found = self._measured()
+        if self._versions is not None and self._versions != tuple(factor._version for factor in self._factors()):
+            raise UnfollowedError(
+                "a layer's input, or the gradient of its output, was changed in place within the backward pass.",
+                source="a hook on a tensor, or the backward of a torch.autograd.Function, that writes to what it is given",
+                remedy="give back a new tensor (gradient * 2 instead of gradient.mul_(2)).",
+            )
         by_themselves = torch.cat([found.exact, found.held])
         with full_precision():
             if not len(by_themselves):

@@ -59,6 +59,7 @@ class TokenRows(Part):
         """See Part."""
         self._rows()
         self.gradients = self.gradients.new_empty((0, self.gradients.shape[1]))
+        self.whole = False
 
     def lengths(self) -> Tensor:
         """See Part."""

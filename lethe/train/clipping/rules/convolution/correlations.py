@@ -140,6 +140,10 @@ class Correlations(Cancelling):
             self._sizes = [(squares_of(use.inputs).sqrt(), squares_of(use.gradients).sqrt()) for use in self.uses]
         return self._sizes
 
+    def _factors(self) -> tuple[Tensor, ...]:
+        """See Cancelling."""
+        return tuple(factor for use in self.uses for factor in use)
+
     def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
         uses = [Correlated(use.inputs[rows].to(dtype), use.gradients[rows].to(dtype)) for use in self.uses]
         shape = self._shape(len(rows))
