@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -32,7 +33,8 @@ def peaks(build: Callable[[], Callable[[], None]], steps: int) -> list[int]:
                 step()
             others.append(tracemalloc.get_traced_memory()[1])
     tracemalloc.stop()
-    events = profiled.profiler.kineto_results.events()  # pyright: ignore[reportOptionalMemberAccess]
+    profiler: Any = profiled.profiler
+    events = profiler.kineto_results.events()
     marks = sorted((event.start_ns(), event.end_ns()) for event in events if event.name() == _MARK)
     changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
     held, place, found = 0, 0, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from finetune_models import AS_IT_IS, MODELS, Ease, RecordLoss
@@ -69,7 +70,8 @@ def _opacus(mode: str) -> Callable[[str, Ease], Step]:
 
         warnings.filterwarnings("ignore")
         model, inputs, targets = MODELS[name](ease)
-        made = Opacus().make_private(
+        opacus: Any = Opacus()
+        made = opacus.make_private(
             module=model.train(),
             optimizer=_optimizer(model),
             criterion=RecordLoss(),

@@ -30,6 +30,7 @@ class Ease:
 
 
 AS_IT_IS = Ease()
+Shape = dict[str, Any]
 Built = tuple[nn.Module, Tensor, Tensor]
 
 
@@ -63,7 +64,15 @@ class Scores(nn.Module):
 def _gpt2(ease: Ease) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    shape = {"vocab_size": WORDS, "n_positions": LENGTH, "n_embd": 256, "n_layer": 2, "n_head": 4, "bos_token_id": 0, "eos_token_id": 0}
+    shape: Shape = {
+        "vocab_size": WORDS,
+        "n_positions": LENGTH,
+        "n_embd": 256,
+        "n_layer": 2,
+        "n_head": 4,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
     return GPT2LMHeadModel(GPT2Config(**shape, use_cache=False, tie_word_embeddings=not ease.untied))
 
 
@@ -86,7 +95,13 @@ def vit(ease: Ease) -> Built:
     """ViT-tiny: width 192, 3 heads, 197 positions; 10 classes. Eased, positions and class token are frozen."""
     from transformers import ViTConfig, ViTForImageClassification
 
-    shape = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768, "num_hidden_layers": 3, "num_labels": 10}
+    shape: Shape = {
+        "hidden_size": 192,
+        "num_attention_heads": 3,
+        "intermediate_size": 768,
+        "num_hidden_layers": 3,
+        "num_labels": 10,
+    }
     model: Any = ViTForImageClassification(ViTConfig(**shape))
     for parameter in (model.vit.embeddings.cls_token, model.vit.embeddings.position_embeddings):
         parameter.requires_grad_(not ease.positions)
@@ -97,7 +112,14 @@ def distilbert(ease: Ease) -> Built:
     """DistilBERT; 2 classes. Eased, its table of positions is frozen."""
     from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
-    shape = {"vocab_size": WORDS, "max_position_embeddings": LENGTH, "dim": 256, "n_heads": 4, "hidden_dim": 1024, "n_layers": 2}
+    shape: Shape = {
+        "vocab_size": WORDS,
+        "max_position_embeddings": LENGTH,
+        "dim": 256,
+        "n_heads": 4,
+        "hidden_dim": 1024,
+        "n_layers": 2,
+    }
     model: Any = DistilBertForSequenceClassification(DistilBertConfig(**shape))
     model.distilbert.embeddings.position_embeddings.weight.requires_grad_(not ease.positions)
     return Scores(model), torch.randint(WORDS, (RECORDS, LENGTH)), torch.randint(2, (RECORDS,))

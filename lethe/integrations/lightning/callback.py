@@ -62,7 +62,7 @@ class PrivateTraining(Callback):
             with `trainer.fit(module, ckpt_path=...)`. Steps whose noise may have been drawn count, and are not taken again.
         log_private: whether the mean loss of each step's records is logged, as train_loss. Such a log may not be published.
         declared_apart: declares that the collate function makes each row of its own record, and of random numbers that are its own.
-        clip_groups, method, secure, verify, seed: as of `PrivacyEngine`.
+        clip_groups, method, secure, verify, seed, gradient_memory: as of `PrivacyEngine`.
     Raises:
         InputError: arguments that cannot be used; when training begins, a Trainer or a module that cannot be trained.
         CalibrationError: no noise meets the target.
@@ -85,6 +85,7 @@ class PrivateTraining(Callback):
         secure: bool = False,
         verify: bool = True,
         seed: int | None = None,
+        gradient_memory: int | None = None,
     ) -> None:
         super().__init__()
         if delta is None:
@@ -99,6 +100,7 @@ class PrivateTraining(Callback):
         self._kept = None if checkpoints is None else Checkpoints.of(checkpoints)
         self._own_rhythm = isinstance(checkpoints, Checkpoints)
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify, "seed": seed}
+        self._options["gradient_memory"] = gradient_memory
         self._steps: PrivateSteps | None = None
         self._before: tuple[Any, ...] = ()
         self._plan: Planned | None = None

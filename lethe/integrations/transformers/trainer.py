@@ -67,7 +67,7 @@ class PrivateTrainer(PrivateLoop):
         declared_apart: declares that the data collator makes each row of its own record and of random numbers that are its own; needed
             where it is random, as for masked language models.
         checkpoints: where training is kept, instead of OUTPUT_DIR.private.
-        clip_groups, method, secure, verify: as of `PrivacyEngine`.
+        clip_groups, method, secure, verify, gradient_memory: as of `PrivacyEngine`.
         noisy_grad_norm: clips the noisy mean gradient to this norm, as the Trainer does by max_grad_norm; it costs no privacy. Needs
             release: all.
         noise_corrected: takes the variance of the noise out of AdamW's second moment (`CorrectedAdamW`); adam_epsilon is then the smallest
@@ -94,6 +94,7 @@ class PrivateTrainer(PrivateLoop):
         method: str | None = None,
         secure: bool = False,
         verify: bool = True,
+        gradient_memory: int | None = None,
         noisy_grad_norm: float | None = None,
         noise_corrected: bool = False,
         **others: Any,
@@ -115,6 +116,7 @@ class PrivateTrainer(PrivateLoop):
         refuse_surroundings(self)
         self._delta, self._log_private, self._declared_apart = delta, log_private, declared_apart
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify}
+        self._options["gradient_memory"] = gradient_memory
         self._kept, self._noise_corrected = checkpoints, noise_corrected
         self._target = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours}
         self._plan: Planned | None = None if self.train_dataset is None else planned(self.args, self.train_dataset, **self._target)

@@ -100,10 +100,11 @@ def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, 
     taped, leaks = recording.tape.wanted(), _leaks(recording)
     # All leaves, so that every node is computed.
     leaves = {id(node.variable): node.variable for node in nodes if kind_of(node) == "AccumulateGrad"}
-    others = [leaf for key, leaf in leaves.items() if all(leaf is not wanted for wanted in (*taped, *(tensor for _, tensor in leaks)))]
-    wanted: Sequence[Any] = [*taped, *(tensor for _, tensor in leaks), *others]
+    wanted: list[Any] = [*taped, *(tensor for _, tensor in leaks)]
+    known = {id(entry) for entry in wanted}
+    wanted += [leaf for key, leaf in leaves.items() if key not in known]
     used = Counter(parameter for own in recording.found.covered.values() for parameter in own.values())
-    elsewhere = recording.tape.read()
+    elsewhere = _read_elsewhere(recording)
     made: dict[nn.Module, list[tuple[nn.Parameter, Part]]] = {module: [] for module in recording.calls}
 
     def hand_on(module: nn.Module, told: Told) -> None:
@@ -127,6 +128,14 @@ def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, 
         for parameter, part in found:
             parts.setdefault(parameter, []).append(part)
     return _whole(parts, rows_of)
+
+
+def _read_elsewhere(recording: Recording) -> set[nn.Parameter]:
+    """The parameters that the tape may tell of."""
+    sources = recording.tape.sources()
+    read = {id(source) for source in sources}
+    read |= {id(node.variable) for source in sources for node in nodes_of(source) if kind_of(node) == "AccumulateGrad"}
+    return {parameter for parameter, alias in recording.tape.aliases.items() if id(alias) in read}
 
 
 def _no_gradients() -> UnfollowedError:

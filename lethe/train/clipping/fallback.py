@@ -11,7 +11,6 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from lethe.train.clipping.anchors import Anchor, Untouched
-from lethe.train.clipping.checks.graphs import nodes_of
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.records.again import Meeting, Operation, computed_again, name_of, pulled_back
 from lethe.train.clipping.records.folds import Folds
@@ -253,12 +252,9 @@ class Tape:
         """The tensors whose gradients the backward pass must compute, for `gradients`."""
         return [*(meeting.copies for meeting in self._meetings), *(operation.edge for operation in self._operations)]
 
-    def read(self) -> set[nn.Parameter]:
-        """The parameters that `gradients` may tell of."""
-        sources = [*(meeting.source for meeting in self._meetings), *(source for one in self._operations for source in one.sources)]
-        leaves = {id(node.variable) for source in sources for node in nodes_of(source) if hasattr(node, "variable")}
-        leaves |= {id(source) for source in sources}
-        return {parameter for parameter, alias in self.aliases.items() if id(alias) in leaves}
+    def sources(self) -> list[Tensor]:
+        """What `gradients` tells of: stand-ins of parameters, and what was computed from these."""
+        return [*(meeting.source for meeting in self._meetings), *(source for one in self._operations for source in one.sources)]
 
     def sites(self) -> list[tuple[Tensor | GradientEdge, int]]:
         """`wanted`, each with how many rows of a record it has."""

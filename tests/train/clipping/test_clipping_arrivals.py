@@ -47,7 +47,8 @@ def by_hand(model: nn.Module, inputs: Tensor, targets: Tensor, clip_norm: float)
     parameters = list(model.parameters())
     total = [torch.zeros_like(parameter) for parameter in parameters]
     for row in range(len(inputs)):
-        found = torch.autograd.grad(loss_of(model, inputs[row : row + 1], targets[row : row + 1]).sum(), parameters, allow_unused=True)
+        losses = loss_of(model, inputs[row : row + 1], targets[row : row + 1])
+        found: Any = torch.autograd.grad(losses.sum(), parameters, allow_unused=True)
         own = [torch.zeros_like(one) if part is None else part for one, part in zip(parameters, found, strict=True)]
         factor = min(1.0, clip_norm / float(torch.stack([part.square().sum() for part in own]).sum().sqrt()))
         total = [one + factor * part for one, part in zip(total, own, strict=True)]
