@@ -31,9 +31,11 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
-    """A Trainer of several devices leaves what it tells its processes in the environment."""
+    """A Trainer of several devices leaves what it tells its processes in the environment, and a process group."""
     with patch.dict(os.environ):
         yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def private(**changes: Any) -> PrivateTraining:
