@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,11 +17,8 @@ from lethe.certificates.weights import tensors_digest
 from lethe.certificates.weights.torch_tensors import raw_state
 from lethe.run.run import Run
 from lethe.train import PrivacyEngine, fit
-from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.checkpoints.journal import Journal
 from lethe.train.core.tensors import local, whole
 from lethe.train.distributed.shards import Shards
-from lethe.train.network.noise.gaussian import NetworkNoise
 
 LOUD = 1e9  # what the features of loud records are multiplied by
 
@@ -268,85 +261,6 @@ def wrong(rank: int, what: str) -> Any:
             engine.backward(losses)
             optimizer.step()
     return fit(made, CROSS_ENTROPY, make_data(), run, **options)
-
-
-class Killed(Exception):
-    """What ends a training in the middle."""
-
-
-def journaled(folder: str) -> int:
-    """The last step in the journal; 0: none."""
-    path = Path(folder) / "journal"
-    steps = [int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith("step ")] if path.exists() else []
-    return max(steps, default=0)
-
-
-@contextmanager
-def journal_before_noise(folder: str) -> Iterator[list[bool]]:
-    """Within: whether the step was in the journal, on disk, when this process drew noise for it."""
-    seen: list[bool] = []
-    drawn, before = NetworkNoise._add_to, [journaled(folder)]
-
-    def add_to(self: NetworkNoise, checked: Any, noise_std: float) -> None:
-        if checked:
-            seen.append((now := journaled(folder)) > before[0])
-            before[0] = now
-        drawn(self, checked, noise_std)
-
-    NetworkNoise._add_to = add_to  # type: ignore[method-assign]
-    try:
-        yield seen
-    finally:
-        NetworkNoise._add_to = drawn  # type: ignore[method-assign]
-
-
-def kept(rank: int, run: Run, folder: str, stop: int | None, how: str = "raise", make: Callable[..., Any] = torch.optim.Adam) -> Any:
-    """`fit` in shards with checkpoints, ended after step `stop`: by an error, or process 1 by its death."""
-
-    def progress(step: int, steps: int) -> None:
-        if step == stop and how == "die" and rank == 1:
-            os._exit(1)
-        if step == stop and how == "raise":
-            raise Killed
-
-    model = sharded(network())
-    options = {
-        "checkpoints": Checkpoints(folder=folder, every=2),
-        "progress": progress,
-        "batch_generator": torch.Generator().manual_seed(3),
-    }
-    optimizer = make(model.parameters(), lr=0.1)
-    with journal_before_noise(folder) as seen:
-        try:
-            fitted = fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, **options)
-        finally:
-            assert all(seen) or run.release == "last", seen
-    return everything(model), fitted.run, len(seen)
-
-
-def root_dies(rank: int, run: Run, folder: str, at: int, written: bool) -> None:
-    """`fit` in shards, in which process 0 dies at a step right before or after it has written it down; noise that is drawn is noted."""
-    drawn, release = NetworkNoise._add_to, Journal.release
-
-    def add_to(self: NetworkNoise, checked: Any, noise_std: float) -> None:
-        if checked:
-            with open(f"{folder}-drawn{rank}", "a") as file:
-                file.write("drawn\n")
-        drawn(self, checked, noise_std)
-
-    def dying(self: Journal, step: int) -> None:
-        if step != at:
-            return release(self, step)
-        if written:
-            release(self, step)
-        time.sleep(0.5)  # whoever does not wait draws now
-        os._exit(1)
-
-    NetworkNoise._add_to, Journal.release = add_to, dying  # type: ignore[method-assign]
-    try:
-        fit(sharded(network()), CROSS_ENTROPY, make_data(), run, checkpoints=folder)
-    finally:
-        NetworkNoise._add_to, Journal.release = drawn, release  # type: ignore[method-assign]
 
 
 def state_of_a_shard(rank: int) -> None:

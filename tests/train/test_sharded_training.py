@@ -15,18 +15,15 @@ from helpers import with_fresh_noise
 from networks import CLASSES, CROSS_ENTROPY, by_hand, make_data, make_network_run, one_thread
 from processes import Processes, all_raised, received
 from scipy import stats
+from shared_deaths import Killed, journaled, kept, root_dies
 from shared_work import (
-    Killed,
     by_name,
     collected,
     in_a_loop,
-    journaled,
-    kept,
     loudest,
     moved_by,
     network,
     of_noise_alone,
-    root_dies,
     state_of_a_shard,
     trained,
     wrong,
