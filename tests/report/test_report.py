@@ -61,6 +61,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("changes", _KINDS)
 def test_every_section_is_there_and_says_what_is_certified(changes: dict[str, Any]) -> None:
     run = make_run(**changes)
