@@ -1,0 +1,30 @@
+"""Refusals of the ledger that say what is left, and what to do."""
+
+from __future__ import annotations
+
+from lethe.errors import BudgetExceededError
+from lethe.ledger.data_set import DataSet
+from lethe.ledger.prices import Price
+
+
+def too_much(terms: DataSet, counted: Price, price: Price, what: str, delta: float | None) -> BudgetExceededError:
+    """A reservation that does not fit, with what does."""
+    over = "slack" if (counted + price).cost <= terms.limit.cost else "budget"
+    return BudgetExceededError(
+        f"{what} does not fit the {'share of delta for covers' if over == 'slack' else 'budget'} of {terms.name} "
+        f"({terms.budget.describe()}): {terms.what_fits(counted, delta)}.",
+        source=f"the ledger: what is settled and what is reserved of {terms.name}",
+        remedy="plan the release with more noise for what is left, or release nothing more from this data set.",
+    )
+
+
+def more_than_reserved(number: int, terms: DataSet, reserved: Price, price: Price) -> BudgetExceededError:
+    """A release that cost more than its reservation."""
+    rest = Price(max(price.cost - reserved.cost, 0), max(price.slack - reserved.slack, 0))
+    return BudgetExceededError(
+        f"reservation {number}: what was released costs more than was reserved; {rest.cost / price.cost:.3%} of its price is missing."
+        if price.cost > reserved.cost
+        else f"reservation {number}: what was released takes more of delta than was reserved.",
+        source=f"the price of what was reserved of {terms.name}",
+        remedy="release nothing of it; if it was released already, reserve the whole of it now and settle that: this one stays counted.",
+    )
