@@ -63,7 +63,7 @@ class DataSet:
         left = self.left(counted)
         at = self.budget.delta if self.budget.delta is not None else delta
         mu = self.budget.largest_mu(left)
-        if mu <= 0.0:
+        if left.cost * 10**11 <= self.limit.cost or mu <= 0.0:  # what a budget's tolerance leaves is nobody's to spend
             return "nothing is left"
         fitting = "" if at is None else f"epsilon = {_below(self.budget.largest_epsilon(left, at))} at delta = {at:g}, that is "
         slack = f", beside {_below(left.slack / 2**120)} of delta for covers" if self.limit.slack else ""

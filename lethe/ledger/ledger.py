@@ -187,7 +187,7 @@ class Ledger:
                     f"{said['by']!r} may not reserve from {terms.name}.", source="by", remedy="be admitted by whoever keeps the ledger."
                 )
             if not (counted + price).within(terms.limit):
-                raise too_much(terms, counted, price, part.name, getattr(item, "delta", None))
+                raise too_much(terms, counted, price, part)
             entry = self._add(connection, "reservation", terms.name, counted + price, said)
         return Reservation(number=entry.seq, data_set=terms.name, price=price, counted=entry.counted)
 

@@ -61,8 +61,9 @@ def price_of(guarantee: Guarantee, kind: Filter, slack: float = 0.0) -> Price:
     r"""The price of a release in a filter.
 
     Exact are, for `gdp`, $\mu$-GDP ($\mu^2$) and pure $\epsilon$-DP; for `zcdp` $\rho$-zCDP ($\rho$), $\mu$-GDP ($\mu^2/2$) and pure DP
-    ($\epsilon^2/2$); and what is composed of these. Of all else (sampled Gaussian steps, points $(\epsilon, \delta)$ with
-    $\delta > 0$, profiles, Rényi curves) the price is that of a Gaussian that covers it, with chance `slack` of failing openly.
+    ($\epsilon^2/2$); and what is composed of these. A point $(\epsilon, \delta)$ costs what pure $\epsilon$-DP does, and $\delta$ of the
+    slack. Of all else (sampled Gaussian steps, profiles, Rényi curves) the price is that of a Gaussian that covers it, with chance
+    `slack` of failing openly.
 
     Args:
         guarantee: of the release, given everything that was released before it.
@@ -87,10 +88,9 @@ def _exact(guarantee: Guarantee, kind: Filter) -> Price | None:
             return _gaussian(mu, kind)
         case ZCDP(rho=rho) if kind == "zcdp" and rho < math.inf:
             return Price(units_above(rho, COST_BITS), 0)
-        case ApproxDP(epsilon_bound=epsilon, delta_bound=delta) if delta == 0.0:
-            gaussian = _gaussian(pure_mu(epsilon), kind)
-            # Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.4.
-            return gaussian if kind == "gdp" else min(gaussian, Price(units_above(Fraction(epsilon) ** 2 / 2, COST_BITS), 0))
+        case ApproxDP(epsilon_bound=epsilon, delta_bound=delta) if delta < 1.0:
+            # No worse than to fail openly with chance delta and be pure epsilon-DP else: Kairouz, Oh, Viswanath 2015, arXiv:1311.0776.
+            return _pure(epsilon, kind) + Price(0, units_above(delta, SLACK_BITS))
         case WithSlack(guarantee=inner, slack=chance):
             # Its coins have the same law on both data sets: it fails openly with this chance.
             price = _exact(inner, kind)
@@ -107,6 +107,12 @@ def _exact(guarantee: Guarantee, kind: Filter) -> Price | None:
             return total
         case _:
             return None
+
+
+def _pure(epsilon: float, kind: Filter) -> Price:
+    gaussian = _gaussian(pure_mu(epsilon), kind)
+    # Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.4.
+    return gaussian if kind == "gdp" else min(gaussian, Price(units_above(Fraction(epsilon) ** 2 / 2, COST_BITS), 0))
 
 
 def _gaussian(mu: float, kind: Filter) -> Price:

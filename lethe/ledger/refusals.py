@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from lethe.accounting.totals.parts import Part
 from lethe.errors import BudgetExceededError
 from lethe.ledger.data_set import DataSet
 from lethe.ledger.prices import Price
 
 
-def too_much(terms: DataSet, counted: Price, price: Price, what: str, delta: float | None) -> BudgetExceededError:
+def too_much(terms: DataSet, counted: Price, price: Price, part: Part) -> BudgetExceededError:
     """A reservation that does not fit, with what does."""
     over = "slack" if (counted + price).cost <= terms.limit.cost else "budget"
     return BudgetExceededError(
-        f"{what} does not fit the {'share of delta for covers' if over == 'slack' else 'budget'} of {terms.name} "
-        f"({terms.budget.describe()}): {terms.what_fits(counted, delta)}.",
+        f"{part.name} does not fit the {'share of delta for covers' if over == 'slack' else 'budget'} of {terms.name} "
+        f"({terms.budget.describe()}): {terms.what_fits(counted, _delta_of(part))}.",
         source=f"the ledger: what is settled and what is reserved of {terms.name}",
         remedy="plan the release with more noise for what is left, or release nothing more from this data set.",
     )
@@ -28,3 +29,9 @@ def more_than_reserved(number: int, terms: DataSet, reserved: Price, price: Pric
         source=f"the price of what was reserved of {terms.name}",
         remedy="release nothing of it; if it was released already, reserve the whole of it now and settle that: this one stays counted.",
     )
+
+
+def _delta_of(part: Part) -> float | None:
+    """The delta that its document is written at; None: none."""
+    delta = part.content.get("delta") or part.content.get("target_delta")
+    return delta if isinstance(delta, float) and 0.0 < delta < 1.0 else None

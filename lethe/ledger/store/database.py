@@ -149,7 +149,7 @@ def _no_url(backend: str = "") -> InputError:
 
 
 def _require_file(url: URL, make: bool) -> None:
-    file = Path(url.database or "")
+    file = Path((url.database or "").removeprefix("file:"))
     if file.is_dir() or not (file.exists() or (make and file.parent.is_dir())):
         why = "is a folder" if file.is_dir() else "is not there" if file.parent.is_dir() else "is in a folder that is not there"
         raise InputError(
