@@ -75,7 +75,9 @@ def price_of(guarantee: Guarantee, kind: Filter, slack: float = 0.0) -> Price:
     """
     if kind not in get_args(Filter):
         raise outside("filter", kind, "one of " + ", ".join(get_args(Filter)))
-    found = [price for price in (_exact(guarantee, kind), _covered(guarantee, kind, slack)) if price is not None]
+    found = [
+        price for price in (_exact(guarantee, kind), _covered(guarantee, kind, slack)) if price is not None and price.slack < 2**SLACK_BITS
+    ]
     if not found:
         raise _no_price(guarantee, kind, slack)
     return min(found)

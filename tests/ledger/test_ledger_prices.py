@@ -104,6 +104,6 @@ def test_a_dp_accounting_event_has_a_price(tmp_path) -> None:
     ledger = Ledger.open(tmp_path / "ledger.sqlite", make=True)
     ledger.create("patients", neighbours="add_or_remove", budget=Budget(epsilon=2, delta=1e-6), by="keeper")
     ledger.reserve("patients", dp_accounting.GaussianDpEvent(noise_multiplier=10.0), by="a")
-    ledger.reserve("patients", dp_accounting.LaplaceDpEvent(noise_multiplier=20.0), by="a", slack=1e-9)
+    ledger.reserve("patients", dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(2.0)), by="a", slack=1e-9)
     assert ledger.show("patients").epsilon() > lethe.GDP(0.1).epsilon(1e-6)
     ledger.verify()
