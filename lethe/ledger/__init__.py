@@ -22,6 +22,7 @@ from lethe.ledger.budgets import Budget
 from lethe.ledger.data_set import DataSet
 from lethe.ledger.ledger import Ledger
 from lethe.ledger.reservation import Reservation
+from lethe.ledger.spending import Spending
 from lethe.ledger.verified import Verified
 
-__all__ = ["Account", "Budget", "DataSet", "Ledger", "Line", "Reservation", "Verified"]
+__all__ = ["Account", "Budget", "DataSet", "Ledger", "Line", "Reservation", "Spending", "Verified"]

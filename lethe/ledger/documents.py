@@ -67,6 +67,12 @@ def priced(part: Part, kind: Filter, slack: float) -> Price:
     return price_of(part.guarantee, kind, slack)
 
 
+def releases_of(part: Part, artefact: str) -> list[str]:
+    """What tells a release from others: digests of what was released. A run tells nothing: it may be trained every night."""
+    known = part.releases if part.kind == "statement" or part.sealed else frozenset[str]()
+    return sorted({*known, *([artefact] if artefact else [])})
+
+
 def require_neighbours(neighbours: object, unit: object) -> None:
     """Refuse a relation or a unit that is none.
 

@@ -7,31 +7,30 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from lethe.calculus.domains import require_nonnegative
 from lethe.certificates.signing import PublicKey
 from lethe.errors import InputError
-from lethe.ledger.accounts import Account, account_of
 from lethe.ledger.budgets import Budget
 from lethe.ledger.chain import Entry, Kind, next_entry
 from lethe.ledger.data_set import DataSet, price_fields
-from lethe.ledger.documents import presented, priced, recorded, require_neighbours
+from lethe.ledger.documents import presented, priced, recorded, releases_of, require_neighbours
 from lethe.ledger.lookups import counted_of, open_reservation, terms_of
 from lethe.ledger.prices import FREE, Price
+from lethe.ledger.reading import ReadLedger
 from lethe.ledger.refusals import more_than_reserved, too_much
 from lethe.ledger.reservation import Reservation, price_in, require_number, smaller, spender_of, with_rounding
 from lethe.ledger.store.database import Database
-from lethe.ledger.store.rows import entry_of, exists, last_entry, write
+from lethe.ledger.store.rows import exists, last_entry, write
 from lethe.ledger.store.schema.upgrading import make_or_upgrade, require_newest
-from lethe.ledger.store.tables import ENTRIES, RELEASED, SPENDERS, STARTS
+from lethe.ledger.store.tables import RELEASED, SPENDERS, STARTS
 from lethe.ledger.texts import require_digest, require_name, require_text
-from lethe.ledger.verified import Verified, walked
 from lethe.run.neighbours import Neighbours
 from lethe.run.unit import Unit
 
 
-class Ledger:
+class Ledger(ReadLedger):
     """What data sets have left of their budgets, in a database that a team shares.
 
     Every method that writes does so in one transaction, in which no other writer is: 32 processes that reserve at once never reserve more
@@ -50,9 +49,6 @@ class Ledger:
         database: of the ledger.
         key: whose seals are believed; None: this installation's and its team's.
     """
-
-    def __init__(self, database: Database, *, key: PublicKey | None = None) -> None:
-        self._database, self._key = database, key
 
     @classmethod
     def open(
@@ -84,11 +80,6 @@ class Ledger:
             with database.reading() as connection:
                 require_newest(connection)
         return cls(database, key=believed)
-
-    @property
-    def name(self) -> str:
-        """Where it is, without a password."""
-        return self._database.name
 
     def create(
         self,
@@ -256,7 +247,7 @@ class Ledger:
             "price": price_fields(charged),
             "artefact": require_digest("artefact", artefact),
             "fixed_before": given_back,
-            "releases": sorted(part.releases) if part.kind != "guarantee" else [],
+            "releases": releases_of(part, artefact),
             **recorded(part),
         }
         with self._writing() as connection:
@@ -294,43 +285,6 @@ class Ledger:
                 )
             counted = counted_of(connection, entry.data_set) - price_in(entry)
             self._add(connection, "void", entry.data_set, counted, {"reservation": number, "reason": why, "by": spender_of(by)})
-
-    def show(self, data_set: str) -> Account:
-        """What was released from a data set, what is reserved, and what is left.
-
-        Raises:
-            InputError: no such data set.
-            LedgerError: the ledger cannot be read.
-        """
-        with self._reading() as connection:
-            terms, _ = terms_of(connection, data_set)
-            asked = select(ENTRIES).where(ENTRIES.c.data_set == terms.name).order_by(ENTRIES.c.seq)
-            entries = [entry_of(row) for row in connection.execute(asked)]
-        return account_of(terms, entries)
-
-    def data_sets(self) -> tuple[str, ...]:
-        """The names of all data sets, in the order in which they were entered."""
-        with self._reading() as connection:
-            asked = select(ENTRIES.c.data_set).where(ENTRIES.c.kind == "data_set").order_by(ENTRIES.c.seq)
-            return tuple(connection.execute(asked).scalars())
-
-    def verify(self, *, head: str | None = None, recompute: bool = True) -> Verified:
-        """Walk the chain, and check every entry, every number and every row.
-
-        Args:
-            head: the digest of an entry that was written down elsewhere; None: not asked. Without one nobody can tell that the last
-                entries were cut off, or that all were written anew.
-            recompute: whether every certificate is computed again, too.
-        Raises:
-            LedgerError: something is not as it was written.
-        """
-        with self._reading() as connection:
-            return walked(connection, head=head, key=self._key, recompute=recompute)
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with self._database.reading() as connection:
-            yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
