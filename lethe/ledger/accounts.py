@@ -120,22 +120,30 @@ class Account:
     def explain(self, delta: float | None = None) -> str:
         """The account as text for a person."""
         level = delta if self.terms.budget.delta is None else self.delta
-        spent = "" if level is None else f": epsilon {shown(self.epsilon(level))} at delta = {level:g}"
-        lines = [
-            f"{self.terms.name}: {self.terms.budget.describe()}, for {self.terms.about()}",
-            f"counted of {len(self.lines)} reservations{spent}; {self.share:.4%} of the budget",
-            self.terms.what_fits(self.counted, level),
-        ]
+        lines = list(self.title(level))
         for line in self.lines:
             alone = "" if level is None else f"   epsilon {shown(self.epsilon_alone(line, level))} alone"
             lines.append(f"    {line.number:>6}   {line.state:<8}   {line.at[:19]}   {line.by}{alone}   {line.what}   {line.guarantee}")
         lines += [f"note: {ADAPTIVE}", *(f"    declared   {line}" for line in self.declared)]
         return "\n".join(lines)
 
+    def title(self, delta: float | None = None) -> tuple[str, ...]:
+        """Three lines: the budget, what is counted of it, and what still fits."""
+        level = self.terms.budget.delta if self.terms.budget.delta is not None else delta
+        spent = "" if level is None else f": epsilon {shown(self.epsilon(level))} at delta = {level:g}"
+        return (
+            f"{self.terms.name}: {self.terms.budget.describe()}, for {self.terms.about()}",
+            f"counted of {len(self.lines)} reservations{spent}; {self.share:.4%} of the budget",
+            self.terms.what_fits(self.counted, level),
+        )
+
+    def _share(self, counted: Price) -> float:
+        return math.nextafter(counted.cost / self.terms.limit.cost, 2.0) if counted.cost else 0.0
+
     @property
     def share(self) -> float:
         """The part of the budget that is counted, in [0, 1]."""
-        return math.nextafter(self.counted.cost / self.terms.limit.cost, 2.0) if self.counted.cost else 0.0
+        return self._share(self.counted)
 
     def to_dict(self, delta: float | None = None) -> dict[str, Any]:
         """The account as plain data."""
@@ -143,6 +151,7 @@ class Account:
         numbers = {} if level is None else {"epsilon": self.epsilon(level), "largest_epsilon": self.largest_epsilon(level), "delta": level}
         return {
             "data_set": self.terms.name,
+            "title": list(self.title(level)),
             "neighbours": self.terms.neighbours,
             "unit": self.terms.unit,
             "budget": self.terms.budget.to_dict(),
@@ -160,6 +169,7 @@ class Account:
                     "what": line.what,
                     "guarantee": line.guarantee,
                     "price": price_fields(line.price),
+                    **({} if level is None else {"epsilon": self.epsilon_alone(line, level)}),
                     "settled_at": line.settled_at,
                     "artefact": line.artefact,
                     "reason": line.reason,
@@ -168,6 +178,8 @@ class Account:
                 for line in self.lines
             ],
             "declared": list(self.declared),
+            "note": ADAPTIVE,
+            "history": [{"at": at, "share": self._share(counted)} for at, counted in self.history],
             "head": self.head,
         }
 

@@ -36,6 +36,10 @@ class ReadLedger:
         """Where it is, without a password."""
         return self._database.name
 
+    def close(self) -> None:
+        """Close its connections; the next use opens one again."""
+        self._database.close()
+
     def show(self, data_set: str) -> Account:
         """What was released from a data set, what is reserved, and what is left.
 

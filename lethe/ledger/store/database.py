@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -47,7 +48,12 @@ class Database:
         if not self.postgres:
             _require_file(self.url, make)
         self.engine = _engine(self.url, self._milliseconds, self.postgres)
-        os.register_at_fork(after_in_child=lambda: self.engine.dispose(close=False))
+        _OPEN.add(self.engine)
+        weakref.finalize(self, self.engine.dispose)
+
+    def close(self) -> None:
+        """Close all connections; the next use opens another."""
+        self.engine.dispose()
 
     @property
     def name(self) -> str:
@@ -120,6 +126,18 @@ class Database:
                 remedy=f"look whether the database is there, and try again. {_UNSPENT}",
             ) from error
 
+
+_OPEN: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """In a forked child: a connection that two processes use is torn."""
+    for engine in list(_OPEN):
+        engine.dispose(close=False)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 _UNSPENT = "Release nothing before its reservation stands; `lethe ledger show` says whether it does."
 
