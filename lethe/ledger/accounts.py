@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from lethe.calculus.large_delta import open_delta
+from lethe.calculus.rounding import round_up
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError
 from lethe.ledger.chain import Entry, damaged
@@ -138,7 +138,7 @@ class Account:
         )
 
     def _share(self, counted: Price) -> float:
-        return math.nextafter(counted.cost / self.terms.limit.cost, 2.0) if counted.cost else 0.0
+        return round_up(counted.cost / self.terms.limit.cost)
 
     @property
     def share(self) -> float:

@@ -68,13 +68,23 @@ def canonical(content: object) -> str:
 
 
 def digest_of(seq: int, kind: str, at: str, data_set: str, counted: Price, content: str, previous: str) -> str:
-    """SHA-256 of the canonical text of an entry's fields."""
+    """SHA-256 of the canonical text of an entry's fields.
+
+    Args:
+        seq, kind, at, data_set, counted, content, previous: as in `Entry`.
+    """
     text = canonical([_FORMAT, seq, kind, at, data_set, str(counted.cost), str(counted.slack), content, previous])
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def next_entry(before: Entry | None, kind: Kind, data_set: str, counted: Price, content: dict[str, Any], now: datetime) -> Entry:
     """The entry that follows `before`.
+
+    Args:
+        before: the last one; None: there is none.
+        kind, data_set, counted: as in `Entry`.
+        content: what it says, plain data.
+        now: the time.
 
     Raises:
         InputError: the clock is more than a second behind the entry before.

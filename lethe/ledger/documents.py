@@ -55,6 +55,10 @@ def recorded(part: Part) -> dict[str, Any]:
 def priced(part: Part, kind: Filter, slack: float) -> Price:
     """Its price; see `price_of`.
 
+    Args:
+        part: that was presented.
+        kind, slack: as `price_of`.
+
     Raises:
         InputError: it has none.
     """

@@ -131,6 +131,11 @@ class Ledger(ReadLedger):
     def admit(self, data_set: str, spender: str, *, by: str | None = None) -> None:
         """Let somebody reserve from a data set that was entered with spenders.
 
+        Args:
+            data_set: its name.
+            spender: who may from now on.
+            by: who admits; None: the user of this process.
+
         Raises:
             InputError: no such data set, it is open to all, or the spender is in it already.
             LedgerError: it cannot be written.

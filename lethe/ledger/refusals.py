@@ -9,7 +9,14 @@ from lethe.ledger.prices import Price
 
 
 def too_much(terms: DataSet, counted: Price, price: Price, part: Part) -> BudgetExceededError:
-    """A reservation that does not fit, with what does."""
+    """A reservation that does not fit, with what does.
+
+    Args:
+        terms: of the data set.
+        counted: of it so far.
+        price: of what was to be reserved.
+        part: what that was.
+    """
     over = "slack" if (counted + price).cost <= terms.limit.cost else "budget"
     return BudgetExceededError(
         f"{part.name} does not fit the {'share of delta for covers' if over == 'slack' else 'budget'} of {terms.name} "
@@ -20,7 +27,13 @@ def too_much(terms: DataSet, counted: Price, price: Price, part: Part) -> Budget
 
 
 def more_than_reserved(number: int, terms: DataSet, reserved: Price, price: Price) -> BudgetExceededError:
-    """A release that cost more than its reservation."""
+    """A release that cost more than its reservation.
+
+    Args:
+        number: of the reservation.
+        terms: of the data set.
+        reserved, price: what was reserved, and what it cost.
+    """
     rest = Price(max(price.cost - reserved.cost, 0), max(price.slack - reserved.slack, 0))
     return BudgetExceededError(
         f"reservation {number}: what was released costs more than was reserved; {rest.cost / price.cost:.3%} of its price is missing."

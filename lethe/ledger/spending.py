@@ -64,6 +64,11 @@ class Spending:
     def settle_run(self, number: int, run: Run, record: TrainingRecord | None) -> None:
         """Settle with the recorded run, and the digest of what was released.
 
+        Args:
+            number: of the reservation.
+            run: as recorded.
+            record: what says what was released; None: nothing does.
+
         Raises:
             BudgetExceededError, InputError, LedgerError: as `Ledger.settle`.
         """

@@ -25,6 +25,11 @@ def require_name(what: str, value: object) -> str:
 def require_text(what: str, value: object, *, empty: bool = False) -> str:
     """A text of at most 2000 printable letters.
 
+    Args:
+        what: how the error calls it.
+        value: it.
+        empty: whether it may have nothing in it.
+
     Raises:
         InputError: it is none, or has nothing in it.
     """

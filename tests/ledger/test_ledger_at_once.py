@@ -29,7 +29,7 @@ def test_32_processes_that_reserve_at_once_never_overspend(place) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.nightly("test_32_processes_that_reserve_at_once_never_overspend")
+@pytest.mark.nightly(by_day="test_32_processes_that_reserve_at_once_never_overspend")
 @pytest.mark.parametrize("again", range(50))
 def test_32_processes_fifty_times(place, again) -> None:
     raced(place, 32, 2)
@@ -62,6 +62,6 @@ def test_processes_that_are_killed_lose_no_reservation(place, tmp_path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.nightly("test_processes_that_are_killed_lose_no_reservation")
+@pytest.mark.nightly(by_day="test_processes_that_are_killed_lose_no_reservation")
 def test_200_kills_lose_no_reservation(place, tmp_path) -> None:
     killed(place, tmp_path / "diary", 200, seed=4)

@@ -25,7 +25,13 @@ class Spender(Protocol):
         ...
 
     def settle_run(self, number: int, run: Run, record: TrainingRecord | None) -> None:
-        """The run that was recorded, and what it released."""
+        """The run that was recorded, and what it released.
+
+        Args:
+            number: of the reservation.
+            run: as recorded.
+            record: what says what was released; None: nothing does.
+        """
         ...
 
     def void_run(self, number: int, reason: str) -> None:
