@@ -82,7 +82,7 @@ class Account:
         return self._epsilon(self.counted, delta)
 
     def epsilon_alone(self, line: Line, delta: float | None = None) -> float:
-        """As `epsilon`, of one reservation alone."""
+        """As `epsilon`, of the price of one reservation alone; of what has no exact price it is above its own epsilon."""
         return self._epsilon(line.price, delta)
 
     def _epsilon(self, price: Price, delta: float | None) -> float:
@@ -122,7 +122,7 @@ class Account:
         level = delta if self.terms.budget.delta is None else self.delta
         lines = list(self.title(level))
         for line in self.lines:
-            alone = "" if level is None else f"   epsilon {shown(self.epsilon_alone(line, level))} alone"
+            alone = "" if level is None else f"   priced as epsilon {shown(self.epsilon_alone(line, level))}"
             lines.append(f"    {line.number:>6}   {line.state:<8}   {line.at[:19]}   {line.by}{alone}   {line.what}   {line.guarantee}")
         lines += [f"note: {ADAPTIVE}", *(f"    declared   {line}" for line in self.declared)]
         return "\n".join(lines)

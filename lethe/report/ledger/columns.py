@@ -6,7 +6,7 @@ from typing import Any
 
 from lethe.calculus.upward_formatting import shown
 
-COLUMNS = ("number", "state", "at", "by", "why", "epsilon alone", "what", "guarantee")
+COLUMNS = ("number", "state", "at", "by", "why", "priced as epsilon", "what", "guarantee")
 
 
 def cells(line: dict[str, Any]) -> tuple[str, ...]:

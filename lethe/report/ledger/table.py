@@ -21,7 +21,7 @@ def account_tables(account: dict[str, Any]) -> list[Table | Text]:
     """
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in COLUMNS:
-        table.add_column(name, justify="right" if name in ("number", "epsilon alone") else "left", overflow="fold")
+        table.add_column(name, justify="right" if name in ("number", "priced as epsilon") else "left", overflow="fold")
     for line in account["reservations"]:
         table.add_row(*(Text(cell) for cell in cells(line)), style=_STYLES.get(line["state"], ""))
     return [*map(Text, account["title"]), table, Text(f"note: {account['note']}")]
