@@ -23,7 +23,7 @@ from lethe.ledger.refusals import more_than_reserved, too_much
 from lethe.ledger.reservation import Reservation, price_in, require_number, smaller, spender_of, with_rounding
 from lethe.ledger.store.database import Database
 from lethe.ledger.store.rows import exists, last_entry, write
-from lethe.ledger.store.schema.upgrading import make_or_upgrade, require_newest
+from lethe.ledger.store.schema.upgrading import make_or_upgrade, require_newest, require_same
 from lethe.ledger.store.tables import RELEASED, SPENDERS, STARTS
 from lethe.ledger.texts import require_digest, require_name, require_text
 from lethe.run.neighbours import Neighbours
@@ -294,7 +294,7 @@ class Ledger(ReadLedger):
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         with self._database.writing() as connection:
-            require_newest(connection)
+            require_same(connection)
             yield connection
 
     def _add(self, connection: Connection, kind: Kind, data_set: str, counted: Price, said: dict[str, Any]) -> Entry:

@@ -84,7 +84,6 @@ class Database:
             connection = connection.execution_options(**{_WRITES: True})
             with connection.begin():
                 if self.postgres:
-                    connection.execute(text(f"SET LOCAL lock_timeout = {self._milliseconds}"))
                     connection.execute(text("SELECT pg_advisory_xact_lock(5135784)"))
                 yield connection
 
@@ -101,7 +100,6 @@ class Database:
             connection = connection.execution_options(**{_WRITES: True})
             with connection.begin():
                 if self.postgres:
-                    connection.execute(text(f"SET LOCAL lock_timeout = {self._milliseconds}"))
                     connection.execute(text("LOCK TABLE entries IN EXCLUSIVE MODE"))
                 yield connection
 
@@ -178,7 +176,7 @@ def _require_file(url: URL, make: bool) -> None:
 def _engine(url: URL, milliseconds: int, postgres: bool) -> Engine:
     try:
         if postgres:
-            options: dict[str, Any] = {"connect_timeout": max(2, milliseconds // 1000), "application_name": "lethe ledger"}
+            options: dict[str, Any] = {"connect_timeout": max(2, milliseconds // 1000), "options": f"-c lock_timeout={milliseconds}"}
             return create_engine(url, connect_args=options, pool_pre_ping=True, pool_size=1, max_overflow=15)
         engine = create_engine(url, connect_args={"timeout": milliseconds / 1000.0, "check_same_thread": False}, pool_size=1)
     except ImportError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -13,6 +14,7 @@ from lethe.errors import InputError, LedgerError
 
 _FOLDER = Path(__file__).parent
 _TABLE = "alembic_version"
+_VERSION = text(f"SELECT version_num FROM {_TABLE}")
 
 
 def _config() -> Config:
@@ -22,6 +24,7 @@ def _config() -> Config:
     return config
 
 
+@cache
 def newest() -> str:
     """The newest version of the schema that is known here."""
     found = ScriptDirectory.from_config(_config()).get_current_head()
@@ -52,6 +55,12 @@ def make_or_upgrade(connection: Connection) -> None:
     command.upgrade(config, "head")
 
 
+def require_same(connection: Connection) -> None:
+    """As `require_newest`, of a ledger that was one of this version when it was opened."""
+    if connection.execute(_VERSION).scalar_one_or_none() != newest():
+        require_newest(connection)
+
+
 def require_newest(connection: Connection) -> None:
     """Refuse a database that is no ledger of this version.
 
@@ -73,7 +82,7 @@ def require_newest(connection: Connection) -> None:
 
 
 def _version(connection: Connection) -> str:
-    found = connection.execute(text(f"SELECT version_num FROM {_TABLE}")).scalars().all()
+    found = connection.execute(_VERSION).scalars().all()
     return found[0] if len(found) == 1 else "unknown"
 
 
