@@ -16,6 +16,9 @@ from lethe.calculus.domains import require_positive
 from lethe.errors import InputError, LedgerError, MissingExtraError
 
 _WRITES = "lethe_writes"
+_LOCK = "SET LOCAL synchronous_commit = off; LOCK TABLE entries IN EXCLUSIVE MODE"
+# A message of its own in the log of the server, which is on disk in the order in which it was written.
+_FLUSH = "SET LOCAL synchronous_commit = on; SELECT pg_logical_emit_message(true, 'lethe', '')"
 _REMEDIES = (
     ("readonly", "is read-only", "write with an account, and in a folder, that may write."),
     ("read-only", "is read-only", "write with an account, and in a folder, that may write."),
@@ -91,7 +94,9 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         """A transaction that no other writer is in, from its beginning to its end; whole or not at all.
 
-        SQLite: BEGIN IMMEDIATE. PostgreSQL: the table of entries is locked against other writers, and not against readers.
+        SQLite: BEGIN IMMEDIATE. PostgreSQL: the table of entries is locked against other writers, and not against readers. The lock is
+        given up before the disk has the entry, and this method waits for the disk: entries that follow go to it later than this one, so
+        that what a crash takes was told to nobody, and several writers share one wait.
 
         Raises:
             LedgerError: the lock was not given in time, or it cannot be written.
@@ -100,8 +105,11 @@ class Database:
             connection = connection.execution_options(**{_WRITES: True})
             with connection.begin():
                 if self.postgres:
-                    connection.execute(text("LOCK TABLE entries IN EXCLUSIVE MODE"))
+                    connection.exec_driver_sql(_LOCK)
                 yield connection
+            if self.postgres:
+                with connection.begin():
+                    connection.exec_driver_sql(_FLUSH)
 
     def now(self, connection: Connection) -> datetime:
         """The time: of the server, which all writers share, or of this machine."""
