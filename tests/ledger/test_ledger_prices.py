@@ -64,7 +64,8 @@ def test_what_proves_nothing_has_no_price(guarantee, kind) -> None:
             price_of(guarantee, kind, share)
 
 
-def gaussian_delta(mu: float, epsilon: mpmath.mpf) -> mpmath.mpf:
+def gaussian_delta(mu, epsilon):
+    """In the digits of mpmath."""
     return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
 
 
