@@ -1,7 +1,8 @@
 """How many reservations a second a ledger takes, and how long an account of many releases takes to show.
 
 `python benchmarks/ledger_speed.py [PLACE...]` prints Markdown; a PLACE is a SQLite file that is not there yet, or the URL of an
-empty PostgreSQL database; default: a temporary SQLite file. Each number of writers has the same time, and a data set of its own; every writer is a process.
+empty PostgreSQL database; default: a temporary SQLite file. Each number of writers has the same time, and a data set of its own; every
+writer is a process.
 """
 
 from __future__ import annotations
