@@ -103,6 +103,17 @@ def test_what_fails_before_the_first_step_is_given_back(ledger) -> None:
     assert ledger.show("patients").counted.cost == 0
 
 
+def test_what_cannot_be_given_back_stays_counted_and_hides_no_error(ledger, monkeypatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise LedgerError("the ledger is gone.")
+
+    monkeypatch.setattr(Ledger, "void", gone)
+    features, targets = table()
+    with pytest.raises(InputError):
+        fit_linear(run_of(), features[:-1], targets, classes=2, ledger=Spending(ledger, "patients"))
+    assert ledger.show("patients").lines[0].state == "reserved"
+
+
 def test_what_fails_after_the_first_step_stays_counted(ledger) -> None:
     def broken(step: int, steps: int) -> None:
         raise KeyboardInterrupt

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 import torch.distributed as dist
 
 from lethe.certificates.training_record import TrainingRecord
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
 
@@ -68,7 +69,9 @@ class Paying(TrainingCallback):
         """The training ended with an error: where no noise was drawn, the reservation is given back."""
         if self._number is not None and not self._started:
             number, self._number = self._number, None
-            self._spender.void_run(number, f"the training ended before its first step: {kind}")
+            # Where it cannot be given back it stays counted, and what ended the training is what the caller has to see.
+            with suppress(LetheError):
+                self._spender.void_run(number, f"the training ended before its first step: {kind}")
 
     def on_train_begin(self, run: Run, *, steps_done: int) -> None:
         """Say that noise is about to be drawn."""
