@@ -29,7 +29,7 @@ PUBLIC = {
 }
 
 # Classes whose public members stand in several files.
-INHERITED = {"PrivacyEngine"}
+INHERITED = {"Ledger", "PrivacyEngine"}
 
 
 def public_names(module: ModuleType) -> Iterator[str]:
