@@ -57,6 +57,10 @@ class BudgetExceededError(LetheError):
     """A step costs more than is left of the privacy budget; nothing was spent, and the step must not be taken."""
 
 
+class LedgerError(LetheError):
+    """A ledger that cannot be read or written, or that was changed; nothing was written, unless the text says otherwise."""
+
+
 class MissingExtraError(LetheError, ImportError):
     """An optional dependency is needed and not installed."""
 

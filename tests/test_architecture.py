@@ -36,6 +36,8 @@ def test_importing_lethe_stays_light() -> None:
         ("matplotlib", "lethe.report.plots", "report"),
         ("jinja2", "lethe.report.document.formats.html", "report"),
         ("shiny", "lethe.studio.server", "studio"),
+        ("sqlalchemy", "lethe.ledger", "ledger"),
+        ("alembic", "lethe.ledger", "ledger"),
     ],
 )
 def test_a_missing_extra_is_named(missing: str, module: str, extra: str) -> None:

@@ -54,6 +54,11 @@ def _train() -> Names:
     }
 
 
+def _ledger() -> Names:
+    pytest.importorskip("sqlalchemy")
+    return {}
+
+
 def _layer_rules() -> Names:
     pytest.importorskip("torch")
     return {}
@@ -113,6 +118,7 @@ PAGES: dict[str, tuple[Callable[[], Names], dict[str, str]]] = {
     "audit": (_audit, {"runs=500": "runs=50"}),
     "compare": (_compare, {}),
     "layer_rules": (_layer_rules, {}),
+    "ledger": (_ledger, {}),
     "logging": (_logging, {"steps % 10": "steps % 2"}),
     "seals": (_seals, {}),
     # As many records as there are, and few steps.

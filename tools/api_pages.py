@@ -16,6 +16,7 @@ PUBLIC = {
     "lethe.estimators": "lethe.estimators",
     "lethe.heavy_tailed": "lethe.heavy_tailed",
     "lethe.report": "lethe.report",
+    "lethe.ledger": "lethe.ledger",
     "lethe.audit": "lethe.audit",
     "lethe.audit.trainers": "lethe.audit.trainers",
     "lethe.influence": "lethe.influence",
@@ -28,7 +29,7 @@ PUBLIC = {
 }
 
 # Classes whose public members stand in several files.
-INHERITED = {"PrivacyEngine"}
+INHERITED = {"Ledger", "PrivacyEngine"}
 
 
 def public_names(module: ModuleType) -> Iterator[str]:

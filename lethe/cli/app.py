@@ -42,6 +42,7 @@ from lethe.cli.console import (
     working,
 )
 from lethe.cli.gate import MaxEpsilon, gate, require_limit
+from lethe.cli.ledger.verbs import app as ledger
 from lethe.cli.own_data import init, predict
 from lethe.cli.plan import plan
 from lethe.cli.report import report
@@ -319,3 +320,4 @@ def demo(
 
 app.command()(reproduce)
 app.command()(studio)
+app.add_typer(ledger, name="ledger")

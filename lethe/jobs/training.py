@@ -20,6 +20,7 @@ from lethe.jobs.configuration import FROM_DATA, Data, Privacy, as_data, as_mappi
 from lethe.jobs.datasets import Table, centred_digits, load_table, split
 from lethe.jobs.estimators.choice import EstimatorChoice
 from lethe.jobs.estimators.training import EstimatorOutcome, train_estimator
+from lethe.jobs.ledger_section import LedgerSection, as_ledger, refuse_for_estimator
 from lethe.jobs.run_outcome import JobOutcome
 from lethe.jobs.tables.public_columns import PublicColumns
 from lethe.jobs.tables.scale_notes import scale_notes
@@ -60,6 +61,7 @@ class Job(Specification):
         privacy: {delta, epsilon}.
         seed: for reproducible trials, whose certificate is infinite: whoever knows the seed knows the noise; null (the default) draws
             fresh randomness, as a release needs.
+        ledger: {place, data_set, by, why, slack}: what pays for the training of a run; null: nothing is counted.
     """
 
     data: Annotated[InstanceOf[Data], BeforeValidator(as_data)] = Data()
@@ -69,6 +71,7 @@ class Job(Specification):
     model: Annotated[InstanceOf[EstimatorChoice] | None, BeforeValidator(_as_model)] = None
     privacy: Annotated[InstanceOf[Privacy], BeforeValidator(as_privacy)]
     seed: int | None = Field(default=None, ge=0)
+    ledger: Annotated[InstanceOf[LedgerSection] | None, BeforeValidator(as_ledger)] = None
 
     @model_validator(mode="after")
     def _one_way_to_train(self) -> Job:
@@ -86,6 +89,7 @@ class Job(Specification):
         if self.run is not None and self.data.target_range is not None:
             raise InputError("data.target_range: a run states its residual_bound in place of it.", remedy="leave it out.")
         if self.model is not None:
+            refuse_for_estimator(self.ledger)
             self.model.require_sections(self.privacy, self.data)
         return self
 
@@ -128,7 +132,8 @@ class Job(Specification):
         if run is None:
             assert self.model is not None
             return {**content, "model": self.model.to_document(), "privacy": privacy, "seed": self.seed}
-        return {**content, "run": run.to_document(), "privacy": {**privacy, "epsilon": None}, "seed": self.seed}
+        paid = {} if self.ledger is None else {"ledger": self.ledger.model_dump()}
+        return {**content, "run": run.to_document(), "privacy": {**privacy, "epsilon": None}, "seed": self.seed, **paid}
 
     def prepare(self) -> tuple[TrainingRows, Run]:
         """All that comes before the training of a run: read the data, and plan the run if a target is given.
@@ -195,8 +200,9 @@ class Job(Specification):
             CalibrationError: no noise of the run's shape meets the target.
         """
         require_new_folder(folder)
+        paid = {} if self.ledger is None else {"ledger": self.ledger.spending()}  # a ledger that is not there, before the data
         (table, train, test), run = self.prepare()
-        trained = fit_linear(run, train.features, train.targets, classes=table.classes, seed=self.seed, progress=progress)
+        trained = fit_linear(run, train.features, train.targets, classes=table.classes, seed=self.seed, progress=progress, **paid)
         record = trained.record
         for claim in self._declared(table):
             record = record.with_declared(*claim)

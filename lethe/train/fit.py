@@ -16,6 +16,7 @@ from lethe.run.known_fields import require_run
 from lethe.run.losses import Loss
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
+from lethe.train.callbacks.paying import Spender, paying
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checks.loss import LossFunction
@@ -64,6 +65,7 @@ def fit(
     secure: bool = False,
     verify: bool = True,
     checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
+    ledger: Spender | None = None,
 ) -> Fitted[Model]:
     r"""Train a model as `run` says, and record the run that was executed.
 
@@ -142,13 +144,16 @@ def fit(
         verify: check the first batches, and some later ones, against plain autograd and single records, and the loss against itself.
         checkpoints: a folder, or more than that, to save the training to. If there is one in it already, training goes on from there,
             with fresh noise: call `fit` again as before. The folder is as private as the data.
+        ledger: what pays for the training: `lethe.ledger.Spending(ledger, "patients")`. What the run costs is reserved before a
+            record is read, and settled with the recorded run.
     Returns:
         The trained model, the recorded run and what was checked. The run is equal to `run` if its loss's evidence is "declared" (of a
         module) or "enforced", it says method and clip groups itself, all steps were taken with its own noise, and nothing was seeded.
     Raises:
-        BudgetExceededError: the first step alone costs more than run.noise_budget.
+        BudgetExceededError: the first step alone costs more than run.noise_budget; or the run does not fit what the ledger has left.
         InputError: anything that cannot be used, such as an option that the model does not know; nothing is trained then, or, where the
             model itself is at fault, no step is taken.
+        LedgerError: the ledger cannot be read or written; nothing is trained then.
         HypothesisError: the run asks for more than such training can be certified for; the model keeps what it saw, in buffers or
             attributes; or something else than the step (the forward pass, the loss, `progress`, a second optimiser) moved the parameters.
         LetheError: the parameters overflowed, or noise was too small to survive rounding.
@@ -160,13 +165,20 @@ def fit(
             source="noise_policy, model",
             remedy="give a function of Observed, or train a Linear.",
         )
+    if adaptive is not None and ledger is not None:
+        raise InputError(
+            "ledger: an AdaptiveDescent has no run that can be certified, and so no price by itself.",
+            source="ledger, noise_policy",
+            remedy="reserve its budget by hand: ledger.reserve(DATA SET, lethe.ZCDP(run.noise_budget)); settle with fitted.statement.",
+        )
+    payer = paying(ledger)
     common = CommonOptions(
         noise_policy=None if isinstance(noise_policy, AdaptiveDescent) else noise_policy,
         seed=seed,
         batch_generator=batch_generator,
         noise_generator=noise_generator,
         progress=progress,
-        callbacks=(told := Telling(callbacks)),
+        callbacks=(told := Telling(callbacks, payer)),
     )
     network = NetworkOptions(
         physical_size=physical_size,
@@ -185,9 +197,13 @@ def fit(
         checkpoints=checkpoints,
     )
     try:
+        if payer is not None:
+            payer.before(require_run(run))
         fitted = _trained(model, loss, data, run, adaptive, common, network)
     except BaseException as error:
         told.failed(type(error).__name__)
+        if payer is not None:
+            payer.broken_off(type(error).__name__)
         raise
     told.end(
         TrainingEnd(

@@ -17,6 +17,7 @@ from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
+from lethe.train.callbacks.paying import Spender, paying
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checks.loss import LossFunction
@@ -26,10 +27,12 @@ from lethe.train.core.vouching import network_record
 from lethe.train.distributed.data_parallel import bare_module, without_reducer
 from lethe.train.distributed.workers import Workers
 from lethe.train.engine.opacus_names import refuse_attribute
-from lethe.train.engine.opening import Asked, begun
+from lethe.train.engine.opening import Asked, Opening, begun
 from lethe.train.engine.private_loader import PrivateLoader, loader_of
 from lethe.train.engine.progress import LoopProgress
+from lethe.train.engine.state import LoopState
 from lethe.train.network.options import NetworkOptions
+from lethe.train.network.preparation import PreparedNetwork
 from lethe.train.options import CommonOptions
 
 M = TypeVar("M", bound=nn.Module)
@@ -80,6 +83,7 @@ class PrivacyEngine(LoopProgress):
         checkpoints: as for `fit`. The training is saved when the loader is asked for the next batch, so all that a loop does after a step
             (a scheduler's step) is in it; schedulers are to be named in `Checkpoints(also=...)`.
         callbacks: as for `fit`; they are told of the end when the loop is asked for its record or its recorded run.
+        ledger: as for `fit`; reserved in `make_private`, and settled when the loop is asked for its record or its recorded run.
     Raises:
         InputError: see `make_private`, which checks everything.
     """
@@ -101,10 +105,12 @@ class PrivacyEngine(LoopProgress):
         verify: bool = True,
         checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
         callbacks: TrainingCallback | Iterable[TrainingCallback] = (),
+        ledger: Spender | None = None,
     ) -> None:
         self._run = run
         self._workers = Workers.current()
-        self._told = Telling(callbacks)
+        self._payer = paying(ledger)
+        self._told = Telling(callbacks, self._payer)
         self._common = CommonOptions(seed=seed, batch_generator=batch_generator, noise_generator=noise_generator, callbacks=self._told)
         self._options = NetworkOptions(
             clip_groups=clip_groups,
@@ -189,10 +195,20 @@ class PrivacyEngine(LoopProgress):
         self._workers.refuse_another_group()
         with self._workers.watched():
             opening = asked.opening(self._run, optimizer, known=known)
-            self._loop, ready = begun(bare_module(module), optimizer, opening, self._common, self._options, self._told)
+            self._loop, ready = self._paid(bare_module(module), optimizer, opening)
             self._run, self._model, self._source = ready.run, module, ready.source
             self._workers.end()
         return module, optimizer, loader_of(self._loop, ready.source, opening.steps_per_epoch)
+
+    def _paid(self, module: nn.Module, optimizer: torch.optim.Optimizer, opening: Opening) -> tuple[LoopState, PreparedNetwork]:
+        if self._payer is None:
+            return begun(module, optimizer, opening, self._common, self._options, self._told)
+        try:
+            self._payer.before(opening.run)
+            return begun(module, optimizer, opening, self._common, self._options, self._told)
+        except BaseException as error:
+            self._payer.broken_off(type(error).__name__)
+            raise
 
     @property
     def run(self) -> Run:

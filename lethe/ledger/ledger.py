@@ -1,0 +1,303 @@
+"""Ledger: reserve, release, settle. What a data set has left is decided in one transaction, before anything is released."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection
+
+from lethe.calculus.domains import require_nonnegative
+from lethe.certificates.signing import PublicKey
+from lethe.errors import InputError
+from lethe.ledger.budgets import Budget
+from lethe.ledger.chain import Entry, Kind, next_entry
+from lethe.ledger.data_set import DataSet, price_fields
+from lethe.ledger.documents import presented, priced, recorded, releases_of, require_neighbours
+from lethe.ledger.lookups import counted_of, open_reservation, terms_of
+from lethe.ledger.prices import FREE, Price
+from lethe.ledger.reading import ReadLedger
+from lethe.ledger.refusals import more_than_reserved, too_much
+from lethe.ledger.reservation import Reservation, price_in, require_number, smaller, spender_of, with_rounding
+from lethe.ledger.store.database import Database
+from lethe.ledger.store.rows import exists, last_entry, write
+from lethe.ledger.store.schema.upgrading import make_or_upgrade, require_newest, require_same
+from lethe.ledger.store.tables import RELEASED, SPENDERS, STARTS
+from lethe.ledger.texts import require_digest, require_name, require_text
+from lethe.run.neighbours import Neighbours
+from lethe.run.unit import Unit
+
+
+class Ledger(ReadLedger):
+    """What data sets have left of their budgets, in a database that a team shares.
+
+    Every method that writes does so in one transaction, in which no other writer is: 32 processes that reserve at once never reserve more
+    than there is. What fails writes nothing. A reservation counts as spent from the moment it is written, until it is settled (and
+    after), or is voided by a person before any noise was drawn.
+
+    Formal guarantee: if every release from the data set is reserved here before it is made, has the guarantee that was reserved given all
+    that was released before, and draws noise of its own, then all of them together satisfy the guarantee of the data set's budget, for
+    its neighbours and unit; what was released next, how much it cost, and when to stop, may have been chosen in view of everything
+    released before (see `Budget`). Not counted is what nobody reserves.
+
+    In it are names, times, counts and certificates, which say how many records there are; no record, and nothing computed from one but
+    the digests of released artefacts.
+
+    Args:
+        database: of the ledger.
+        key: whose seals are believed; None: this installation's and its team's.
+    """
+
+    @classmethod
+    def open(
+        cls,
+        where: str | os.PathLike[str],
+        *,
+        make: bool = False,
+        timeout: float = 10.0,
+        key: PublicKey | str | os.PathLike[str] | None = None,
+    ) -> Ledger:
+        """A ledger in a SQLite file or a PostgreSQL database.
+
+        Args:
+            where: a path, or a URL: sqlite:///FILE, postgresql://user@host/name.
+            make: whether it is made where there is none, and brought to this version's schema.
+            timeout: how many seconds a writer waits for another one.
+            key: the public key, or its PEM file, of the one whose seals are believed; None: this installation's and its team's.
+        Raises:
+            InputError: there is none, or the place is none.
+            LedgerError: it cannot be read, or its schema is of another version.
+            MissingExtraError: the driver is not installed.
+        """
+        database = Database(where, make=make, timeout=timeout)
+        believed = key if key is None or isinstance(key, PublicKey) else PublicKey.load(key)
+        if make:
+            with database.making() as connection:
+                make_or_upgrade(connection)
+        else:
+            with database.reading() as connection:
+                require_newest(connection)
+        return cls(database, key=believed)
+
+    def create(
+        self,
+        name: str,
+        *,
+        neighbours: Neighbours,
+        budget: Budget,
+        unit: Unit = "record",
+        fingerprint: str = "",
+        spenders: Sequence[str] = (),
+        by: str | None = None,
+    ) -> DataSet:
+        """Enter a data set with its budget, which no later entry changes.
+
+        Args:
+            name: of the data set.
+            neighbours, unit: what the budget is about.
+            budget: what everything released from it may cost.
+            fingerprint: tells it from another one, such as a number drawn at random and kept beside it; not a digest of its content,
+                from which records could be guessed.
+            spenders: people and jobs that may reserve; none: whoever may write to the database.
+            by: who enters it; None: the user of this process.
+        Raises:
+            InputError: there is one of that name, or an argument is out of its range.
+            LedgerError: it cannot be written.
+        """
+        require_neighbours(neighbours, unit)
+        label, who = require_name("name", name), spender_of(by)
+        limit = budget.limit
+        said = {
+            "neighbours": neighbours,
+            "unit": unit,
+            "budget": budget.to_dict(),
+            "limit": price_fields(limit),
+            "closed": bool(spenders),
+            "fingerprint": require_text("fingerprint", fingerprint, empty=True),
+            "by": who,
+        }
+        with self._writing() as connection:
+            if last_entry(connection, label) is not None:
+                raise InputError(
+                    f"{label!r} is in the ledger already.", source="name", remedy="give another name; a budget is never changed."
+                )
+            entry = self._add(connection, "data_set", label, FREE, said)
+            for spender in dict.fromkeys(require_name("spenders", one) for one in spenders):
+                self._add(connection, "spender", label, FREE, {"name": spender, "by": who})
+        return DataSet.of(entry)
+
+    def admit(self, data_set: str, spender: str, *, by: str | None = None) -> None:
+        """Let somebody reserve from a data set that was entered with spenders.
+
+        Args:
+            data_set: its name.
+            spender: who may from now on.
+            by: who admits; None: the user of this process.
+
+        Raises:
+            InputError: no such data set, it is open to all, or the spender is in it already.
+            LedgerError: it cannot be written.
+        """
+        with self._writing() as connection:
+            found, counted = terms_of(connection, data_set)
+            if not found.closed or exists(connection, SPENDERS, data_set=found.name, name=spender):
+                why = "is one of them already" if found.closed else "needs no admission: everybody may reserve from it"
+                raise InputError(f"{spender!r} {why} ({found.name}).", source="spender", remedy="nothing needs to be done.")
+            self._add(connection, "spender", found.name, counted, {"name": require_name("spender", spender), "by": spender_of(by)})
+
+    def reserve(self, data_set: str, item: object, *, by: str | None = None, why: str = "", slack: float = 0.0) -> Reservation:
+        """Reserve what a release will cost, before a record is read for it; it counts as spent from now on.
+
+        Args:
+            data_set: its name.
+            item: a certificate of the planned run, a statement, a guarantee, a dp_accounting event, or the plain data of one.
+            by: who releases it; None: the user of this process.
+            why: what for.
+            slack: the share of delta for a guarantee without an exact price (see `price_of`).
+        Raises:
+            BudgetExceededError: it does not fit; it says what does. Nothing is reserved.
+            InputError: unknown data set or spender, or a guarantee of other neighbours, or without a price.
+            LedgerError: the ledger cannot be written.
+        """
+        share = require_nonnegative("slack", slack, allow_infinity=False)
+        with self._reading() as connection:
+            terms, _ = terms_of(connection, data_set)
+        # The price is computed before the lock is taken, since it may take seconds.
+        part = presented(item, terms.neighbours, terms.unit, terms.name, key=self._key)
+        price = priced(part, terms.budget.kind, share)
+        said = {
+            "by": spender_of(by),
+            "why": require_text("why", why, empty=True),
+            "slack": share,
+            "price": price_fields(price),
+            **recorded(part),
+        }
+        with self._writing() as connection:
+            again, counted = terms_of(connection, data_set)
+            if again != terms:
+                raise InputError(f"{data_set}: its entry changed while it was read.", source="the database", remedy="verify the ledger.")
+            if terms.closed and not exists(connection, SPENDERS, data_set=terms.name, name=said["by"]):
+                raise InputError(
+                    f"{said['by']!r} may not reserve from {terms.name}.", source="by", remedy="be admitted by whoever keeps the ledger."
+                )
+            if not (counted + price).within(terms.limit):
+                raise too_much(terms, counted, price, part)
+            entry = self._add(connection, "reservation", terms.name, counted + price, said)
+        return Reservation(number=entry.seq, data_set=terms.name, price=price, counted=entry.counted)
+
+    def start(self, reservation: Reservation | int) -> None:
+        """Say that noise is about to be drawn: from now on the reservation can be settled, and never voided.
+
+        Raises:
+            InputError: no such reservation, or it is settled, voided or started already.
+            LedgerError: it cannot be written; no noise must be drawn then.
+        """
+        number = require_number(reservation)
+        with self._writing() as connection:
+            entry = open_reservation(connection, number)
+            if exists(connection, STARTS, reservation=number):
+                raise InputError(
+                    f"reservation {number} was started before: its noise may have been released.",
+                    source="reservation",
+                    remedy="reserve again for another training.",
+                )
+            self._add(connection, "start", entry.data_set, counted_of(connection, entry.data_set), {"reservation": number})
+
+    def settle(
+        self,
+        reservation: Reservation | int,
+        item: object,
+        *,
+        artefact: str = "",
+        by: str | None = None,
+        why: str = "",
+        fixed_before: str = "",
+    ) -> Reservation:
+        """Record what was released under a reservation, with its certificate.
+
+        What was reserved stays counted, even if the release cost less: that it ended sooner may show in what was released, and then
+        its own certificate is not what holds. Only where the smaller cost was fixed before the release, and somebody says how, is the rest
+        given back.
+
+        Args:
+            reservation: it, or its number.
+            item: the certificate of the recorded run, or what else `reserve` takes.
+            artefact: SHA-256 of what was released, 64 hexadecimal digits; empty: not said.
+            by: who releases; None: the user of this process.
+            why: what for.
+            fixed_before: a declaration: how the smaller cost was fixed before the release, such as "planned with 500 steps".
+        Raises:
+            BudgetExceededError: it cost more than was reserved. Nothing is written, and the reservation stands.
+            InputError: no such reservation, or it is settled or voided; this release is in the ledger already; a guarantee of other
+                neighbours, or without a price.
+            LedgerError: the ledger cannot be written.
+        """
+        number = require_number(reservation)
+        with self._reading() as connection:
+            before = open_reservation(connection, number)
+            terms, _ = terms_of(connection, before.data_set)
+        reserved = price_in(before)
+        part = presented(item, terms.neighbours, terms.unit, terms.name, key=self._key)
+        price = priced(part, terms.budget.kind, float(before.fields["slack"]))
+        given_back = require_text("fixed_before", fixed_before, empty=True)
+        if not price.within(with_rounding(reserved)):
+            raise more_than_reserved(number, terms, reserved, price)
+        charged = smaller(price, reserved) if given_back else reserved
+        said = {
+            "reservation": number,
+            "by": spender_of(by),
+            "why": require_text("why", why, empty=True),
+            "price": price_fields(charged),
+            "artefact": require_digest("artefact", artefact),
+            "fixed_before": given_back,
+            "releases": releases_of(part, artefact),
+            **recorded(part),
+        }
+        with self._writing() as connection:
+            open_reservation(connection, number)
+            for release in said["releases"]:
+                if exists(connection, RELEASED, data_set=terms.name, release=release):
+                    raise InputError(
+                        f"{part.name}: this release is in the ledger already; one release settles one reservation.",
+                        source=f"release {release[:16]}",
+                        remedy="give the certificate of the release that this reservation was for.",
+                    )
+            counted = counted_of(connection, terms.name) - reserved + charged
+            entry = self._add(connection, "release", terms.name, counted, said)
+        return Reservation(number=number, data_set=terms.name, price=charged, counted=entry.counted)
+
+    def void(self, reservation: Reservation | int, *, reason: str, by: str | None = None) -> None:
+        """Give back a reservation under which no noise was drawn.
+
+        Args:
+            reservation: it, or its number.
+            reason: why nothing can have been released.
+            by: who says so; None: the user of this process.
+        Raises:
+            InputError: no reason, no such reservation, it is settled or voided, or it was started: noise may have been released.
+            LedgerError: the ledger cannot be written.
+        """
+        number, why = require_number(reservation), require_text("reason", reason)
+        with self._writing() as connection:
+            entry = open_reservation(connection, number)
+            if exists(connection, STARTS, reservation=number):
+                raise InputError(
+                    f"reservation {number} was started: noise may have been drawn and released under it, and it stays counted.",
+                    source="start, in the ledger",
+                    remedy="settle it with the certificate of what was released; or leave it as it is.",
+                )
+            counted = counted_of(connection, entry.data_set) - price_in(entry)
+            self._add(connection, "void", entry.data_set, counted, {"reservation": number, "reason": why, "by": spender_of(by)})
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self._database.writing() as connection:
+            require_same(connection)
+            yield connection
+
+    def _add(self, connection: Connection, kind: Kind, data_set: str, counted: Price, said: dict[str, Any]) -> Entry:
+        entry = next_entry(last_entry(connection), kind, data_set, counted, said, self._database.now(connection))
+        write(connection, entry)
+        return entry

@@ -1,0 +1,1 @@
+"""Storing: the database, its tables, and the versions of its schema."""

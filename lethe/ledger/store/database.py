@@ -1,0 +1,205 @@
+"""The database of a ledger: SQLite or PostgreSQL, one writer at a time, and errors for people."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url, text
+
+from lethe.calculus.domains import require_positive
+from lethe.errors import InputError, LedgerError, MissingExtraError
+
+_WRITES = "lethe_writes"
+_LOCK = "SET LOCAL synchronous_commit = off; LOCK TABLE entries IN EXCLUSIVE MODE"
+# A message of its own in the log of the server, which is on disk in the order in which it was written.
+_FLUSH = "SET LOCAL synchronous_commit = on; SELECT pg_logical_emit_message(true, 'lethe', '')"
+_REMEDIES = (
+    ("readonly", "is read-only", "write with an account, and in a folder, that may write."),
+    ("read-only", "is read-only", "write with an account, and in a folder, that may write."),
+    ("permission denied", "may not be used by this account", "ask whoever keeps the ledger for the right to."),
+    ("disk is full", "has no room left", "make room on the disk, and try again."),
+    ("no space left", "has no room left", "make room on the disk, and try again."),
+    ("lock timeout", "is locked by another writer", "try again; if it lasts, look for a process that hangs."),
+    ("locked", "is locked by another writer", "try again; if it lasts, look for a process that hangs."),
+    ("not a database", "is no SQLite database", "give the path of a ledger, or a new file with make=True."),
+    ("malformed", "is damaged", "take the last copy that verifies."),
+)
+
+
+class Database:
+    """One ledger's database.
+
+    Args:
+        where: the path of a SQLite file, or a URL (sqlite:///..., postgresql://user@host/name).
+        make: whether a SQLite file may be made.
+        timeout: how many seconds a writer waits for another one.
+    Raises:
+        InputError: no such file, or a URL that is none of these.
+        MissingExtraError: the driver is not installed.
+    """
+
+    def __init__(self, where: str | os.PathLike[str], *, make: bool = False, timeout: float = 10.0) -> None:
+        self._milliseconds = max(1, round(1000 * require_positive("timeout", timeout)))
+        self.url = _url(where)
+        self.postgres = self.url.get_backend_name() == "postgresql"
+        if not self.postgres:
+            _require_file(self.url, make)
+        self.engine = _engine(self.url, self._milliseconds, self.postgres)
+        _OPEN.add(self.engine)
+        weakref.finalize(self, self.engine.dispose)
+
+    def close(self) -> None:
+        """Close all connections; the next use opens another."""
+        self.engine.dispose()
+
+    @property
+    def name(self) -> str:
+        """The place, without a password."""
+        return self.url.render_as_string(hide_password=True)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that reads one state of the ledger.
+
+        Raises:
+            LedgerError: it cannot be read.
+        """
+        with self._told("read"), self.engine.connect() as connection:
+            if self.postgres:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def making(self) -> Iterator[Connection]:
+        """As `writing`, of a database whose tables may not be there yet.
+
+        Raises:
+            LedgerError: as `writing`.
+        """
+        with self._told("made"), self.engine.connect() as connection:
+            connection = connection.execution_options(**{_WRITES: True})
+            with connection.begin():
+                if self.postgres:
+                    connection.execute(text("SELECT pg_advisory_xact_lock(5135784)"))
+                yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that no other writer is in, from its beginning to its end; whole or not at all.
+
+        SQLite: BEGIN IMMEDIATE. PostgreSQL: the table of entries is locked against other writers, and not against readers. The lock is
+        given up before the disk has the entry, and this method waits for the disk: entries that follow go to it later than this one, so
+        that what a crash takes was told to nobody, and several writers share one wait.
+
+        Raises:
+            LedgerError: the lock was not given in time, or it cannot be written.
+        """
+        with self._told("written"), self.engine.connect() as connection:
+            connection = connection.execution_options(**{_WRITES: True})
+            with connection.begin():
+                if self.postgres:
+                    connection.exec_driver_sql(_LOCK)
+                yield connection
+            if self.postgres:
+                with connection.begin():
+                    connection.exec_driver_sql(_FLUSH)
+
+    def now(self, connection: Connection) -> datetime:
+        """The time: of the server, which all writers share, or of this machine."""
+        return connection.execute(text("SELECT clock_timestamp()")).scalar_one() if self.postgres else datetime.now(UTC)
+
+    @contextmanager
+    def _told(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except exc.SQLAlchemyError as error:
+            said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+            for words, state, remedy in _REMEDIES:
+                if words in said.lower():
+                    raise LedgerError(
+                        f"the ledger {state}, and cannot be {verb}: {said}.", source=self.name, remedy=f"{remedy} {_UNSPENT}"
+                    ) from error
+            raise LedgerError(
+                f"the ledger cannot be {verb}: {said}.",
+                source=self.name,
+                remedy=f"look whether the database is there, and try again. {_UNSPENT}",
+            ) from error
+
+
+_OPEN: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """In a forked child: a connection that two processes use is torn."""
+    for engine in list(_OPEN):
+        engine.dispose(close=False)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+_UNSPENT = "Release nothing before its reservation stands; `lethe ledger show` says whether it does."
+
+
+def _url(where: str | os.PathLike[str]) -> URL:
+    if isinstance(where, os.PathLike) or "://" not in where:
+        return URL.create("sqlite+pysqlite", database=os.fspath(where))
+    try:
+        url = make_url(where)
+    except exc.ArgumentError as error:
+        raise _no_url() from error
+    backend = url.drivername.partition("+")[0]
+    if backend == "sqlite" and url.database not in (None, "", ":memory:"):
+        return url.set(drivername="sqlite+pysqlite")
+    if backend in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    raise _no_url(backend)
+
+
+def _no_url(backend: str = "") -> InputError:
+    # The URL itself may hold a password.
+    return InputError(
+        f"ledger: got a URL {f'of {backend!r}' if backend else 'that cannot be read'}; it needs a file, sqlite:///FILE or postgresql://...",
+        source="the place of the ledger",
+        remedy="such as ledger.sqlite, or postgresql://user@host/name.",
+    )
+
+
+def _require_file(url: URL, make: bool) -> None:
+    file = Path((url.database or "").removeprefix("file:"))
+    if file.is_dir() or not (file.exists() or (make and file.parent.is_dir())):
+        why = "is a folder" if file.is_dir() else "is not there" if file.parent.is_dir() else "is in a folder that is not there"
+        raise InputError(
+            f"ledger: {file} {why}.", source=str(file), remedy="give the file of a ledger; `lethe ledger create` makes one (make=True)."
+        )
+
+
+def _engine(url: URL, milliseconds: int, postgres: bool) -> Engine:
+    try:
+        if postgres:
+            options: dict[str, Any] = {"connect_timeout": max(2, milliseconds // 1000), "options": f"-c lock_timeout={milliseconds}"}
+            return create_engine(url, connect_args=options, pool_pre_ping=True, pool_size=1, max_overflow=15)
+        engine = create_engine(url, connect_args={"timeout": milliseconds / 1000.0, "check_same_thread": False}, pool_size=1)
+    except ImportError as error:
+        raise MissingExtraError("a ledger on PostgreSQL needs psycopg.", remedy='pip install "psycopg[binary]>=3.1"') from error
+
+    @event.listens_for(engine, "connect")
+    def _connected(connection: Any, _: object) -> None:
+        # The driver would begin transactions by itself, and too late.
+        connection.isolation_level = None
+        # The timeout stands already: a ledger that is being made by another process is waited for.
+        for pragma in ("journal_mode = WAL", "foreign_keys = ON", "synchronous = FULL"):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+
+    @event.listens_for(engine, "begin")
+    def _begun(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITES) else "BEGIN")
+
+    return engine

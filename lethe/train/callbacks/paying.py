@@ -1,0 +1,102 @@
+"""Paying: a training that is reserved in a ledger before it begins, and settled with the run that was recorded."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Protocol, runtime_checkable
+
+import torch.distributed as dist
+
+from lethe.certificates.training_record import TrainingRecord
+from lethe.errors import InputError, LetheError
+from lethe.run.run import Run
+from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
+
+
+@runtime_checkable
+class Spender(Protocol):
+    """What pays for a training: `lethe.ledger.Spending`."""
+
+    def reserve_run(self, run: Run) -> int:
+        """Reserve what the run costs; its number. Errors end the training before it reads a record."""
+        ...
+
+    def start_run(self, number: int, run: Run) -> None:
+        """Noise is about to be drawn for `run`, which must not cost more than was reserved."""
+        ...
+
+    def settle_run(self, number: int, run: Run, record: TrainingRecord | None) -> None:
+        """The run that was recorded, and what it released.
+
+        Args:
+            number: of the reservation.
+            run: as recorded.
+            record: what says what was released; None: nothing does.
+        """
+        ...
+
+    def void_run(self, number: int, reason: str) -> None:
+        """Give a reservation back under which no noise was drawn."""
+        ...
+
+
+class Paying(TrainingCallback):
+    """Reserves, starts and settles; of several processes number 0 does. What is reserved for a training that breaks off stays counted.
+
+    Args:
+        spender: what pays.
+    Raises:
+        InputError: it is none.
+    """
+
+    def __init__(self, spender: object) -> None:
+        if not isinstance(spender, Spender):
+            raise InputError(
+                f"ledger: got {type(spender).__name__}; it needs what says from which data set to spend.",
+                source="ledger",
+                remedy="give lethe.ledger.Spending(Ledger.open(FILE), 'DATA SET').",
+            )
+        self._spender: Spender = spender
+        self._number: int | None = None
+        self._started = self._settled = False
+
+    def before(self, run: Run) -> None:
+        """Reserve, before a record is read. Processes that train together do it when all are ready, and end together if it fails."""
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+            self._number = self._spender.reserve_run(run)
+
+    def broken_off(self, kind: str) -> None:
+        """The training ended with an error: where no noise was drawn, the reservation is given back."""
+        if self._number is not None and not self._started:
+            number, self._number = self._number, None
+            # Where it cannot be given back it stays counted, and what ended the training is what the caller has to see.
+            with suppress(LetheError):
+                self._spender.void_run(number, f"the training ended before its first step: {kind}")
+
+    def on_train_begin(self, run: Run, *, steps_done: int) -> None:
+        """Say that noise is about to be drawn."""
+        if run.seeded:
+            raise InputError(
+                "ledger: the noise of this training can be made again by whoever knows its seed; no budget pays for that.",
+                source="seed, batch_generator, noise_generator",
+                remedy="leave the seed out, or the ledger, and release nothing of it.",
+            )
+        if self._number is None:
+            self._number = self._spender.reserve_run(run)
+        self._spender.start_run(self._number, run)
+        self._started = True
+
+    def on_train_end(self, end: TrainingEnd) -> None:
+        """Settle, once."""
+        if self._number is not None and not self._settled:
+            self._spender.settle_run(self._number, end.run, end.record)
+            self._settled = True
+
+
+def paying(ledger: object | None) -> Paying | None:
+    """The callback that pays; None where nothing does.
+
+    Raises:
+        InputError: `ledger` is nothing that pays.
+    """
+    return None if ledger is None else Paying(ledger)

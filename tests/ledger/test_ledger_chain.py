@@ -1,0 +1,165 @@
+"""The chain: a change of any stored byte is found, and what was cut off is found where the head was written down."""
+
+import json
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from helpers import make_run
+
+import lethe
+from lethe.errors import LedgerError, LetheError
+from lethe.ledger import Budget, Ledger
+from lethe.ledger.chain import canonical, digest_of
+from lethe.ledger.prices import Price
+from lethe.ledger.store.rows import SAID_IN_COLUMNS
+from lethe.ledger.store.tables import ENTRIES
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> str:
+    """A ledger with an entry of every kind, and all of it in its one file."""
+    file = str(tmp_path_factory.mktemp("chain") / "ledger.sqlite")
+    ledger = Ledger.open(file, make=True)
+    ledger.create("patients", neighbours="replace_one", budget=Budget(epsilon=9, delta=1e-6), spenders=["team A", "team B"], by="keeper")
+    ledger.create("visits", neighbours="zero_out", budget=Budget(rho=1.0), fingerprint="7f3a", by="keeper")
+    ledger.admit("patients", "team C", by="keeper")
+    certificate = lethe.certify(make_run(), delta=1e-6)
+    first = ledger.reserve("patients", certificate, by="team A", why="a first model")
+    second = ledger.reserve("patients", lethe.GDP(0.1), by="team B")
+    third = ledger.reserve("visits", lethe.ZCDP(0.1), by="team B")
+    ledger.start(first)
+    ledger.settle(first, certificate, artefact="b" * 64, by="team A")
+    ledger.void(second, reason="never begun", by="team B")
+    ledger.settle(third, lethe.ZCDP(0.05), fixed_before="planned so", by="team B")
+    ledger.verify()
+    with sqlite3.connect(file) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    return file
+
+
+@pytest.fixture
+def copy(written, tmp_path) -> str:
+    return shutil.copy(written, tmp_path / "copy.sqlite")
+
+
+def change(file: str, statement: str, *values: object) -> None:
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA foreign_keys = OFF")
+    connection.execute(statement, values)
+    connection.commit()
+    connection.close()
+
+
+def flipped(value: object, random_bits: random.Random) -> object:
+    """The value with one bit of one of its bytes changed, as SQLite would read it."""
+    if isinstance(value, int):
+        return value ^ (1 << random_bits.randrange(8))
+    data = bytearray(str(value).encode())
+    if not data:
+        return "x"
+    data[random_bits.randrange(len(data))] ^= 1 << random_bits.randrange(7)
+    return data.decode()
+
+
+@pytest.mark.slow
+def test_a_hundred_random_flips_of_stored_content_are_found(written, tmp_path) -> None:
+    random_bits, found = random.Random(5), 0
+    source = sqlite3.connect(written)
+    tables = [table for table in (ENTRIES, *SAID_IN_COLUMNS) if source.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]]
+    for case in range(100):
+        table = random_bits.choice(tables)
+        column = random_bits.choice([one.name for one in table.columns])
+        rows = source.execute(f"SELECT rowid, {column} FROM {table.name}").fetchall()
+        row, value = random_bits.choice(rows)
+        file = shutil.copy(written, tmp_path / "flipped.sqlite")
+        new = flipped(value, random_bits)
+        change(file, f"UPDATE OR REPLACE {table.name} SET {column} = ? WHERE rowid = ?", new, row)
+        try:
+            Ledger.open(file).verify()
+        except LedgerError as error:
+            found += "was changed" in str(error)
+        else:
+            raise AssertionError((case, table.name, column, value, new))
+    source.close()
+    assert found == 100
+
+
+@pytest.mark.slow
+def test_a_flipped_byte_of_the_file_is_found_or_changes_nothing(written, tmp_path) -> None:
+    """Some bytes of a database file are of no row: free space, counters. Where nothing is found, all rows are as they were."""
+    random_bits, noticed = random.Random(6), 0
+    data, rows = bytearray(Path(written).read_bytes()), contents(written)
+    for _ in range(60):
+        place = random_bits.randrange(len(data))
+        changed = bytearray(data)
+        changed[place] ^= 1 << random_bits.randrange(8)
+        file = tmp_path / "flipped.sqlite"
+        file.write_bytes(changed)
+        for left_over in tmp_path.glob("flipped.sqlite-*"):
+            left_over.unlink()
+        try:
+            Ledger.open(file).verify()
+        except LetheError:
+            noticed += 1
+        else:
+            assert contents(str(file)) == rows, place
+    assert noticed > 5
+
+
+def contents(file: str) -> list[object]:
+    connection = sqlite3.connect(file)
+    try:
+        return [connection.execute(f"SELECT * FROM {table.name} ORDER BY 1, 2").fetchall() for table in (ENTRIES, *SAID_IN_COLUMNS)]
+    finally:
+        connection.close()
+
+
+def test_an_entry_that_is_taken_out_or_written_anew_is_found(copy) -> None:
+    head = Ledger.open(copy).verify().head
+    change(copy, "DELETE FROM releases WHERE entry = (SELECT max(entry) FROM releases)")
+    with pytest.raises(LedgerError, match="table releases"):
+        Ledger.open(copy).verify()
+    change(copy, "DELETE FROM entries WHERE seq = (SELECT max(seq) FROM entries)")
+    # The chain up to there is whole: only who wrote its head down can tell.
+    assert Ledger.open(copy).verify().head != head
+    with pytest.raises(LedgerError, match="written down"):
+        Ledger.open(copy).verify(head=head)
+
+
+def test_the_head_of_any_earlier_day_is_found_in_a_longer_chain(copy) -> None:
+    ledger = Ledger.open(copy)
+    head = ledger.verify().head
+    ledger.reserve("visits", lethe.ZCDP(0.01), by="team A")
+    assert ledger.verify(head=head).head != head
+
+
+def test_a_chain_that_was_forged_with_right_digests_is_judged_by_its_certificates(written, tmp_path) -> None:
+    """Whoever can write can compute digests; a price below that of its certificate is found all the same."""
+    ledger = Ledger.open(tmp_path / "forged.sqlite", make=True)
+    ledger.create("patients", neighbours="replace_one", budget=Budget(epsilon=1, delta=1e-6), by="keeper")
+    ledger.reserve("patients", lethe.GDP(0.1), by="a")
+    connection = sqlite3.connect(tmp_path / "forged.sqlite")
+    seq, kind, at, data_set, _, slack, content, previous, _ = connection.execute("SELECT * FROM entries WHERE seq = 2").fetchone()
+    said = json.loads(content)
+    cheap = str(int(int(said["price"]["cost"]) * 0.99))
+    said["price"]["cost"] = cheap
+    digest = digest_of(seq, kind, at, data_set, Price(int(cheap), int(slack)), canonical(said), previous)
+    values = (cheap, canonical(said), digest)
+    connection.execute("UPDATE entries SET counted_cost = ?, content = ?, digest = ? WHERE seq = 2", values)
+    connection.execute("UPDATE reservations SET cost = ?", (cheap,))
+    connection.commit()
+    connection.close()
+    with pytest.raises(LedgerError, match="below that of its certificate"):
+        ledger.verify()
+    assert ledger.verify(recompute=False).entries == 2
+
+
+def test_nothing_is_reserved_on_the_word_of_a_changed_entry(copy) -> None:
+    change(copy, "UPDATE entries SET counted_cost = '0' WHERE seq = (SELECT max(seq) FROM entries WHERE data_set = 'patients')")
+    ledger = Ledger.open(copy)
+    with pytest.raises(LedgerError, match="was changed"):
+        ledger.reserve("patients", lethe.GDP(0.1), by="team A")

@@ -1,0 +1,198 @@
+"""`ledger=` of trainings: reserved before a record is read, started before noise is drawn, settled with what was recorded."""
+
+import numpy as np
+import pytest
+from helpers import make_run
+
+import lethe
+from lethe.errors import BudgetExceededError, InputError, LedgerError, LetheError
+from lethe.ledger import Budget, Ledger, Spending
+
+torch = pytest.importorskip("torch")
+
+from lethe.train import PrivacyEngine, TrainingCallback, fit, fit_linear  # noqa: E402  # without torch there is nothing to import
+
+RECORDS = 60
+
+
+@pytest.fixture
+def ledger(tmp_path) -> Ledger:
+    made = Ledger.open(tmp_path / "ledger.sqlite", make=True)
+    made.create("patients", neighbours="replace_one", budget=Budget(epsilon=3, delta=1e-4), by="keeper")
+    return made
+
+
+def run_of(**fields):
+    loss = lethe.losses.Softmax(feature_norm=1.0)
+    plain = {"records": RECORDS, "batches": lethe.Cyclic(size=20), "passes": 2, "loss": loss, "noise_multiplier": 20.0, "clip_norm": None}
+    return make_run(**plain | {"release": "last", "neighbours": "replace_one"} | fields)
+
+
+def table() -> tuple[np.ndarray, np.ndarray]:
+    numbers = np.random.default_rng(0)
+    return numbers.normal(size=(RECORDS, 3)), numbers.integers(0, 2, RECORDS)
+
+
+def network(seed: int = 0):
+    torch.manual_seed(seed)
+    inputs = torch.randn(RECORDS, 3)
+    return torch.nn.Linear(3, 2), (inputs, torch.arange(RECORDS) % 2)
+
+
+def network_run(**fields):
+    return run_of(loss={"kind": "unknown"}, clip_norm=1.0, release="all", **fields)
+
+
+LOSS = torch.nn.CrossEntropyLoss(reduction="none")
+
+
+def test_a_linear_training_is_reserved_and_settled(ledger) -> None:
+    fitted = fit_linear(run_of(), *table(), classes=2, ledger=Spending(ledger, "patients", by="team A", why="nightly"))
+    (line,) = ledger.show("patients").lines
+    assert (line.state, line.by, line.why) == ("settled", "team A", "nightly")
+    assert line.artefact == fitted.training_record.released[0].sha256
+    assert ledger.show("patients").epsilon() >= lethe.certify(fitted.run, delta=1e-4).epsilon * (1 - 1e-9)
+    ledger.verify()
+
+
+def test_the_same_training_every_night_is_counted_every_night(ledger) -> None:
+    for _ in range(2):
+        fit_linear(run_of(), *table(), classes=2, ledger=Spending(ledger, "patients"))
+    one, two = ledger.show("patients").lines
+    assert ledger.show("patients").counted == one.price + two.price
+    ledger.verify()
+
+
+def test_a_network_is_reserved_and_settled(ledger) -> None:
+    model, data = network()
+    fit(model, LOSS, data, network_run(), ledger=Spending(ledger, "patients"))
+    assert [line.state for line in ledger.show("patients").lines] == ["settled"]
+
+
+def test_a_training_that_does_not_fit_reads_no_record(ledger) -> None:
+    class Watched(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return RECORDS
+
+        def __getitem__(self, place: int) -> None:
+            raise AssertionError("a record was read")
+
+    with pytest.raises(BudgetExceededError, match="still fits"):
+        fit(network()[0], LOSS, Watched(), network_run(noise_multiplier=0.5), ledger=Spending(ledger, "patients"))
+    assert ledger.show("patients").lines == ()
+
+
+def test_training_does_not_begin_without_its_ledger(ledger, tmp_path) -> None:
+    spending = Spending(ledger, "patients")
+    ledger._database.engine.dispose()
+    (tmp_path / "ledger.sqlite").write_bytes(b"no database any more, but a text of some length" * 40)
+    model, data = network()
+    before = model.weight.detach().clone()
+    with pytest.raises(LedgerError):
+        fit(model, LOSS, data, network_run(), ledger=spending)
+    assert torch.equal(before, model.weight)
+
+
+def test_what_fails_before_the_first_step_is_given_back(ledger) -> None:
+    features, targets = table()
+    with pytest.raises(LetheError):
+        fit_linear(run_of(), features[:-1], targets, classes=2, ledger=Spending(ledger, "patients"))
+    (line,) = ledger.show("patients").lines
+    assert line.state == "voided"
+    assert "before its first step" in line.reason
+    assert ledger.show("patients").counted.cost == 0
+
+
+def test_what_cannot_be_given_back_stays_counted_and_hides_no_error(ledger, monkeypatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise LedgerError("the ledger is gone.")
+
+    monkeypatch.setattr(Ledger, "void", gone)
+    features, targets = table()
+    with pytest.raises(InputError):
+        fit_linear(run_of(), features[:-1], targets, classes=2, ledger=Spending(ledger, "patients"))
+    assert ledger.show("patients").lines[0].state == "reserved"
+
+
+def test_what_fails_after_the_first_step_stays_counted(ledger) -> None:
+    def broken(step: int, steps: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_linear(run_of(), *table(), classes=2, progress=broken, ledger=Spending(ledger, "patients"))
+    (line,) = ledger.show("patients").lines
+    assert line.state == "started"
+    with pytest.raises(InputError, match="may have been"):
+        ledger.void(line.number, reason="it was interrupted")
+    assert ledger.show("patients").counted == line.price
+
+
+def test_another_callback_that_objects_is_asked_first(ledger) -> None:
+    class Objects(TrainingCallback):
+        def on_train_begin(self, run, *, steps_done) -> None:
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fit_linear(run_of(), *table(), classes=2, callbacks=Objects(), ledger=Spending(ledger, "patients"))
+    assert ledger.show("patients").lines[0].state == "voided"
+
+
+def test_a_seeded_training_is_paid_by_nothing(ledger) -> None:
+    with pytest.raises(InputError, match="seed"):
+        fit_linear(run_of(), *table(), classes=2, seed=1, ledger=Spending(ledger, "patients"))
+    assert ledger.show("patients").lines[0].state == "voided"
+
+
+def test_what_is_no_ledger_and_what_has_no_price_is_refused(ledger) -> None:
+    with pytest.raises(InputError, match="Spending"):
+        fit_linear(run_of(), *table(), classes=2, ledger=ledger)
+    with pytest.raises(InputError, match="neighbours"):
+        fit_linear(run_of(neighbours="zero_out"), *table(), classes=2, ledger=Spending(ledger, "patients"))
+    with pytest.raises(InputError, match="no data set"):
+        fit_linear(run_of(), *table(), classes=2, ledger=Spending(ledger, "patient"))
+    assert ledger.show("patients").lines == ()
+
+
+def test_a_training_goes_on_under_its_own_reservation(ledger, tmp_path) -> None:
+    def stop(step: int, steps: int) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    options = {"checkpoints": tmp_path / "saved"}
+    model, data = network()
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, LOSS, data, network_run(), progress=stop, ledger=Spending(ledger, "patients"), **options)
+    (line,) = ledger.show("patients").lines
+    assert line.state == "started"
+    with pytest.raises(BudgetExceededError, match="more than was reserved"):
+        fit(network()[0], LOSS, data, network_run(noise_multiplier=10.0), ledger=Spending(ledger, "patients", reservation=line.number))
+    fit(network()[0], LOSS, data, network_run(), ledger=Spending(ledger, "patients", reservation=line.number), **options)
+    assert [line.state for line in ledger.show("patients").lines] == ["settled"]
+    ledger.verify()
+
+
+def test_a_loop_of_ones_own_is_reserved_and_settled(ledger) -> None:
+    model, data = network()
+    engine = PrivacyEngine(network_run(), ledger=Spending(ledger, "patients"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=torch.utils.data.TensorDataset(*data))
+    assert ledger.show("patients").lines[0].state == "started"
+    for inputs, targets in loader:
+        with engine.recording():
+            losses = engine.losses(LOSS, model(inputs), targets)
+        engine.backward(losses)
+        optimizer.step()
+        optimizer.zero_grad()
+    engine.record()
+    engine.record()
+    (line,) = ledger.show("patients").lines
+    assert line.state == "settled"
+    ledger.verify()
+
+
+def test_a_loop_that_does_not_fit_is_not_begun(ledger) -> None:
+    model, data = network()
+    engine = PrivacyEngine(network_run(noise_multiplier=0.5), ledger=Spending(ledger, "patients"))
+    with pytest.raises(BudgetExceededError):
+        engine.make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data=torch.utils.data.TensorDataset(*data))
+    assert ledger.show("patients").lines == ()
