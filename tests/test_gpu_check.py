@@ -26,6 +26,7 @@ def test_without_a_gpu_it_says_so() -> None:
     assert "Traceback" not in told.stderr
 
 
+@pytest.mark.nightly(by_day="test_they_take_the_steps_of_one_process")
 def test_over_gloo_every_layout_takes_the_steps_by_hand() -> None:
     told = said("--cpu", "--processes", "2", "--width", "16", "--layers", "1", "--batch", "8", "--steps", "5")
     assert told.returncode == 0, told.stderr

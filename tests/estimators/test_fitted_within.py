@@ -40,7 +40,7 @@ SEARCHES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["grid", "random", "halving", pytest.param("processes", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["grid", "random", "halving", pytest.param("processes", marks=pytest.mark.nightly)])
 def test_what_a_search_found_is_refused(name: str) -> None:
     """Seven fits were made, of which the best was kept; its own statement says what one fit costs."""
     search: Any = SEARCHES[name](clone(MODEL), GRID).fit(X, Y)

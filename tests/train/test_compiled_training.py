@@ -71,8 +71,7 @@ def test_a_compiled_loss_is_asked_as_the_loss_itself(backend: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("backend", [*BACKENDS, INDUCTOR])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_loop_that_evaluates_the_compiled_model_ends_there_too(way: Callable[..., Any], backend: str) -> None:
     ends: list[Tensor] = []
