@@ -11,16 +11,14 @@ from typing import Any, cast
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from lethe.accounting.certify import certify
-from lethe.certificates.certificate import Certificate
-from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, LetheWarning
 from lethe.integrations.lightning.package import Callback
-from lethe.integrations.lightning.planning import Planned, planned
+from lethe.integrations.lightning.planning import planned
 from lethe.integrations.lightning.refusals import refuse_optimizers, refuse_shown, refuse_trainer
 from lethe.integrations.lightning.step_model import StepModel, gives_losses_of_records
 from lethe.integrations.lightning.steps import PrivateSteps
+from lethe.integrations.recorded_training import Planned, RecordedTraining
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
@@ -32,7 +30,7 @@ from lethe.train.data.sources.loaders import refuse_own_batches
 from lethe.train.data.sources.recognise import records_of
 
 
-class PrivateTraining(Callback):
+class PrivateTraining(RecordedTraining, Callback):
     r"""Trains a LightningModule privately, by its own `training_step`, with `L.Trainer(callbacks=[PrivateTraining(...)])`.
 
         private = PrivateTraining(epsilon=3.0, delta=1e-5, clip_norm=1.0)
@@ -67,6 +65,8 @@ class PrivateTraining(Callback):
         InputError: arguments that cannot be used; when training begins, a Trainer or a module that cannot be trained.
         CalibrationError: no noise meets the target.
     """
+
+    _TRAIN = "trainer.fit"
 
     @in_other_words
     def __init__(
@@ -105,8 +105,6 @@ class PrivateTraining(Callback):
         self._before: tuple[Any, ...] = ()
         self._plan: Planned | None = None
         self.engine: PrivacyEngine | None = None
-        self._record: TrainingRecord | None = None
-        self._certificate: Certificate | None = None
         self._restored = False
 
     @property
@@ -115,23 +113,6 @@ class PrivateTraining(Callback):
         if self._plan is None:
             raise InputError("run: there is none before training begins.", remedy="call trainer.fit first.")
         return self._plan.run if self.engine is None else self.engine.run
-
-    def record(self) -> TrainingRecord:
-        """The training record: `lethe.certify(private.record(), delta)` certifies and seals it.
-
-        Raises:
-            InputError: nothing was trained to its end.
-        """
-        if self._record is None:
-            raise InputError("record: there is none before training is over.", remedy="call trainer.fit first.")
-        return self._record
-
-    @property
-    def certificate_(self) -> Certificate:
-        """The sealed certificate of the trained module, at the delta that was given."""
-        if self._certificate is None:
-            self._certificate = certify(self.record(), self._delta)
-        return self._certificate
 
     # What Lightning calls.
 

@@ -15,9 +15,10 @@ from transformers.trainer_utils import TrainOutput
 
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
+from lethe.integrations.recorded_training import Planned
 from lethe.integrations.transformers.batches import NamedBatches
 from lethe.integrations.transformers.criteria import labels_of, with_decoder_inputs
-from lethe.integrations.transformers.planning import Planned, planned
+from lethe.integrations.transformers.planning import planned
 from lethe.integrations.transformers.resuming import checkpoints_of
 from lethe.run.run import Run
 from lethe.train import PrivacyEngine

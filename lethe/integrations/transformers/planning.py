@@ -5,31 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sized
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformers import TrainingArguments
 
 from lethe.accounting.plan import plan
 from lethe.errors import InputError
+from lethe.integrations.recorded_training import Planned
 from lethe.run.batches import Poisson
 from lethe.run.known_fields import require_run
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
-
-
-class Planned(NamedTuple):
-    """What is to be trained.
-
-    Args:
-        run: with its noise.
-        physical_size: records on the device at once.
-        steps_per_epoch: logical batches of an epoch.
-    """
-
-    run: Run
-    physical_size: int
-    steps_per_epoch: int
 
 
 def planned(

@@ -12,10 +12,8 @@ from typing import Any, ClassVar, cast
 import torch
 from transformers.trainer_utils import TrainOutput
 
-from lethe.accounting.certify import certify
-from lethe.certificates.certificate import Certificate
-from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError, require_finite
+from lethe.integrations.recorded_training import Planned, RecordedTraining
 from lethe.integrations.transformers.arguments import (
     TRAINING,
     Known,
@@ -29,14 +27,14 @@ from lethe.integrations.transformers.card import add_certificate
 from lethe.integrations.transformers.corrected_adam import corrected
 from lethe.integrations.transformers.criteria import criterion_of, refuse_other_loss
 from lethe.integrations.transformers.loop import PRIVATE, PrivateLoop
-from lethe.integrations.transformers.planning import Planned, planned
+from lethe.integrations.transformers.planning import planned
 from lethe.integrations.transformers.resuming import caught_up, checkpoints_of, refuse_begun, refuse_earlier, with_state
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
 
 
-class PrivateTrainer(PrivateLoop):
+class PrivateTrainer(RecordedTraining, PrivateLoop):
     r"""`transformers.Trainer` that trains privately: the same arguments, and (epsilon, delta) or a Run.
 
         trainer = PrivateTrainer(model=model, args=args, train_dataset=dataset, epsilon=3.0, delta=1e-5)
@@ -79,6 +77,7 @@ class PrivateTrainer(PrivateLoop):
     """
 
     _KNOWN: ClassVar[Known] = TRAINING
+    _TRAIN = "trainer.train()"
 
     def __init__(
         self,
@@ -123,27 +122,8 @@ class PrivateTrainer(PrivateLoop):
         if self._plan is not None:
             refuse_shown(self.args, self._plan.run, noisy_grad_norm=noisy_grad_norm)
         self.engine: PrivacyEngine | None = None
-        self._record: TrainingRecord | None = None
-        self._certificate: Certificate | None = None
         self._criterion: Any = None
         self._loss_sum, self._recording, self._resume = 0.0, False, False
-
-    def record(self) -> TrainingRecord:
-        """The training record: `lethe.certify(trainer.record(), delta)` certifies and seals it.
-
-        Raises:
-            InputError: nothing was trained to its end.
-        """
-        if self._record is None:
-            raise InputError("record: there is none before training is over.", remedy="call trainer.train() first.")
-        return self._record
-
-    @property
-    def certificate_(self) -> Certificate:
-        """The sealed certificate of the trained model, at the delta that was given."""
-        if self._certificate is None:
-            self._certificate = certify(self.record(), self._delta)
-        return self._certificate
 
     def train(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, resume_from_checkpoint: str | bool | None = None, trial: Any = None, ignore_keys_for_eval: list[str] | None = None
