@@ -41,7 +41,7 @@ def test_a_regressor_is_an_estimator(estimator: Any, check: Callable[[Any], None
 
 @skips
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @parametrize_with_checks(
     [
         LinearRegression(**SEEDED),

@@ -24,7 +24,7 @@ def test_a_run_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @parametrize_with_checks(
     [
         LogisticRegression(**SEEDED),
@@ -41,7 +41,7 @@ MODEL = LogisticRegression(feature_norm=5.0, mechanism="pass_ends", passes=1)
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @parametrize_with_checks(
     [
         PrivateSearch(MODEL, {"C": [1.0]}, tries=1.5, **SEEDED),

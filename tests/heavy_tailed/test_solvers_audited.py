@@ -111,7 +111,7 @@ def makers() -> tuple[Callable[[int], np.random.Generator], Callable[[int], np.r
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name == "records taken all" else name for name in RELEASES])
 def test_the_lower_bound_is_below_what_is_stated_and_catches_half_the_noise(name: str) -> None:
     sound, broken = makers()

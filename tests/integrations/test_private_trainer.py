@@ -57,7 +57,7 @@ COMPARED = [(name, changes) for name in MODELS for changes in CHANGES if name !=
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "changes"), COMPARED)
 def test_without_noise_and_clipping_it_is_the_trainer(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
     """The plain one divides by the batch's number of tokens: the same where all records predict equally many."""

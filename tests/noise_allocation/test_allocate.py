@@ -21,7 +21,7 @@ SLOW = ("poisson", "without_replacement", "balls_in_bins")  # every trial compos
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("design", "release"),
     [

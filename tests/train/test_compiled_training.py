@@ -70,6 +70,7 @@ def test_a_compiled_loss_is_asked_as_the_loss_itself(backend: str) -> None:
     assert torch.equal(fitted(make_network(), torch.compile(CROSS_ENTROPY, backend=backend)), fitted(make_network()))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("way", WAYS)

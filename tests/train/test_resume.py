@@ -130,7 +130,7 @@ def kept_twice(folder: Path, run: Run, model: Any, optimizer: Any, stops: tuple[
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*DESIGNS])
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_without_noise_and_loss_it_is_the_uninterrupted_training_bit_for_bit(tmp_path: Path, name: str, release: str) -> None:

@@ -79,7 +79,7 @@ def killed_until_finished(server: tuple[Start, Start], folder: Path, words: str,
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("how", "name", "release"), CASES)
 def test_killed_at_random_times(server: tuple[Start, Start], tmp_path: Path, how: str, name: str, release: str) -> None:
     words, chance = f"{how} {name} {release} 3", random.Random(len(how + name + release))

@@ -84,6 +84,7 @@ def _by_hand(run: Run, generator: torch.Generator, chosen: Members | None = None
     return _bits(model)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 1, 2])
 def test_training_is_the_recursion_of_users(design: str, physical_size: int | None) -> None:
