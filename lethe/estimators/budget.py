@@ -54,6 +54,10 @@ class Budget:
         )
         return math.sqrt(max(self.total_mu**2 - gone, 0.0))
 
+    def as_gaussian(self) -> GDP:
+        """The whole target as one Gaussian mechanism: what releases that are all Gaussian, within the target, cost together at most."""
+        return GDP(self.total_mu)
+
     def share(self, part: float) -> GDP:
         r"""A part of the total for one release: $\mu\sqrt p$, since squares of $\mu$ add up; rounded down.
 
@@ -66,9 +70,13 @@ class Budget:
         """A copy of which more has been spent."""
         return Budget(epsilon=self.epsilon, delta=self.delta, spent=(*self.spent, *statements))
 
+    def with_all(self, guarantee: Guarantee) -> Guarantee:
+        """`guarantee` together with all that was spent."""
+        return joined([(one, 1) for one in (*(one.planned for one in self.spent), guarantee)])
+
     def joint_epsilon(self, guarantee: Guarantee) -> float:
         r"""The $\epsilon$ at delta of `guarantee` together with all that was spent."""
-        return joined([(one, 1) for one in (*(one.planned for one in self.spent), guarantee)]).epsilon(self.delta)
+        return self.with_all(guarantee).epsilon(self.delta)
 
     def settle(self, guarantee_at: Callable[[ApproxDP], Guarantee]) -> ApproxDP:
         r"""A target for one more mechanism with which everything together meets the total.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
+from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
@@ -22,13 +23,14 @@ from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.runs import certified
 from lethe.estimators.parameters import Parameterised
+from lethe.estimators.paying import Payment, paid, planned_statement, sent_along
 from lethe.estimators.randomness import Randomness, randomness
 from lethe.estimators.report import own_fit, privacy_report
 from lethe.estimators.surrounding import note_surrounding
 from lethe.estimators.unseen_costs import steps_that_learned, warn_of_repeated_fits, warn_of_steps
 from lethe.mechanisms.base import Statement, joint, require_swap
 from lethe.run.run import Neighbours
-from lethe.run.unit import NOUNS
+from lethe.run.unit import NOUNS, Unit
 
 
 class PrivateEstimator(Parameterised, BaseEstimator):
@@ -45,6 +47,8 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         random_state: for public choices only, such as the order of the records; noise and secret draws come from fresh entropy.
         seed_noise: True: noise and secret draws are repeatable from random_state too, and two fits with one random_state share them. For
             tests: whoever knows random_state knows the noise, so that the statement is no guarantee, and `epsilon_` is infinite.
+        ledger: `lethe.ledger.Spending(ledger, "patients")`: pays for every fit, those of clones in other processes included. What a fit is
+            going to cost is reserved before anything is released. None: what `lethe.ledger.spending` put in force, or nothing.
     Attributes: `statement_` (a Statement, for `privacy_of`), `certificate_` (the same, but for a run a Certificate), `epsilon_` and
     `delta_` as certified, `privacy_report_`, `n_samples_seen_` (n, public), `n_features_in_`, `feature_names_in_`.
     """
@@ -55,9 +59,11 @@ class PrivateEstimator(Parameterised, BaseEstimator):
     neighbours: Neighbours = "replace_one"
     random_state: Any = None
     seed_noise: bool = False
+    ledger: Any = None
 
     statement_: Statement = field(init=False)
     _proof: Statement | Certificate | TrainingRecord = field(init=False)
+    _payment: Payment | None = field(init=False)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # scikit-learn's name
         text = super().__repr__(N_CHAR_MAX)
@@ -84,6 +90,33 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         rows = [("for", f"neighbours {stated.neighbours}, {self.n_samples_seen_} {NOUNS[stated.unit][1]}"), ("released", stated.name)]
         rows += [(one.evidence if one.status == "holds" else "FAILS", f"{one.name}: {one.words}") for one in stated.findings]
         return html_table(f"privacy: {title}", (), rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: of the ledger its address, so that another process pays with it, and one without a ledger can predict."""
+        found: Any = super().__getstate__()
+        state: dict[str, Any] = {**found}
+        state.pop("_payment", None)
+        if "ledger" in state:
+            state["ledger"] = sent_along(state["ledger"])
+        return state
+
+    def _pay(self, planned: Callable[[], Guarantee], budget: Budget, records: int, *, unit: Unit = "record") -> None:
+        """Reserve what this fit will cost, where something pays; to be called when nothing of a record was released.
+
+        Args:
+            planned: the guarantee of all that it will release together, from public facts alone; asked for only where something pays.
+            budget: the whole of it.
+            records: n.
+            unit: of privacy.
+        Raises:
+            BudgetExceededError, InputError, LedgerError: it cannot be paid; nothing was released.
+        """
+
+        def stated() -> Statement:
+            named = f"a fit of {type(self).__name__}"
+            return planned_statement(named, planned(), neighbours=self.neighbours, unit=unit, records=records, delta=budget.delta)
+
+        self._payment = paid(self.ledger, stated, seeded=bool(self.seed_noise))
 
     def _budget(self, records: int) -> Budget:
         """The whole of it, for n records; the parameters that belong to it are checked."""
@@ -151,6 +184,10 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         total = replace(total, records=records, target_delta=budget.delta, release_id=secrets.token_hex(16))
         if self.seed_noise:
             total = replace(total, seeded=True)
+        payment = self._payment  # of every fit, so that one that never asked to be paid ends here
+        del self._payment
+        if payment is not None:
+            payment.settle(total)
         self.statement_ = self.certificate_ = total
         self.delta_, self.n_samples_seen_ = budget.delta, records
         self.epsilon_ = total.epsilon(budget.delta)
@@ -159,4 +196,5 @@ class PrivateEstimator(Parameterised, BaseEstimator):
             total, parts, delta=budget.delta, records=records, why=why, public=public, scope=own_fit(learned)
         )
         warn_of_steps(learned, type(self).__name__)
-        warn_of_repeated_fits(self.epsilon_)
+        if payment is None:
+            warn_of_repeated_fits(self.epsilon_)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any
 
 from sqlalchemy import Connection
 
-from lethe.calculus.domains import require_nonnegative
+from lethe.calculus.domains import require_nonnegative, require_probability
 from lethe.certificates.signing import PublicKey
 from lethe.errors import InputError
 from lethe.ledger.budgets import Budget
@@ -17,7 +18,7 @@ from lethe.ledger.chain import Entry, Kind, next_entry
 from lethe.ledger.data_set import DataSet, price_fields
 from lethe.ledger.documents import presented, priced, recorded, releases_of, require_neighbours
 from lethe.ledger.lookups import counted_of, open_reservation, terms_of
-from lethe.ledger.prices import FREE, Price
+from lethe.ledger.prices import FREE, Price, units_above
 from lethe.ledger.reading import ReadLedger
 from lethe.ledger.refusals import more_than_reserved, too_much
 from lethe.ledger.reservation import Reservation, price_in, require_number, smaller, spender_of, with_rounding
@@ -80,6 +81,14 @@ class Ledger(ReadLedger):
             with database.reading() as connection:
                 require_newest(connection)
         return cls(database, key=believed)
+
+    def __deepcopy__(self, memo: object) -> Ledger:
+        """The same: copies would open more connections to one database (scikit-learn copies the parameters of its clones)."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """In another process it is opened again; a password is not sent along, and comes from PGPASSWORD or ~/.pgpass there."""
+        return _opened_again, (self.place, self.timeout, self.key)
 
     def create(
         self,
@@ -147,7 +156,9 @@ class Ledger(ReadLedger):
                 raise InputError(f"{spender!r} {why} ({found.name}).", source="spender", remedy="nothing needs to be done.")
             self._add(connection, "spender", found.name, counted, {"name": require_name("spender", spender), "by": spender_of(by)})
 
-    def reserve(self, data_set: str, item: object, *, by: str | None = None, why: str = "", slack: float = 0.0) -> Reservation:
+    def reserve(
+        self, data_set: str, item: object, *, by: str | None = None, why: str = "", slack: float = 0.0, margin: float = 0.0
+    ) -> Reservation:
         """Reserve what a release will cost, before a record is read for it; it counts as spent from now on.
 
         Args:
@@ -156,17 +167,19 @@ class Ledger(ReadLedger):
             by: who releases it; None: the user of this process.
             why: what for.
             slack: the share of delta for a guarantee without an exact price (see `price_of`).
+            margin: by which share more is counted than the price, at most 1: for a release whose own document will round otherwise.
         Raises:
             BudgetExceededError: it does not fit; it says what does. Nothing is reserved.
             InputError: unknown data set or spender, or a guarantee of other neighbours, or without a price.
             LedgerError: the ledger cannot be written.
         """
-        share = require_nonnegative("slack", slack, allow_infinity=False)
+        share, more = require_nonnegative("slack", slack, allow_infinity=False), require_probability("margin", margin)
         with self._reading() as connection:
             terms, _ = terms_of(connection, data_set)
         # The price is computed before the lock is taken, since it may take seconds.
         part = presented(item, terms.neighbours, terms.unit, terms.name, key=self._key)
         price = priced(part, terms.budget.kind, share)
+        price = Price(price.cost + units_above(Fraction(price.cost) * Fraction(more), 0), price.slack)
         said = {
             "by": spender_of(by),
             "why": require_text("why", why, empty=True),
@@ -301,3 +314,7 @@ class Ledger(ReadLedger):
         entry = next_entry(last_entry(connection), kind, data_set, counted, said, self._database.now(connection))
         write(connection, entry)
         return entry
+
+
+def _opened_again(where: str, timeout: float, key: PublicKey | None) -> Ledger:
+    return Ledger.open(where, timeout=timeout, key=key)

@@ -83,6 +83,12 @@ def price_of(guarantee: Guarantee, kind: Filter, slack: float = 0.0) -> Price:
     return min(found)
 
 
+def has_exact_price(guarantee: Guarantee, kind: Filter) -> bool:
+    """Whether a guarantee has a price by a theorem on its kind, and none of delta is spent for it: `price_of` then needs no slack."""
+    found = _exact(guarantee, kind)
+    return found is not None and found.slack == 0
+
+
 def _exact(guarantee: Guarantee, kind: Filter) -> Price | None:
     """Its price by a theorem on its kind; None: there is none."""
     match guarantee:

@@ -36,6 +36,21 @@ class ReadLedger:
         """Where it is, without a password."""
         return self._database.name
 
+    @property
+    def place(self) -> str:
+        """Where another process opens it, without a password."""
+        return self._database.place
+
+    @property
+    def timeout(self) -> float:
+        """How many seconds a writer waits for another one."""
+        return self._database.timeout
+
+    @property
+    def key(self) -> PublicKey | None:
+        """Whose seals are believed; None: this installation's and its team's."""
+        return self._key
+
     def close(self) -> None:
         """Close its connections; the next use opens one again."""
         self._database.close()

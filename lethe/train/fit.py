@@ -165,13 +165,13 @@ def fit(
             source="noise_policy, model",
             remedy="give a function of Observed, or train a Linear.",
         )
-    if adaptive is not None and ledger is not None:
+    payer = paying(ledger)
+    if adaptive is not None and payer is not None:
         raise InputError(
             "ledger: an AdaptiveDescent has no run that can be certified, and so no price by itself.",
             source="ledger, noise_policy",
             remedy="reserve its budget by hand: ledger.reserve(DATA SET, lethe.ZCDP(run.noise_budget)); settle with fitted.statement.",
         )
-    payer = paying(ledger)
     common = CommonOptions(
         noise_policy=None if isinstance(noise_policy, AdaptiveDescent) else noise_policy,
         seed=seed,

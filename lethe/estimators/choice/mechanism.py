@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
+from lethe.calculus.guarantees import Guarantee
 from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
@@ -71,12 +72,14 @@ class MechanismPlan:
         name: of the mechanism.
         risk: what `lethe.estimators.choice.risk` predicts.
         summary: what was chosen, in a few words.
+        guarantee: of what `train` will release; a function, since finding the noise of a run takes time.
         train: carries it out, with penalties that are at least the planned ones.
     """
 
     name: str
     risk: float
     summary: str
+    guarantee: Callable[[], Guarantee]
     train: Callable[[Records, Draws, Penalties], Outcome]
 
 

@@ -67,4 +67,10 @@ class NoisyMoments:
             )
             return Outcome(weights=found.weights, statement=found.statement)
 
-        return MechanismPlan(name=self.name, risk=predicted, summary=f"noise {noise_std:.3g} on moments of rows of norm 1", train=train)
+        return MechanismPlan(
+            name=self.name,
+            risk=predicted,
+            summary=f"noise {noise_std:.3g} on moments of rows of norm 1",
+            guarantee=lambda: guarantee_at(budget.settle(guarantee_at)),
+            train=train,
+        )

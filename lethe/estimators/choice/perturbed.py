@@ -180,7 +180,9 @@ def _plan(name: str, facts: PublicFacts, budget: Budget, minimiser: Callable[[Pu
         return _outcome(found, (chosen.guarantee_at(ridge, settled.goal), chosen.derivation_at(ridge, settled.goal)))
 
     summary = f"{settled.facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
-    return MechanismPlan(name=name, risk=settled.risk, summary=summary, train=train)
+    return MechanismPlan(
+        name=name, risk=settled.risk, summary=summary, guarantee=lambda: chosen.guarantee_at(ridge, settled.goal), train=train
+    )
 
 
 def refusal(facts: PublicFacts) -> str | None:

@@ -89,7 +89,13 @@ class RunMechanism:
             )
             return Outcome(weights=weights, statement=statement, run=recorded, passes=shape.passes)
 
-        return MechanismPlan(name=self.name, risk=shape.risk, summary=summary, train=train)
+        return MechanismPlan(
+            name=self.name,
+            risk=shape.risk,
+            summary=summary,
+            guarantee=lambda: certified(planned(), budget.delta).guarantee,
+            train=train,
+        )
 
     def _run(self, shape: RunShape) -> Run:
         facts = shape.facts

@@ -71,6 +71,7 @@ class PrivateMean(HeavyTailedEstimator):
         first = set_aside(count, whole) if moment is None or centre is None else 0
         each = part_of(whole, 2) if moment is None and centre is None else whole
         facts = list[Fact]()
+        self._pay(budget.as_gaussian, budget, count)
         if centre is None:
             facts.append(released_centre(table[:first], each, neighbours=self.neighbours, generator=chance.norm))
             centre = facts[-1].value

@@ -94,6 +94,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         first = set_aside(count, whole) if moment is None or smoothness is None else 0
         each = part_of(whole, 2) if moment is None and smoothness is None else whole
         facts = list[Fact]()
+        self._pay(budget.as_gaussian, budget, count)
         if smoothness is None:
             facts.append(released_curvature(features[:first], norms[:first], each, neighbours=self.neighbours, generator=chance.norm))
             smoothness = facts[-1].value * self._curvature

@@ -12,14 +12,21 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.range_ends import end_is_informative, public_sizes, warn_of_end
 from lethe.estimators.inputs.ranges import spread
 from lethe.estimators.inputs.scale import warn_if_unscaled
+from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, Statement
-from lethe.mechanisms.quantiles.quantile import private_quantile
+from lethe.mechanisms.quantiles.quantile import private_quantile, quantile_cost
 from lethe.mechanisms.quantiles.searched import COMPARISONS
 from lethe.run.run import Neighbours
 
 _QUANTILE = 0.75  # longer rows keep their direction, and a smaller bound lets less noise do
 NORM_SHARE = 0.05  # of the total squared mu
 _WIDTH = 1e-3  # of what ties are spread over, of a norm
+
+
+def norm_cost(records: int, budget: Budget, *, neighbours: Neighbours) -> Statement:
+    """What `private_norm` of so many rows will cost, before it looks at one."""
+    guarantee = quantile_cost(_QUANTILE, records, budget.share(NORM_SHARE))
+    return planned_statement("feature norm", guarantee, neighbours=neighbours)
 
 
 def private_norm(

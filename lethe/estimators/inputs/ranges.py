@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lethe.calculus.guarantees import GDP
+from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import round_down
 from lethe.certificates.findings import enforced
 from lethe.estimators.inputs.columns import listed
 from lethe.estimators.inputs.range_ends import end_is_informative, public_sizes, warn_of_end
 from lethe.mechanisms.base import Array, Statement, joint
-from lethe.mechanisms.quantiles.quantile import private_quantile
+from lethe.mechanisms.quantiles.quantile import private_quantile, quantile_cost
 from lethe.mechanisms.quantiles.searched import COMPARISONS
 from lethe.run.run import Neighbours
 
@@ -48,6 +49,16 @@ def spread(points: Array, *, width: float = _WIDTH) -> Array:
     return points + width * ((np.arange(points.size) * _GOLDEN) % 1.0 - 0.5)
 
 
+def ranges_cost(records: int, columns: int, *, tail: float, share: GDP) -> Guarantee:
+    """The guarantee of `private_ranges` of so many records and columns, known before one is looked at."""
+    one = _one_quantile(share, columns)
+    return joined([(quantile_cost(quantile, records, one), 1) for _ in range(columns) for quantile in (tail, 1.0 - tail)])
+
+
+def _one_quantile(share: GDP, columns: int) -> GDP:
+    return GDP(round_down(share.mu / math.sqrt(2.0 * columns), 1e-14))
+
+
 def private_ranges(
     table: Array, *, tail: float, share: GDP, name: str, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> Ranges:
@@ -65,7 +76,7 @@ def private_ranges(
         generator: None where privacy matters.
     """
     count, columns = table.shape
-    one = GDP(round_down(share.mu / math.sqrt(2.0 * columns), 1e-14))
+    one = _one_quantile(share, columns)
     _, far = public_sizes(tail, count, one)
     end = float(_coordinate(np.array(far)))
     limit = end + _WIDTH / 2.0

@@ -9,13 +9,15 @@ import numpy as np
 
 from lethe.calculus.domains import as_number, outside
 from lethe.estimators.budget import Budget
-from lethe.estimators.inputs.ranges import private_ranges
+from lethe.estimators.inputs.ranges import private_ranges, ranges_cost
+from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, Statement
 from lethe.run.run import Neighbours
 
 TARGET_SHARE = 0.05  # of the total squared mu
 _TAIL = 0.05
 _WIDER = 1.5  # than the range of the middle nine tenths: of normal targets a hundredth is truncated, of even ones none
+_NAME = "range of the targets (their 0.05 and 0.95 quantiles)"
 _NEEDED = '"auto", a number B > 0 for targets within -B and B, or a pair (low, high) of finite numbers'
 
 
@@ -61,6 +63,12 @@ def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
     return _around(low, high, centred=centred)
 
 
+def range_cost(records: int, budget: Budget, *, neighbours: Neighbours) -> Statement:
+    """What `released_range` of so many targets will cost, before it looks at one."""
+    guarantee = ranges_cost(records, 1, tail=_TAIL, share=budget.share(TARGET_SHARE))
+    return planned_statement(_NAME, guarantee, neighbours=neighbours)
+
+
 def released_range(
     targets: Array, budget: Budget, *, centred: bool, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> TargetRange:
@@ -77,7 +85,7 @@ def released_range(
         targets[:, None],
         tail=_TAIL,
         share=budget.share(TARGET_SHARE),
-        name="range of the targets (their 0.05 and 0.95 quantiles)",
+        name=_NAME,
         neighbours=neighbours,
         generator=generator,
     )

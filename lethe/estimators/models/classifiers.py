@@ -63,14 +63,16 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         grouped, chance = self._grouped(users, len(targets))
         records = len(targets) if grouped is None else grouped.users
         budget = self._budget(records)
+        loss, alpha = self._loss(len(classes)), 1.0 / (strength * records)
+        planned = self._plan(table.shape, loss, budget=budget, alpha=alpha, sample_weight=sample_weight, users=grouped)
         coefficients, intercepts = self._train(
+            planned,
             table,
             targets,
-            self._loss(len(classes)),
+            loss,
             budget=budget,
             chance=chance,
-            alpha=1.0 / (strength * records),
-            sample_weight=sample_weight,
+            alpha=alpha,
             users=grouped,
             public=[f"{how}: {', '.join(map(str, classes[:20]))}{', ...' if len(classes) > 20 else ''}"],
         )

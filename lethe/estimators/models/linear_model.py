@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import Tags
@@ -13,19 +13,36 @@ from sklearn.utils.validation import check_is_fitted
 from lethe.calculus.domains import require_nonnegative
 from lethe.errors import InputError
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice.choose import choose
+from lethe.estimators.choice.choose import Choice, choose
 from lethe.estimators.choice.mechanism import Penalties
 from lethe.estimators.choice.runs import training_record
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
-from lethe.estimators.inputs.norms import private_norm
+from lethe.estimators.inputs.norms import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, rows_of_users
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
+from lethe.estimators.paying import is_paid
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.randomness import Randomness
-from lethe.mechanisms.base import Array
+from lethe.mechanisms.base import Array, Statement
 from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
+
+
+class Planned(NamedTuple):
+    """A fit that is planned and paid, nothing of a record released yet.
+
+    Args:
+        choice: the mechanism.
+        radius: R as given; None: it is to be released.
+        weights: of the rows, over their bound; None: all 1.
+        records: n, or the number of users.
+    """
+
+    choice: Choice
+    radius: float | None
+    weights: Array | None
+    records: int
 
 
 class PrivateLinearModel(PrivateEstimator):
@@ -66,65 +83,52 @@ class PrivateLinearModel(PrivateEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _train(
+    def _plan(
         self,
-        table: Any,
-        targets: Array,
+        shape: tuple[int, int],
         loss: LinearLoss,
         *,
         budget: Budget,
-        chance: Randomness,
         alpha: float = 0.0,
         l1: float = 0.0,
         target_bound: float | None = None,
+        range_cost: Statement | None = None,
         sample_weight: Any = None,
         users: UserRows | None = None,
-        public: Sequence[str] = (),
-    ) -> tuple[Array, Array]:
-        r"""Choose a mechanism, train, and set everything but coef_ and intercept_.
+    ) -> Planned:
+        r"""Choose a mechanism by public facts alone, and reserve what the fit will cost; nothing of a record was released before.
 
         Args:
-            table: from `inputs.table_and_targets`.
-            targets: as the loss takes them.
-            loss: l, on rows of norm at most 1.
-            budget: what is left after releases of one's own, which it lists as spent.
-            chance: from `_randomness`.
+            shape: of the table.
+            loss: l, on rows of norm at most 1; targets in units in which it depends on no release.
+            budget: the whole of it.
             alpha: $\frac\alpha2\|w\|^2$ beside the mean loss.
-            l1: $\|w\|_1$ beside the mean loss.
+            l1: $\|w\|_1$ beside the mean loss; where it depends on a release, any number above 0.
             target_bound: B of a regression's targets.
+            range_cost: what the range of the targets is going to cost; None: it is public.
             sample_weight: at most max_weight each.
             users: whose rows are whose; None: each row is a record by itself.
-            public: lines on what else was taken as public.
-        Returns:
-            The weights, shape (d, k), and the intercepts, shape (k,), for the rows as they came.
         """
         intercept = self._switch("fit_intercept")
-        rows, columns = table.shape
+        rows, columns = shape
         records = rows if users is None else users.users
         weights = bounded_weights(sample_weight, count=rows, max_weight=self.max_weight)
-        known = [f"{columns} columns, and their names", *public, *self._known_of_users(users)]
-        norms = row_norms(table)
         radius = declared_norm(self.feature_norm)
-        released = radius is None
         if radius is None and users is not None:
             raise row_by_row('feature_norm = "auto"', "a number R that no row is longer than, or is projected on")
+        if range_cost is not None:
+            budget = budget.with_spent(range_cost)
         if radius is None:
-            radius, cost = private_norm(norms, budget, neighbours=self.neighbours, generator=chance.norm, columns=columns)
-            budget = budget.with_spent(cost)
-        else:
-            known.append(f"feature_norm = {radius:g}")
-        # Weights are over max_weight, and so is all that stands beside them; a penalty on w is one on R w, the weights of the rows over R.
-        unit = 1.0 if weights is None else float(self.max_weight)
-        ridge, l1 = (require_nonnegative(*one, allow_infinity=False) / unit for one in (("alpha", alpha), ("l1", l1)))
-        penalties = Penalties(ridge=ridge / radius / radius, l1=l1 / radius)
+            budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours))
+        asked = self._penalties_on(radius or 1.0, alpha, l1, weighted=weights is not None)
         facts = PublicFacts(
             records=records,
             columns=columns,
             loss=loss,
             intercept=intercept,
             neighbours=self.neighbours,
-            ridge=0.0 if released else penalties.ridge,
-            l1=l1 if released else penalties.l1,
+            ridge=0.0 if radius is None else asked.ridge,
+            l1=asked.l1,
             target_bound=target_bound,
             keeps_loss=self._keeps_loss,
             weighted=weights is not None,
@@ -133,16 +137,65 @@ class PrivateLinearModel(PrivateEstimator):
             schedule=self.schedule,  # pyright: ignore[reportArgumentType]
             unit="record" if users is None else "user",
         )
-        choice = choose(self.mechanism, facts, budget)
+        choice = choose(self.mechanism, facts, budget, paid=is_paid(self.ledger))
+        self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
+        return Planned(choice=choice, radius=radius, weights=weights, records=records)
+
+    def _penalties_on(self, radius: float, alpha: float, l1: float, *, weighted: bool) -> Penalties:
+        """What was asked for, for rows of norm 1."""
+        # Weights are over max_weight, and so is all that stands beside them; a penalty on w is one on R w, the weights of the rows over R.
+        unit = float(self.max_weight) if weighted else 1.0
+        ridge, sparse = (require_nonnegative(*one, allow_infinity=False) / unit for one in (("alpha", alpha), ("l1", l1)))
+        return Penalties(ridge=ridge / radius / radius, l1=sparse / radius)
+
+    def _train(
+        self,
+        planned: Planned,
+        table: Any,
+        targets: Array,
+        loss: LinearLoss,
+        *,
+        budget: Budget,
+        chance: Randomness,
+        alpha: float = 0.0,
+        l1: float = 0.0,
+        users: UserRows | None = None,
+        public: Sequence[str] = (),
+    ) -> tuple[Array, Array]:
+        r"""Train as planned, and set everything but coef_ and intercept_.
+
+        Args:
+            planned: from `_plan`.
+            table: from `inputs.table_and_targets`.
+            targets: as the loss takes them.
+            loss: l, on rows of norm at most 1.
+            budget: the whole of it, which lists the range of the targets as spent where it was released.
+            chance: from `_randomness`.
+            alpha, l1, users: as `_plan`; l1 as it is now.
+            public: lines on what else was taken as public.
+        Returns:
+            The weights, shape (d, k), and the intercepts, shape (k,), for the rows as they came.
+        """
+        intercept, radius, choice = bool(self.fit_intercept), planned.radius, planned.choice
+        columns = table.shape[1]
+        known = [f"{columns} columns, and their names", *public, *self._known_of_users(users)]
+        norms = row_norms(table)
+        released = radius is None
+        if radius is None:
+            radius, cost = private_norm(norms, budget, neighbours=self.neighbours, generator=chance.norm, columns=columns)
+            budget = budget.with_spent(cost)
+        else:
+            known.append(f"feature_norm = {radius:g}")
+        penalties = self._penalties_on(radius, alpha, l1, weighted=planned.weights is not None)
         why = choice.lines()
         if released and penalties.ridge > 0.0:
             why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
         given: dict[str, Any] = {"loss": loss, "feature_norm": radius, "intercept": intercept}
-        given |= {"weights": weights, "order": chance.order, "norms": norms}
+        given |= {"weights": planned.weights, "order": chance.order, "norms": norms}
         data = Records(table, targets, **given) if users is None else UserRecords(users, table, targets, **given)
         outcome = choice.plan.train(data, chance.draws, penalties)
         self.mechanism_, self.feature_norm_ = choice.plan.name, radius
-        self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
+        self._state([*budget.spent, outcome.statement], budget, planned.records, why=why, public=known)
         self.run_, self.n_iter_ = outcome.run, outcome.passes
         self._run_alone = outcome.run is not None and not budget.spent
         scaled: Array = outcome.weights / radius

@@ -8,7 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
 from lethe.calculus.domains import require_nonnegative
-from lethe.estimators.inputs.targets import TargetRange, declared_range, released_range
+from lethe.estimators.inputs.targets import TargetRange, declared_range, range_cost, released_range
 from lethe.estimators.inputs.users import row_by_row
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
@@ -82,28 +82,42 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         if known is None and grouped is not None:
             raise row_by_row('target_bound = "auto"', "the range of the targets, a number or a pair")
         public = [] if known is None else self._taken_as_public(known)
+        # A range that is to be released stands for itself by one of half width 1, in whose units the plan is the same for all.
+        ahead = known or TargetRange(centre=0.0, half=1.0, statement=range_cost(records, budget, neighbours=self.neighbours))
+        planned_loss, _ = self._loss_and_targets(ahead, targets[:0])
+        unit, bound = self._unit(ahead)
+        planned = self._plan(
+            table.shape,
+            _in_units(planned_loss, unit),
+            budget=budget,
+            alpha=ridge,
+            l1=l1 / unit,
+            target_bound=bound,
+            range_cost=ahead.statement,
+            sample_weight=sample_weight,
+            users=grouped,
+        )
         if known is None:
             known = released_range(
                 targets,
                 budget,
                 centred=bool(self.fit_intercept),
-                neighbours=self.neighbours,  # pyright: ignore[reportArgumentType]
+                neighbours=self.neighbours,
                 generator=chance.norm,
             )
         if known.statement is not None:
             budget = budget.with_spent(known.statement)
         loss, centred = self._loss_and_targets(known, targets)
-        unit, bound = self._unit(known)
+        unit, _ = self._unit(known)
         coefficients, intercepts = self._train(
+            planned,
             table,
             centred / unit,
-            LeastSquares(feature_norm=1.0, residual_bound=loss.residual_bound / unit),
+            _in_units(loss, unit),
             budget=budget,
             chance=chance,
             alpha=ridge,
             l1=l1 / unit,
-            target_bound=bound,
-            sample_weight=sample_weight,
             users=grouped,
             public=public,
         )
@@ -114,6 +128,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def predict(self, X: Any) -> Array:
         """Predicted targets, shape (n,)."""
         return self._scores(X) + self.intercept_
+
+
+def _in_units(loss: LeastSquares, unit: float) -> LeastSquares:
+    return LeastSquares(feature_norm=1.0, residual_bound=loss.residual_bound / unit)
 
 
 class LinearRegression(PrivateRegressor):

@@ -63,6 +63,8 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
             )
         start = self._start(X)
         self.low_ = self.high_ = self.feature_norm_ = None
+        records, columns = start.table.shape
+        self._pay(start.budget.as_gaussian, start.budget, records)
         share, parts = _shares(start.budget.total_mu, columns=tail is not None, rows=level is not None), list[Statement]()
         if tail is not None:
             bounds = released_bounds(
@@ -85,7 +87,6 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
                 generator=start.generator,
             )
             parts.append(statement)
-        records, columns = start.table.shape
         self._state(parts, start.budget, records, why=["private quantiles"], public=[f"{columns} columns, and their names"])
         return self
 

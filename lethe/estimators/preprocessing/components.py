@@ -62,6 +62,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         (records, columns), budget = start.table.shape, start.budget
         count = _components(self.n_components, columns)
         public = [f"{columns} columns, and their names", *([] if radius is None else [f"feature_norm = {radius:g}"])]
+        self._pay(budget.as_gaussian, budget, records)
         if radius is None:
             radius, cost = private_norm(row_norms(start.table), budget, neighbours=self.neighbours, generator=start.generator)
             budget = budget.with_spent(cost)

@@ -52,6 +52,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         bounds, budget, parts = declared_bounds(self.bounds, columns), start.budget, list[Statement]()
         public = [f"{columns} columns, and their names", *([] if bounds is None else ["bounds of the columns"])]
         why = _GIVEN
+        self._pay(budget.as_gaussian, budget, records)
         if bounds is None:
             bounds = released_bounds(
                 start.table,

@@ -38,7 +38,9 @@ from lethe.estimators.search.statement import search_statement
 from lethe.estimators.search.step_tries import declared_shares, step_tries
 from lethe.estimators.search.tries import Try, law_of_tries, one_try
 from lethe.mechanisms.base import Array, gaussian_noise_std
+from lethe.mechanisms.selection.privacy import selection_guarantee
 from lethe.mechanisms.selection.selection import choose
+from lethe.train.callbacks.in_force import paid_as_a_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,18 +135,20 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                     "allow_large_delta": self.allow_large_delta,
                     "neighbours": self.neighbours,
                     "random_state": order_seed,
+                    "ledger": None,  # the search is paid as a whole
                 }
                 if self.seed_noise:
                     own |= {"seed_noise": True, "random_state": int(generator.integers(2**31))}
                 model.set_params(**{f"{prefix}{name}": value for name, value in own.items()})
             if labelled:
                 model.set_params(**{f"{model_prefix(model)}classes": classes})
-            with withheld() as ends:  # tries are secret, and how many there were
+            with withheld() as ends, paid_as_a_whole():  # tries are secret, and how many there were
                 model.fit(table[training], targets[training])
                 score = _mean_score(model, table[aside], targets[aside], bound)
             _refuse_more(model, parts[index], chosen[index])
             return _Tried(model=model, score=score, ends=ends)
 
+        self._pay(lambda: selection_guarantee(one.guarantee, repetitions, delta=budget.delta), budget, records)
         choice = choose(
             range(len(chosen)),
             train,

@@ -45,7 +45,8 @@ class Database:
     """
 
     def __init__(self, where: str | os.PathLike[str], *, make: bool = False, timeout: float = 10.0) -> None:
-        self._milliseconds = max(1, round(1000 * require_positive("timeout", timeout)))
+        self.timeout = require_positive("timeout", timeout)
+        self._milliseconds = max(1, round(1000 * self.timeout))
         self.url = _url(where)
         self.postgres = self.url.get_backend_name() == "postgresql"
         if not self.postgres:
@@ -62,6 +63,14 @@ class Database:
     def name(self) -> str:
         """The place, without a password."""
         return self.url.render_as_string(hide_password=True)
+
+    @property
+    def place(self) -> str:
+        """The place as another process can open it, without the password: a whole path, or a URL."""
+        file = self.url.database or ""
+        if self.postgres or file.startswith("file:"):
+            return self.url.set(password=None).render_as_string()
+        return str(Path(file).absolute())
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

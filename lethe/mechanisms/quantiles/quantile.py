@@ -75,6 +75,21 @@ def quantile_method(quantile: float, records: int, target: Guarantee) -> Quantil
     return "exponential" if records * min(quantile, 1.0 - quantile) * target_mu(target) >= _ENOUGH else "search"
 
 
+def quantile_cost(quantile: float, records: int, target: Guarantee) -> Guarantee:
+    """The guarantee of `private_quantile` with method "auto", known before a value is looked at.
+
+    Args:
+        quantile, records, target: as there.
+    Raises:
+        InputError: the target is none.
+    """
+    return _cost(quantile_method(quantile, records, target), target)
+
+
+def _cost(used: QuantileMethod, target: Guarantee) -> Guarantee:
+    return guarantee_for(range_of_target(target), target) if used == "exponential" else GDP(target_mu(target))
+
+
 @in_other_words
 def private_quantile(
     values: ArrayLike,
@@ -115,17 +130,17 @@ def private_quantile(
     source = noise_generator(generator)
     if used == "exponential":
         epsilon = range_of_target(target)
-        coordinate, guarantee = quantile_law(ranks, epsilon).draw(source), guarantee_for(epsilon, target)
+        coordinate = quantile_law(ranks, epsilon).draw(source)
         cost = f"one record moves a rank by at most {ranks.sensitivity:g}; bounded range {epsilon:.6g}"
         numbers = derivation("quantile by the exponential mechanism", range=epsilon, target=target.to_dict())
     else:
         mu = target_mu(target)
-        coordinate, guarantee = search_quantile(ranks, mu, source), GDP(mu)
+        coordinate = search_quantile(ranks, mu, source)
         cost = f"one record moves a rank by at most {ranks.sensitivity:g}; 8 comparisons with Gaussian noise"
         numbers = derivation("quantile by noisy search", quantile=float(quantile), noise_std=search_noise_std(ranks.sensitivity, mu))
     statement = Statement(
         name=f"the {quantile:g} quantile",
-        guarantee=guarantee,
+        guarantee=_cost(used, target),
         neighbours=neighbours,
         findings=(
             holds("public range", f"[{low:g}, {high:g}], declared to be chosen without looking at the data", evidence="declared"),

@@ -11,6 +11,7 @@ from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
+from lethe.train.callbacks.in_force import spender_in_force
 
 
 @runtime_checkable
@@ -94,9 +95,10 @@ class Paying(TrainingCallback):
 
 
 def paying(ledger: object | None) -> Paying | None:
-    """The callback that pays; None where nothing does.
+    """The callback that pays: what is given, or else what is in force; None where nothing does.
 
     Raises:
-        InputError: `ledger` is nothing that pays.
+        InputError: `ledger` is nothing that pays; or something is in force that is not known in this process.
     """
-    return None if ledger is None else Paying(ledger)
+    spender = spender_in_force() if ledger is None else ledger
+    return None if spender is None else Paying(spender)

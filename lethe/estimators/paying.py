@@ -1,0 +1,188 @@
+"""Paying for the fit of an estimator: reserved before anything of a record is released, settled with the statement of what was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from lethe.calculus.guarantees import Guarantee
+from lethe.certificates.findings import holds
+from lethe.errors import InputError, LetheError
+from lethe.mechanisms.base import Statement
+from lethe.run.run import Neighbours
+from lethe.run.unit import Unit
+from lethe.train.callbacks.in_force import known_in_force, spender_in_force
+
+
+@runtime_checkable
+class ReleaseSpender(Protocol):
+    """What pays for a fit: `lethe.ledger.Spending`."""
+
+    def reserve_release(self, planned: Any, *, most: float | None = None) -> int:
+        """Reserve what a release will cost; its number. Errors end the fit before anything is released."""
+        ...
+
+    def start_release(self, number: int) -> None:
+        """Its noise is about to be drawn."""
+        ...
+
+    def settle_release(self, number: int, stated: Any) -> None:
+        """What was released, which must not cost more than was reserved."""
+        ...
+
+    def void_run(self, number: int, reason: str) -> None:
+        """Give a reservation back under which no noise was drawn."""
+        ...
+
+    def address(self) -> dict[str, Any]:
+        """Where the ledger is and on whose behalf is spent, as plain data without a password."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerAddress:
+    """What pays for an estimator that has left its process: where the ledger is, and on whose behalf is spent.
+
+    It is what `ledger` of an estimator becomes when it is pickled, so that a model can be loaded where there is no ledger; a fit there
+    opens the ledger, and is refused if it cannot.
+
+    Args:
+        place: of the ledger.
+        data_set, by, why, slack, reservation: as of `lethe.ledger.Spending`.
+        timeout, key: as of `lethe.ledger.Ledger.open`.
+    """
+
+    place: str
+    data_set: str
+    by: str | None
+    why: str
+    slack: float
+    reservation: int | None
+    timeout: float
+    key: Any = None
+
+    @classmethod
+    def of(cls, spender: ReleaseSpender) -> LedgerAddress:
+        """The address of a spender, which in this process stands for the spender itself."""
+        found = cls(**spender.address())
+        _OPENED.setdefault(found, spender)
+        return found
+
+    def opened(self) -> ReleaseSpender:
+        """The spender, with the ledger opened once a process.
+
+        Raises:
+            InputError, LedgerError, MissingExtraError: the ledger cannot be opened here.
+        """
+        if self not in _OPENED:
+            from lethe.ledger import Spending  # needs SQLAlchemy, which is optional
+
+            _OPENED[self] = Spending.at({name: getattr(self, name) for name in LedgerAddress.__slots__})
+        return _OPENED[self]
+
+
+_OPENED: dict[LedgerAddress, ReleaseSpender] = {}
+
+
+def sent_along(ledger: Any) -> Any:
+    """What an estimator that is pickled takes along of its ledger: an address, of what is in force where it names none."""
+    spender = known_in_force() if ledger is None else ledger
+    return LedgerAddress.of(spender) if isinstance(spender, ReleaseSpender) else spender
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """A fit that was reserved and started.
+
+    Args:
+        spender: that paid.
+        number: of the reservation.
+    """
+
+    spender: ReleaseSpender
+    number: int
+
+    def settle(self, stated: Statement) -> None:
+        """Settle with what was released.
+
+        Raises:
+            BudgetExceededError, InputError, LedgerError: it cost more than was reserved, or cannot be written; it stays counted.
+        """
+        self.spender.settle_release(self.number, stated)
+
+
+def is_paid(ledger: Any) -> bool:
+    """Whether something pays for a fit with this parameter `ledger`."""
+    return ledger is not None or known_in_force() is not None
+
+
+def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Payment | None:
+    """Reserve and start a fit; None where nothing pays for it.
+
+    Args:
+        ledger: the parameter of the estimator; None: what is in force.
+        planned: says what it will release; asked only where something pays.
+        seeded: whether its noise can be made again from a seed.
+    Raises:
+        InputError: `ledger` is nothing that pays, or the fit is seeded.
+        BudgetExceededError: it does not fit.
+        LedgerError: the ledger cannot be read or written; nothing was released.
+    """
+    spender = spender_in_force() if ledger is None else ledger
+    if spender is None:
+        return None
+    if isinstance(spender, LedgerAddress):
+        spender = spender.opened()
+    if not isinstance(spender, ReleaseSpender):
+        raise InputError(
+            f"ledger: got {type(spender).__name__}; it needs what says from which data set to spend.",
+            source="the parameter ledger",
+            remedy="give lethe.ledger.Spending(Ledger.open(FILE), 'DATA SET').",
+        )
+    if seeded:
+        raise InputError(
+            "ledger: the noise of this fit can be made again by whoever knows random_state; no budget pays for that.",
+            source="the parameter seed_noise",
+            remedy="leave seed_noise out, or the ledger, and release nothing of it.",
+        )
+    release = planned()
+    number = spender.reserve_release(release, most=release.target_delta)
+    try:
+        spender.start_release(number)
+    except BaseException:
+        with suppress(LetheError):  # where it cannot be given back it stays counted
+            spender.void_run(number, "its start could not be written, and nothing was begun")
+        raise
+    return Payment(spender, number)
+
+
+def planned_statement(
+    name: str,
+    guarantee: Guarantee,
+    *,
+    neighbours: Neighbours,
+    unit: Unit = "record",
+    records: int | None = None,
+    delta: float | None = None,
+) -> Statement:
+    """The statement of a release that is still to be made, from public facts alone.
+
+    Args:
+        name: of the release.
+        guarantee: that it will have.
+        neighbours, unit: what that is about.
+        records: n; None: not said.
+        delta: at which the estimator states its epsilon; None: none.
+    """
+    return Statement(
+        name=name,
+        guarantee=guarantee,
+        neighbours=neighbours,
+        unit=unit,
+        findings=(holds("plan", "before the release; its own statement takes the place of this one", evidence="declared"),),
+        citations=(),
+        records=records,
+        target_delta=delta,
+    )

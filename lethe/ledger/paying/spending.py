@@ -1,0 +1,200 @@
+"""Spending: on whose behalf, and from which data set, trainings and other releases are paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from lethe.accounting.certify import certify
+from lethe.calculus.large_delta import usual_delta
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.training_record import TrainingRecord
+from lethe.errors import InputError, LetheError
+from lethe.ledger.documents import presented, priced
+from lethe.ledger.ledger import Ledger
+from lethe.ledger.paying.release import PaidRelease, needed_slack
+from lethe.ledger.prices import Price, has_exact_price
+from lethe.ledger.refusals import more_than_reserved
+from lethe.ledger.reservation import with_rounding
+from lethe.run.run import Run
+
+_MARGIN = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What `ledger=` of a training or an estimator takes: `Spending(ledger, "patients", by="team A")`.
+
+    Each training with it reserves what its run costs before it reads a record, says when noise is about to be drawn, and is settled with
+    the run that was recorded. Each fit of an estimator reserves its planned guarantee when its parameters and the shape of its data are
+    checked and nothing else of a record was looked at; it is settled with its statement.
+
+    Args:
+        ledger: it.
+        data_set: whose budget.
+        by: who; None: the user of this process.
+        why: what for.
+        slack: the share of delta for what has no exact price, such as a run with Poisson batches. 0: such a run is refused; such a fit of
+            an estimator takes a hundredth of what the data set's budget sets aside, but never more than its own delta.
+        reservation: of a training that goes on from a checkpoint: the one that it was begun under.
+    """
+
+    ledger: Ledger
+    data_set: str
+    by: str | None = None
+    why: str = ""
+    slack: float = 0.0
+    reservation: int | None = None
+
+    def reserve_run(self, run: Run) -> int:
+        """Reserve what a run costs.
+
+        Raises:
+            BudgetExceededError: it does not fit.
+            InputError, HypothesisError, LedgerError: as `Ledger.reserve` and `lethe.certify`.
+        """
+        if self.reservation is not None:
+            self._require_paid(self.reservation, run)
+            return self.reservation
+        return self.ledger.reserve(self.data_set, self._certificate(run), by=self.by, why=self.why, slack=self.slack).number
+
+    def start_run(self, number: int, run: Run) -> None:
+        """Say that noise is about to be drawn for a run, which must not cost more than was reserved.
+
+        Raises:
+            BudgetExceededError: it costs more.
+            InputError, LedgerError: as `Ledger.start`; but a training that goes on was started before.
+        """
+        if self._require_paid(number, run) == "reserved" or self.reservation is None:
+            self.ledger.start(number)
+
+    def settle_run(self, number: int, run: Run, record: TrainingRecord | None) -> None:
+        """Settle with the recorded run, and the digest of what was released.
+
+        Args:
+            number: of the reservation.
+            run: as recorded.
+            record: what says what was released; None: nothing does.
+
+        Raises:
+            BudgetExceededError, InputError, LedgerError: as `Ledger.settle`.
+        """
+        artefact = record.released[0].sha256 if record is not None and record.released else ""
+        self.ledger.settle(number, self._certificate(run), artefact=artefact, by=self.by, why=self.why)
+
+    def void_run(self, number: int, reason: str) -> None:
+        """Give back a reservation under which no noise was drawn.
+
+        Raises:
+            InputError, LedgerError: as `Ledger.void`.
+        """
+        self.ledger.void(number, reason=reason, by=self.by)
+
+    def reserve_release(self, planned: Any, *, most: float | None = None) -> int:
+        """Reserve what a release that is no run will cost, at the smallest price that is known; its number.
+
+        Args:
+            planned: its statement, or its guarantee.
+            most: of delta that it may take where it has no exact price, and this spender has no slack; None: what the data set allows.
+        Raises:
+            BudgetExceededError: it does not fit.
+            InputError, LedgerError: as `Ledger.reserve`; or this pays for a training that goes on.
+        """
+        if self.reservation is not None:
+            raise InputError(
+                f"reservation {self.reservation}: it pays for a training that goes on, and this is a fit of its own.",
+                source="Spending(reservation=...)",
+                remedy="leave it out.",
+            )
+        terms = self.ledger.terms(self.data_set)
+        part = presented(planned, terms.neighbours, terms.unit, terms.name)
+        slack = self.slack or needed_slack(part, terms, most)
+        # The statement of the release is computed again from its own numbers; a cover of it may come out other in the sixth digit.
+        margin = 0.0 if has_exact_price(part.guarantee, terms.budget.kind) else _MARGIN
+        return self.ledger.reserve(self.data_set, planned, by=self.by, why=self.why, slack=slack, margin=margin).number
+
+    def start_release(self, number: int) -> None:
+        """Say that its noise is about to be drawn.
+
+        Raises:
+            InputError, LedgerError: as `Ledger.start`.
+        """
+        self.ledger.start(number)
+
+    def settle_release(self, number: int, stated: Any, *, artefact: str = "") -> None:
+        """Settle with what was released.
+
+        Args:
+            number: of the reservation.
+            stated: its statement, or its guarantee.
+            artefact: SHA-256 of what was released; empty: not said.
+        Raises:
+            BudgetExceededError, InputError, LedgerError: as `Ledger.settle`.
+        """
+        self.ledger.settle(number, stated, artefact=artefact, by=self.by, why=self.why)
+
+    @contextmanager
+    def release(self, planned: Any) -> Iterator[PaidRelease]:
+        """Pay for a release that is made by hand, with a mechanism of `lethe.mechanisms`, a solver, or elsewhere.
+
+            with Spending(ledger, "patients").release(GDP(0.1)) as release:
+                found = private_quantile(ages, ..., target=GDP(0.1))
+                release.settle(found.statement)
+
+        It is reserved and started when the block begins. One that is not settled in the block stays counted.
+
+        Args:
+            planned: the statement, guarantee, certificate or dp_accounting event of what the block will release.
+        Raises:
+            BudgetExceededError: it does not fit; the block is not entered.
+            InputError, LedgerError: as `Ledger.reserve`.
+        """
+        number = self.reserve_release(planned)
+        try:
+            self.start_release(number)
+        except BaseException:
+            with suppress(LetheError):
+                self.void_run(number, "its start could not be written, and nothing was begun")
+            raise
+        yield PaidRelease(self, number)
+
+    def address(self) -> dict[str, Any]:
+        """Where the ledger is and on whose behalf is spent, as plain data without a password."""
+        return {
+            "place": self.ledger.place,
+            "data_set": self.data_set,
+            "by": self.by,
+            "why": self.why,
+            "slack": self.slack,
+            "reservation": self.reservation,
+            "timeout": self.ledger.timeout,
+            "key": self.ledger.key,
+        }
+
+    @classmethod
+    def at(cls, address: dict[str, Any]) -> Spending:
+        """What `address` said, with the ledger opened again.
+
+        Raises:
+            InputError, LedgerError, MissingExtraError: as `Ledger.open`.
+        """
+        own = {name: address[name] for name in ("by", "why", "slack", "reservation")}
+        opened = Ledger.open(address["place"], timeout=address["timeout"], key=address["key"])
+        return cls(opened, address["data_set"], **own)
+
+    def _certificate(self, run: Run) -> Certificate:
+        stated = self.ledger.terms(self.data_set).budget.delta
+        usual = usual_delta(run.records)
+        return certify(run, delta=usual if stated is None else min(stated, usual))
+
+    def _require_paid(self, number: int, run: Run) -> str:
+        """The state of the reservation, which pays for the run."""
+        terms = self.ledger.terms(self.data_set)
+        state, reserved, slack = self.ledger.standing(number, terms.name)
+        part = presented(self._certificate(run), terms.neighbours, terms.unit, terms.name)
+        price: Price = priced(part, terms.budget.kind, slack)
+        if not price.within(with_rounding(reserved)):
+            raise more_than_reserved(number, terms, reserved, price)
+        return state
