@@ -158,6 +158,23 @@ def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Paym
     return Payment(spender, number)
 
 
+def refuse_unpaid(ledger: Any, name: str) -> None:
+    """Refuse a fit that something was to pay for and that never asked it to: of a class of one's own, that calls no `_pay`.
+
+    Args:
+        ledger: the parameter of the estimator.
+        name: of its class.
+    Raises:
+        InputError: it is one.
+    """
+    if ledger is not None or spender_in_force() is not None:
+        raise InputError(
+            f"ledger: {name} drew noise and reserved nothing before; what it released is not counted.",
+            source=f"the method fit of {name}",
+            remedy="call self._pay(...) in it before the first release; and reserve by hand what this fit cost, if it was shown to anybody.",
+        )
+
+
 def planned_statement(
     name: str,
     guarantee: Guarantee,

@@ -23,7 +23,7 @@ from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.runs import certified
 from lethe.estimators.parameters import Parameterised
-from lethe.estimators.paying import Payment, paid, planned_statement, sent_along
+from lethe.estimators.paying import Payment, paid, planned_statement, refuse_unpaid, sent_along
 from lethe.estimators.randomness import Randomness, randomness
 from lethe.estimators.report import own_fit, privacy_report
 from lethe.estimators.surrounding import note_surrounding
@@ -184,9 +184,10 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         total = replace(total, records=records, target_delta=budget.delta, release_id=secrets.token_hex(16))
         if self.seed_noise:
             total = replace(total, seeded=True)
-        payment = self._payment  # of every fit, so that one that never asked to be paid ends here
-        del self._payment
-        if payment is not None:
+        payment = vars(self).pop("_payment", None)
+        if payment is None:
+            refuse_unpaid(self.ledger, type(self).__name__)
+        else:
             payment.settle(total)
         self.statement_ = self.certificate_ = total
         self.delta_, self.n_samples_seen_ = budget.delta, records

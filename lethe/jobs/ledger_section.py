@@ -7,7 +7,6 @@ from typing import Any
 from pydantic import Field
 
 from lethe.documents.specification import Specification
-from lethe.errors import InputError
 from lethe.jobs.configuration import as_mapping
 
 
@@ -19,7 +18,7 @@ class LedgerSection(Specification):
         data_set: its name in the ledger.
         by: who trains; null: the user of this process.
         why: what for.
-        slack: the share of delta for a run without an exact price.
+        slack: the share of delta for a run without an exact price; 0: of an estimator, as `lethe.ledger.Spending` says.
     """
 
     place: str
@@ -46,17 +45,3 @@ def as_ledger(value: Any) -> LedgerSection | None:
         InputError: it describes none.
     """
     return value if value is None or isinstance(value, LedgerSection) else LedgerSection(**as_mapping(value))
-
-
-def refuse_for_estimator(ledger: LedgerSection | None) -> None:
-    """Refuse a ledger beside an estimator, whose fits are not paid by themselves.
-
-    Raises:
-        InputError: there is one.
-    """
-    if ledger is not None:
-        raise InputError(
-            "ledger: it pays for runs; an estimator under model: is not counted by it.",
-            source="ledger, model",
-            remedy="state a run; or reserve by hand, and settle with the certificate: `lethe ledger reserve`, `lethe ledger settle`.",
-        )

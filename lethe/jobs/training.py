@@ -20,7 +20,7 @@ from lethe.jobs.configuration import FROM_DATA, Data, Privacy, as_data, as_mappi
 from lethe.jobs.datasets import Table, centred_digits, load_table, split
 from lethe.jobs.estimators.choice import EstimatorChoice
 from lethe.jobs.estimators.training import EstimatorOutcome, train_estimator
-from lethe.jobs.ledger_section import LedgerSection, as_ledger, refuse_for_estimator
+from lethe.jobs.ledger_section import LedgerSection, as_ledger
 from lethe.jobs.run_outcome import JobOutcome
 from lethe.jobs.tables.public_columns import PublicColumns
 from lethe.jobs.tables.scale_notes import scale_notes
@@ -61,7 +61,7 @@ class Job(Specification):
         privacy: {delta, epsilon}.
         seed: for reproducible trials, whose certificate is infinite: whoever knows the seed knows the noise; null (the default) draws
             fresh randomness, as a release needs.
-        ledger: {place, data_set, by, why, slack}: what pays for the training of a run; null: nothing is counted.
+        ledger: {place, data_set, by, why, slack}: what pays for the training; null: nothing is counted.
     """
 
     data: Annotated[InstanceOf[Data], BeforeValidator(as_data)] = Data()
@@ -89,7 +89,6 @@ class Job(Specification):
         if self.run is not None and self.data.target_range is not None:
             raise InputError("data.target_range: a run states its residual_bound in place of it.", remedy="leave it out.")
         if self.model is not None:
-            refuse_for_estimator(self.ledger)
             self.model.require_sections(self.privacy, self.data)
         return self
 
@@ -129,10 +128,10 @@ class Job(Specification):
         content: dict[str, Any] = {"data": data}
         if self.columns is not None:
             content |= {"columns": self.columns.to_document(), **({} if self.public is None else {"public": self.public})}
+        paid = {} if self.ledger is None else {"ledger": self.ledger.model_dump()}
         if run is None:
             assert self.model is not None
-            return {**content, "model": self.model.to_document(), "privacy": privacy, "seed": self.seed}
-        paid = {} if self.ledger is None else {"ledger": self.ledger.model_dump()}
+            return {**content, "model": self.model.to_document(), "privacy": privacy, "seed": self.seed, **paid}
         return {**content, "run": run.to_document(), "privacy": {**privacy, "epsilon": None}, "seed": self.seed, **paid}
 
     def prepare(self) -> tuple[TrainingRows, Run]:
@@ -174,6 +173,7 @@ class Job(Specification):
             return self.execute(folder, progress=progress)
         require_new_folder(folder)
         self.model.build(self.privacy, self.data, seed=self.seed)  # its parameters, before the data
+        paid = None if self.ledger is None else self.ledger.spending()  # and a ledger that is not there
         rows = self._rows()
         return train_estimator(
             self.model,
@@ -187,6 +187,7 @@ class Job(Specification):
             notes=self._notes(self.model.feature_norm),
             config=self.repeating(),
             folder=folder,
+            ledger=paid,
         )
 
     def execute(self, folder: Path, *, progress: bool = True) -> JobOutcome:

@@ -7,6 +7,11 @@ from lethe.errors import BudgetExceededError
 from lethe.ledger.data_set import DataSet
 from lethe.ledger.prices import Price
 
+_REMEDIES = {
+    "budget": "plan the release with more noise for what is left, or release nothing more from this data set.",
+    "slack": "take a mechanism with Gaussian noise alone, which needs none of it, or a smaller slack or delta; the share itself is fixed.",
+}
+
 
 def too_much(terms: DataSet, counted: Price, price: Price, part: Part) -> BudgetExceededError:
     """A reservation that does not fit, with what does.
@@ -22,7 +27,7 @@ def too_much(terms: DataSet, counted: Price, price: Price, part: Part) -> Budget
         f"{part.name} does not fit the {'share of delta for covers' if over == 'slack' else 'budget'} of {terms.name} "
         f"({terms.budget.describe()}): {terms.what_fits(counted, _delta_of(part))}.",
         source=f"the ledger: what is settled and what is reserved of {terms.name}",
-        remedy="plan the release with more noise for what is left, or release nothing more from this data set.",
+        remedy=_REMEDIES[over],
     )
 
 

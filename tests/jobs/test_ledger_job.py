@@ -43,9 +43,32 @@ def test_a_ledger_that_is_not_there_is_told_first(tmp_path) -> None:
         job(str(tmp_path / "none.sqlite")).train(tmp_path / "one", progress=False)
 
 
-def test_an_estimator_is_not_paid_by_itself() -> None:
-    with pytest.raises(InputError, match="reserve by hand"):
-        job("ledger.sqlite", run=None, model={"estimator": "logistic_regression"})
+def model_job(place: str, **changes) -> Job:
+    model = {"estimator": "logistic_regression", "mechanism": "output_perturbation", "feature_norm": 1.0}
+    return job(place, run=None, model=model, **changes)
+
+
+@pytest.mark.slow
+def test_an_estimator_is_paid_and_a_second_one_refused(ledger, tmp_path) -> None:
+    place = str(tmp_path / "ledger.sqlite")
+    outcome = model_job(place).train(tmp_path / "one", progress=False)
+    (line,) = ledger.show("digits").lines
+    assert (line.state, line.by, line.what) == ("settled", "team A", outcome.estimator.statement_.name)
+    assert outcome.config["ledger"]["data_set"] == "digits"
+    assert lethe.verify(tmp_path / "one" / "certificate.json").follows.yes
+    with pytest.raises(BudgetExceededError, match="still fits"):
+        model_job(place).train(tmp_path / "two", progress=False)
+    with pytest.raises(InputError, match="can be made again"):
+        model_job(place, seed=1).train(tmp_path / "two", progress=False)
+    assert not (tmp_path / "two").exists()
+    ledger.verify()
+
+
+def test_an_estimator_s_ledger_that_is_not_there_is_told_first(tmp_path) -> None:
+    with pytest.raises(InputError, match="is not there"):
+        model_job(str(tmp_path / "none.sqlite")).train(tmp_path / "one", progress=False)
+    with pytest.raises(InputError, match="stated as ledger"):
+        job("ledger.sqlite", run=None, model={"estimator": "logistic_regression", "ledger": "ledger.sqlite"})
 
 
 def test_a_section_that_is_none_is_refused() -> None:

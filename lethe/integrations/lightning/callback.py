@@ -22,6 +22,7 @@ from lethe.integrations.recorded_training import Planned, RecordedTraining
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
+from lethe.train.callbacks.paying import Spender
 from lethe.train.data import Source
 from lethe.train.data.logical_batches import LogicalBatches
 from lethe.train.data.sources.base import fetched
@@ -61,6 +62,8 @@ class PrivateTraining(RecordedTraining, Callback):
         log_private: whether the mean loss of each step's records is logged, as train_loss. Such a log may not be published.
         declared_apart: declares that the collate function makes each row of its own record, and of random numbers that are its own.
         clip_groups, method, secure, verify, seed, gradient_memory: as of `PrivacyEngine`.
+        ledger: what pays for the training: `lethe.ledger.Spending(ledger, "patients")`; reserved before it begins, and settled with the
+            recorded run.
     Raises:
         InputError: arguments that cannot be used; when training begins, a Trainer or a module that cannot be trained.
         CalibrationError: no noise meets the target.
@@ -86,6 +89,7 @@ class PrivateTraining(RecordedTraining, Callback):
         verify: bool = True,
         seed: int | None = None,
         gradient_memory: int | None = None,
+        ledger: Spender | None = None,
     ) -> None:
         super().__init__()
         if delta is None:
@@ -100,7 +104,7 @@ class PrivateTraining(RecordedTraining, Callback):
         self._kept = None if checkpoints is None else Checkpoints.of(checkpoints)
         self._own_rhythm = isinstance(checkpoints, Checkpoints)
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify, "seed": seed}
-        self._options["gradient_memory"] = gradient_memory
+        self._options |= {"gradient_memory": gradient_memory, "ledger": ledger}
         self._steps: PrivateSteps | None = None
         self._before: tuple[Any, ...] = ()
         self._plan: Planned | None = None

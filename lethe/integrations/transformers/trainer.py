@@ -32,6 +32,7 @@ from lethe.integrations.transformers.resuming import caught_up, checkpoints_of, 
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
+from lethe.train.callbacks.paying import Spender
 
 
 class PrivateTrainer(RecordedTraining, PrivateLoop):
@@ -66,6 +67,8 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
             where it is random, as for masked language models.
         checkpoints: where training is kept, instead of OUTPUT_DIR.private.
         clip_groups, method, secure, verify, gradient_memory: as of `PrivacyEngine`.
+        ledger: what pays for the training: `lethe.ledger.Spending(ledger, "patients")`; reserved before a record is read, and settled with
+            the recorded run.
         noisy_grad_norm: clips the noisy mean gradient to this norm, as the Trainer does by max_grad_norm; it costs no privacy. Needs
             release: all.
         noise_corrected: takes the variance of the noise out of AdamW's second moment (`CorrectedAdamW`); adam_epsilon is then the smallest
@@ -94,6 +97,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         secure: bool = False,
         verify: bool = True,
         gradient_memory: int | None = None,
+        ledger: Spender | None = None,
         noisy_grad_norm: float | None = None,
         noise_corrected: bool = False,
         **others: Any,
@@ -115,7 +119,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         refuse_surroundings(self)
         self._delta, self._log_private, self._declared_apart = delta, log_private, declared_apart
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify}
-        self._options["gradient_memory"] = gradient_memory
+        self._options |= {"gradient_memory": gradient_memory, "ledger": ledger}
         self._kept, self._noise_corrected = checkpoints, noise_corrected
         self._target = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours}
         self._plan: Planned | None = None if self.train_dataset is None else planned(self.args, self.train_dataset, **self._target)

@@ -31,6 +31,7 @@ _ELSEWHERE = {
     "seed_noise": "seed",
     "classes": "data.classes",
     "target_bound": "data.target_range",
+    "ledger": "ledger",
 }
 _MOST = 1e300
 _UNUSED = frozenset({"max_weight"})  # the records of a file have no weights

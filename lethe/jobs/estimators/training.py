@@ -128,6 +128,7 @@ def train_estimator(
     notes: Sequence[str],
     config: dict[str, Any],
     folder: Path,
+    ledger: Any = None,
 ) -> EstimatorOutcome:
     """Fit, and write the folder, whole or not at all.
 
@@ -140,11 +141,13 @@ def train_estimator(
         notes: to be shown.
         config: the configuration that trains the same again.
         folder: does not exist yet.
+        ledger: what pays; None: nothing does.
     Raises:
-        InputError: parameters, data or the folder cannot be used.
+        BudgetExceededError: the ledger has not enough left.
+        InputError: parameters, data, the ledger or the folder cannot be used.
     """
     require_new_folder(folder)
-    estimator = choice.build(privacy, data, seed=seed).fit(train.features, _targets(train))
+    estimator = choice.build(privacy, data, seed=seed).set_params(ledger=ledger).fit(train.features, _targets(train))
     saved = SavedModel(
         trained_by=choice.estimator,
         target=data.target or "digit",

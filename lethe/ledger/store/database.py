@@ -69,7 +69,8 @@ class Database:
         """The place as another process can open it, without the password: a whole path, or a URL."""
         file = self.url.database or ""
         if self.postgres or file.startswith("file:"):
-            return self.url.set(password=None).render_as_string()
+            url = self.url
+            return URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query).render_as_string()
         return str(Path(file).absolute())
 
     @contextmanager

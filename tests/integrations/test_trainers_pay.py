@@ -1,0 +1,80 @@
+"""`ledger=` of the Trainers of Hugging Face, TRL and Lightning: reserved before the first step, settled with the recorded run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from lethe.errors import BudgetExceededError
+from lethe.ledger import Budget, Ledger, Spending, spending
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*"),
+    pytest.mark.filterwarnings("ignore:.*num_workers"),
+    pytest.mark.filterwarnings("ignore:.*logging interval"),
+]
+NOISY = {"noise_multiplier": 4.0, "clip_norm": 1.0}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.open(tmp_path / "ledger.sqlite", make=True)
+    for relation in ("zero_out", "add_or_remove"):
+        made.create(relation, neighbours=relation, budget=Budget(epsilon=3, delta=1e-3), by="keeper")
+    return made
+
+
+def hugging_face(folder: Path, multiplier: float, told: dict[str, Any]) -> tuple[Any, str]:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    from small_models import classifier, private, run_of, sentences
+
+    made = private(folder, classifier(), sentences(), run=run_of(**NOISY | {"noise_multiplier": multiplier}), told=told)
+    made.train()
+    return made, "zero_out"
+
+
+def trl(folder: Path, multiplier: float, told: dict[str, Any]) -> tuple[Any, str]:
+    pytest.importorskip("trl")
+    from conversations import EVEN, private_sft
+    from small_models import run_of
+
+    made = private_sft(folder, EVEN, run=run_of(**NOISY | {"noise_multiplier": multiplier}), told=told)
+    made.train()
+    return made, "zero_out"
+
+
+def lightning(folder: Path, multiplier: float, told: dict[str, Any]) -> tuple[Any, str]:
+    pytest.importorskip("lightning")
+    from lightning_modules import DELTA, Classifier, fitted, run_of
+
+    from lethe.integrations.lightning import PrivateTraining
+
+    private = PrivateTraining(run=run_of(noise_multiplier=multiplier), delta=DELTA, **told)
+    fitted(Classifier(), private)
+    return private, "add_or_remove"
+
+
+TRAINERS = {"transformers": (hugging_face, "zero_out"), "trl": (trl, "zero_out"), "lightning": (lightning, "add_or_remove")}
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_trainer_is_paid_and_a_second_training_refused(name: str, ledger: Ledger, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+    train, data_set = TRAINERS[name]
+    trained, _ = train(tmp_path / "one", 4.0, {"ledger": Spending(ledger, data_set, by="team A", slack=1e-6)})
+    (line,) = ledger.show(data_set).lines
+    assert (line.state, line.by) == ("settled", "team A")
+    assert line.artefact == trained.record().released[0].sha256
+    assert trained.certificate_.epsilon <= ledger.show(data_set).epsilon_alone(line) * (1 + 1e-9)
+    with pytest.raises(BudgetExceededError, match="still fits"):
+        train(tmp_path / "two", 0.3, {"ledger": Spending(ledger, data_set, slack=1e-6)})
+    with spending(ledger, data_set, slack=1e-6):
+        train(tmp_path / "three", 8.0, {})
+    assert [line.state for line in ledger.show(data_set).lines] == ["settled", "settled"]
+    ledger.verify()

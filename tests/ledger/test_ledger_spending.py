@@ -1,0 +1,174 @@
+"""`with lethe.ledger.spending(...)`: every fit within is counted: of clones, folds, searches, threads and other processes; or refused."""
+
+import os
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from helpers import make_run
+
+import lethe
+from lethe.errors import InputError
+from lethe.ledger import Budget, Ledger, Spending, spending
+
+pytest.importorskip("sklearn")
+pytest.importorskip("torch")
+
+import joblib
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+
+from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler
+from lethe.train import AdaptiveDescent, Linear, fit, fit_linear
+
+QUICK = {"mechanism": "output_perturbation", "feature_norm": 2.0, "classes": [0, 1], "delta": 1e-5, "epsilon": 0.1}
+NUMBERS = np.random.default_rng(0)
+X = NUMBERS.uniform(-1, 1, size=(120, 3))
+LABELS = (X[:, 0] > 0).astype(int)
+
+pytestmark = pytest.mark.filterwarnings("ignore::lethe.errors.UncoveredStepWarning")
+
+
+@pytest.fixture
+def ledger(tmp_path) -> Ledger:
+    made = Ledger.open(tmp_path / "ledger.sqlite", make=True, timeout=60)
+    made.create("patients", neighbours="replace_one", budget=Budget(epsilon=20, delta=1e-4), by="keeper")
+    return made
+
+
+def settled(ledger: Ledger) -> int:
+    lines = ledger.show("patients").lines
+    assert {line.state for line in lines} <= {"settled"}
+    return len(lines)
+
+
+def made_and_fitted() -> str:
+    try:
+        LogisticRegression(**QUICK).fit(X, LABELS)
+    except InputError as error:
+        return error.what
+    return "fitted"
+
+
+@pytest.mark.slow
+def test_every_fold_every_candidate_and_the_refit_are_counted(ledger) -> None:
+    with spending(ledger, "patients", by="team A", why="folds"):
+        cross_val_score(LogisticRegression(**QUICK), X, LABELS, cv=3)
+        assert settled(ledger) == 3
+        steps = make_pipeline(PrivateStandardScaler(bounds=(-1, 1), epsilon=0.1, delta=1e-5), LogisticRegression(**QUICK))
+        GridSearchCV(steps, {"logisticregression__C": [0.1, 1.0]}, cv=2).fit(X, LABELS)
+        assert settled(ledger) == 3 + 2 * (2 * 2 + 1)
+        OneVsRestClassifier(LogisticRegression(**QUICK)).fit(X, np.arange(len(X)) % 3)
+        assert settled(ledger) == 13 + 3
+    assert {line.by for line in ledger.show("patients").lines} == {"team A"}
+    LogisticRegression(**QUICK).fit(X, LABELS)
+    assert settled(ledger) == 16
+
+
+def test_threads_are_counted(ledger) -> None:
+    found: list[str] = []
+    with spending(ledger, "patients"):
+        thread = threading.Thread(target=lambda: found.append(made_and_fitted()))
+        thread.start()
+        thread.join()
+    assert found == ["fitted"]
+    assert settled(ledger) == 1
+
+
+def test_what_is_sent_to_another_process_takes_the_ledger_along(ledger, monkeypatch) -> None:
+    with spending(ledger, "patients", by="team A"):
+        sent = pickle.dumps(LogisticRegression(**QUICK))
+    monkeypatch.setattr("lethe.estimators.paying._OPENED", {})  # as over there
+    pickle.loads(sent).fit(X, LABELS)
+    assert settled(ledger) == 1
+    assert ledger.show("patients").lines[0].by == "team A"
+
+
+def test_a_process_that_was_told_of_it_and_knows_no_ledger_refuses(ledger, monkeypatch) -> None:
+    with spending(ledger, "patients"):
+        told = os.environ["LETHE_SPENDING"]
+    assert "LETHE_SPENDING" not in os.environ
+    monkeypatch.setenv("LETHE_SPENDING", told)
+    assert "would not be counted" in made_and_fitted()
+    with pytest.raises(InputError, match="would not be counted"):
+        fit_linear(_run(), X, LABELS, classes=2)
+    LogisticRegression(**QUICK, ledger=Spending(ledger, "patients")).fit(X, LABELS)
+    with spending(ledger, "patients"):
+        assert made_and_fitted() == "fitted"
+    assert settled(ledger) == 2
+    assert os.environ["LETHE_SPENDING"] == told
+
+
+@pytest.mark.slow
+@pytest.mark.nightly(by_day="test_what_is_sent_to_another_process_takes_the_ledger_along")
+@pytest.mark.parametrize("way", ["the parameter", "the block"])
+def test_joblib_s_processes_are_counted(way: str, ledger) -> None:
+    paid = LogisticRegression(**QUICK, ledger=Spending(ledger, "patients", by="team A"))
+    if way == "the parameter":
+        cross_val_score(paid, X, LABELS, cv=3, n_jobs=2)
+        assert settled(ledger) == 3
+        return
+    with joblib.parallel_config("loky", n_jobs=2):
+        assert set(joblib.Parallel()(joblib.delayed(made_and_fitted)() for _ in range(2))) == {"fitted"}  # they have begun before
+        with spending(ledger, "patients", by="team A"):
+            steps = make_pipeline(PrivateStandardScaler(bounds=(-1, 1), epsilon=0.1, delta=1e-5), LogisticRegression(**QUICK))
+            cross_val_score(steps, X, LABELS, cv=3)
+            assert settled(ledger) == 6
+            answers = joblib.Parallel()(joblib.delayed(made_and_fitted)() for _ in range(4))
+            assert all("would not be counted" in answer for answer in answers)
+        assert set(joblib.Parallel()(joblib.delayed(made_and_fitted)() for _ in range(2))) == {"fitted"}
+    assert settled(ledger) == 6
+    ledger.verify()
+
+
+@pytest.mark.slow
+def test_forked_processes_are_counted(ledger) -> None:
+    with spending(ledger, "patients"), joblib.parallel_config("multiprocessing", n_jobs=2):
+        assert set(joblib.Parallel()(joblib.delayed(made_and_fitted)() for _ in range(3))) == {"fitted"}
+    assert settled(ledger) == 3
+
+
+@pytest.mark.slow
+def test_a_search_is_counted_once(ledger) -> None:
+    with spending(ledger, "patients"):
+        PrivateSearch(LogisticRegression(**QUICK), {"C": [0.1, 1.0]}, delta=1e-5, tries=3.0).fit(X, LABELS)
+    assert settled(ledger) == 1
+
+
+def test_what_names_its_own_ledger_is_paid_by_that(ledger) -> None:
+    ledger.create("others", neighbours="replace_one", budget=Budget(epsilon=2, delta=1e-4), by="keeper")
+    with spending(ledger, "patients"):
+        LogisticRegression(**QUICK, ledger=Spending(ledger, "others")).fit(X, LABELS)
+    assert settled(ledger) == 0
+    assert len(ledger.show("others").lines) == 1
+
+
+def _run(**fields):
+    plain = {"records": len(X), "batches": lethe.Cyclic(size=40), "passes": 1, "loss": lethe.losses.Softmax(feature_norm=2.0)}
+    plain |= {"noise_multiplier": 20.0, "clip_norm": None, "release": "last", "neighbours": "replace_one"}
+    return make_run(**plain | fields)
+
+
+def test_trainings_are_counted_too(ledger) -> None:
+    with spending(ledger, "patients"):
+        fit_linear(_run(), X, LABELS, classes=2)
+    assert settled(ledger) == 1
+    run = _run(noise_multiplier=None, noise_budget=1.0, batches=lethe.Full(), release="all")
+    policy = {"rho": 1.0, "gradient_rho": 0.1, "selection_rho": 0.1, "gradient_clip": 1.0, "loss_clip": 1.0}
+    with spending(ledger, "patients"), pytest.raises(InputError, match="AdaptiveDescent"):
+        fit(Linear(classes=2), None, (X, LABELS), run, noise_policy=AdaptiveDescent(**policy))
+    assert settled(ledger) == 1
+
+
+def test_two_at_once_an_unknown_data_set_and_a_block_that_fails(ledger) -> None:
+    with pytest.raises(InputError, match="no data set"), spending(ledger, "patient"):
+        raise AssertionError("the block was entered")
+    with spending(ledger, "patients"), pytest.raises(InputError, match="pays already"), spending(ledger, "patients"):
+        raise AssertionError("the block was entered")
+    with pytest.raises(ZeroDivisionError), spending(ledger, "patients"):
+        raise ZeroDivisionError
+    assert "LETHE_SPENDING" not in os.environ
+    assert made_and_fitted() == "fitted"
+    assert settled(ledger) == 0
