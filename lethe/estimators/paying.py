@@ -171,7 +171,7 @@ def refuse_unpaid(ledger: Any, name: str) -> None:
         raise InputError(
             f"ledger: {name} drew noise and reserved nothing before; what it released is not counted.",
             source=f"the method fit of {name}",
-            remedy="call self._pay(...) in it before the first release; and reserve by hand what this fit cost, if it was shown to anybody.",
+            remedy="call self._pay(...) in it before the first release; and reserve by hand what this fit cost, if anybody saw it.",
         )
 
 

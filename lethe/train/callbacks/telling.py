@@ -22,15 +22,16 @@ class Telling:
 
     Args:
         callbacks: one, or several.
-        last: one more, that is told of the beginning only where no other objected.
+        last: one more, that is told of the beginning only where no other objected: what pays; `pays` says whether there is one.
     Raises:
         InputError: one is no `TrainingCallback`, or its `private` is not True or False.
     """
 
-    __slots__ = ("_budget", "_callbacks", "_ended", "_live", "_loss", "_losses", "_run")
+    __slots__ = ("_budget", "_callbacks", "_ended", "_live", "_loss", "_losses", "_run", "pays")
 
     def __init__(self, callbacks: TrainingCallback | Iterable[TrainingCallback] = (), last: TrainingCallback | None = None) -> None:
         self._callbacks = (*_checked(callbacks), *([] if last is None else [last]))
+        self.pays = last is not None
         self._live: list[TrainingCallback] = []
         self._run: Run | None = None
         self._budget: BudgetFilter | None = None

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.core.generators import fresh_generator
 from lethe.train.core.tensors import contents, is_shard
@@ -30,6 +31,7 @@ def refuse_other_start(
     *,
     optimizer: torch.optim.Optimizer | None,
     options: Mapping[str, Any],
+    pays: bool = False,
 ) -> None:
     """Refuse processes that would not train the same model, by the same run, on the same data.
 
@@ -45,13 +47,20 @@ def refuse_other_start(
         source: the data.
         optimizer: its class and settings are compared.
         options: of training, by their public names; whatever has a repr that says all of it.
+        pays: whether this process has a ledger; process 0 is the one that reserves.
     Raises:
-        InputError: they differ, and in what.
+        InputError: they differ, and in what; or another process has a ledger and process 0 has none.
         StoppedElsewhere: another process had an error, or is gone.
     """
     if not workers.several:
         return
-    key = _common_key(workers)
+    key, root_pays = _from_root(workers, pays)
+    if pays and not root_pays:
+        raise InputError(
+            f"ledger: process {workers.rank} was given one, and process 0, which reserves for all, was not: nothing would be counted.",
+            source="ledger, or the block lethe.ledger.spending, that is not in all processes",
+            remedy="give it to all processes, or to process 0.",
+        )
     found = Fingerprint.of(source, Layout.of(source), key).with_whole(source)
     unread = [""] * len(found.shapes)
     workers.refuse_disagreement(
@@ -68,11 +77,14 @@ def refuse_other_start(
     )
 
 
-def _common_key(workers: Workers) -> str:
+def _from_root(workers: Workers, pays: bool) -> tuple[str, bool]:
+    """A key that all share, and whether process 0 pays."""
     generator = fresh_generator(torch.device("cpu"))
-    key = torch.randint(0, 256, (_KEY_BYTES,), generator=generator, dtype=torch.uint8).to(control_device())
-    workers.from_root([key])
-    return bytes(key.cpu().tolist()).hex()
+    key = torch.randint(0, 256, (_KEY_BYTES,), generator=generator, dtype=torch.uint8)
+    sent = torch.cat([key, torch.tensor([int(pays)], dtype=torch.uint8)]).to(control_device())
+    workers.from_root([sent])
+    *shared, root_pays = sent.cpu().tolist()
+    return bytes(shared).hex(), root_pays == 1
 
 
 def _model_hash(model: nn.Module) -> str:

@@ -108,7 +108,7 @@ def prepared_network(
         compared = {name: getattr(options, name) for name in _COMPARED} | {"seeded": seeded}
         compared["users"] = None if members is None else members.digest()
         compared["fields"] = fields_of(source)
-        refuse_other_start(workers, model, run, source, optimizer=options.optimizer, options=compared)
+        refuse_other_start(workers, model, run, source, optimizer=options.optimizer, options=compared, pays=common.callbacks.pays)
     except BaseException:
         kept.close()
         raise

@@ -1,0 +1,113 @@
+"""Several processes and one ledger: number 0 reserves and settles, once; where it cannot, no process trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
+from processes import Processes, plain_fit
+from torch import Tensor
+
+pytest.importorskip("sqlalchemy")
+
+from lethe.errors import BudgetExceededError, InputError
+from lethe.ledger import Budget, Ledger, Spending, spending
+from lethe.train import PrivacyEngine
+from lethe.train.distributed.collectives import StoppedElsewhere
+
+pytestmark = pytest.mark.slow  # starting processes takes seconds
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes(2) as started:
+        yield started
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    made = Ledger.open(tmp_path / "ledger.sqlite", make=True)
+    budget = Budget(epsilon=2, delta=1e-4)
+    made.create("patients", neighbours=make_network_run("shuffled", noise_multiplier=1.0).neighbours, budget=budget, by="keeper")
+    made.close()
+    return str(tmp_path / "ledger.sqlite")
+
+
+def states(place: str) -> list[str]:
+    ledger = Ledger.open(place)
+    ledger.verify()
+    return [line.state for line in ledger.show("patients").lines]
+
+
+def fitted(rank: int, place: str, multiplier: float, payers: tuple[int, ...] = (0, 1)) -> Tensor:
+    ledger = Spending(Ledger.open(place), "patients", by=f"process {rank}", slack=1e-8) if rank in payers else None
+    return plain_fit(rank, run=make_network_run("shuffled", noise_multiplier=multiplier), ledger=ledger)
+
+
+def fitted_within(rank: int, place: str) -> Tensor:
+    with spending(Ledger.open(place), "patients", by=f"process {rank}", slack=1e-8):
+        return plain_fit(rank, run=make_network_run("shuffled", noise_multiplier=40.0))
+
+
+def in_a_loop(rank: int, place: str) -> None:
+    import torch
+
+    model, run = make_network(), make_network_run("shuffled", noise_multiplier=40.0)
+    engine = PrivacyEngine(run, ledger=Spending(Ledger.open(place), "patients", by=f"process {rank}", slack=1e-8))
+    sgd = torch.optim.SGD(model.parameters(), lr=0.5)
+    model, optimizer, loader = engine.make_private(module=model, optimizer=sgd, data=make_data())
+    for inputs, targets in loader:
+        with engine.recording():
+            losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
+        engine.backward(losses)
+        optimizer.step()
+        optimizer.zero_grad()
+    engine.record()
+
+
+def breaks_off(rank: int, place: str) -> Tensor:
+    def progress(step: int, steps: int) -> None:
+        if rank == 1 and step == 2:
+            raise ValueError("enough")
+
+    ledger = Spending(Ledger.open(place), "patients", slack=1e-8)
+    return plain_fit(rank, run=make_network_run("shuffled", noise_multiplier=40.0), ledger=ledger, progress=progress)
+
+
+@pytest.mark.parametrize("train", [fitted_within, in_a_loop])
+def test_one_reservation_and_one_settlement(processes: Processes, place: str, train: object) -> None:
+    assert not any(isinstance(result, Exception) for result in processes.run(2, train, place))
+    assert states(place) == ["settled"]
+    assert Ledger.open(place).show("patients").lines[0].by == "process 0"
+
+
+@pytest.mark.parametrize("payers", [(0, 1), (0,)])
+def test_process_0_pays_for_all(processes: Processes, place: str, payers: tuple[int, ...]) -> None:
+    assert not any(isinstance(result, Exception) for result in processes.run(2, fitted, place, 40.0, payers))
+    assert states(place) == ["settled"]
+
+
+def test_what_does_not_fit_is_trained_by_no_process(processes: Processes, place: str) -> None:
+    first, second = processes.run(2, fitted, place, 0.5)
+    assert isinstance(first, BudgetExceededError)
+    assert "still fits" in str(first)
+    assert isinstance(second, StoppedElsewhere)
+    assert "process 0" in str(second)
+    assert states(place) == []
+
+
+def test_a_ledger_that_process_0_does_not_have_is_refused_by_all(processes: Processes, place: str) -> None:
+    first, second = processes.run(2, fitted, place, 40.0, (1,))
+    assert isinstance(first, StoppedElsewhere)
+    assert isinstance(second, InputError)
+    assert "process 0, which reserves for all, was not" in str(second)
+    assert states(place) == []
+
+
+def test_an_error_elsewhere_leaves_the_reservation_counted(processes: Processes, place: str) -> None:
+    first, second = processes.run(2, breaks_off, place)
+    assert isinstance(first, StoppedElsewhere)
+    assert isinstance(second, ValueError)
+    assert states(place) == ["started"]
