@@ -1,4 +1,5 @@
-"""How many reservations a second a ledger takes, and how long an account of many releases takes to show.
+"""How many reservations a second a ledger takes, how much processor time of the writers one takes, and how long an account of many
+releases takes to show.
 
 `python benchmarks/ledger_speed.py [PLACE...]` prints Markdown; a PLACE is a SQLite file that is not there yet, or the URL of an
 empty PostgreSQL database; default: a temporary SQLite file. Each number of writers has the same time, and a data set of its own; every
@@ -21,18 +22,20 @@ WRITERS = (1, 8, 32)
 
 
 def reserve_for(place: str, data_set: str, seconds: float, ready: Any, answers: Any) -> None:
-    """Reserve until the time is over; how often is put into the queue."""
+    """Reserve until the time is over; how often, and the seconds of processor time that it took, are put into the queue."""
     ledger, done = Ledger.open(place, timeout=120.0), 0
+    ledger.reserve(data_set, lethe.GDP(1e-4), by="a")  # connects
     ready.wait()
+    began = time.process_time()
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         ledger.reserve(data_set, lethe.GDP(1e-4), by="a")
         done += 1
-    answers.put(done)
+    answers.put((done, time.process_time() - began))
 
 
-def rate(place: str, writers: int, seconds: float) -> float:
-    """Reservations a second of so many processes together."""
+def rate(place: str, writers: int, seconds: float) -> tuple[float, float]:
+    """Reservations a second of so many processes together, and milliseconds of their processor time for one."""
     data_set = f"writers {writers}"
     ledger = Ledger.open(place, make=True)
     ledger.create(data_set, neighbours="replace_one", budget=Budget(mu=10.0), by="keeper")
@@ -42,10 +45,11 @@ def rate(place: str, writers: int, seconds: float) -> float:
     processes = [context.Process(target=reserve_for, args=(place, data_set, seconds, ready, answers)) for _ in range(writers)]
     for process in processes:
         process.start()
-    total = sum(answers.get() for _ in processes)
+    found = [answers.get() for _ in processes]
     for process in processes:
         process.join()
-    return total / seconds
+    total = sum(done for done, _ in found)
+    return total / seconds, 1000.0 * sum(used for _, used in found) / total
 
 
 def shown(folder: str, releases: int) -> tuple[float, float]:
@@ -69,13 +73,16 @@ def main() -> None:
     parser.add_argument("places", nargs="*", metavar="PLACE")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--releases", type=int, default=10_000)
+    parser.add_argument("--writers", type=int, nargs="*", default=WRITERS)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         places = asked.places or [str(Path(folder) / "ledger.sqlite")]
-        print(f"| reservations a second | {' | '.join(f'{count} writers' for count in WRITERS)} |\n|---{'|---:' * len(WRITERS)}|")
+        heads = " | ".join(f"{count} writers" for count in asked.writers)
+        print(f"| reservations a second (ms of processor time each) | {heads} |\n|---{'|---:' * len(asked.writers)}|")
         for place in places:
             kind = "PostgreSQL" if "://" in place else "SQLite"
-            print(f"| {kind} | {' | '.join(f'{rate(place, count, asked.seconds):.0f}' for count in WRITERS)} |", flush=True)
+            rates = [rate(place, count, asked.seconds) for count in asked.writers]
+            print(f"| {kind} | {' | '.join(f'{each:.0f} ({used:.1f})' for each, used in rates)} |", flush=True)
         seconds, checked = shown(folder, asked.releases)
         print(f"\nAn account of {asked.releases} releases: {seconds:.2f} s to show, {checked:.2f} s to verify.")
 

@@ -24,6 +24,7 @@ class DataSet:
         closed: whether only named spenders may reserve.
         fingerprint: tells the data set from another one, and nothing of its content; or empty.
         since: when it was entered.
+        digest: of the entry.
     """
 
     name: str
@@ -34,6 +35,7 @@ class DataSet:
     closed: bool
     fingerprint: str
     since: str
+    digest: str
 
     @classmethod
     def of(cls, entry: Entry) -> DataSet:
@@ -52,6 +54,7 @@ class DataSet:
             closed=said["closed"],
             fingerprint=said["fingerprint"],
             since=entry.at,
+            digest=entry.digest,
         )
 
     def left(self, counted: Price) -> Price:

@@ -24,7 +24,8 @@ from lethe.ledger.refusals import more_than_reserved, too_much
 from lethe.ledger.reservation import Reservation, price_in, require_number, smaller, spender_of, with_rounding
 from lethe.ledger.store.database import Database
 from lethe.ledger.store.rows import exists, last_entry, write
-from lethe.ledger.store.schema.upgrading import make_or_upgrade, require_newest, require_same
+from lethe.ledger.store.schema.upgrading import make_or_upgrade, require_newest, require_same, require_version
+from lethe.ledger.store.standing import standing_of
 from lethe.ledger.store.tables import RELEASED, SPENDERS, STARTS
 from lethe.ledger.texts import require_digest, require_name, require_text
 from lethe.run.neighbours import Neighbours
@@ -174,9 +175,9 @@ class Ledger(ReadLedger):
             LedgerError: the ledger cannot be written.
         """
         share, more = require_nonnegative("slack", slack, allow_infinity=False), require_probability("margin", margin)
-        with self._reading() as connection:
-            terms, _ = terms_of(connection, data_set)
-        # The price is computed before the lock is taken, since it may take seconds.
+        # No later entry changes the terms of a data set, so that they are read once; the price is computed before the lock is taken,
+        # since it may take seconds.
+        terms = self._known.get(str(data_set)) or self.terms(data_set)
         part = presented(item, terms.neighbours, terms.unit, terms.name, key=self._key)
         price = priced(part, terms.budget.kind, share)
         price = Price(price.cost + units_above(Fraction(price.cost) * Fraction(more), 0), price.slack)
@@ -187,17 +188,23 @@ class Ledger(ReadLedger):
             "price": price_fields(price),
             **recorded(part),
         }
-        with self._writing() as connection:
-            again, counted = terms_of(connection, data_set)
-            if again != terms:
+        with self._database.writing() as connection:
+            now = standing_of(connection, terms.name, said["by"], postgres=self._database.postgres)
+            require_version(connection, now.version)
+            if now.entered is None or now.own is None or now.entered.digest != terms.digest:
+                self._known.pop(terms.name, None)
                 raise InputError(f"{data_set}: its entry changed while it was read.", source="the database", remedy="verify the ledger.")
-            if terms.closed and not exists(connection, SPENDERS, data_set=terms.name, name=said["by"]):
+            if terms.closed and not now.admitted:
                 raise InputError(
                     f"{said['by']!r} may not reserve from {terms.name}.", source="by", remedy="be admitted by whoever keeps the ledger."
                 )
+            counted = now.own.counted
             if not (counted + price).within(terms.limit):
                 raise too_much(terms, counted, price, part)
-            entry = self._add(connection, "reservation", terms.name, counted + price, said)
+            moment = self._database.now(connection) if now.moment is None else now.moment
+            entry = next_entry(now.last, "reservation", terms.name, counted + price, said, moment)
+            write(connection, entry)
+        self._known[terms.name] = terms
         return Reservation(number=entry.seq, data_set=terms.name, price=price, counted=entry.counted)
 
     def start(self, reservation: Reservation | int) -> None:

@@ -9,7 +9,7 @@ from lethe.ledger.chain import Entry
 from lethe.ledger.data_set import DataSet
 from lethe.ledger.prices import Price
 from lethe.ledger.store.rows import checked, entry_at, entry_of, exists, last_entry
-from lethe.ledger.store.tables import CORRECTIONS, ENTRIES, RELEASES
+from lethe.ledger.store.tables import CORRECTIONS, DATA_SETS, ENTRIES, RELEASES
 
 _SOURCE = "the ledger"
 
@@ -21,8 +21,9 @@ def terms_of(connection: Connection, name: str) -> tuple[DataSet, Price]:
         InputError: there is none of that name.
         LedgerError: its entry was changed.
     """
-    row = connection.execute(select(ENTRIES).where(ENTRIES.c.data_set == str(name), ENTRIES.c.kind == "data_set")).one_or_none()
-    if row is None:
+    entered = select(DATA_SETS.c.entry).where(DATA_SETS.c.name == str(name)).scalar_subquery()
+    row = connection.execute(select(ENTRIES).where(ENTRIES.c.seq == entered)).one_or_none()
+    if row is None or row.kind != "data_set" or row.data_set != str(name):
         known = connection.execute(select(ENTRIES.c.data_set).where(ENTRIES.c.kind == "data_set").limit(5)).scalars().all()
         raise InputError(
             f"{str(name)[:80]!r} is no data set of this ledger; in it are {', '.join(known) or 'none'}.",

@@ -30,6 +30,7 @@ class ReadLedger:
 
     def __init__(self, database: Database, *, key: PublicKey | None = None) -> None:
         self._database, self._key = database, key
+        self._known: dict[str, DataSet] = {}
 
     @property
     def name(self) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,13 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_
 from lethe.calculus.domains import require_positive
 from lethe.errors import InputError, LedgerError, MissingExtraError
 
-_WRITES = "lethe_writes"
-_LOCK = "SET LOCAL synchronous_commit = off; LOCK TABLE entries IN EXCLUSIVE MODE"
-# A message of its own in the log of the server, which is on disk in the order in which it was written.
-_FLUSH = "SET LOCAL synchronous_commit = on; SELECT pg_logical_emit_message(true, 'lethe', '')"
+_WRITES, _RESTS = "lethe_writes", "lethe_rests"
+# One message to the server each: while the table is locked, every answer is waited for by all writers.
+_BEGIN = "BEGIN; SET LOCAL synchronous_commit = off; LOCK TABLE entries IN EXCLUSIVE MODE"
+# The message of its own is in the log of the server, which is on disk in the order in which it was written: COMMIT gives up the lock, and
+# what follows is a transaction by itself, which waits for the disk.
+_COMMIT = "COMMIT; SELECT pg_logical_emit_message(true, 'lethe', '')"
+_SECONDS_RESTED = 1.0  # after which a connection is asked whether it is still one
 _REMEDIES = (
     ("readonly", "is read-only", "write with an account, and in a folder, that may write."),
     ("read-only", "is read-only", "write with an account, and in a folder, that may write."),
@@ -52,6 +56,8 @@ class Database:
         if not self.postgres:
             _require_file(self.url, make)
         self.engine = _engine(self.url, self._milliseconds, self.postgres)
+        # The statements begin and end the transaction themselves.
+        self._writers = self.engine.execution_options(isolation_level="AUTOCOMMIT") if self.postgres else self.engine
         _OPEN.add(self.engine)
         weakref.finalize(self, self.engine.dispose)
 
@@ -111,15 +117,20 @@ class Database:
         Raises:
             LedgerError: the lock was not given in time, or it cannot be written.
         """
-        with self._told("written"), self.engine.connect() as connection:
-            connection = connection.execution_options(**{_WRITES: True})
-            with connection.begin():
-                if self.postgres:
-                    connection.exec_driver_sql(_LOCK)
-                yield connection
-            if self.postgres:
+        with self._told("written"), self._writers.connect() as connection:
+            if not self.postgres:
+                connection = connection.execution_options(**{_WRITES: True})
                 with connection.begin():
-                    connection.exec_driver_sql(_FLUSH)
+                    yield connection
+                return
+            try:
+                connection.exec_driver_sql(_BEGIN)
+                yield connection
+            except BaseException:
+                with suppress(exc.SQLAlchemyError):  # a connection that is gone has nothing to take back
+                    connection.exec_driver_sql("ROLLBACK")
+                raise
+            connection.exec_driver_sql(_COMMIT)
 
     def now(self, connection: Connection) -> datetime:
         """The time: of the server, which all writers share, or of this machine."""
@@ -191,11 +202,36 @@ def _require_file(url: URL, make: bool) -> None:
         )
 
 
+def _asking(engine: Engine) -> Engine:
+    """The engine, which asks a connection that has rested whether it is still one, and takes another if it is not."""
+
+    @event.listens_for(engine, "checkin")
+    def _rests(_: object, record: Any) -> None:
+        record.info[_RESTS] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def _asked(connection: Any, record: Any, _: object) -> None:
+        since = record.info.get(_RESTS)
+        if since is None or time.monotonic() - since < _SECONDS_RESTED:
+            return
+        try:
+            alive = engine.dialect.do_ping(connection)
+        except Exception:  # whatever the driver says, it is none
+            alive = False
+        if not alive:
+            raise exc.DisconnectionError("it is gone")
+
+    return engine
+
+
 def _engine(url: URL, milliseconds: int, postgres: bool) -> Engine:
     try:
         if postgres:
-            options: dict[str, Any] = {"connect_timeout": max(2, milliseconds // 1000), "options": f"-c lock_timeout={milliseconds}"}
-            return create_engine(url, connect_args=options, pool_pre_ping=True, pool_size=1, max_overflow=15)
+            options: dict[str, Any] = {
+                "connect_timeout": max(2, milliseconds // 1000),
+                "options": f"-c lock_timeout={milliseconds} -c synchronous_commit=on",
+            }
+            return _asking(create_engine(url, connect_args=options, pool_size=1, max_overflow=15))
         engine = create_engine(url, connect_args={"timeout": milliseconds / 1000.0, "check_same_thread": False}, pool_size=1)
     except ImportError as error:
         raise MissingExtraError("a ledger on PostgreSQL needs psycopg.", remedy='pip install "psycopg[binary]>=3.1"') from error

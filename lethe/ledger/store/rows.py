@@ -15,20 +15,24 @@ SAID_IN_COLUMNS: tuple[Table, ...] = (DATA_SETS, SPENDERS, RESERVATIONS, STARTS,
 
 def write(connection: Connection, entry: Entry) -> None:
     """Add an entry and its rows."""
-    connection.execute(
-        insert(ENTRIES).values(
-            seq=entry.seq,
-            kind=entry.kind,
-            at=entry.at,
-            data_set=entry.data_set,
-            counted_cost=str(entry.counted.cost),
-            counted_slack=str(entry.counted.slack),
-            content=entry.content,
-            previous=entry.previous,
-            digest=entry.digest,
-        )
+    own = insert(ENTRIES).values(
+        seq=entry.seq,
+        kind=entry.kind,
+        at=entry.at,
+        data_set=entry.data_set,
+        counted_cost=str(entry.counted.cost),
+        counted_slack=str(entry.counted.slack),
+        content=entry.content,
+        previous=entry.previous,
+        digest=entry.digest,
     )
-    for table, row in rows_of(entry):
+    rows = rows_of(entry)
+    if connection.dialect.name == "postgresql" and len(rows) == 1:
+        ((table, row),) = rows
+        connection.execute(insert(table).values(**row).add_cte(own.cte("own")))  # both at once, while others wait
+        return
+    connection.execute(own)
+    for table, row in rows:
         connection.execute(insert(table).values(**row))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Integer, MetaData, PrimaryKeyConstraint, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text, UniqueConstraint
 
 METADATA = MetaData()
 # SQLite numbers its rows by INTEGER alone.
@@ -23,12 +23,13 @@ ENTRIES = Table(
     Column("seq", _NUMBER, primary_key=True, autoincrement=False),
     Column("kind", Text, nullable=False),
     Column("at", Text, nullable=False),
-    Column("data_set", Text, nullable=False, index=True),
+    Column("data_set", Text, nullable=False),
     Column("counted_cost", Text, nullable=False),
     Column("counted_slack", Text, nullable=False),
     Column("content", Text, nullable=False),
     Column("previous", Text, nullable=False, unique=True),
     Column("digest", Text, nullable=False, unique=True),
+    Index("ix_entries_data_set_seq", "data_set", "seq"),
 )
 DATA_SETS = Table(
     "data_sets",

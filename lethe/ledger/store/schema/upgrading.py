@@ -57,7 +57,12 @@ def make_or_upgrade(connection: Connection) -> None:
 
 def require_same(connection: Connection) -> None:
     """As `require_newest`, of a ledger that was one of this version when it was opened."""
-    if connection.execute(_VERSION).scalar_one_or_none() != newest():
+    require_version(connection, connection.execute(_VERSION).scalar_one_or_none())
+
+
+def require_version(connection: Connection, version: str | None) -> None:
+    """As `require_same`, where it is known which version it says."""
+    if version != newest():
         require_newest(connection)
 
 

@@ -13,8 +13,8 @@ def upgrade() -> None:
     """Make all tables."""
     number = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
-    def text(name: str, *, unique: bool = False, index: bool = False) -> sa.Column[str]:
-        return sa.Column(name, sa.Text, nullable=False, unique=unique or None, index=index or None)
+    def text(name: str, *, unique: bool = False) -> sa.Column[str]:
+        return sa.Column(name, sa.Text, nullable=False, unique=unique or None)
 
     def entry() -> sa.Column[int]:
         return sa.Column("entry", number, sa.ForeignKey("entries.seq"), primary_key=True, autoincrement=False)
@@ -30,13 +30,14 @@ def upgrade() -> None:
         sa.Column("seq", number, primary_key=True, autoincrement=False),
         text("kind"),
         text("at"),
-        text("data_set", index=True),
+        text("data_set"),
         text("counted_cost"),
         text("counted_slack"),
         text("content"),
         text("previous", unique=True),
         text("digest", unique=True),
     )
+    op.create_index("ix_entries_data_set_seq", "entries", ["data_set", "seq"])
     op.create_table(
         "data_sets", entry(), text("name", unique=True), text("neighbours"), text("unit"), text("limit_cost"), text("limit_slack")
     )
