@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -24,8 +25,8 @@ from lethe.ledger.refusals import more_than_reserved, too_much
 from lethe.ledger.reservation import Reservation, price_in, require_number, smaller, spender_of, with_rounding
 from lethe.ledger.store.database import Database
 from lethe.ledger.store.rows import exists, last_entry, write
-from lethe.ledger.store.schema.upgrading import make_or_upgrade, require_newest, require_same, require_version
-from lethe.ledger.store.standing import standing_of
+from lethe.ledger.store.schema.upgrading import make_or_upgrade, newest, refused_version, require_newest, require_same
+from lethe.ledger.store.standing import Standing
 from lethe.ledger.store.tables import RELEASED, SPENDERS, STARTS
 from lethe.ledger.texts import require_digest, require_name, require_text
 from lethe.run.neighbours import Neighbours
@@ -188,9 +189,10 @@ class Ledger(ReadLedger):
             "price": price_fields(price),
             **recorded(part),
         }
-        with self._database.writing() as connection:
-            now = standing_of(connection, terms.name, said["by"], postgres=self._database.postgres)
-            require_version(connection, now.version)
+
+        def decide(now: Standing) -> Entry:
+            if now.version != newest():
+                raise refused_version(now.version)
             if now.entered is None or now.own is None or now.entered.digest != terms.digest:
                 self._known.pop(terms.name, None)
                 raise InputError(f"{data_set}: its entry changed while it was read.", source="the database", remedy="verify the ledger.")
@@ -201,9 +203,9 @@ class Ledger(ReadLedger):
             counted = now.own.counted
             if not (counted + price).within(terms.limit):
                 raise too_much(terms, counted, price, part)
-            moment = self._database.now(connection) if now.moment is None else now.moment
-            entry = next_entry(now.last, "reservation", terms.name, counted + price, said, moment)
-            write(connection, entry)
+            return next_entry(now.last, "reservation", terms.name, counted + price, said, now.moment or datetime.now(UTC))
+
+        entry = self._database.decide(terms.name, said["by"], decide)
         self._known[terms.name] = terms
         return Reservation(number=entry.seq, data_set=terms.name, price=price, counted=entry.counted)
 

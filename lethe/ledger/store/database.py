@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +15,14 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_
 
 from lethe.calculus.domains import require_positive
 from lethe.errors import InputError, LedgerError, MissingExtraError
+from lethe.ledger.chain import Entry
+from lethe.ledger.store.pipeline import COMMITTED, LOCKED, decided, pipelines
+from lethe.ledger.store.rows import write
+from lethe.ledger.store.standing import ASKED_POSTGRES, ASKED_SQLITE, ASKED_WITHOUT_PIPELINE, Standing, standing_of
 
 _WRITES, _RESTS = "lethe_writes", "lethe_rests"
-# One message to the server each: while the table is locked, every answer is waited for by all writers.
-_BEGIN = "BEGIN; SET LOCAL synchronous_commit = off; LOCK TABLE entries IN EXCLUSIVE MODE"
-# The message of its own is in the log of the server, which is on disk in the order in which it was written: COMMIT gives up the lock, and
-# what follows is a transaction by itself, which waits for the disk.
-_COMMIT = "COMMIT; SELECT pg_logical_emit_message(true, 'lethe', '')"
+# One message to the server each.
+_BEGIN, _COMMIT = "; ".join(LOCKED), "; ".join(COMMITTED)
 _SECONDS_RESTED = 1.0  # after which a connection is asked whether it is still one
 _REMEDIES = (
     ("readonly", "is read-only", "write with an account, and in a folder, that may write."),
@@ -132,6 +133,30 @@ class Database:
                 raise
             connection.exec_driver_sql(_COMMIT)
 
+    def decide(self, data_set: str, spender: str, decide: Callable[[Standing], Entry]) -> Entry:
+        """As `writing`, of one entry: what is asked for is `Standing`, and what is decided from it is written.
+
+        Args:
+            data_set, spender: as `standing_of`.
+            decide: from it to the entry; what it raises is raised, and nothing is written.
+        Raises:
+            LedgerError: as `writing`.
+        """
+        values = {"data_set": data_set, "spender": spender}
+        if not (self.postgres and pipelines()):
+            asked = text(ASKED_WITHOUT_PIPELINE if self.postgres else ASKED_SQLITE)
+            with self.writing() as connection:
+                entry = decide(standing_of(connection.execute(asked, values).all(), data_set))
+                write(connection, entry)
+            return entry
+        with self._told("written"), self._writers.connect() as connection:
+            raw: Any = connection.connection.driver_connection
+            try:
+                return decided(raw, ASKED_POSTGRES, values, lambda rows: decide(standing_of(rows, data_set)))
+            finally:
+                if raw.closed:
+                    connection.invalidate()
+
     def now(self, connection: Connection) -> datetime:
         """The time: of the server, which all writers share, or of this machine."""
         return connection.execute(text("SELECT clock_timestamp()")).scalar_one() if self.postgres else datetime.now(UTC)
@@ -140,7 +165,9 @@ class Database:
     def _told(self, verb: str) -> Iterator[None]:
         try:
             yield
-        except exc.SQLAlchemyError as error:
+        except Exception as error:
+            if not (isinstance(error, exc.SQLAlchemyError) or (self.postgres and isinstance(error, _driver_error()))):
+                raise
             said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
             for words, state, remedy in _REMEDIES:
                 if words in said.lower():
@@ -152,6 +179,12 @@ class Database:
                 source=self.name,
                 remedy=f"look whether the database is there, and try again. {_UNSPENT}",
             ) from error
+
+
+def _driver_error() -> type[Exception]:
+    import psycopg
+
+    return psycopg.Error
 
 
 _OPEN: weakref.WeakSet[Engine] = weakref.WeakSet()

@@ -15,25 +15,24 @@ SAID_IN_COLUMNS: tuple[Table, ...] = (DATA_SETS, SPENDERS, RESERVATIONS, STARTS,
 
 def write(connection: Connection, entry: Entry) -> None:
     """Add an entry and its rows."""
-    own = insert(ENTRIES).values(
-        seq=entry.seq,
-        kind=entry.kind,
-        at=entry.at,
-        data_set=entry.data_set,
-        counted_cost=str(entry.counted.cost),
-        counted_slack=str(entry.counted.slack),
-        content=entry.content,
-        previous=entry.previous,
-        digest=entry.digest,
-    )
-    rows = rows_of(entry)
-    if connection.dialect.name == "postgresql" and len(rows) == 1:
-        ((table, row),) = rows
-        connection.execute(insert(table).values(**row).add_cte(own.cte("own")))  # both at once, while others wait
-        return
-    connection.execute(own)
-    for table, row in rows:
+    connection.execute(insert(ENTRIES).values(**columns_of(entry)))
+    for table, row in rows_of(entry):
         connection.execute(insert(table).values(**row))
+
+
+def columns_of(entry: Entry) -> dict[str, Any]:
+    """An entry as a row of the table of entries."""
+    return {
+        "seq": entry.seq,
+        "kind": entry.kind,
+        "at": entry.at,
+        "data_set": entry.data_set,
+        "counted_cost": str(entry.counted.cost),
+        "counted_slack": str(entry.counted.slack),
+        "content": entry.content,
+        "previous": entry.previous,
+        "digest": entry.digest,
+    }
 
 
 def rows_of(entry: Entry) -> list[tuple[Table, dict[str, Any]]]:
@@ -66,7 +65,7 @@ def rows_of(entry: Entry) -> list[tuple[Table, dict[str, Any]]]:
         raise damaged(entry.seq, f"it lacks what an entry of kind {entry.kind} has") from error
 
 
-def entry_of(row: Row[Any]) -> Entry:
+def entry_of(row: Row[Any] | Any) -> Entry:
     """A row of the table of entries.
 
     Raises:

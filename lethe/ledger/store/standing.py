@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
-
-from sqlalchemy import Connection, text
 
 from lethe.ledger.chain import Entry
 from lethe.ledger.store.rows import checked, entry_of
@@ -13,14 +12,16 @@ from lethe.ledger.store.rows import checked, entry_of
 _ASKED = """
 SELECT entries.*, {now} AS moment,
        (SELECT CASE WHEN COUNT(*) = 1 THEN MIN(version_num) ELSE '' END FROM alembic_version) AS version,
-       (SELECT COUNT(*) FROM spenders WHERE data_set = :data_set AND name = :spender) AS admitted
+       (SELECT COUNT(*) FROM spenders WHERE data_set = {data_set} AND name = {spender}) AS admitted
   FROM entries
- WHERE seq IN ((SELECT entry FROM data_sets WHERE name = :data_set),
-               (SELECT MAX(seq) FROM entries WHERE data_set = :data_set),
+ WHERE seq IN ((SELECT entry FROM data_sets WHERE name = {data_set}),
+               (SELECT MAX(seq) FROM entries WHERE data_set = {data_set}),
                (SELECT MAX(seq) FROM entries))
  ORDER BY seq
 """
-_POSTGRES, _SQLITE = (text(_ASKED.format(now=now)) for now in ("clock_timestamp()", "NULL"))
+ASKED_POSTGRES = _ASKED.format(now="clock_timestamp()", data_set="%(data_set)s", spender="%(spender)s")
+ASKED_WITHOUT_PIPELINE = _ASKED.format(now="clock_timestamp()", data_set=":data_set", spender=":spender")
+ASKED_SQLITE = _ASKED.format(now="NULL", data_set=":data_set", spender=":spender")
 
 
 class Standing(NamedTuple):
@@ -43,14 +44,15 @@ class Standing(NamedTuple):
     moment: datetime | None
 
 
-def standing_of(connection: Connection, data_set: str, spender: str, *, postgres: bool) -> Standing:
-    """Ask for it; the digest of every entry is checked.
+def standing_of(rows: Sequence[Any], data_set: str) -> Standing:
+    """From the rows that were asked for; the digest of every entry is checked.
 
+    Args:
+        rows: of `ASKED_POSTGRES` or `ASKED_SQLITE`.
+        data_set: its name.
     Raises:
         LedgerError: an entry was changed.
     """
-    asked: Any = _POSTGRES if postgres else _SQLITE
-    rows = connection.execute(asked, {"data_set": data_set, "spender": spender}).all()
     entries = [checked(entry_of(row)) for row in rows]
     about = [entry for entry in entries if entry.data_set == data_set]
     return Standing(

@@ -48,8 +48,8 @@ def make_or_upgrade(connection: Connection) -> None:
         )
     if names and _version(connection) == newest():
         return
-    if names:
-        _require_known(connection)
+    if names and (version := _version(connection)) not in _known():
+        raise refused_version(version)
     config = _config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
@@ -57,12 +57,7 @@ def make_or_upgrade(connection: Connection) -> None:
 
 def require_same(connection: Connection) -> None:
     """As `require_newest`, of a ledger that was one of this version when it was opened."""
-    require_version(connection, connection.execute(_VERSION).scalar_one_or_none())
-
-
-def require_version(connection: Connection, version: str | None) -> None:
-    """As `require_same`, where it is known which version it says."""
-    if version != newest():
+    if connection.execute(_VERSION).scalar_one_or_none() != newest():
         require_newest(connection)
 
 
@@ -77,13 +72,23 @@ def require_newest(connection: Connection) -> None:
         raise InputError(
             "the database is no ledger.", source="the place of the ledger", remedy="make one: `lethe ledger create`, or make=True."
         )
-    if _version(connection) != newest():
-        _require_known(connection)
-        raise LedgerError(
-            f"the ledger's schema is of version {_version(connection)}; this Lethe writes {newest()}.",
+    if (version := _version(connection)) != newest():
+        raise refused_version(version)
+
+
+def refused_version(version: str) -> LedgerError:
+    """The error of a schema that is not the newest."""
+    if version not in _known():
+        return LedgerError(
+            f"the ledger's schema is of version {version or 'unknown'}, which this Lethe does not know; it knows {newest()}.",
             source="alembic_version",
-            remedy="open it once with make=True, which brings it to this version; keep a copy.",
+            remedy="install the version of Lethe that wrote it, or a newer one; nothing was written.",
         )
+    return LedgerError(
+        f"the ledger's schema is of version {version}; this Lethe writes {newest()}.",
+        source="alembic_version",
+        remedy="open it once with make=True, which brings it to this version; keep a copy.",
+    )
 
 
 def _version(connection: Connection) -> str:
@@ -91,11 +96,5 @@ def _version(connection: Connection) -> str:
     return found[0] if len(found) == 1 else "unknown"
 
 
-def _require_known(connection: Connection) -> None:
-    version = _version(connection)
-    if version not in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}:
-        raise LedgerError(
-            f"the ledger's schema is of version {version}, which this Lethe does not know; it knows {newest()}.",
-            source="alembic_version",
-            remedy="install the version of Lethe that wrote it, or a newer one; nothing was written.",
-        )
+def _known() -> set[str]:
+    return {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
