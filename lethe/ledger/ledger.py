@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -193,7 +192,7 @@ class Ledger(ReadLedger):
         def decide(now: Standing) -> Entry:
             if now.version != newest():
                 raise refused_version(now.version)
-            if now.entered is None or now.own is None or now.entered.digest != terms.digest:
+            if now.entered is None or now.own is None or now.moment is None or now.entered.digest != terms.digest:
                 self._known.pop(terms.name, None)
                 raise InputError(f"{data_set}: its entry changed while it was read.", source="the database", remedy="verify the ledger.")
             if terms.closed and not now.admitted:
@@ -203,7 +202,7 @@ class Ledger(ReadLedger):
             counted = now.own.counted
             if not (counted + price).within(terms.limit):
                 raise too_much(terms, counted, price, part)
-            return next_entry(now.last, "reservation", terms.name, counted + price, said, now.moment or datetime.now(UTC))
+            return next_entry(now.last, "reservation", terms.name, counted + price, said, now.moment)
 
         entry = self._database.decide(terms.name, said["by"], decide)
         self._known[terms.name] = terms

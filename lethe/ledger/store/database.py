@@ -146,7 +146,8 @@ class Database:
         if not (self.postgres and pipelines()):
             asked = text(ASKED_WITHOUT_PIPELINE if self.postgres else ASKED_SQLITE)
             with self.writing() as connection:
-                entry = decide(standing_of(connection.execute(asked, values).all(), data_set))
+                found = standing_of(connection.execute(asked, values).all(), data_set)
+                entry = decide(found if self.postgres else found._replace(moment=self.now(connection)))
                 write(connection, entry)
             return entry
         with self._told("written"), self._writers.connect() as connection:

@@ -33,7 +33,7 @@ class Standing(NamedTuple):
         last: the last entry of all; None: the ledger is empty.
         version: of the schema; empty: it says none, or several.
         admitted: whether the spender is one of the data set's.
-        moment: the server's time; None: of a file, which has none.
+        moment: the server's time; None: of a file, which has none, or of no entry.
     """
 
     entered: Entry | None
