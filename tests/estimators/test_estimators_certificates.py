@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,12 @@ from private_cases import fitted, three_blobs, two_blobs
 
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck
-from lethe.calculus.any_guarantee.composition import convolved, together
+from lethe.accounting.statements.recheck import recheck_statement
+from lethe.calculus.any_guarantee.composition import convolved, joined, together
+from lethe.calculus.guarantees import GDP
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import enforced, fails, holds
+from lethe.errors import InputError
 from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression
 from lethe.estimators.inputs.range_ends import RangeEndWarning
 from lethe.mechanisms.base import Statement
@@ -133,3 +137,17 @@ def test_fewer_records_than_one_over_epsilon_teach_nothing(make: type, given: di
     assert model.mechanism_ == "zeros"
     assert model.epsilon_ <= epsilon
     assert "fewer than 1/epsilon" in model.privacy_report_
+
+
+@pytest.mark.slow
+def test_a_release_beside_shuffled_batches_is_convolved_again_and_believed() -> None:
+    """Its norm's mu is rounded in the last digit when it is computed again, and the convolution then has another grid."""
+    numbers = np.random.default_rng(0)
+    X = numbers.normal(size=(1000, 3))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    fitted = LogisticRegression(mechanism="shuffled_once", classes=[0, 1], delta=1e-5).fit(X, (X[:, 0] > 0).astype(int))
+    assert recheck_statement(fitted.statement_).stated == ()
+    (norm, _), (steps, _) = fitted.statement_.guarantee.parts
+    smaller = replace(fitted.statement_, guarantee=joined([(GDP(norm.mu * (1 - 1e-4)), 1), (steps, 1)]))
+    with pytest.raises(InputError, match="does not follow"):
+        recheck_statement(smaller)
