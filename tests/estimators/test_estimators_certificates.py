@@ -3,6 +3,7 @@
 import math
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,7 +148,8 @@ def test_a_release_beside_shuffled_batches_is_convolved_again_and_believed() -> 
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     fitted = LogisticRegression(mechanism="shuffled_once", classes=[0, 1], delta=1e-5).fit(X, (X[:, 0] > 0).astype(int))
     assert recheck_statement(fitted.statement_).stated == ()
-    (norm, _), (steps, _) = fitted.statement_.guarantee.parts
+    claimed: Any = fitted.statement_.guarantee
+    (norm, _), (steps, _) = claimed.parts
     smaller = replace(fitted.statement_, guarantee=joined([(GDP(norm.mu * (1 - 1e-4)), 1), (steps, 1)]))
     with pytest.raises(InputError, match="does not follow"):
         recheck_statement(smaller)
