@@ -3,7 +3,7 @@
 import sqlite3
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, text
 
 import lethe
 from lethe.errors import InputError, LedgerError, LetheError
@@ -162,3 +162,31 @@ def test_a_locked_server_is_waited_for_and_then_refused(postgres) -> None:
             ledger.reserve("patients", lethe.GDP(0.1), by="a")
         assert ledger.show("patients").lines == ()
     ledger.reserve("patients", lethe.GDP(0.1), by="a")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pipelined", [True, False])
+def test_a_server_s_connection_is_as_good_after_a_refusal(pipelined: bool, postgres, monkeypatch) -> None:
+    monkeypatch.setattr("lethe.ledger.store.database.pipelines", lambda: pipelined)
+    ledger = Ledger.open(postgres.database(), make=True, timeout=0.3)
+    ledger.create("patients", neighbours="replace_one", budget=Budget(epsilon=1, delta=1e-6), spenders=["a"], by="keeper")
+    other = ledger._database.engine.raw_connection()
+    other.cursor().execute("LOCK TABLE entries IN EXCLUSIVE MODE")
+    with pytest.raises(LedgerError, match="locked by another writer") as caught:
+        ledger.reserve("patients", lethe.GDP(0.1), by="a")
+    said(caught)
+    other.rollback()
+    other.close()
+    for wrong in ({"by": "b"}, {"item": lethe.GDP(9.0)}):
+        with pytest.raises(LetheError):
+            ledger.reserve(**{"data_set": "patients", "item": lethe.GDP(0.1), "by": "a"} | wrong)
+    first, second = (ledger.reserve("patients", lethe.GDP(0.1), by="a") for _ in range(2))
+    ledger.start(first)
+    with pytest.raises(InputError):
+        ledger.start(first)
+    ledger.void(second, reason="not begun")
+    assert [line.state for line in ledger.show("patients").lines] == ["started", "voided"]
+    assert ledger.verify().entries == 6
+    with ledger._database.reading() as connection:
+        open_now = text("SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'")
+        assert connection.execute(open_now).scalar_one() == 0

@@ -31,6 +31,7 @@ from lethe.estimators import (
     PrivateStandardScaler,
 )
 from lethe.estimators.models import linear_model, regressors
+from lethe.ledger.store.database import Database
 from lethe.mechanisms.quantiles.quantile import private_quantile
 
 DELTA = 1e-5
@@ -251,11 +252,12 @@ def test_a_copy_whose_ledger_is_not_there_predicts_and_does_not_fit(ledger, tmp_
     assert not (tmp_path / "ledger.sqlite").exists()
 
 
-def test_a_password_is_not_sent_along() -> None:
-    from lethe.ledger.store.database import Database
-
-    database = Database("postgresql://user:secret@host/name")
+@pytest.mark.parametrize("url", ["postgresql://user:secret@host/name", "postgresql://user@host/name?password=secret&sslpassword=secret"])
+def test_a_password_is_not_sent_along(url: str) -> None:
+    pytest.importorskip("psycopg")
+    database = Database(url)
     assert database.place == "postgresql+psycopg://user@host/name"
+    assert "secret" not in database.name
     assert b"secret" not in pickle.dumps(LogisticRegression(ledger=Spending(Ledger(database), "patients")))
 
 

@@ -23,6 +23,7 @@ from lethe.ledger.store.standing import ASKED_POSTGRES, ASKED_SQLITE, ASKED_WITH
 _WRITES, _RESTS = "lethe_writes", "lethe_rests"
 # One message to the server each.
 _BEGIN, _COMMIT = "; ".join(LOCKED), "; ".join(COMMITTED)
+_SECRETS = ("password", "sslpassword")  # which a URL may say behind its question mark, too
 _SECONDS_RESTED = 1.0  # after which a connection is asked whether it is still one
 _REMEDIES = (
     ("readonly", "is read-only", "write with an account, and in a folder, that may write."),
@@ -69,14 +70,14 @@ class Database:
     @property
     def name(self) -> str:
         """The place, without a password."""
-        return self.url.render_as_string(hide_password=True)
+        return self.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
 
     @property
     def place(self) -> str:
         """The place as another process can open it, without the password: a whole path, or a URL."""
         file = self.url.database or ""
         if self.postgres or file.startswith("file:"):
-            url = self.url
+            url = self.url.difference_update_query(_SECRETS)
             return URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query).render_as_string()
         return str(Path(file).absolute())
 

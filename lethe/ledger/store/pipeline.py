@@ -6,6 +6,7 @@ While the table is locked all writers wait for one client, which on a busy machi
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -16,7 +17,8 @@ from lethe.ledger.chain import Entry
 from lethe.ledger.store.rows import columns_of, rows_of
 from lethe.ledger.store.tables import ENTRIES
 
-LOCKED = ("BEGIN", "SET LOCAL synchronous_commit = off", "LOCK TABLE entries IN EXCLUSIVE MODE")
+# The lock is taken before anything is looked at, and every statement looks anew, whatever the server's default is.
+LOCKED = ("BEGIN ISOLATION LEVEL READ COMMITTED", "SET LOCAL synchronous_commit = off", "LOCK TABLE entries IN EXCLUSIVE MODE")
 # COMMIT gives up the lock. The message is of its own in the log of the server, which is on disk in the order in which it was written, and
 # waits for the disk: so that several writers share one wait.
 COMMITTED = ("COMMIT", "SELECT pg_logical_emit_message(true, 'lethe', '')")
@@ -38,6 +40,7 @@ def decided(connection: Any, asked: str, values: dict[str, Any], decide: Callabl
         values: of the query.
         decide: from its rows to the entry that is to be written; what it raises is raised, and nothing is written.
     """
+    import psycopg
     from psycopg.rows import namedtuple_row
 
     cursor = connection.cursor(row_factory=namedtuple_row)
@@ -54,9 +57,11 @@ def decided(connection: Any, asked: str, values: dict[str, Any], decide: Callabl
             for statement in COMMITTED:
                 connection.execute(statement)
     except BaseException:
-        # A connection that is gone has nothing to take back; of one that is not, rollback leaves no transaction open.
-        if not connection.closed:
+        with suppress(psycopg.Error):
             connection.execute("ROLLBACK")
+        # One that is not back at its beginning is never used again.
+        if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            connection.close()
         raise
     return entry
 
