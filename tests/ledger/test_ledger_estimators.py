@@ -1,6 +1,8 @@
 """`ledger=` of estimators: reserved before anything of a record is released, settled with the statement, at the price of its noise."""
 
 import pickle
+import subprocess
+import sys
 from fractions import Fraction
 from typing import Any
 
@@ -86,6 +88,7 @@ def spent_on(estimator, targets, ledger: Ledger):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", GAUSSIAN)
 def test_what_has_gaussian_noise_is_reserved_and_settled_at_its_own_epsilon(name: str, ledger) -> None:
     fitted, line = spent_on(*GAUSSIAN[name], ledger)
@@ -98,6 +101,7 @@ def test_what_has_gaussian_noise_is_reserved_and_settled_at_its_own_epsilon(name
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", COVERED)
 def test_what_has_other_noise_is_covered_in_both_directions_of_its_profile(name: str, ledger) -> None:
     fitted, line = spent_on(*COVERED[name], ledger)
@@ -250,6 +254,18 @@ def test_a_copy_whose_ledger_is_not_there_predicts_and_does_not_fit(ledger, tmp_
     with pytest.raises(InputError, match="is not there"):
         arrived.fit(X, LABELS)
     assert not (tmp_path / "ledger.sqlite").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.nightly(by_day="test_clones_and_copies_in_a_pickle_are_paid")
+def test_without_a_ledger_no_database_is_loaded() -> None:
+    code = (
+        "import pickle, sys, numpy as np; from lethe.estimators import LogisticRegression; X = np.ones((40, 2)) / 2; "
+        "y = np.arange(40) % 2; "
+        "model = LogisticRegression(feature_norm=1.0, mechanism='output_perturbation', classes=[0, 1]).fit(X, y); "
+        "pickle.loads(pickle.dumps(model)).predict(X); print(sorted({'sqlalchemy', 'alembic', 'psycopg'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("url", ["postgresql://user:secret@host/name", "postgresql://user@host/name?password=secret&sslpassword=secret"])

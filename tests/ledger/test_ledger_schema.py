@@ -89,6 +89,7 @@ def rows(ledger: Ledger) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 def test_an_older_ledger_is_refused_until_somebody_asks_and_upgraded_then(old: str, versions: Versions) -> None:
     first = Ledger.open(old)
     before, shown = rows(first), first.show("patients").to_dict()
@@ -111,6 +112,7 @@ def test_an_older_ledger_is_refused_until_somebody_asks_and_upgraded_then(old: s
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 def test_a_ledger_of_a_newer_version_is_refused_and_left_alone(old: str, versions: Versions) -> None:
     versions.with_second()
     newer = Ledger.open(old, make=True)
@@ -126,6 +128,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_alone(old: str, version
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 def test_an_upgrade_that_fails_in_the_middle_changes_nothing(old: str, versions: Versions) -> None:
     first = Ledger.open(old)
     before, made = rows(first), tables(first)

@@ -124,6 +124,7 @@ def test_joblib_s_processes_are_counted(way: str, ledger) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly(by_day="test_threads_are_counted")
 def test_forked_processes_are_counted(ledger) -> None:
     with spending(ledger, "patients"), joblib.parallel_config("multiprocessing", n_jobs=2):
         assert set(joblib.Parallel()(joblib.delayed(made_and_fitted)() for _ in range(3))) == {"fitted"}

@@ -76,6 +76,7 @@ def breaks_off(rank: int, place: str) -> Tensor:
     return plain_fit(rank, run=make_network_run("shuffled", noise_multiplier=40.0), ledger=ledger, progress=progress)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("train", [fitted_within, in_a_loop])
 def test_one_reservation_and_one_settlement(processes: Processes, place: str, train: object) -> None:
     assert not any(isinstance(result, Exception) for result in processes.run(2, train, place))
@@ -83,6 +84,7 @@ def test_one_reservation_and_one_settlement(processes: Processes, place: str, tr
     assert Ledger.open(place).show("patients").lines[0].by == "process 0"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("payers", [(0, 1), (0,)])
 def test_process_0_pays_for_all(processes: Processes, place: str, payers: tuple[int, ...]) -> None:
     assert not any(isinstance(result, Exception) for result in processes.run(2, fitted, place, 40.0, payers))
