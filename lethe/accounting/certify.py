@@ -54,7 +54,7 @@ def evaluate_theorems(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tup
     Raises:
         InputError: the run's noise is still to be planned, or a theorem is unknown.
     """
-    if require_run(run).noise_multiplier is None:
+    if require_run(run, correlated=True).noise_multiplier is None:
         raise InputError(
             "noise_multiplier: null; this run has no noise yet.", remedy="set it, or let lethe.plan(run, epsilon=..., delta=...) find it."
         )
@@ -99,14 +99,17 @@ def _known(theorems: Sequence[Theorem | str]) -> list[Theorem]:
     return found
 
 
-def require_run(run: object) -> Run:
+def require_run(run: object, *, correlated: bool = False) -> Run:
     """`run` itself if it is a Run all of whose words are known.
 
+    Args:
+        run: any object.
+        correlated: whether who asks knows correlated noise.
     Raises:
         InputError: it is something else.
     """
     remedy = "build one with lethe.Run(...) or lethe.Run.load(path); certify also takes what training returned, or engine.record()."
-    return known_fields.require_run(run, remedy=remedy)
+    return known_fields.require_run(run, remedy=remedy, correlated=correlated)
 
 
 @in_other_words
@@ -133,7 +136,7 @@ def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str]
     """
     if not isinstance(run, Run) and isinstance(run, Recorded) and isinstance(run.record, TrainingRecord):
         return certify(run.record.run, delta, theorems, allow_large_delta=allow_large_delta).sealed(run.record)
-    run = require_run(run)
+    run = require_run(run, correlated=True)
     delta = delta_for(run.records, delta, allow_large_delta=allow_large_delta)
     return certificate_of(run, delta, evaluate_theorems(run, theorems))
 
@@ -160,7 +163,7 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
         raise HypothesisError(
             f"no theorem that was tried can certify run {run.run_id}: {reasons_of(verdicts)}",
             source="the theorems given",
-            remedy="try them all, composition among them, which applies to every run whose noise was fixed in advance.",
+            remedy="try them all: composition applies to independent noise that was fixed in advance, correlated-noise to correlated.",
         )
     # The first of the smallest; one of Lethe's own where a published formula differs by its roundings only.
     best = min(usable, key=lambda verdict: ranks[verdict.theorem.name])

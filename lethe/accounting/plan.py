@@ -72,7 +72,7 @@ def as_target(
     Raises:
         InputError: none or two were, or one out of range, or with a delta that is too large for so many records.
     """
-    records = require_run(run).records
+    records = require_run(run, correlated=True).records
     if target is not None and epsilon is None and delta is None:
         wanted = require_target(target)
         if isinstance(wanted, ApproxDP) and wanted.delta_bound > 0.0:
@@ -130,7 +130,7 @@ def refuse_seeded(run: Run) -> Run:
     Raises:
         InputError: it is no Run, or a seeded one, which no amount of noise makes private.
     """
-    if require_run(run).seeded:
+    if require_run(run, correlated=True).seeded:
         raise InputError(
             "seeded: true; whoever has the seed knows the noise, so that no amount of it meets a target.",
             source="seeded",

@@ -85,7 +85,7 @@ class Certificate(Claims):
         Raises:
             InputError: it does.
         """
-        require_run(self.run)
+        require_run(self.run, correlated=True)
 
     def __repr__(self) -> str:
         large = " (delta >= 1/records)" if self.large_delta else ""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems
+from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
 from lethe.accounting.cumulative import Cumulative
 from lethe.accounting.plan import as_target, planned, refuse_seeded
 from lethe.calculus.calibration import smallest
@@ -187,7 +187,7 @@ def allocate(
         InputError: an argument out of range, or a shape that this run cannot have.
         CalibrationError: no amount of noise meets the target.
     """
-    records = refuse_seeded(run).records
+    records = require_run(refuse_seeded(run)).records
     if schedule not in SCHEDULES:
         raise InputError(f"schedule: got {schedule!r}; it needs one of {', '.join(SCHEDULES)}.")
     goal = as_target(run, epsilon, delta if target is None else None, target, allow_large_delta=allow_large_delta)

@@ -11,6 +11,7 @@ from typing import NamedTuple, get_args
 from lethe.errors import InputError
 from lethe.run.clip_fields import ClipMethod
 from lethe.run.neighbours import Neighbours
+from lethe.run.noise import NOISES, refuse_correlated
 from lethe.run.noise_fields import NoiseAt
 from lethe.run.participation import BatchSizes, Participation, said
 from lethe.run.release_field import Release
@@ -47,18 +48,21 @@ def unknown_field(run: Run) -> UnknownField | None:
         if not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]  # a class from outside may state anything
             known = " or ".join(member.value for member in kind)
             return UnknownField("batches.design", f"{batches.design}, whose {fact} {said(value)} nothing here knows", known)
+    if run.noise is not None and type(run.noise) not in NOISES.values():
+        return UnknownField("noise", repr(run.noise), f"null or {' or '.join(NOISES)}")
     for name, words in _WORDS.items():
         if getattr(run, name) not in words:
             return UnknownField(name, repr(getattr(run, name)), " or ".join(words))
     return None
 
 
-def require_run(run: object, *, source: str | None = None, remedy: str | None = None) -> Run:
-    """`run` itself, if it is a Run whose design, release, relation, clip method and unit are known.
+def require_run(run: object, *, source: str | None = None, remedy: str | None = None, correlated: bool = False) -> Run:
+    """`run` itself, if it is a Run whose design, release, relation, clip method and unit are known, and whose noise is independent.
 
     Args:
         run: any object.
         source, remedy: of the error for what is no Run.
+        correlated: whether who asks knows correlated noise, so that it may be any that is known.
     Raises:
         InputError: it is something else, or a word of it is not known; the error names it.
     """
@@ -69,4 +73,6 @@ def require_run(run: object, *, source: str | None = None, remedy: str | None = 
         raise InputError(
             f"{unknown.name}: got {unknown.got}; it needs {unknown.needed}.", source=f"run.{unknown.name}", remedy="take one that is known."
         )
+    if not correlated:
+        refuse_correlated(run.noise)
     return run

@@ -18,6 +18,7 @@ from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.run.clip_fields import SHORTENING, ClipGroups, ClipMethod, refuse_clipping
 from lethe.run.losses import Loss, Unknown, parse_loss
 from lethe.run.neighbours import Neighbours, apart
+from lethe.run.noise import CorrelatedNoise, parse_noise, refuse_correlated, refuse_correlating
 from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.run.participation import Participation
 from lethe.run.regularisers import Regulariser, parse_regulariser
@@ -55,6 +56,8 @@ class Run(StoredSpecification):
         noise_budget: None, or $\rho > 0$ of a budget filter: the noise of each step may be chosen in view of what was released before;
             a step that would bring some record's $\sum_t s_t^2/(2\tau_t^2)$ above $\rho$ is refused and ends the run. Every iterate
             counts as released; the multipliers are those that were used.
+        noise: None: drawn anew at each step; or correlated over steps: $\nu_t = \frac{\lambda_t}{b} w_t$, $w = C^{-1}z$ with a strategy C
+            of `lethe.run.noise` and $z_t \sim N(0, z^2C^2I)$, z one number. Needs noise at every step.
         loss: what is known of one record's loss.
         regulariser: h, or several that add up; None: h = 0.
         release: what anybody outside may ever see, which must be said. "last": only $x_T$; void once any earlier iterate, an average, a
@@ -82,6 +85,7 @@ class Run(StoredSpecification):
     noise_at: NoiseAt = "every_step"
     pass_weights: _ScheduleField | None = None
     noise_budget: float | None = Field(default=None, gt=0)
+    noise: Annotated[InstanceOf[CorrelatedNoise] | None, BeforeValidator(parse_noise)] = None
     loss: Annotated[InstanceOf[Loss], BeforeValidator(parse_loss)] = Unknown()
     regulariser: Annotated[InstanceOf[Regulariser] | tuple[InstanceOf[Regulariser], ...] | None, BeforeValidator(parse_regulariser)] = None
     release: Release
@@ -100,7 +104,10 @@ class Run(StoredSpecification):
         consistency.refuse_standstill(self._expanded("step_size", self.step_size, self.total_steps))
         if self.noise_multiplier is not None:
             self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)
-        self._in_range()
+        if self.noise is None:
+            self._in_range()
+        else:  # its numbers are those of the same run with independent noise, which has been checked
+            refuse_correlating(self.noise, self.uncorrelated)
         if self.pass_weights is not None:
             refuse_averaging(self.batches, self.noise_at, steps=self.total_steps, per_pass=self.steps_per_pass)
             refuse_no_weight(self._expanded("pass_weights", self.pass_weights, self.steps_per_pass))
@@ -216,6 +223,11 @@ class Run(StoredSpecification):
         return np.minimum(ends, self.total_steps) - 1
 
     @cached_property
+    def uncorrelated(self) -> Run:
+        """The same run with independent noise: its noise is what correlated noise is made of. No bound on it is one on this run."""
+        return self if self.noise is None else self.replace(noise=None)
+
+    @cached_property
     def step_sizes(self) -> Array:
         r"""$\lambda_t$, shape (T,)."""
         return _read_only(as_schedule(self.step_size).values(self.total_steps))
@@ -225,8 +237,9 @@ class Run(StoredSpecification):
         """z_t, shape (T,), zero at steps without noise.
 
         Raises:
-            InputError: the noise is still to be planned.
+            InputError: the noise is still to be planned; or, as by all arrays of noise, it is correlated.
         """
+        refuse_correlated(self.noise)
         if self.noise_multiplier is None:
             raise InputError(
                 "noise_multiplier: null; this run has no noise yet.",

@@ -37,6 +37,7 @@ def _extras(fields: Mapping[str, Any]) -> dict[str, Any]:
         "clip_groups": None if fields["clip_groups"] is None else list(fields["clip_groups"]),
         "pass_weights": _schedule(fields["pass_weights"]),
         "noise_budget": fields["noise_budget"],
+        "noise": None if fields["noise"] is None else fields["noise"].to_document(),
         "seeded": fields["seeded"] or None,
         "unit": None if fields["unit"] == "record" else fields["unit"],
     }

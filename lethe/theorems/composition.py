@@ -73,14 +73,19 @@ def _guarantee(run: Run) -> Guarantee:
         case Participation.PUBLIC_SLOT:
             return GDP(float(slot_mus(touches, slots).max()))
         case Participation.SECRET_SLOT:
-            return _average(slot_mus(touches, slots), slots)
+            return averaged_over_slots(slot_mus(touches, slots), slots)
         case Participation.FRESH_SECRET_SLOT:
             return GDP(worst_of_each_pass(touches, slots))
     raise unknown_participation(run.batches.design, run.batches.participation)
 
 
-def _average(mus: Array, slots: int) -> Guarantee:
-    """Of a record whose slot is uniform."""
+def averaged_over_slots(mus: Array, slots: int) -> Guarantee:
+    r"""The guarantee of a record whose slot is uniform and secret: $\delta \le \frac1\ell\sum_j\delta_{\mu_j}$.
+
+    Args:
+        mus: of each slot that some step reaches, shape (min(l, T),).
+        slots: l.
+    """
     if mus.size == slots and mus.min() == mus.max():
         return GDP(float(mus.max()))
     weights = (1.0 / slots,) * mus.size

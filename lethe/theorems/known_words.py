@@ -36,3 +36,23 @@ def examine_words(run: Run, sizes: frozenset[BatchSizes]) -> tuple[Finding, ...]
             ),
         )
     return ()
+
+
+def examine_noise(run: Run, *, correlated: bool) -> tuple[Finding, ...]:
+    """A failing finding if the run's noise is of another kind than the theorem is about; else empty.
+
+    Args:
+        run: the run.
+        correlated: whether the theorem is about correlated noise; else it is about independent noise.
+    """
+    if (run.noise is not None) == correlated:
+        return ()
+    got = "independent" if run.noise is None else run.noise.kind
+    return (
+        fails(
+            "noise",
+            f"it needs {'correlated' if correlated else 'independent'} noise; this run's is {got}",
+            source=f"noise = {'null' if run.noise is None else got}",
+            remedy="use composition, or give the run a strategy." if correlated else "use correlated-noise, or drop noise.",
+        ),
+    )

@@ -271,7 +271,7 @@ def fit_head(backbone: nn.Module, head: nn.Linear, data: Any, run: Run, **option
 
 
 def _refuse_other_loss(loss: object, run: Run) -> None:
-    if loss is not None and not (isinstance(loss, Loss) and loss == require_run(run).loss):
+    if loss is not None and not (isinstance(loss, Loss) and loss == require_run(run, correlated=True).loss):
         raise InputError(
             f"loss: got {loss!r}; the run says {run.loss!r}, and that is what a linear model is trained by.",
             source="loss, run.loss",

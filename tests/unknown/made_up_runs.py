@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from helpers import make_run
 from pydantic import Field
@@ -16,6 +17,7 @@ from lethe.errors import LetheError
 from lethe.run.batches import Batches
 from lethe.run.losses import Loss
 from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER
+from lethe.run.noise import CorrelatedNoise
 from lethe.run.participation import BatchSizes, Participation
 from lethe.run.regularisers import Regulariser
 from lethe.theorems.base import Theorem
@@ -133,6 +135,19 @@ class MadeUpRegulariser(Regulariser):
     kind: ClassVar[str] = "made_up_regulariser"
 
 
+class MadeUpNoise(CorrelatedNoise):
+    """Noise that claims to be correlated in a way nobody knows, with a strategy that would cost nothing."""
+
+    kind: ClassVar[str] = "made_up_noise"
+    summary: ClassVar[str] = "made-up noise"
+
+    def strategy(self, steps: int) -> Any:
+        return np.full(steps, 1e-9)
+
+    def stream(self) -> Any:
+        raise NotImplementedError
+
+
 def of_design(design: type[MadeUp] | str, **changes: Any) -> lethe.Run:
     name = design if isinstance(design, str) else design.design
     return make_run(batches={"design": name, "size": 10}, noise_multiplier=NOISE, **changes)
@@ -159,6 +174,7 @@ UNKNOWN: dict[str, Callable[[], lethe.Run]] = {
     "squash": lambda: forged("clip_method", "squash"),
     "one_user": lambda: forged("neighbours", "one_user"),
     "now_and_then": lambda: forged("noise_at", "now_and_then"),
+    "MadeUpNoise": lambda: forged("noise", MadeUpNoise()),
 }
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lethe.calculus.composition.budget import BudgetFilter
 from lethe.errors import CallbackWarning, InputError
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallback, TrainingEnd
 from lethe.train.core.recorder import Recorder
@@ -51,9 +52,12 @@ class Telling:
             seeded: whether somebody can make its noise or secret batches again.
             done: steps that were taken before.
             budget: of a run with a noise_budget.
+        Raises:
+            InputError: its noise is correlated.
         """
         if not self._callbacks or not _leads():
             return
+        require_run(run)  # what callbacks are told of a step's noise is that of independent noise
         self._run, self._budget = run.replace(seeded=seeded or run.seeded), budget
         for callback in self._callbacks:
             callback.on_train_begin(self._run, steps_done=done)

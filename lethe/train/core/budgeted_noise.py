@@ -57,15 +57,18 @@ def as_planned(step: int, parameters: torch.Tensor, planned: float) -> float | N
     return planned
 
 
-def as_planned_above_rounding(step: int, parameters: torch.Tensor, planned: float) -> float | None:
-    """The planned noise, refused if rounding of an iterate that will be released would hide it.
+def above_rounding(share: float = 1.0) -> NoiseOfStep:
+    """The planned noise, refused with a LetheError if rounding of an iterate that will be released would hide it.
 
-    Args: as `as_planned`.
-    Raises:
-        LetheError: it does.
+    Args:
+        share: how much of it is drawn anew at each step.
     """
-    refuse_drowned(planned, parameters)
-    return planned
+
+    def decide(step: int, parameters: torch.Tensor, planned: float) -> float | None:
+        refuse_drowned(share * planned, parameters)
+        return planned
+
+    return decide
 
 
 def refuse_policy(run: Run, policy: object) -> None:

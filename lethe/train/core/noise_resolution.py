@@ -58,5 +58,14 @@ def refuse_overflow(last: Iterable[torch.Tensor], run: Run, *, remedy: str = "ta
 
 
 def smallest_noise(run: Run) -> float:
-    """The smallest noise of the run that is not 0, in parameter units; infinity where there is none."""
-    return float(run.noise_stds[run.noise_stds > 0].min(initial=np.inf))
+    """The smallest noise of the run that is not 0 and drawn anew at a step, in parameter units; infinity where there is none."""
+    stds = run.uncorrelated.noise_stds
+    return float(stds[stds > 0].min(initial=np.inf)) * fresh_share(run)
+
+
+def fresh_share(run: Run) -> float:
+    r"""How much of a step's own draw is in its noise, at the least: 1, or of correlated noise $1/\max_t C_{tt}$."""
+    if run.noise is None:
+        return 1.0
+    strategy = run.noise.strategy(run.total_steps)
+    return 1.0 / float(strategy[0] if strategy.ndim == 1 else np.diagonal(strategy).max())

@@ -90,7 +90,7 @@ def prepared(described: Linear, data: Any, run: Run) -> Prepared:
     Raises:
         InputError: anything about these that cannot be used.
     """
-    refuse_users(require_run(run), "a linear model's trainer")
+    refuse_users(require_run(run, correlated=True), "a linear model's trainer")
     refuse_other_clipping(run)
     loss = linear_loss(run.loss).for_classes(described.classes)
     dtype, device = described.arithmetic()

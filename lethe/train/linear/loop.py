@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from lethe.run.run import Run
-from lethe.train.core.budgeted_noise import BudgetedNoise, NoiseOfStep, NoisePolicy, as_planned, as_planned_above_rounding, refuse_policy
-from lethe.train.core.noise_resolution import refuse_drowned, refuse_overflow, smallest_noise
+from lethe.train.core.budgeted_noise import BudgetedNoise, NoiseOfStep, NoisePolicy, above_rounding, as_planned, refuse_policy
+from lethe.train.core.noise_resolution import fresh_share, refuse_drowned, refuse_overflow, smallest_noise
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.progress import reporting
 from lethe.train.core.proximal import Proximal, proximal_step
@@ -19,7 +19,7 @@ from lethe.train.core.vouching import linear_record
 from lethe.train.fitted import Fitted, Report, spending
 from lethe.train.linear.description import CLOSED_FORM, Linear, generators_of, prepared
 from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.noise import GaussianNoise
+from lethe.train.linear.noise import StepNoise, step_noise
 from lethe.train.linear.predictor import LinearPredictor
 from lethe.train.options import CommonOptions
 
@@ -31,7 +31,7 @@ def descend(
     step_sizes: Sequence[float],
     noise_stds: Sequence[float],
     divisor: int,
-    noise: GaussianNoise,
+    noise: StepNoise,
     prox: Proximal,
     recorder: Recorder,
     finished: Callable[[int], None],
@@ -89,12 +89,14 @@ def train_linear(described: Linear, data: Any, run: Run, options: CommonOptions)
     loss, model, start, projected = prepared(described, data, run)
     policy, prox = options.noise_policy, proximal_step(run.regularisers)
     noise_of_step = _noise_of_step(run, policy)
-    noise_stds = run.noise_stds.tolist() if policy is None else [float("nan")] * run.total_steps  # a policy decides them all
+    drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
+    noise_stds = drawn.noise_stds.tolist() if policy is None else [float("nan")] * run.total_steps  # a policy decides them all
     if policy is None:
         refuse_drowned(smallest_noise(run), start)
     batch_generator, noise_generator = generators_of(options, start.device)
-    recorder = Recorder(run, seeded=options.seeded(run))
-    batches = (batch if isinstance(batch, slice) else batch.to(start.device) for batch in draw_batches(run, batch_generator))
+    recorder = Recorder(drawn, seeded=options.seeded(run))
+    noise = step_noise(run, start.shape, noise_generator, start.dtype)
+    batches = (batch if isinstance(batch, slice) else batch.to(start.device) for batch in draw_batches(drawn, batch_generator))
     told = options.callbacks
     budget = noise_of_step.filter if isinstance(noise_of_step, BudgetedNoise) else None
     told.begin(run, seeded=recorder.seeded, budget=budget)
@@ -111,14 +113,15 @@ def train_linear(described: Linear, data: Any, run: Run, options: CommonOptions)
             run.step_sizes.tolist(),
             noise_stds,
             run.batch_size,
-            GaussianNoise(start.shape, noise_generator, start.dtype),
+            noise,
             prox,
             recorder,
             taken,
             noise_of_step,
             PassAverage(run.pass_averages),
         )
-    recorded = recorded_after(last, run, recorder)
+    recorded = noise.executed(recorded_after(last, drawn, recorder))
+    refuse_drowned(smallest_noise(recorded), last)
     predictor = LinearPredictor.of(last, loss)
     return Fitted(
         model=predictor,
@@ -152,4 +155,4 @@ def _noise_of_step(run: Run, policy: NoisePolicy | None) -> NoiseOfStep:
     refuse_policy(run, policy)
     if run.noise_budget is not None:
         return BudgetedNoise(run, policy)
-    return as_planned_above_rounding if run.release == "all" else as_planned
+    return above_rounding(fresh_share(run)) if run.release == "all" else as_planned

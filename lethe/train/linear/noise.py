@@ -1,8 +1,34 @@
-"""Gaussian noise for the parameters."""
+"""Gaussian noise for the parameters: drawn anew at each step, or correlated over the steps."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
+
+from lethe.calculus.correlated.streams import Stream
+from lethe.errors import HypothesisError
+from lethe.run.run import Run
+
+
+class StepNoise(Protocol):
+    """Gives the noise of each step in turn."""
+
+    def draw(self, noise_std: float) -> torch.Tensor | float:
+        """The noise of the next step; 0.0 when `noise_std` is 0.
+
+        Args:
+            noise_std: >= 0, of what is drawn anew at this step, in parameter units.
+        """
+        ...
+
+    def executed(self, recorded: Run) -> Run:
+        """The run with this noise in it, from what was recorded of each step.
+
+        Raises:
+            HypothesisError: it was not drawn at every step, so that no Run describes what was executed.
+        """
+        ...
 
 
 class GaussianNoise:
@@ -33,3 +59,67 @@ class GaussianNoise:
             return 0.0
         drawn = torch.randn(self._shape, generator=self._generator, dtype=torch.float64, device=self._generator.device)
         return (noise_std * drawn).to(self._dtype)
+
+    def executed(self, recorded: Run) -> Run:
+        """`recorded` itself: noise drawn anew at each step is what a recorder notes."""
+        return recorded
+
+
+class CorrelatedGaussianNoise:
+    r"""Draws $\tau_t u_t$ with $u = C^{-1}z$, $z_t \sim N(0, I)$: noise that depends on the noise of earlier steps.
+
+    $\tau_t = \lambda_t z C_\mathrm{clip}/b$ changes with the step size alone, so that the noise on the sums of gradients is $C^{-1}z$
+    whatever the step sizes are. What is kept between steps, in float64, is what the strategy's stream keeps.
+
+    Args:
+        run: with correlated noise.
+        shape: of the parameters.
+        generator: used for noise only, never for batches.
+        dtype: of the result.
+    """
+
+    __slots__ = ("_draws", "_dtype", "_fresh", "_noise", "_stream")
+
+    def __init__(self, run: Run, shape: torch.Size, generator: torch.Generator, dtype: torch.dtype) -> None:
+        assert run.noise is not None
+        self._noise = run.noise
+        self._stream: Stream = run.noise.stream()
+        self._fresh = GaussianNoise(shape, generator, torch.float64)
+        self._dtype = dtype
+        self._draws = 0
+
+    def draw(self, noise_std: float) -> torch.Tensor | float:
+        """The correlated noise of the next step; 0.0, and nothing drawn, when `noise_std` is 0."""
+        self._draws += 1
+        if noise_std == 0.0:
+            return 0.0
+        return (noise_std * self._stream.next(self._fresh.draw(1.0))).to(self._dtype)
+
+    def executed(self, recorded: Run) -> Run:
+        """`recorded` with the strategy that made the noise.
+
+        Raises:
+            HypothesisError: some step took none of it, or some of it was taken elsewhere; or the steps had several multipliers.
+        """
+        steps, drawn = recorded.total_steps, self._stream.step
+        if self._draws != steps or drawn not in (0, steps) or (drawn == 0) != (not recorded.noise_multipliers.any()):
+            raise HypothesisError(
+                f"correlated noise was drawn {drawn} times in {steps} steps; a strategy describes one draw for each step.",
+                source="run.noise",
+                remedy="train with fit_linear as it is.",
+            )
+        return recorded.replace(noise=self._noise)
+
+
+def step_noise(run: Run, shape: torch.Size, generator: torch.Generator, dtype: torch.dtype) -> GaussianNoise | CorrelatedGaussianNoise:
+    """The noise of a run, for one training.
+
+    Args:
+        run: independent or correlated.
+        shape: of the parameters.
+        generator: used for noise only.
+        dtype: of the parameters.
+    """
+    if run.noise is None:
+        return GaussianNoise(shape, generator, dtype)
+    return CorrelatedGaussianNoise(run, shape, generator, dtype)

@@ -1,0 +1,56 @@
+"""The error of a workload under a strategy's noise."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import linalg, signal
+
+from lethe.calculus.correlated.matrices import as_matrix, require_strategy
+from lethe.calculus.correlated.sensitivity import sensitivity
+from lethe.calculus.domains import FloatArray, outside
+
+
+def require_workload(workload: ArrayLike, steps: int) -> FloatArray:
+    """A workload for so many steps as an array, or raise InputError.
+
+    Args:
+        workload: A: the first column of a Toeplitz matrix, shape (T,), or a matrix, shape (T, T).
+        steps: T.
+    """
+    given = np.asarray(workload, dtype=np.float64)
+    if given.shape not in ((steps,), (steps, steps)) or not np.isfinite(given).all() or not given.any():
+        raise outside("workload", f"shape {given.shape}", f"finite numbers of shape ({steps},) or ({steps}, {steps}), not all 0")
+    return given
+
+
+def noise_squares(strategy: ArrayLike, workload: ArrayLike) -> float:
+    r"""$\|A C^{-1}\|_F^2$: the sum of the squared errors of all T outputs $A C^{-1} z$, a coordinate, where $z$ has variance 1.
+
+    Args:
+        strategy: C, shape (T,) or (T, T).
+        workload: A, shape (T,) or (T, T).
+    """
+    given = require_strategy(strategy)
+    asked = require_workload(workload, len(given))
+    if given.ndim == 1 and asked.ndim == 1:
+        with np.errstate(over="ignore", invalid="ignore"):
+            column: FloatArray = signal.lfilter([1.0], np.trim_zeros(given, "b"), asked)
+            return float(np.sum(np.arange(len(given), 0, -1) * np.square(column)))
+    solved = linalg.solve_triangular(as_matrix(given), as_matrix(asked).T, lower=True, trans="T", check_finite=False)
+    return float(np.sum(np.square(solved)))
+
+
+def mean_squared_error(strategy: ArrayLike, workload: ArrayLike, slots: int) -> float:
+    r"""$\frac1T\|A C^{-1}\|_F^2\,\mathrm{sens}(C)^2$: the squared error of an output, a coordinate, in the mean over the T outputs, at
+    $\mu = 1$ and contributions of norm at most 1.
+
+    Args:
+        strategy: C, shape (T,) or (T, T).
+        workload: A, shape (T,) or (T, T).
+        slots: steps of a pass; a record takes part in one of them, the same in every pass.
+    Raises:
+        InputError: what is no strategy or no workload for it.
+    Reference: Choquette-Choo et al. 2023, arXiv:2211.06530.
+    """
+    return noise_squares(strategy, workload) * sensitivity(strategy, slots) ** 2 / len(np.asarray(strategy))

@@ -1,0 +1,155 @@
+r"""Strategies and workloads as arrays, of shape (T,) or (T, T).
+
+Both are lower-triangular matrices. An array of shape (T,) is the first column of a Toeplitz matrix, which has the same entries along each
+diagonal; one of shape (T, T) is the matrix itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import linalg, special
+
+from lethe.calculus.domains import FloatArray, outside, require_count, require_vector
+
+MOST_DENSE = 4096
+"""Steps beyond which no matrix is written out: 128 MiB."""
+
+# Products of a few of these, summed over all steps, neither vanish nor overflow.
+_LEAST, _MOST = 1e-60, 1e60
+
+
+def require_strategy(strategy: ArrayLike) -> FloatArray:
+    """A strategy as an array, or raise InputError.
+
+    Args:
+        strategy: C: the first column of a Toeplitz matrix, shape (T,), with no negative entry, the first > 0; or a lower-triangular
+            matrix, shape (T, T) with T <= 4096, with a positive diagonal.
+    """
+    try:
+        given = np.asarray(strategy, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise outside("strategy", strategy, "an array of numbers") from None
+    if given.ndim == 1:
+        given = require_vector("strategy", given, low=0.0)
+        diagonal = given[:1]
+    else:
+        given = _require_triangular(given)
+        diagonal = np.diagonal(given)
+    if not (diagonal.min() >= _LEAST and np.abs(given).max() <= _MOST):
+        raise outside("strategy", f"a diagonal from {diagonal.min():g} and entries up to {np.abs(given).max():g}", "1e-60 to 1e60")
+    return given
+
+
+def _require_triangular(given: FloatArray) -> FloatArray:
+    if given.ndim != 2 or given.shape[0] != given.shape[1] or given.size == 0:
+        raise outside("strategy", f"shape {given.shape}", "shape (T,), the first column of a Toeplitz matrix, or (T, T)")
+    if len(given) > MOST_DENSE:
+        raise outside("strategy", f"{len(given)} steps", f"at most {MOST_DENSE} steps, or a Toeplitz strategy")
+    if not np.isfinite(given).all():
+        raise outside("strategy", "an entry that is not finite", "finite numbers")
+    if np.triu(given, 1).any():
+        raise outside("strategy", "an entry above the diagonal", "a lower-triangular matrix: noise must not depend on later steps")
+    if not np.diagonal(given).min() > 0:
+        raise outside("strategy", f"the diagonal entry {np.diagonal(given).min():g}", "a positive diagonal, so that it has an inverse")
+    return given
+
+
+def as_matrix(array: FloatArray) -> FloatArray:
+    """The lower-triangular matrix that an array stands for, shape (T, T)."""
+    if array.ndim == 2:
+        return array
+    return np.tril(linalg.toeplitz(array))
+
+
+def prefix_sums(steps: int) -> FloatArray:
+    """The workload of plain SGD: all partial sums of the gradients, as a Toeplitz column of shape (T,)."""
+    return np.ones(require_count("steps", steps))
+
+
+def sgd_workload(step_sizes: ArrayLike, *, momentum: float = 0.0) -> FloatArray:
+    r"""The workload of SGD with step sizes and momentum: $A_{ts} = \sum_{r=s}^t \lambda_r\beta^{r-s}$.
+
+    With $v_t = \beta v_{t-1} + g_t$ and $x_t = x_{t-1} - \lambda_t v_t$ the iterates are $x_t = x_0 - \sum_s A_{ts} g_s$.
+
+    Args:
+        step_sizes: $\lambda_t > 0$, shape (T,).
+        momentum: $\beta$ in [0, 1).
+    Returns:
+        Where all steps are of one size a Toeplitz column of shape (T,), else shape (T, T).
+    Raises:
+        InputError: an argument is outside its range, or more than 4096 steps of several sizes.
+    """
+    sizes = require_vector("step_sizes", step_sizes, low=0.0, strict=True)
+    if not 0.0 <= momentum < 1.0:
+        raise outside("momentum", momentum, "a number in [0, 1)")
+    powers = momentum ** np.arange(len(sizes), dtype=np.float64)
+    if sizes.min() == sizes.max():
+        return np.asarray(sizes[0] * np.cumsum(powers), dtype=np.float64)
+    if len(sizes) > MOST_DENSE:
+        raise outside("step_sizes", f"{len(sizes)} steps of several sizes", f"at most {MOST_DENSE}")
+    return np.asarray(np.cumsum(sizes[:, None] * np.tril(linalg.toeplitz(powers)), axis=0), dtype=np.float64)
+
+
+def square_root(steps: int, bands: int | None = None) -> FloatArray:
+    r"""The square root of the prefix sums, cut to its first bands: $c_k = \binom{2k}{k}4^{-k}$, shape (T,).
+
+    Args:
+        steps: T.
+        bands: how many entries to keep; None: all.
+    Reference: Fichtenberger, Henzinger, Upadhyay 2022, arXiv:2202.11205 (without cutting it is optimal among Toeplitz matrices for one
+        participation, up to lower order).
+    """
+    steps = require_count("steps", steps)
+    order = np.arange(steps, dtype=np.float64)
+    column = np.exp(special.gammaln(order + 0.5) - special.gammaln(order + 1.0) - 0.5 * np.log(np.pi))
+    column[0] = 1.0
+    if bands is not None:
+        column[require_count("bands", bands) :] = 0.0
+    return column
+
+
+def binary_tree(steps: int) -> FloatArray:
+    r"""The binary tree with its best decoder: the lower-triangular C with $(C^\top C)_{ss'}$ = the number of nodes above both s and s'.
+
+    The tree releases noisy sums over dyadic intervals. What it tells of the prefix sums, decoded without bias and with the smallest
+    variance, depends on $C^\top C$ alone.
+
+    Args:
+        steps: T <= 4096.
+    Returns:
+        Shape (T, T).
+    Reference: Dwork, Naor, Pitassi, Rothblum 2010; Honaker 2015 (the decoder).
+    """
+    steps = require_count("steps", steps, high=MOST_DENSE)
+    leaves = np.arange(steps)
+    gram = np.zeros((steps, steps))
+    for level in range((steps - 1).bit_length() + 1):
+        nodes = leaves >> level
+        gram += nodes[:, None] == nodes[None, :]
+    # The Cholesky factor of the matrix read backwards, read backwards: lower-triangular L with L^T L instead of L L^T.
+    return np.ascontiguousarray(np.linalg.cholesky(gram[::-1, ::-1]).T[::-1, ::-1])
+
+
+def blt_column(scales: ArrayLike, decays: ArrayLike, steps: int) -> FloatArray:
+    r"""The first column of a buffered linear Toeplitz matrix: $c_0 = 1$, $c_k = \sum_i \omega_i\theta_i^{k-1}$, shape (T,).
+
+    Args:
+        scales: $\omega_i \ge 0$, shape (d,).
+        decays: $\theta_i \in [0, 1)$, shape (d,).
+        steps: T.
+    Raises:
+        InputError: an argument is outside its range.
+    Reference: McMahan, Xu, Zhang 2024, arXiv:2408.08868; Dvijotham et al. 2024, arXiv:2404.16706.
+    """
+    steps = require_count("steps", steps)
+    omegas, thetas = require_vector("scales", scales, low=0.0), require_vector("decays", decays, low=0.0)
+    if len(omegas) != len(thetas):
+        raise outside("decays", f"{len(thetas)} numbers", f"as many as there are scales, {len(omegas)}")
+    if not thetas.max() < 1.0:
+        raise outside("decays", float(thetas.max()), "numbers in [0, 1)")
+    column = np.ones(steps)
+    powers = np.arange(steps - 1, dtype=np.float64)
+    with np.errstate(under="ignore"):
+        column[1:] = sum(omega * theta**powers for omega, theta in zip(omegas.tolist(), thetas.tolist(), strict=True))
+    return column

@@ -1,0 +1,102 @@
+"""Correlated noise: how the noise of a step depends on that of the steps before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lethe.documents.specification import from_tagged
+from lethe.errors import InputError
+from lethe.run.noise.base import CorrelatedNoise
+from lethe.run.noise.lower_triangular import LowerTriangular
+from lethe.run.noise.toeplitz import BandedToeplitz, BufferedToeplitz
+
+__all__ = [
+    "NOISES",
+    "REMEDY",
+    "BandedToeplitz",
+    "BufferedToeplitz",
+    "CorrelatedNoise",
+    "LowerTriangular",
+    "parse_noise",
+    "refuse_correlated",
+    "refuse_correlating",
+]
+
+NOISES: dict[str, type[CorrelatedNoise]] = {
+    "banded_toeplitz": BandedToeplitz,
+    "buffered_toeplitz": BufferedToeplitz,
+    "lower_triangular": LowerTriangular,
+}
+
+INDEPENDENT = "independent"
+"""The kind of noise that is drawn anew at each step; a Run has None for it."""
+
+REMEDY = "drop noise, or use what knows correlated noise: certify, plan and fit_linear (docs/correlated_noise.md)."
+"""What to do where correlated noise is refused."""
+
+
+def parse_noise(value: object) -> CorrelatedNoise | None:
+    """Read {kind: ..., ...}; null and {kind: independent} are None.
+
+    Raises:
+        InputError: an unknown kind, or numbers that it refuses.
+    """
+    independent: dict[str, str] = {"kind": INDEPENDENT}
+    if value is None or value == independent:
+        return None
+    return from_tagged(value, tag="kind", classes=NOISES)
+
+
+def refuse_correlating(noise: CorrelatedNoise, run: Any) -> None:
+    """Refuse correlated noise with what no theorem on it knows.
+
+    Args:
+        noise: correlated.
+        run: the same Run with independent noise.
+    Raises:
+        InputError: batches that are drawn anew in each pass, noise at pass ends only, pass averages, a noise budget, multipliers that
+            differ, or a strategy for other steps.
+    """
+    if not run.batches.repeats:
+        raise InputError(
+            f"noise: {noise.kind} noise does not go with {run.batches.design} batches: in every pass a record must keep its place.",
+            source=f"noise, batches.design = {run.batches.design}",
+            remedy="take cyclic, shuffled_once or full batches, or independent noise.",
+        )
+    noise.strategy(run.total_steps)
+    found = [
+        said
+        for said, there in (
+            (f"noise_at = {run.noise_at}", run.noise_at != "every_step"),
+            ("pass_weights", run.pass_weights is not None),
+            ("noise_budget", run.noise_budget is not None),
+        )
+        if there
+    ]
+    if found:
+        raise InputError(
+            f"noise: {noise.kind} noise does not go with {' and '.join(found)}: it is drawn at every step, in advance.",
+            source="noise",
+            remedy="drop them, or take independent noise.",
+        )
+    if run.noise_multiplier is not None and run.noise_multipliers.min() != run.noise_multipliers.max():
+        raise InputError(
+            f"noise_multiplier: runs from {run.noise_multipliers.min():g} to {run.noise_multipliers.max():g}; {noise.kind} noise needs one "
+            "number: how it differs between steps is what the strategy says.",
+            source="noise, noise_multiplier",
+            remedy="give one number, or put the schedule into a lower_triangular strategy: divide its rows by it.",
+        )
+
+
+def refuse_correlated(noise: CorrelatedNoise | None) -> None:
+    """Refuse to say how much noise each step has: whoever asks that takes it for independent.
+
+    Args:
+        noise: of a run; None: independent.
+    Raises:
+        InputError: it is correlated.
+    """
+    if noise is not None:
+        raise InputError(
+            f"noise: this run has {noise.kind} noise; what was asked of it knows independent noise only.", source="run.noise", remedy=REMEDY
+        )

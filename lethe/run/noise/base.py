@@ -1,0 +1,48 @@
+"""The interface of correlated noise: a strategy, as a Run states it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from lethe.calculus.correlated.streams import Stream
+from lethe.calculus.domains import FloatArray
+from lethe.documents.specification import Specification, names_itself
+
+
+class CorrelatedNoise(Specification, ABC):
+    r"""Noise $w = C^{-1} z$ on the sums of gradients, with $z_t \sim N(0, z^2 C^2 I)$ drawn afresh at each step.
+
+    Class attributes:
+        kind: the name in a Run document.
+        summary: what it is, in a few words.
+    """
+
+    kind: ClassVar[str]
+    summary: ClassVar[str]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a kind that inherits from another.
+
+        Raises:
+            InputError: it does.
+        """
+        super().__pydantic_init_subclass__(**kwargs)
+        names_itself(cls, "kind")
+
+    @abstractmethod
+    def strategy(self, steps: int) -> FloatArray:
+        """C for so many steps: the first column of a Toeplitz matrix, shape (T,), or a lower-triangular matrix, shape (T, T).
+
+        Raises:
+            InputError: it is a strategy for another number of steps.
+        """
+
+    @abstractmethod
+    def stream(self) -> Stream:
+        """What correlates the draws of one training, from its first step on."""
+
+    def to_document(self) -> dict[str, Any]:
+        """{kind: name, ...}."""
+        return {"kind": self.kind, **self.model_dump(mode="json")}

@@ -1,0 +1,112 @@
+"""A strategy that is a matrix in a file, known by its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import Field, model_validator
+
+from lethe.calculus.correlated.matrices import MOST_DENSE, require_strategy
+from lethe.calculus.correlated.streams import MatrixStream
+from lethe.calculus.domains import FloatArray
+from lethe.documents.array_files import reading_arrays
+from lethe.errors import InputError
+from lethe.run.noise.base import CorrelatedNoise
+
+_REMEDY = "give the .npy file that LowerTriangular.saved wrote, under its own path."
+_HEADER = 4096
+
+
+class LowerTriangular(CorrelatedNoise):
+    r"""Any lower-triangular C with a positive diagonal, for exactly as many steps as it has rows: dense, banded, a tree.
+
+    Training keeps every earlier output that a later row uses: up to T - 1 numbers a parameter, of a banded matrix p - 1.
+
+    Args:
+        file: a .npy file that holds C, shape (T, T), T <= 4096.
+        sha256: of the file's bytes, 64 hexadecimal digits; a file with another hash is refused.
+    """
+
+    kind: ClassVar[str] = "lower_triangular"
+    summary: ClassVar[str] = "correlated noise of a given matrix"
+    file: str = Field(min_length=1)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+    @model_validator(mode="after")
+    def _usable(self) -> LowerTriangular:
+        _read(self.file, self.sha256)
+        return self
+
+    @classmethod
+    def saved(cls, matrix: ArrayLike, path: str | os.PathLike[str]) -> LowerTriangular:
+        """Write a matrix to a .npy file, and return the noise that it makes.
+
+        Args:
+            matrix: C, shape (T, T).
+            path: of the file, which must end in .npy.
+        Raises:
+            InputError: it is no strategy, or the file cannot be written.
+        """
+        given = require_strategy(matrix)
+        if given.ndim != 2:
+            raise InputError(f"matrix: got shape {given.shape}; it needs (T, T).", remedy="give a Toeplitz column to BandedToeplitz.")
+        file = Path(path)
+        if file.suffix != ".npy":
+            raise InputError(f"path: got {file}; it needs a name that ends in .npy.")
+        held = io.BytesIO()
+        np.save(held, given, allow_pickle=False)
+        try:
+            file.write_bytes(held.getvalue())
+        except OSError as error:
+            raise InputError(f"{file} cannot be written: {error.strerror}.", remedy="choose another path.") from error
+        return cls(file=str(file), sha256=hashlib.sha256(held.getvalue()).hexdigest())
+
+    def strategy(self, steps: int) -> FloatArray:
+        """C, shape (T, T).
+
+        Raises:
+            InputError: it has another number of rows.
+        """
+        matrix = _read(self.file, self.sha256)
+        if len(matrix) != steps:
+            raise InputError(
+                f"noise: the matrix in {self.file} is for {len(matrix)} steps; the run has {steps}.",
+                source="noise.file",
+                remedy="make a strategy for so many steps.",
+            )
+        return matrix
+
+    def stream(self) -> MatrixStream:
+        """Keeps every output that a later row uses."""
+        return MatrixStream(_read(self.file, self.sha256))
+
+
+@lru_cache(maxsize=4)
+def _read(name: str, digest: str) -> FloatArray:
+    """The matrix, read once a process; what is kept is what has the hash."""
+    file = Path(name)
+    try:
+        size = file.stat().st_size if file.is_file() else None
+        content = None if size is None or size > 8 * MOST_DENSE**2 + _HEADER else file.read_bytes()
+    except OSError as error:
+        raise InputError(f"file: {name} cannot be read: {error.strerror}.", source="noise.file", remedy=_REMEDY) from error
+    if content is None:
+        why = "there is no such file" if size is None else f"it is larger than a matrix of {MOST_DENSE} steps"
+        raise InputError(f"file: {name}: {why}.", source="noise.file", remedy=_REMEDY)
+    found = hashlib.sha256(content).hexdigest()
+    if found != digest:
+        raise InputError(f"sha256: {name} has the hash {found}; the run says {digest}.", source="noise.sha256", remedy=_REMEDY)
+    with reading_arrays(file, what="be read", remedy=_REMEDY):
+        matrix = np.load(io.BytesIO(content), allow_pickle=False)
+    if matrix.ndim != 2 or matrix.dtype != np.float64:
+        raise InputError(f"file: {name} holds {matrix.dtype} of shape {matrix.shape}; it needs float64 of shape (T, T).", remedy=_REMEDY)
+    kept = require_strategy(matrix).copy()
+    kept.flags.writeable = False
+    return kept

@@ -1,0 +1,1 @@
+"""Correlated noise in a fixed order."""

@@ -1,0 +1,105 @@
+"""The sensitivity of a strategy is never below what some record's contributions reach, and is reached where no entry is negative."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from strategies import COLUMNS, contributions_of, random_triangular
+
+from lethe.calculus.correlated.matrices import as_matrix, binary_tree, require_strategy, square_root
+from lethe.calculus.correlated.sensitivity import sensitivity, slot_sensitivities
+from lethe.errors import InputError
+
+
+def reached(matrix: np.ndarray, slot: int, slots: int, vectors: np.ndarray) -> float:
+    return float(np.linalg.norm(matrix @ contributions_of(slot, slots, len(matrix), vectors)))
+
+
+def by_signs(matrix: np.ndarray, slot: int, slots: int) -> float:
+    """The largest over contributions of +1 and -1 in one dimension: brute force."""
+    count = len(range(slot, len(matrix), slots))
+    patterns = (np.array((1.0, *rest))[:, None] for rest in itertools.product((-1.0, 1.0), repeat=count - 1))
+    return max(reached(matrix, slot, slots, pattern) for pattern in patterns)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 12, 40])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_of_entries_that_are_not_negative_it_is_what_the_worst_signs_reach(name: str, slots: int) -> None:
+    """Exact in both directions: a bound 1 % too small, or too large, fails; as a column and as a matrix."""
+    column = COLUMNS[name]
+    matrix = as_matrix(column)
+    exact = [by_signs(matrix, slot, slots) for slot in range(min(slots, 12))]
+    for said in (slot_sensitivities(column, slots), slot_sensitivities(matrix, slots)):
+        assert said == pytest.approx(exact, rel=1e-10)
+        assert (said >= exact).all()
+
+
+def test_it_is_never_below_what_vectors_reach() -> None:
+    """5000 random strategies and contributions, by unit vectors of random dimension, brute signs among them for the signed ones."""
+    random = np.random.default_rng(0)
+    closest = 0.0
+    for case in range(5000):
+        steps, signed = int(random.integers(1, 9)), bool(random.integers(2))
+        slots = int(random.integers(1, steps + 1))
+        matrix = random_triangular(random, steps, signed=signed)
+        bounds = slot_sensitivities(matrix, slots)
+        slot = int(random.integers(min(slots, steps)))
+        vectors = random.normal(size=(steps, int(random.integers(1, 5))))
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        # Turned towards the worst: each vector along what the others make of it, a few times.
+        gram = matrix.T @ matrix
+        used = np.arange(slot, steps, slots)
+        for _ in range(case % 4):
+            for place, step in enumerate(used):
+                pull = gram[step, used] @ vectors[: len(used)] - gram[step, step] * vectors[place]
+                length = np.linalg.norm(pull)
+                vectors[place] = pull / length if length > 1e-9 else vectors[place]
+        worst = reached(matrix, slot, slots, vectors)
+        assert worst <= bounds[slot]
+        closest = max(closest, worst / bounds[slot])
+        if not signed:
+            assert by_signs(matrix, slot, slots) == pytest.approx(bounds[slot], rel=1e-9)
+    assert closest > 0.9999
+
+
+def test_the_largest_eigenvalue_bounds_signed_entries_too() -> None:
+    """Three equal angles of 120 degrees: the Gram matrix has -1/2 off its diagonal, and vectors in the plane reach 3 x 1.5."""
+    gram = np.full((3, 3), -0.5) + 1.5 * np.eye(3) + 1e-9 * np.eye(3)
+    matrix = np.linalg.cholesky(gram[::-1, ::-1]).T[::-1, ::-1]
+    angles = 2 * np.pi * np.arange(3) / 3
+    vectors = np.stack((np.cos(angles), np.sin(angles)), axis=1)
+    assert sensitivity(matrix, 1) == pytest.approx(reached(matrix, 0, 1, vectors), rel=1e-6) == pytest.approx(math.sqrt(4.5), rel=1e-6)
+    assert np.abs(gram).sum() > 5.9
+
+
+def test_known_values() -> None:
+    assert sensitivity(square_root(1000, 1), 10) == pytest.approx(10.0, rel=1e-12)  # independent noise, 100 participations
+    assert sensitivity(binary_tree(8), 8) == pytest.approx(2.0, rel=1e-12)  # one participation: a leaf and its 3 ancestors
+    assert sensitivity(square_root(4), 4) == pytest.approx(math.sqrt(1 + 1 / 4 + 9 / 64 + 25 / 256), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        [],
+        [0.0, 1.0],
+        [1.0, -0.1],
+        [1.0, math.nan],
+        [1.0, math.inf],
+        [1e-70],
+        "strategy",
+        np.ones((2, 3)),
+        np.ones((2, 2)),
+        np.zeros((2, 2)),
+        np.array([[1.0, 0.0], [1.0, -1.0]]),
+        np.array([[1.0, 0.0], [math.nan, 1.0]]),
+        np.zeros((0, 0)),
+        np.eye(4097),
+    ],
+)
+def test_what_is_no_strategy_is_refused(strategy: object) -> None:
+    with pytest.raises(InputError):
+        require_strategy(strategy)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,170 @@
+"""Strategies against published closed forms, and the optimised ones against those."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from strategies import COLUMNS, random_triangular
+
+from lethe.calculus.correlated.dense_optimum import dense
+from lethe.calculus.correlated.error import mean_squared_error, noise_squares
+from lethe.calculus.correlated.matrices import as_matrix, binary_tree, blt_column, prefix_sums, sgd_workload, square_root
+from lethe.calculus.correlated.sensitivity import sensitivity, slot_sensitivities
+from lethe.calculus.correlated.streams import BandedStream, BufferedStream, MatrixStream
+from lethe.calculus.correlated.toeplitz_optimum import banded_toeplitz, buffered_toeplitz
+from lethe.errors import InputError
+
+
+def padded(column: np.ndarray, steps: int) -> np.ndarray:
+    return np.concatenate((column, np.zeros(steps - len(column))))
+
+
+def test_the_square_root_has_the_published_entries() -> None:
+    column = square_root(50)
+    assert column == pytest.approx([math.comb(2 * k, k) / 4**k for k in range(50)], rel=1e-12)
+    assert as_matrix(column) @ as_matrix(column) == pytest.approx(np.tril(np.ones((50, 50))), abs=1e-12)
+    assert noise_squares(column, prefix_sums(50)) == pytest.approx(np.arange(50, 0, -1) @ column**2, rel=1e-12)
+
+
+def test_the_error_is_that_of_the_matrices() -> None:
+    """The recursion for Toeplitz columns, and the triangular solve, against an explicit inverse."""
+    workload = sgd_workload([0.1 * (1 + step % 3) for step in range(12)], momentum=0.5)
+    for column in COLUMNS.values():
+        for asked in (prefix_sums(12), sgd_workload(np.ones(12), momentum=0.9), workload):
+            explicit = np.linalg.norm(as_matrix(asked) @ np.linalg.inv(as_matrix(column))) ** 2
+            assert noise_squares(column, asked) == pytest.approx(explicit, rel=1e-10)
+            assert noise_squares(as_matrix(column), asked) == pytest.approx(explicit, rel=1e-10)
+
+
+def test_the_workload_of_sgd_is_its_recursion() -> None:
+    random = np.random.default_rng(0)
+    sizes, gradients = random.uniform(0.1, 1.0, 9), random.normal(size=9)
+    for steps, momentum in ((sizes, 0.7), (sizes, 0.0), (np.full(9, 0.3), 0.9)):
+        place, velocity, path = 0.0, 0.0, []
+        for size, gradient in zip(steps, gradients, strict=True):
+            velocity = momentum * velocity + gradient
+            place -= size * velocity
+            path.append(-place)
+        assert as_matrix(sgd_workload(steps, momentum=momentum)) @ gradients == pytest.approx(path, rel=1e-10)
+
+
+def test_the_tree_releases_what_its_nodes_do() -> None:
+    """C^T C is that of the 2T - 1 node sums, so the best unbiased decoding of the nodes has the same error."""
+    nodes = np.array(
+        [[float(first <= leaf < first + width) for leaf in range(8)] for width in (1, 2, 4, 8) for first in range(0, 8, width)]
+    )
+    tree = binary_tree(8)
+    assert tree.T @ tree == pytest.approx(nodes.T @ nodes, abs=1e-12)
+    decoded = np.tril(np.ones((8, 8))) @ np.linalg.pinv(nodes)
+    assert noise_squares(tree, prefix_sums(8)) == pytest.approx(np.linalg.norm(decoded) ** 2, rel=1e-10)
+
+
+def least_error(steps: int) -> float:
+    r"""No strategy of one participation does better: by weak duality, for any weights v >= 0, with W the Gram matrix of the workload.
+
+    $\min_X \mathrm{tr}(W X^{-1}) + \sum_s v_s (X_{ss} - 1) = 2\,\mathrm{tr}(V^{1/2} W V^{1/2})^{1/2} - \sum_s v_s$; the weights are a fixed
+    point of Denisov et al. 2022.
+    """
+    ones = np.tril(np.ones((steps, steps)))
+    gram, weights = ones.T @ ones, np.ones(steps)
+    for _ in range(500):
+        values, vectors = np.linalg.eigh(np.sqrt(np.outer(weights, weights)) * gram)
+        weights = np.square(vectors) @ np.sqrt(np.maximum(values, 0.0))
+    roots = np.sqrt(np.linalg.eigvalsh(np.sqrt(np.outer(weights, weights)) * gram))
+    return float(2 * roots.sum() - weights.sum()) / steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [16, 64])
+def test_the_dense_optimum_of_one_participation_is_the_least_possible(steps: int) -> None:
+    """The least, by duality; above the published bound, the nuclear norm of the prefix sums, whose singular values are known."""
+    found, least = mean_squared_error(dense(steps, steps), prefix_sums(steps), steps), least_error(steps)
+    assert least * (1 - 1e-9) <= found < least * 1.002
+    angles = (2 * np.arange(1, steps + 1) - 1) * math.pi / (4 * steps + 2)
+    assert found > np.sum(0.5 / np.sin(angles)) ** 2 / steps**2
+
+
+# T, steps of a pass
+PATTERNS = [(24, 24), (24, 1), (24, 5), (40, 4), (33, 40)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("steps", "slots"), PATTERNS)
+def test_optimised_strategies_are_never_worse_than_known_ones(steps: int, slots: int) -> None:
+    for workload in (prefix_sums(steps), sgd_workload(np.ones(steps), momentum=0.9)):
+        error = {
+            name: mean_squared_error(one, workload, slots) for name, one in (("I", square_root(steps, 1)), ("root", square_root(steps)))
+        }
+        best = dense(steps, slots, workload=workload)
+        assert sensitivity(best, slots) == pytest.approx(1.0, rel=1e-9)
+        found = mean_squared_error(best, workload, slots)
+        assert found <= min(error.values()) * (1 + 1e-9)
+        for bands in (1, 2, 5, steps):
+            column = padded(banded_toeplitz(steps, slots, bands, workload=workload), steps)
+            toeplitz = mean_squared_error(column, workload, slots)
+            assert toeplitz <= min(error["I"], mean_squared_error(square_root(steps, bands), workload, slots)) * (1 + 1e-9)
+            assert found <= toeplitz * 1.001
+        buffers = blt_column(*buffered_toeplitz(steps, slots, 3, workload=workload), steps)
+        assert found * 0.999 <= mean_squared_error(buffers, workload, slots) <= error["I"] * (1 + 1e-9)
+    # The last Toeplitz strategy has as many bands as steps: the whole square root is among those it may be.
+    assert toeplitz <= error["root"] * (1 + 1e-9)
+
+
+def test_no_nearby_toeplitz_strategy_is_better() -> None:
+    """A minimum: moving any coefficient either way raises the error."""
+    workload, column = prefix_sums(60), padded(banded_toeplitz(60, 6, 5), 60)
+    least = mean_squared_error(column, workload, 6)
+    for band in range(1, 5):
+        for by in (-1e-2, 1e-2):
+            moved = column.copy()
+            moved[band] += by
+            assert mean_squared_error(moved, workload, 6) > least
+
+
+def test_a_banded_optimum_keeps_its_bands() -> None:
+    best = dense(20, 5, bands=3)
+    assert not np.tril(best, -3).any()
+    assert mean_squared_error(best, prefix_sums(20), 5) <= mean_squared_error(padded(banded_toeplitz(20, 5, 3), 20), prefix_sums(20), 5)
+    assert slot_sensitivities(best, 5) == pytest.approx(np.ones(5), rel=1e-9)
+
+
+def test_streams_solve_forward() -> None:
+    random = np.random.default_rng(1)
+    fresh = random.normal(size=(12, 3))
+    signed = random_triangular(random, 12, signed=True)
+    cases = [
+        (BandedStream((2.0, 0.7, 0.1)), np.tril(np.triu(as_matrix(padded(np.array([2.0, 0.7, 0.1]), 12)), -2)), 2),
+        (BufferedStream((0.3, 0.1), (0.9, 0.0)), as_matrix(blt_column((0.3, 0.1), (0.9, 0.0), 12)), 2),
+        (MatrixStream(signed), signed, 11),
+        (MatrixStream(np.tril(np.triu(signed, -3))), np.tril(np.triu(signed, -3)), 3),
+        (MatrixStream(np.eye(12)), np.eye(12), 0),
+    ]
+    for stream, matrix, held in cases:
+        made = np.array([stream.next(row) for row in fresh])
+        assert matrix @ made == pytest.approx(fresh, abs=1e-9)
+        assert stream.step == 12
+        assert stream.held == held
+    with pytest.raises(InputError, match="step 13 is beyond"):
+        cases[2][0].next(fresh[0])
+
+
+def test_bad_arguments_are_refused() -> None:
+    for wrong in (
+        lambda: banded_toeplitz(10, 5, 11),
+        lambda: banded_toeplitz(10, 0, 2),
+        lambda: banded_toeplitz(3, 5, 2, workload=np.tril(np.ones((3, 3)))),
+        lambda: buffered_toeplitz(10, 5, 11),
+        lambda: dense(5000, 5),
+        lambda: dense(10, 5, workload=np.zeros(10)),
+        lambda: dense(10, 5, workload=np.ones(9)),
+        lambda: blt_column((0.1,), (1.0,), 5),
+        lambda: blt_column((0.1,), (0.5, 0.1), 5),
+        lambda: blt_column((-0.1,), (0.5,), 5),
+        lambda: sgd_workload([1.0, 0.0]),
+        lambda: sgd_workload([1.0], momentum=1.0),
+        lambda: binary_tree(5000),
+    ):
+        with pytest.raises(InputError):
+            wrong()
