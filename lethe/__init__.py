@@ -24,8 +24,9 @@ from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, LetheWarning, MissingExtraError
 from lethe.noise_allocation.allocate import Allocation, allocate
+from lethe.noise_allocation.correlate import correlate
 from lethe.report.figures import figure_of
-from lethe.run import losses, schedules
+from lethe.run import losses, noise, schedules
 from lethe.run.batches import BallsInBins, Cyclic, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Ridge, Simplex
 from lethe.run.run import Run
@@ -85,7 +86,9 @@ __all__ = [
     "allocate",
     "certify",
     "compare",
+    "correlate",
     "losses",
+    "noise",
     "plan",
     "schedules",
     "total",

@@ -50,6 +50,25 @@ def _linear() -> list[Exact]:
     return cases
 
 
+def _correlated() -> list[Exact]:
+    """Linear losses with correlated noise, every iterate: mean vectors apart, and the covariance C^{-1} C^{-T} of the noise in them."""
+    cases: list[Exact] = []
+    for design, slots in (("full", 1), ("cyclic", 10)):
+        for relation, apart in (("replace_one", 2.0), ("zero_out", 1.0)):
+            noise = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
+            run = make_run(batches=batches(design, 10), loss=LINEAR, neighbours=relation, steps=20, noise=noise, release="all")
+            coefficients = np.array([1.0, 0.6, 0.3] + [0.0] * 17)
+            inverse = np.linalg.inv(np.tril(coefficients[np.abs(np.subtract.outer(np.arange(20), np.arange(20)))]))
+            moved = apart * (np.arange(20) % slots == 0)
+            cases.append(Exact(f"correlated-{design}-{relation}", run, _gaussian(_mu(moved, 5.0 * inverse))))
+    return cases
+
+
+def _mu(moved: Floats, spread: Floats) -> float:
+    """Of N(0, S S^T) against N(moved, S S^T)."""
+    return float(np.sqrt(moved @ np.linalg.solve(spread @ spread.T, moved)))
+
+
 def _quadratic() -> list[Exact]:
     """Losses m |x - a|^2 / 2: steps multiply by 1 - lambda m. The record of the last batch, and of every batch for full ones."""
     cases: list[Exact] = []
@@ -192,4 +211,4 @@ def _enveloped() -> list[Exact]:
     return cases
 
 
-EXACT = (*_secret_bin(), *_linear(), *_quadratic(), *_averaged(), *_projected(), *_drawn(), *_enveloped())
+EXACT = (*_secret_bin(), *_linear(), *_correlated(), *_quadratic(), *_averaged(), *_projected(), *_drawn(), *_enveloped())

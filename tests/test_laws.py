@@ -58,6 +58,10 @@ def _runs() -> list[lethe.Run]:
     runs += [make_run(batches=batches(design, 10), neighbours="zero_out", **random) for design in ("poisson", "without_replacement")]
     runs += [make_run(noise_at="pass_ends", pass_weights=1.0, **changes) for changes in ({}, {"loss": STRONG})]
     runs += [make_run(release="all", noise_budget=1.0)]
+    for design in ("full", "cyclic", "shuffled_once", "balls_in_bins"):
+        runs.append(
+            make_run(batches=batches(design, 10), noise={"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}, release="all")
+        )
     return runs
 
 
@@ -218,7 +222,7 @@ def test_no_sound_bound_is_below_the_truth(theorem: Theorem, exact: Exact) -> No
 @pytest.mark.slow
 def test_the_truth_is_close_enough_to_catch_a_bound_one_per_cent_too_small() -> None:
     """Where the bounds are exact: each of these theorems, less 1 %, would fall below some exact run."""
-    for name in ("optimal-shift", "balls-in-bins", "composition", "bok-2024-gd", "kaissis-2021"):
+    for name in ("optimal-shift", "balls-in-bins", "composition", "correlated-noise", "bok-2024-gd", "kaissis-2021"):
         ratios = [
             epsilon / _exact(exact)
             for theorem, exact in ABOVE_EXACT

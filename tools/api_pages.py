@@ -5,11 +5,12 @@ import inspect
 from collections.abc import Iterator
 from types import ModuleType
 
-# What people import from, in the order of the menu. `lethe.losses` and `lethe.schedules` are names for these packages.
+# What people import from, in the order of the menu. `lethe.losses`, `lethe.schedules` and `lethe.noise` are names for these packages.
 PUBLIC = {
     "lethe": "lethe",
     "lethe.losses": "lethe.run.losses",
     "lethe.schedules": "lethe.run.schedules",
+    "lethe.noise": "lethe.run.noise",
     "lethe.train": "lethe.train",
     "lethe.train.clipping": "lethe.train.clipping",
     "lethe.train.data": "lethe.train.data",

@@ -73,7 +73,7 @@ SYNONYMS: Mapping[str, Meant] = {
         _CLIP,
     ),
     **dict.fromkeys(
-        ("sigma", "noise", "noise_std", "noise_scale", "noise_mult", "noise_multipliers", "noise_level", "noise_stddev"),
+        ("sigma", "noise_std", "noise_scale", "noise_mult", "noise_multipliers", "noise_level", "noise_stddev"),
         _SIGMA,
     ),
     **dict.fromkeys(("batch_size", "batchsize", "expected_batch_size", "lot_size", "minibatch_size"), _SIZE),

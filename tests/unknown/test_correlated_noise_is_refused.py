@@ -110,6 +110,7 @@ def test_callbacks_and_ledgers_are_told_nothing_of_it() -> None:
         ({"noise": {"kind": "made_up"}}, "made_up"),
         ({"noise": {"coefficients": [1.0]}}, "kind: missing"),
         ({"noise": "banded"}, "mapping"),
+        ({"noise": 1.0}, "noise_multiplier"),
         ({"noise": {"kind": KIND, "coefficients": []}}, "coefficients"),
         ({"noise": {"kind": KIND, "coefficients": [0.0, 1.0]}}, "strategy"),
         ({"noise": {"kind": KIND, "coefficients": [1.0, -0.5]}}, "strategy"),

@@ -44,6 +44,8 @@ def parse_noise(value: object) -> CorrelatedNoise | None:
     independent: dict[str, str] = {"kind": INDEPENDENT}
     if value is None or value == independent:
         return None
+    if isinstance(value, int | float):
+        raise InputError(f"got {value!r}; how the noise of the steps depends on one another.", remedy="did you mean noise_multiplier?")
     return from_tagged(value, tag="kind", classes=NOISES)
 
 

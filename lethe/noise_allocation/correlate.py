@@ -1,0 +1,82 @@
+"""correlate: give a run the correlated noise that does least harm to its iterates."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, get_args
+
+from lethe.calculus.correlated.dense_optimum import dense
+from lethe.calculus.correlated.matrices import MOST_DENSE, prefix_sums, sgd_workload
+from lethe.calculus.correlated.toeplitz_optimum import banded_toeplitz, buffered_toeplitz
+from lethe.calculus.domains import FloatArray, require_count
+from lethe.errors import InputError
+from lethe.run.known_fields import require_run
+from lethe.run.noise import BandedToeplitz, BufferedToeplitz, CorrelatedNoise, LowerTriangular
+from lethe.run.run import Run
+
+Strategy = Literal["banded_toeplitz", "buffered_toeplitz", "dense"]
+
+_MOST_BANDS = 64
+
+
+def correlate(
+    run: Run,
+    strategy: Strategy = "banded_toeplitz",
+    *,
+    bands: int | None = None,
+    buffers: int = 3,
+    momentum: float = 0.0,
+    path: str | os.PathLike[str] | None = None,
+) -> Run:
+    r"""The same run with correlated noise that is best for its order: the smallest mean squared error of its iterates' noise.
+
+    The error is $\frac1T\|A C^{-1}\|_F^2\,\mathrm{sens}(C)^2$, with $x_t = x_0 - \sum_s A_{ts}(g_s + w_s)$: the squared distance of an
+    iterate, a coordinate, from where the same gradients without noise would have led, in the mean over all iterates. That of the result
+    is at most that of independent noise. The noise multiplier is left as it is: plan it anew, `lethe.plan(lethe.correlate(run), ...)`.
+
+    Args:
+        run: in a fixed order: cyclic, shuffled_once, balls_in_bins or full batches.
+        strategy: "banded_toeplitz": each step's noise depends on the `bands` - 1 before it. "buffered_toeplitz": on all before it, through
+            `buffers` numbers a parameter. "dense": the best matrix, of up to 4096 steps, kept in the file `path`; training keeps the noise
+            of all steps, or of the last `bands` - 1.
+        bands: None: of a Toeplitz strategy as many as a pass has steps, but 8 to 64; of a dense one all.
+        buffers: at most 10.
+        momentum: of the optimiser that takes the noisy gradients, in [0, 1); `fit_linear` has none.
+        path: of the .npy file that a dense strategy is written to.
+    Raises:
+        InputError: an argument out of range, or a run that cannot have correlated noise.
+    """
+    if strategy not in get_args(Strategy):
+        raise InputError(f"strategy: got {strategy!r}; it needs one of {', '.join(get_args(Strategy))}.")
+    if (strategy == "dense") != (path is not None):
+        raise InputError(f"path: got {path}; a dense strategy alone needs a file, which ends in .npy.", source="strategy, path")
+    plain = require_run(run, correlated=True).uncorrelated
+    plain.replace(noise=BandedToeplitz(coefficients=(1.0,)))  # refuses what cannot have any, before a long search
+    steps, slots = plain.total_steps, plain.steps_per_pass
+    if bands is not None:
+        bands = require_count("bands", bands, high=steps)
+    return plain.replace(noise=_best(plain, strategy, steps, slots, bands=bands, buffers=buffers, momentum=momentum, path=path))
+
+
+def _best(
+    run: Run, strategy: Strategy, steps: int, slots: int, *, bands: int | None, buffers: int, momentum: float, path: Any
+) -> CorrelatedNoise:
+    if strategy == "dense":
+        require_count("steps", steps, high=MOST_DENSE)
+        return LowerTriangular.saved(dense(steps, slots, workload=sgd_workload(run.step_sizes, momentum=momentum), bands=bands), path)
+    workload = _toeplitz(run, momentum)
+    if strategy == "buffered_toeplitz":
+        return BufferedToeplitz(**buffered_toeplitz(steps, slots, buffers, workload=workload)._asdict())
+    width = min(steps, _MOST_BANDS, max(8, slots)) if bands is None else bands
+    return BandedToeplitz(coefficients=tuple(banded_toeplitz(steps, slots, width, workload=workload).tolist()))
+
+
+def _toeplitz(run: Run, momentum: float) -> FloatArray:
+    sizes = run.step_sizes
+    if sizes.min() != sizes.max():
+        raise InputError(
+            f"step_size: runs from {sizes.min():g} to {sizes.max():g}; a Toeplitz strategy is the best for steps of one size.",
+            source="step_size",
+            remedy='take strategy="dense", or correlate the run with one step size and give its noise to this one: it is as private.',
+        )
+    return prefix_sums(run.total_steps) if momentum == 0.0 else sgd_workload(sizes, momentum=momentum)
