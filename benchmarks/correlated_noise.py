@@ -21,9 +21,9 @@ import lethe
 from lethe.train import fit_linear
 
 KINDS = ("independent", "banded_toeplitz", "buffered_toeplitz", "dense")
-SHAPES = ((3, 5), (8, 5), (20, 5), (20, 10))  # passes, batches a pass
-CLIPS = (0.3, 1.0)
-STEPS = (1.0, 2.0, 4.0, 8.0, 16.0)
+SHAPES = ((3, 5), (8, 5), (20, 5))  # passes, batches a pass
+CLIPS = (0.05, 0.1, 0.2)
+STEPS = (8.0, 16.0, 32.0, 64.0)
 _FILES = Path(tempfile.mkdtemp())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import linalg, signal
+from scipy import linalg
 
 from lethe.calculus.correlated.matrices import as_matrix, require_strategy
 from lethe.calculus.correlated.sensitivity import sensitivity
@@ -34,6 +34,8 @@ def noise_squares(strategy: ArrayLike, workload: ArrayLike) -> float:
     given = require_strategy(strategy)
     asked = require_workload(workload, len(given))
     if given.ndim == 1 and asked.ndim == 1:
+        from scipy import signal  # which loads scipy.stats: importing lethe stays light
+
         with np.errstate(over="ignore", invalid="ignore"):
             column: FloatArray = signal.lfilter([1.0], np.trim_zeros(given, "b"), asked)
             return float(np.sum(np.arange(len(given), 0, -1) * np.square(column)))

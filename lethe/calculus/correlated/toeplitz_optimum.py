@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, signal
+from scipy import optimize
 
 from lethe.calculus.correlated.error import mean_squared_error, require_workload
 from lethe.calculus.correlated.matrices import blt_column, prefix_sums, square_root
@@ -48,6 +48,8 @@ def banded_toeplitz(steps: int, slots: int, bands: int, *, workload: FloatArray 
     steps, slots = require_count("steps", steps), require_count("slots", slots)
     bands = require_count("bands", bands, high=steps)
     asked = _require_toeplitz(workload, steps)
+    from scipy import signal  # which loads scipy.stats: importing lethe stays light
+
     identity, root = square_root(steps, 1), square_root(steps, bands)
     if bands == 1:
         return identity[:1]
@@ -82,6 +84,8 @@ def buffered_toeplitz(steps: int, slots: int, buffers: int, *, workload: FloatAr
     steps, slots = require_count("steps", steps), require_count("slots", slots)
     buffers = require_count("buffers", buffers, high=10)
     asked = _require_toeplitz(workload, steps)
+    from scipy import signal
+
     lags = np.arange(steps - 1, dtype=np.float64)
 
     def read(point: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -142,6 +146,8 @@ def _correlated(one: FloatArray, other: FloatArray, lags: int) -> FloatArray:
     """The sum over t of one[t + k] other[t], for k below `lags`."""
     if lags <= 64:
         return np.array([one[lag:] @ other[: len(other) - lag] for lag in range(lags)])
+    from scipy import signal
+
     return signal.fftconvolve(one, other[::-1])[len(other) - 1 :][:lags]
 
 
