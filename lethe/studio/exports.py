@@ -7,6 +7,7 @@ from typing import Any
 from lethe.documents.specification import Specification
 from lethe.run.batches import Batches
 from lethe.run.losses import Loss
+from lethe.run.noise import CorrelatedNoise
 from lethe.run.regularisers import Regulariser
 from lethe.run.run import Run
 from lethe.run.schedules import Explicit, Schedule
@@ -16,6 +17,7 @@ _HOMES: tuple[tuple[type[Specification], str], ...] = (
     (Regulariser, "lethe"),
     (Loss, "lethe.losses"),
     (Schedule, "lethe.schedules"),
+    (CorrelatedNoise, "lethe.noise"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.errors import InputError
 from lethe.run.noise import BandedToeplitz, BufferedToeplitz, LowerTriangular
+from lethe.studio.answers import answer
+from lethe.studio.exports import python_of
+from lethe.studio.state import State
 from lethe.theorems.correlated.theorem import CorrelatedNoiseTheorem, slot_mus
 
 DELTA = 1e-5
@@ -151,6 +155,28 @@ def test_planned_noise_meets_its_target_and_no_less_would(noise: dict[str, Any])
         assert planned.noise == run.noise
         assert 0.9999 < lethe.certify(planned, DELTA).epsilon <= 1.0
         assert lethe.certify(planned.with_noise_scaled(0.999), DELTA).epsilon > 1.0
+
+
+def test_certificates_of_it_are_verified_and_add_up() -> None:
+    first, second = (lethe.certify(make_run(noise=noise, release="all"), DELTA) for noise in (BANDED, BUFFERED))
+    for certificate in (first, second):
+        said = lethe.verify(certificate)
+        assert said.follows.yes
+        assert said.private.yes
+        forged = replace(certificate, guarantee=lethe.GDP(0.1), epsilon=lethe.GDP(0.1).epsilon(DELTA))
+        assert not lethe.verify(forged).follows.yes
+    both = lethe.total([first, second], DELTA).epsilon
+    mus = [float(slot_mus(certificate.run).max()) for certificate in (first, second)]
+    assert both == pytest.approx(lethe.GDP(math.hypot(*mus)).epsilon(DELTA), rel=1e-6)
+
+
+def test_the_studio_keeps_the_noise_and_refuses_to_draw_it() -> None:
+    run = make_run(noise=BANDED, release="all")
+    state = State.of_run(run)
+    assert state.question().run == run
+    with pytest.raises(InputError, match="banded_toeplitz"):
+        answer(state.query())
+    assert "noise=lethe.noise.BandedToeplitz(coefficients=(1.0, 0.6, 0.3, ))" in python_of(run, DELTA)
 
 
 def test_no_noise_and_seeds_give_no_privacy() -> None:

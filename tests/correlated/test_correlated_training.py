@@ -124,3 +124,21 @@ def test_no_noise_is_no_noise() -> None:
     fitted = fit_linear(run, *data(), classes=2)
     assert fitted.run.noise == run.noise
     assert (fitted.model.weights == fit_linear(run.uncorrelated, *data(), classes=2).model.weights).all()
+
+
+@pytest.mark.slow
+def test_an_audit_finds_what_the_noise_gives_away_and_no_more() -> None:
+    """A canary alone in full batches: the last iterate is Gaussian, its noise the sum of the correlated noise of 4 steps."""
+    pytest.importorskip("joblib")
+    from lethe.audit import AuditConfig, TwoWorldGame, gaussian_epsilon
+    from lethe.audit.trainers import audit
+
+    loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0, evidence="enforced")
+    run = make_run(records=4, batches={"design": "full"}, steps=4, passes=None, noise=BANDED, noise_multiplier=3.0, loss=loss)
+    assert run.noise is not None
+    spread = np.linalg.norm(np.ones(4) @ np.linalg.inv(as_matrix(run.noise.strategy(4))))
+    truth = gaussian_epsilon(2 * 4 / (3.0 * float(spread)), 1e-5)
+    page = audit(run, (np.zeros((4, 3)), np.zeros(4)), AuditConfig(delta=1e-5, game=TwoWorldGame(runs=500)))
+    assert page.verdict == "consistent"
+    assert page.claim is not None
+    assert 0.5 * truth < page.audits[1].epsilon < truth <= page.claim.epsilon * (1 + 1e-9)

@@ -37,6 +37,7 @@ def test_of_entries_that_are_not_negative_it_is_what_the_worst_signs_reach(name:
         assert (said >= exact).all()
 
 
+@pytest.mark.slow
 def test_it_is_never_below_what_vectors_reach() -> None:
     """5000 random strategies and contributions, by unit vectors of random dimension, brute signs among them for the signed ones."""
     random = np.random.default_rng(0)

@@ -21,6 +21,8 @@ from lethe.influence import SyntheticData, adjoint_influence, quadratic_influenc
 from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant, to_dp_event
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped
+from lethe.report.document.build import document_of
+from lethe.report.document.subject import subject_of
 from lethe.theorems.base import Theorem
 from lethe.theorems.budget_filter import spent_budgets
 from lethe.theorems.composition import touch_mus
@@ -32,6 +34,18 @@ from lethe.utility.excess_risk import excess_risk_bound
 KIND = "banded_toeplitz"
 NOISE = {"kind": KIND, "coefficients": [1.0, 0.5]}
 PUBLIC = SyntheticData(columns=3, classes=2, seed=0)
+
+
+_DATA = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
+
+
+class _Spender:
+    """Whoever pays for a training is asked before it begins."""
+
+    def reserve_run(self, *_: Any) -> Any:
+        raise AssertionError("asked of a run that nobody can price along the way")
+
+    start_run = settle_run = void_run = reserve_run
 
 
 def correlated(**changes: Any) -> lethe.Run:
@@ -81,6 +95,10 @@ ASKED: dict[str, Callable[[lethe.Run], Any]] = {
     "excess risk": lambda run: excess_risk_bound(run, dimension=2, initial_gap=1.0),
     "dp event": lambda run: to_dp_event(lethe.certify(run, DELTA)),
     "accountant": lambda run: LetheAccountant(NeighboringRelation.REPLACE_ONE).compose(LastIterateDpEvent(run, "monday")),
+    "report": lambda run: document_of(subject_of(lethe.certify(run, DELTA))),
+    "sweep": lambda run: compare(run, DELTA, over="noise", values=[1.0, 2.0]),
+    "ledger": lambda run: fit_linear(run, *_DATA, classes=2, ledger=_Spender()),
+    "callbacks": lambda run: fit_linear(run, *_DATA, classes=2, callbacks=TrainingCallback()),
     "recorder": lambda run: Recorder(run, seeded=False),
     "quadratic": lambda run: quadratic_influence(run, PUBLIC),
     "adjoint": lambda run: adjoint_influence(run, PUBLIC, repeats=2, seed=0),
@@ -92,11 +110,6 @@ ASKED: dict[str, Callable[[lethe.Run], Any]] = {
 @pytest.mark.parametrize("who", ASKED)
 def test_correlated_noise_is_refused_by_its_kind(who: str) -> None:
     refused(KIND, lambda: ASKED[who](correlated(release="all", clip_norm=1.0)))
-
-
-def test_callbacks_and_ledgers_are_told_nothing_of_it() -> None:
-    features, targets = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
-    refused(KIND, lambda: fit_linear(correlated(), features, targets, classes=2, callbacks=TrainingCallback()))
 
 
 @pytest.mark.parametrize(
