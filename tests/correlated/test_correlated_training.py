@@ -105,6 +105,17 @@ def test_what_it_cannot_do_is_refused() -> None:
         fit_linear(tiny, features, targets, classes=2, dtype="float32", initial=np.ones((3, 2)))
 
 
+def test_noise_that_outgrows_its_draws_is_refused() -> None:
+    """C^{-1} of (1, 2) doubles what was there: after 50 steps the fresh draw is beyond the 53 bits of what it is added to."""
+    for coefficients, dtype in (([1.0, 2.0], "float64"), ([1.0, 1.3], "float32"), ([1.0, 2.0] * 20, "float64")):
+        run = make_run(noise={"kind": "banded_toeplitz", "coefficients": coefficients})
+        assert lethe.certify(run, 1e-5).epsilon > 0
+        with pytest.raises(LetheError, match="drowns in the rounding"):
+            fit_linear(run, *data(), classes=2, dtype=dtype)
+    for coefficients in ([1.0, 1.0], [1.0, 0.9, 0.8, 0.7]):
+        fit_linear(make_run(noise={"kind": "banded_toeplitz", "coefficients": coefficients}), *data(), classes=2)
+
+
 def test_noise_that_was_drawn_elsewhere_too_has_no_run() -> None:
     run = make_run(noise=BANDED, steps=6)
     drawing = CorrelatedGaussianNoise(run, torch.Size((2,)), torch.Generator().manual_seed(1), torch.float64)

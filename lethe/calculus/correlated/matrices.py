@@ -128,7 +128,8 @@ def binary_tree(steps: int) -> FloatArray:
         nodes = leaves >> level
         gram += nodes[:, None] == nodes[None, :]
     # The Cholesky factor of the matrix read backwards, read backwards: lower-triangular L with L^T L instead of L L^T.
-    return np.ascontiguousarray(np.linalg.cholesky(gram[::-1, ::-1]).T[::-1, ::-1])
+    factor: FloatArray = linalg.cholesky(gram[::-1, ::-1], lower=True)
+    return factor.T[::-1, ::-1].copy()
 
 
 def blt_column(scales: ArrayLike, decays: ArrayLike, steps: int) -> FloatArray:

@@ -31,6 +31,10 @@ class CorrelatedNoise(Specification, ABC):
         super().__pydantic_init_subclass__(**kwargs)
         names_itself(cls, "kind")
 
+    def __hash__(self) -> int:
+        """Of the kind and its fields."""
+        return hash((self.kind, *(getattr(self, name) for name in type(self).model_fields)))
+
     @abstractmethod
     def strategy(self, steps: int) -> FloatArray:
         """C for so many steps: the first column of a Toeplitz matrix, shape (T,), or a lower-triangular matrix, shape (T, T).

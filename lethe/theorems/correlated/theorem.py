@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import above
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.run.noise import CorrelatedNoise
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules import Array
@@ -78,10 +80,22 @@ class CorrelatedNoiseTheorem(Theorem):
 
 def slot_mus(run: Run) -> Array:
     r"""$\mu_j$ of a record in each slot of a run with correlated noise, rounded up, shape (min(l, T),); infinity where it has no noise."""
-    assert run.noise is not None
     touch = touch_mus(run.uncorrelated).max()
     with np.errstate(over="ignore"):
-        return above(slot_sensitivities(run.noise.strategy(run.total_steps), run.steps_per_pass) * touch, 2.0**-51)
+        return above(_sensitivities(run) * touch, 2.0**-51)
+
+
+def _sensitivities(run: Run) -> Array:
+    assert run.noise is not None
+    return _sensitivities_of(run.noise, run.total_steps, run.steps_per_pass)
+
+
+@lru_cache(maxsize=8)
+def _sensitivities_of(noise: CorrelatedNoise, steps: int, slots: int) -> Array:
+    """Asked several times of one run, and of all that differ in the amount of noise alone."""
+    found = slot_sensitivities(noise.strategy(steps), slots)
+    found.flags.writeable = False
+    return found
 
 
 def _guarantee(run: Run) -> Guarantee:
@@ -98,7 +112,7 @@ def _guarantee(run: Run) -> Guarantee:
 
 def _strategy(run: Run) -> Finding:
     assert run.noise is not None
-    largest = float(slot_sensitivities(run.noise.strategy(run.total_steps), run.steps_per_pass).max())
+    largest = float(_sensitivities(run).max())
     passes = -(-run.total_steps // run.steps_per_pass)
     return holds("strategy", f"{run.noise.summary}: one record moves it by at most {largest:.6g} clip norms in {passes} participations")
 

@@ -9,7 +9,7 @@ import torch
 
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import BudgetedNoise, NoiseOfStep, NoisePolicy, above_rounding, as_planned, refuse_policy
-from lethe.train.core.noise_resolution import fresh_share, refuse_drowned, refuse_overflow, smallest_noise
+from lethe.train.core.noise_resolution import fresh_share, refuse_drowned, refuse_overflow, refuse_unstable, smallest_noise
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.progress import reporting
 from lethe.train.core.proximal import Proximal, proximal_step
@@ -93,6 +93,7 @@ def train_linear(described: Linear, data: Any, run: Run, options: CommonOptions)
     noise_stds = drawn.noise_stds.tolist() if policy is None else [float("nan")] * run.total_steps  # a policy decides them all
     if policy is None:
         refuse_drowned(smallest_noise(run), start)
+    refuse_unstable(run, start.dtype)
     batch_generator, noise_generator = generators_of(options, start.device)
     recorder = Recorder(drawn, seeded=options.seeded(run))
     noise = step_noise(run, start.shape, noise_generator, start.dtype)
