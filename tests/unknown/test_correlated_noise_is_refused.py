@@ -103,7 +103,7 @@ ASKED: dict[str, Callable[[lethe.Run], Any]] = {
     "quadratic": lambda run: quadratic_influence(run, PUBLIC),
     "adjoint": lambda run: adjoint_influence(run, PUBLIC, repeats=2, seed=0),
     "retraining": lambda run: retraining_influence(run, PUBLIC, repeats=2, seed=0),
-    **{f"trainer {name}": trainer for name, trainer in TRAINERS.items() if name != "fit_linear"},
+    **{f"trainer {name}": trainer for name, trainer in TRAINERS.items() if name not in ("fit_linear", "fit")},
 }
 
 

@@ -44,6 +44,11 @@ class Telling:
         """Whether anybody is told anything from now on."""
         return bool(self._live)
 
+    @property
+    def asked(self) -> bool:
+        """Whether anybody asked to be told."""
+        return bool(self._callbacks)
+
     def begin(self, run: Run, *, seeded: bool, done: int = 0, budget: BudgetFilter | None = None) -> None:
         """Tell that training begins; an error ends it.
 

@@ -6,8 +6,7 @@ from typing import Protocol
 
 import torch
 
-from lethe.calculus.correlated.streams import Stream
-from lethe.errors import HypothesisError
+from lethe.run.noise.draws import Draws
 from lethe.run.run import Run
 
 
@@ -78,37 +77,28 @@ class CorrelatedGaussianNoise:
         dtype: of the result.
     """
 
-    __slots__ = ("_draws", "_dtype", "_fresh", "_noise", "_stream")
+    __slots__ = ("_draws", "_dtype", "_fresh")
 
     def __init__(self, run: Run, shape: torch.Size, generator: torch.Generator, dtype: torch.dtype) -> None:
         assert run.noise is not None
-        self._noise = run.noise
-        self._stream: Stream = run.noise.stream()
+        self._draws = Draws(run.noise)
         self._fresh = GaussianNoise(shape, generator, torch.float64)
         self._dtype = dtype
-        self._draws = 0
 
     def draw(self, noise_std: float) -> torch.Tensor | float:
         """The correlated noise of the next step; 0.0, and nothing drawn, when `noise_std` is 0."""
-        self._draws += 1
         if noise_std == 0.0:
+            self._draws.none()
             return 0.0
-        return (noise_std * self._stream.next(self._fresh.draw(1.0))).to(self._dtype)
+        return (noise_std * self._draws.next(self._fresh.draw(1.0))).to(self._dtype)
 
     def executed(self, recorded: Run) -> Run:
         """`recorded` with the strategy that made the noise.
 
         Raises:
-            HypothesisError: some step took none of it, or some of it was taken elsewhere; or the steps had several multipliers.
+            HypothesisError: as `Draws.executed`.
         """
-        steps, drawn = recorded.total_steps, self._stream.step
-        if self._draws != steps or drawn not in (0, steps) or (drawn == 0) != (not recorded.noise_multipliers.any()):
-            raise HypothesisError(
-                f"correlated noise was drawn {drawn} times in {steps} steps; a strategy describes one draw for each step.",
-                source="run.noise",
-                remedy="train with fit_linear as it is.",
-            )
-        return recorded.replace(noise=self._noise)
+        return self._draws.executed(recorded)
 
 
 def step_noise(run: Run, shape: torch.Size, generator: torch.Generator, dtype: torch.dtype) -> GaussianNoise | CorrelatedGaussianNoise:

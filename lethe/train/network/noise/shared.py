@@ -10,6 +10,7 @@ from torch import Tensor
 from lethe.train.core.tensors import dimension
 from lethe.train.distributed.collectives import control_device
 from lethe.train.distributed.workers import Workers
+from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
 
@@ -79,7 +80,7 @@ class ShardedNoise:
         self._own.add_to([tensor for tensor, part in found if part and tensor.numel()], noise_std)
 
 
-Noise = NetworkNoise | SecureNoise | SharedNoise | ShardedNoise
+Noise = NetworkNoise | SecureNoise | SharedNoise | ShardedNoise | CorrelatedNetworkNoise
 
 
 def is_secure(noise: Noise) -> bool:

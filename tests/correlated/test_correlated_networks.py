@@ -1,0 +1,133 @@
+"""fit of a network with correlated noise: the noise that is certified is added to the sums, and the rest is refused."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import make_run
+from torch import nn
+
+import lethe
+from lethe.calculus.correlated.matrices import as_matrix, binary_tree
+from lethe.errors import InputError, LetheError
+from lethe.run.noise import LowerTriangular
+from lethe.train import PrivacyEngine, TrainingCallback, fit
+from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
+
+BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
+BUFFERED = {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]}
+LOSS = nn.CrossEntropyLoss(reduction="none")
+
+
+def run_of(**changes: Any) -> lethe.Run:
+    fields: dict[str, Any] = {"noise": BANDED, "clip_norm": 1.0, "loss": {"kind": "unknown"}, "release": "all", "steps": 6}
+    return make_run(**{**fields, **changes})
+
+
+def data(records: int = 100) -> tuple[torch.Tensor, torch.Tensor]:
+    features = torch.randn(records, 3, generator=torch.Generator().manual_seed(0))
+    return features, (features[:, 0] > 0).long()
+
+
+def network(dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(dtype)
+
+
+def test_the_noise_of_all_steps_has_the_strategy_s_covariance(tmp_path: Path) -> None:
+    for noise in (BANDED, BUFFERED, LowerTriangular.saved(binary_tree(6), tmp_path / "tree.npy")):
+        run = run_of(noise=noise)
+        drawing = CorrelatedNetworkNoise(run, NetworkNoise(np.random.default_rng(1)), torch.float64)
+        drawn = []
+        for _ in range(6):
+            sums = [torch.zeros(100, 200, dtype=torch.float64), torch.zeros(20_000, dtype=torch.float64)]
+            drawing.add_to(sums, 3.0)
+            drawn.append(torch.cat([one.reshape(-1) for one in sums]).numpy() / 3.0)
+        assert run.noise is not None
+        white = as_matrix(run.noise.strategy(6)) @ np.array(drawn)
+        assert np.cov(white) == pytest.approx(np.eye(6), abs=5 * np.sqrt(2 / 40_000))
+        assert drawing.executed(run.uncorrelated) == run
+
+
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_training_adds_that_noise_to_the_sums(momentum: float | None) -> None:
+    """A loss without gradient: the model walks by the correlated noise alone, over b, as SGD takes it."""
+    run, model = run_of(step_size=[0.5, 0.1, 0.2, 0.5, 0.5, 0.3] if momentum is None else 0.2), nn.Linear(3, 2, bias=False).double()
+    start = model.weight.detach().clone()
+    nothing = lambda outputs, targets: 0.0 * outputs.sum(1)  # noqa: E731
+    optimizer = None if momentum is None else torch.optim.SGD(model.parameters(), lr=0.2, momentum=momentum)
+    features, targets = data()
+    fitted = fit(
+        model, nothing, (features.double(), targets), run, noise_generator=np.random.default_rng(3), optimizer=optimizer, verify=False
+    )
+    drawing, steps = NetworkNoise(np.random.default_rng(3)), []
+    for _ in range(6):
+        fresh = torch.zeros(6, dtype=torch.float64)
+        drawing.add_to([fresh], 1.0)
+        steps.append(fresh.numpy())
+    assert run.noise is not None
+    on_sums = np.linalg.inv(as_matrix(run.noise.strategy(6))) @ np.array(steps) * 5.0
+    place, velocity = start.numpy().reshape(-1).copy(), np.zeros(6)
+    for size, noise in zip(run.step_sizes, on_sums, strict=True):
+        velocity = (momentum or 0.0) * velocity + noise / 10
+        place -= size * velocity
+    assert model.weight.detach().numpy().reshape(-1) == pytest.approx(place, rel=1e-9)
+    assert fitted.run.noise == run.noise
+
+
+def test_what_was_executed_is_recorded_and_certified() -> None:
+    planned = lethe.plan(run_of(noise_multiplier=None), epsilon=2.0, delta=1e-5)
+    fitted = fit(network(), LOSS, data(), planned)
+    assert fitted.run == planned.replace(loss=fitted.run.loss)
+    certificate = lethe.certify(fitted, 1e-5)
+    assert certificate.epsilon <= 2.0
+    assert certificate.theorem == "correlated-noise"
+    assert certificate.seal is not None
+
+
+def test_it_learns() -> None:
+    features, targets = data(400)
+    run = run_of(records=400, batches={"design": "shuffled_once", "size": 40}, steps=60, noise_multiplier=0.5, step_size=1.0)
+    model = network()
+    fit(model, LOSS, (features, targets), run, seed=0, ema=0.9)
+    assert (model(features).argmax(1) == targets).float().mean() > 0.9
+
+
+def test_no_copy_adds_the_same_numbers() -> None:
+    drawing = CorrelatedNetworkNoise(run_of(), NetworkNoise(np.random.default_rng(1)), torch.float64)
+    with pytest.raises(InputError, match="copy"):
+        copy.deepcopy(drawing)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "said"),
+    [
+        ({"release": "last"}, {}, "release = last"),
+        ({}, {"checkpoints": "folder"}, "checkpoints"),
+        ({}, {"callbacks": TrainingCallback()}, "callbacks"),
+        ({}, {"secure": True}, "secure"),
+        ({}, {"noise_policy": lambda observed: 1.0}, "noise_policy"),
+        ({"noise": {"kind": "banded_toeplitz", "coefficients": [1.0, 9.0]}, "steps": 20}, {}, "drowns"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(changes: dict[str, Any], options: dict[str, Any], said: str, tmp_path: Path) -> None:
+    model = network()
+    before = copy.deepcopy(model.state_dict())
+    if "checkpoints" in options:
+        options = {"checkpoints": tmp_path / "folder"}
+    with pytest.raises(LetheError, match=said):
+        fit(model, LOSS, data(), run_of(**changes), **options)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_loop_of_one_s_own_is_refused() -> None:
+    model = network()
+    with pytest.raises(InputError, match="banded_toeplitz"):
+        PrivacyEngine(run_of()).make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data=data())
