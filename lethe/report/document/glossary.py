@@ -9,6 +9,7 @@ _THEOREMS = {
     "sampled-gaussian": "nobody knows which steps used a record, because every batch is drawn in secret",
     "balls-in-bins": "nobody knows which batch of a pass a record is in",
     "composition": "what each step gives away is added up",
+    "correlated-noise": "each step takes back part of the noise before it; every iterate may be seen",
     "budget-filter": "what each step gives away is added up, and training stops before it is more than the budget",
 }
 
