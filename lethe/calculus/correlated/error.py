@@ -37,7 +37,7 @@ def noise_squares(strategy: ArrayLike, workload: ArrayLike) -> float:
         from scipy import signal  # which loads scipy.stats: importing lethe stays light
 
         with np.errstate(over="ignore", invalid="ignore"):
-            column: FloatArray = signal.lfilter([1.0], np.trim_zeros(given, "b"), asked)
+            column = np.asarray(signal.lfilter([1.0], np.trim_zeros(given, "b"), asked), dtype=np.float64)  # pyright: ignore
             return float(np.sum(np.arange(len(given), 0, -1) * np.square(column)))
     solved = linalg.solve_triangular(as_matrix(given), as_matrix(asked).T, lower=True, trans="T", check_finite=False)
     return float(np.sum(np.square(solved)))

@@ -52,10 +52,11 @@ class BandedStream(Stream):
         self._last: list[Any] = []
 
     def _next(self, fresh: Any) -> Any:
-        made = fresh
+        made = fresh * 1.0
         for coefficient, earlier in zip(self._coefficients[1:], self._last, strict=False):
-            made = made - coefficient * earlier
-        made = made / self._coefficients[0]
+            made = _less(made, coefficient, earlier)
+        if self._coefficients[0] != 1.0:
+            made = made / self._coefficients[0]
         self._last = [made, *self._last][: self.held]
         return made
 
@@ -83,9 +84,9 @@ class BufferedStream(Stream):
             made = fresh * 1.0
             self._buffers = [made] * len(self._scales)
             return made
-        made = fresh
+        made = fresh * 1.0
         for scale, buffer in zip(self._scales, self._buffers, strict=True):
-            made = made - scale * buffer
+            made = _less(made, scale, buffer)
         self._buffers = [decay * buffer + made for decay, buffer in zip(self._decays, self._buffers, strict=True)]
         return made
 
@@ -116,9 +117,9 @@ class MatrixStream(Stream):
                 source="run.noise",
                 remedy="make a strategy for so many steps.",
             )
-        row, made = self._matrix[self.step], fresh
+        row, made = self._matrix[self.step], fresh * 1.0
         for step, earlier in self._kept.items():
-            made = made - float(row[step]) * earlier
+            made = _less(made, float(row[step]), earlier)
         made = made / float(row[self.step])
         self._kept[self.step] = made
         self._kept = {step: value for step, value in self._kept.items() if self._until[step] > self.step}
@@ -136,3 +137,8 @@ class MatrixStream(Stream):
                 waiting -= 1
             most = max(most, waiting)
         return most
+
+
+def _less(made: Any, factor: float, earlier: Any) -> Any:
+    """`made` less a multiple of what was made earlier; of a tensor in place, without another of its size."""
+    return made.sub_(earlier, alpha=factor) if hasattr(made, "sub_") else made - factor * earlier

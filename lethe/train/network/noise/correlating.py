@@ -20,6 +20,9 @@ from lethe.train.options import CommonOptions
 def refuse_correlated_network(run: Run, common: CommonOptions, options: NetworkOptions) -> None:
     """Refuse what training a network with correlated noise does not know; nothing where the noise is independent.
 
+    Args:
+        run: to be carried out.
+        common, options: as training was given them.
     Raises:
         InputError: `run` releases the last iterate alone; checkpoints, callbacks, secure noise, or several processes.
     """
