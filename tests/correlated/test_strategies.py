@@ -150,6 +150,13 @@ def test_streams_solve_forward() -> None:
         cases[2][0].next(fresh[0])
 
 
+def test_an_error_that_overflows_is_infinite() -> None:
+    """Never nan, which no comparison of strategies would see."""
+    growing = padded(np.array([1.0, 50.0]), 400)
+    for strategy in (growing, as_matrix(growing)):
+        assert mean_squared_error(strategy, prefix_sums(400), 10) == math.inf
+
+
 def test_bad_arguments_are_refused() -> None:
     for wrong in (
         lambda: banded_toeplitz(10, 5, 11),

@@ -9,6 +9,7 @@ from scipy import linalg
 from lethe.calculus.correlated.matrices import as_matrix, require_strategy
 from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.calculus.domains import FloatArray, outside
+from lethe.calculus.rounding import as_bound
 
 
 def require_workload(workload: ArrayLike, steps: int) -> FloatArray:
@@ -25,7 +26,8 @@ def require_workload(workload: ArrayLike, steps: int) -> FloatArray:
 
 
 def noise_squares(strategy: ArrayLike, workload: ArrayLike) -> float:
-    r"""$\|A C^{-1}\|_F^2$: the sum of the squared errors of all T outputs $A C^{-1} z$, a coordinate, where $z$ has variance 1.
+    r"""$\|A C^{-1}\|_F^2$: the sum of the squared errors of all T outputs $A C^{-1} z$, a coordinate, where $z$ has variance 1;
+    infinity where it overflows.
 
     Args:
         strategy: C, shape (T,) or (T, T).
@@ -38,9 +40,10 @@ def noise_squares(strategy: ArrayLike, workload: ArrayLike) -> float:
 
         with np.errstate(over="ignore", invalid="ignore"):
             column = np.asarray(signal.lfilter([1.0], np.trim_zeros(given, "b"), asked), dtype=np.float64)  # pyright: ignore
-            return float(np.sum(np.arange(len(given), 0, -1) * np.square(column)))
-    solved = linalg.solve_triangular(as_matrix(given), as_matrix(asked).T, lower=True, trans="T", check_finite=False)
-    return float(np.sum(np.square(solved)))
+            return as_bound(float(np.sum(np.arange(len(given), 0, -1) * np.square(column))))
+    with np.errstate(over="ignore", invalid="ignore"):
+        solved = linalg.solve_triangular(as_matrix(given), as_matrix(asked).T, lower=True, trans="T", check_finite=False)
+        return as_bound(float(np.sum(np.square(solved))))
 
 
 def mean_squared_error(strategy: ArrayLike, workload: ArrayLike, slots: int) -> float:
