@@ -3,6 +3,7 @@
 import os
 import pickle
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ pytest.importorskip("sklearn")
 pytest.importorskip("torch")
 
 import joblib
+import torch
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
@@ -173,3 +175,30 @@ def test_two_at_once_an_unknown_data_set_and_a_block_that_fails(ledger) -> None:
     assert "LETHE_SPENDING" not in os.environ
     assert made_and_fitted() == "fitted"
     assert settled(ledger) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [True, False])
+def test_a_training_with_correlated_noise_is_refused_and_reserves_nothing(ledger, named: bool) -> None:
+    """What a step of such a run costs is not that of independent noise: who pays must not be told the one for the other."""
+    run = make_run(noise={"kind": "banded_toeplitz", "coefficients": [1.0, 0.5]}, release="all", clip_norm=1.0)
+    data = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
+    own = {"ledger": Spending(ledger, "patients")} if named else {}
+    loss = torch.nn.CrossEntropyLoss(reduction="none")
+    tensors = torch.tensor(data[0], dtype=torch.float32), torch.tensor(data[1])
+    with nullcontext() if named else spending(ledger, "patients"):
+        with pytest.raises(InputError, match="noise"):
+            fit_linear(run, *data, classes=2, **own)
+        with pytest.raises(InputError, match="noise"):
+            fit(torch.nn.Linear(3, 2), loss, tensors, run, **own)
+    assert ledger.show("patients").lines == ()
+
+
+def test_a_certificate_of_correlated_noise_is_reserved_at_its_own_price(ledger) -> None:
+    def cost(**noise) -> float:
+        run = make_run(noise_multiplier=50.0, release="all", clip_norm=1.0, **noise)
+        certificate = lethe.certify(run, delta=1e-5)
+        ledger.reserve("patients", certificate, by="team A")
+        return ledger.show("patients").lines[-1].price.cost
+
+    assert cost(noise={"kind": "banded_toeplitz", "coefficients": [1.0, 0.5]}) > cost()

@@ -24,7 +24,13 @@ _WIDTH = 1e-3  # of what ties are spread over, of a norm
 
 
 def norm_cost(records: int, budget: Budget, *, neighbours: Neighbours) -> Statement:
-    """What `private_norm` of so many rows will cost, before it looks at one."""
+    """What `private_norm` of so many rows will cost, before it looks at one.
+
+    Args:
+        records: n.
+        budget: the total.
+        neighbours: replace_one or zero_out.
+    """
     guarantee = quantile_cost(_QUANTILE, records, budget.share(NORM_SHARE))
     return planned_statement("feature norm", guarantee, neighbours=neighbours)
 

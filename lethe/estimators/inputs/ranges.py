@@ -50,7 +50,13 @@ def spread(points: Array, *, width: float = _WIDTH) -> Array:
 
 
 def ranges_cost(records: int, columns: int, *, tail: float, share: GDP) -> Guarantee:
-    """The guarantee of `private_ranges` of so many records and columns, known before one is looked at."""
+    """The guarantee of `private_ranges` of so many records and columns, known before one is looked at.
+
+    Args:
+        records: n.
+        columns: d.
+        tail, share: as `private_ranges`.
+    """
     one = _one_quantile(share, columns)
     return joined([(quantile_cost(quantile, records, one), 1) for _ in range(columns) for quantile in (tail, 1.0 - tail)])
 

@@ -64,7 +64,13 @@ def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
 
 
 def range_cost(records: int, budget: Budget, *, neighbours: Neighbours) -> Statement:
-    """What `released_range` of so many targets will cost, before it looks at one."""
+    """What `released_range` of so many targets will cost, before it looks at one.
+
+    Args:
+        records: n.
+        budget: the total.
+        neighbours: replace_one or zero_out.
+    """
     guarantee = ranges_cost(records, 1, tail=_TAIL, share=budget.share(TARGET_SHARE))
     return planned_statement(_NAME, guarantee, neighbours=neighbours)
 
