@@ -19,7 +19,7 @@ from lethe.calculus.guarantees import GDP, ApproxDP, NotPrivate
 from lethe.certificates.findings import FRESH_NOISE
 from lethe.errors import InputError
 from lethe.heavy_tailed import ClippedMean, Moments, Problem, Solution
-from lethe.mechanisms import adassp, covariance, standardise
+from lethe.mechanisms import adassp, channel_moments, covariance, standardise
 from lethe.mechanisms.base import Statement, joint
 from lethe.mechanisms.minimisers import objective_perturbation, output_perturbation
 from lethe.mechanisms.quantiles import quantile
@@ -41,6 +41,7 @@ RELEASES: dict[str, Callable[..., Statement]] = {
     "private_quantile": lambda **g: quantile.private_quantile(ROWS[:, 0], quantile=0.5, low=-2.0, high=2.0, target=TARGET, **g).statement,
     "second_moment": lambda **g: covariance.second_moment(ROWS, norm=1.0, target=TARGET, **g).statement,
     "standardise": lambda **g: standardise.standardise(ROWS, low=-1.0, high=1.0, target=TARGET, **g).statement,
+    "channel_moments": lambda **g: channel_moments.channel_moments(ROWS, channels=3, norm=1.0, target=TARGET, **g).statement,
     "choose": lambda **g: (
         selection.choose(
             "ab",

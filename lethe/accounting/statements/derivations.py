@@ -23,6 +23,7 @@ from lethe.errors import InputError
 from lethe.heavy_tailed.solution import beside
 from lethe.mechanisms.adassp import moments_sensitivity
 from lethe.mechanisms.base import gaussian_guarantee, require_swap
+from lethe.mechanisms.channel_moments import channel_sensitivity
 from lethe.mechanisms.covariance import moment_sensitivity
 from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee
 from lethe.mechanisms.minimisers.output_perturbation import output_guarantee
@@ -138,6 +139,10 @@ def _second_moments(neighbours: Neighbours, *, norm: float, columns: int, noise_
     return gaussian_guarantee(moment_sensitivity(norm, require_count("columns", columns), neighbours), noise_std)
 
 
+def _channel_moments(neighbours: Neighbours, *, norm: float, positions: int, mean_weight: float, noise_std: float) -> Guarantee:
+    return gaussian_guarantee(channel_sensitivity(norm, positions, neighbours, mean_weight), noise_std)
+
+
 def _mean(neighbours: Neighbours, *, norm: float, noise_std: float) -> Guarantee:
     return gaussian_guarantee(require_swap(neighbours) * norm, noise_std)
 
@@ -199,6 +204,7 @@ _RULES: dict[str, Callable[..., Guarantee]] = {
     "no data": _nothing,
     "adassp": _adassp,
     "second moments": _second_moments,
+    "channel moments": _channel_moments,
     "mean of rows": _mean,
     "means and scales": _scales,
     "largest eigenvalue": _eigenvalue,

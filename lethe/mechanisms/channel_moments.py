@@ -1,0 +1,190 @@
+r"""Mean and second moments of channels that a record has at many positions: one Gaussian release of both.
+
+A record is $Z = (z_1, \dots, z_P)$, the values of C channels at each of P positions, with $\frac1P\sum_p\|z_p\|^2 \le R^2$: its norm as one
+row of CP features is at most $R\sqrt P$. It contributes
+
+$$\varphi(Z) = (a\,m,\ S),\qquad m = \tfrac1P\sum_pz_p,\quad S = \tfrac1P\sum_pz_pz_p^\top,\qquad a^2 = \theta R^2,\ 0 < \theta \le 2,$$
+
+so that C + C(C+1)/2 numbers serve CP features. Released: $\sum_i\varphi(Z_i) + E$, E normal with $N(0, \sigma^2)$ in every coordinate
+of m and of an orthonormal basis of the symmetric matrices in the Frobenius inner product.
+
+Lemma. The largest $\|\varphi(Z)\|$ is $R^2\sqrt{1 + \theta}$, and the largest $\|\varphi(Z) - \varphi(Z')\|$ is
+$R^2(2 + \theta)/\sqrt2$ where $C \ge 2$ (where C = 1 it is at most that).
+
+Proof. Let $\tau = \mathrm{tr}\,S \le R^2$. $M = \begin{pmatrix}S & m\\ m^\top & 1\end{pmatrix}$ is positive semidefinite, and so a point of
+the compact convex set of such matrices with corner 1 and $\mathrm{tr}\,S = \tau$. Two affine equations: an extreme point of it has a rank r
+with $r(r+1)/2 \le 2$, so rank 1 (Pataki 1998, Theorem 2.1): $m = z$, $S = zz^\top$, $\|z\|^2 = \tau$. Both norms are convex in $(m, S)$ of
+each record, so they are largest at such points. For one record this is $\theta R^2\tau + \tau^2$, largest at $\tau = R^2$. For two with
+$\|z\| = r$, $\|z'\| = s$ and cosine t,
+
+$$\|\varphi - \varphi'\|^2 = \theta R^2(r^2 + s^2 - 2rst) + r^4 + s^4 - 2r^2s^2t^2.$$
+
+In t this is concave, with its top at $t = -\theta R^2/(2rs)$. Where that is at least -1 the value is
+$\theta R^2(r^2 + s^2) + r^4 + s^4 + \theta^2R^4/2$, which grows with r and s. Elsewhere $2rs < \theta R^2$, the largest value is the one at
+t = -1, $(r+s)^2(\theta R^2 + (r-s)^2)$, and its derivative in s is $2(r+s)(\theta R^2 - 2s(r - s))$, positive since $2s(r-s) \le 2rs$; in r
+likewise. So r = s = R, where $\theta \le 2$ makes the top lie within [-1, 1]:
+$2\theta R^4 + 2R^4 + \theta^2R^4/2 = R^4(2+\theta)^2/2$. $\square$
+
+Both are attained: by records with the same value at every position.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lethe.calculus.domains import outside, require_count, require_positive
+from lethe.calculus.guarantees import Guarantee
+from lethe.calculus.noise_generators import noise_generator
+from lethe.calculus.rounding import round_up, square_above
+from lethe.certificates.certificate import Citation
+from lethe.certificates.derivation import derivation
+from lethe.certificates.findings import holds
+from lethe.documents.synonyms import in_other_words
+from lethe.errors import InputError
+from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
+from lethe.mechanisms.covariance import symmetric_noise
+from lethe.mechanisms.rows import projected, projected_rows
+from lethe.mechanisms.tables import as_table, blocks, public_records
+from lethe.run.run import Neighbours
+
+_CITATIONS = (
+    Citation(key="dong-2019", text="Dong, Roth, Su 2019, Gaussian differential privacy, arXiv:1905.02383, Theorem 2.7"),
+    Citation(key="dwork-2014", text="Dwork, Talwar, Thakurta, Zhang 2014, Analyze Gauss, STOC, Algorithm 1"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChannelMoments:
+    r"""A released mean and second-moment matrix of channels, both over records and positions.
+
+    Args:
+        mean: noisy $\frac1n\sum_im_i$, cut to the ball of radius R, shape (C,).
+        second_moment: noisy $\frac1n\sum_iS_i$, symmetric, shape (C, C); it may have negative eigenvalues.
+        noise_std: of a diagonal entry of the second moment, per record; off the diagonal it is divided by $\sqrt2$.
+        mean_noise_std: of an entry of the mean, before it is cut.
+        statement: what both cost together.
+    """
+
+    mean: Array
+    second_moment: Array
+    noise_std: float
+    mean_noise_std: float
+    statement: Statement
+
+    @property
+    def covariance(self) -> Array:
+        """The second moments less those of the mean, shape (C, C); it may have negative eigenvalues."""
+        return self.second_moment - np.outer(self.mean, self.mean)
+
+
+def channel_sensitivity(norm: float, positions: int, neighbours: object, mean_weight: float) -> float:
+    r"""How far one record moves $\sum_i\varphi(Z_i)$, rounded up: $R^2(2+\theta)/\sqrt2$ replaced, $R^2\sqrt{1+\theta}$ zeroed out.
+
+    Args:
+        norm: $R\sqrt P$ > 0, the bound on the norm of a record's row of features.
+        positions: P.
+        neighbours: replace_one or zero_out.
+        mean_weight: $\theta$ in (0, 2].
+    """
+    weight, square = _weight(mean_weight), float(square_above(require_positive("norm", norm)))
+    moved = (2.0 + weight) / math.sqrt(2.0) if require_swap(neighbours) == 2.0 else math.sqrt(1.0 + weight)
+    return round_up(square / require_count("positions", positions) * moved, 1e-14)
+
+
+@in_other_words
+def channel_moments(
+    rows: ArrayLike,
+    *,
+    channels: int,
+    norm: float,
+    target: Guarantee,
+    neighbours: Neighbours = "replace_one",
+    records: int | None = None,
+    mean_weight: float = 0.5,
+    generator: np.random.Generator | None = None,
+) -> ChannelMoments:
+    r"""Release mean and second moments of the channels, rows projected on the ball of radius `norm`.
+
+    Args:
+        rows: shape (m, C P), the records present: all positions of the first channel, then of the next.
+        channels: C; it divides the number of columns.
+        norm: $R\sqrt P$ > 0, public.
+        target: the guarantee wanted, of both together.
+        neighbours: "replace_one", or "zero_out": the record is absent, or a row of zeros; n stays public.
+        records: n; None: as many as there are rows, where one is replaced.
+        mean_weight: $\theta$ in (0, 2]: the mean's part of the noise; with 1/2 a covariance has about as much noise by the mean as by the
+            second moments, where records lie far from 0.
+        generator: for tests, and the statement is then `seeded`; None: fresh entropy.
+    Raises:
+        InputError: an argument is outside its range.
+    Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Theorem 2.7 (Gaussian mechanism); the sensitivity is proved above.
+    """
+    table = as_table("rows", rows)
+    positions = positions_of(table.shape[1], channels)
+    radius = require_positive("norm", norm) / math.sqrt(positions)
+    count = public_records(records, len(table), neighbours)
+    weight = _weight(mean_weight)
+    sensitivity = channel_sensitivity(norm, positions, neighbours, weight)
+    noise_std = gaussian_noise_std(sensitivity, target)
+    scale = math.sqrt(weight) * radius  # a
+    if scale < 1e-150 or not sensitivity < math.inf:
+        raise outside("norm", norm, "a number whose square neither vanishes nor overflows")
+    sums, squares = np.zeros(channels), np.zeros((channels, channels))
+    for part in blocks("rows", table):
+        split = projected_rows(part, feature_norm=norm).reshape(len(part), channels, positions)
+        sums += split.sum(axis=(0, 2)) / positions
+        flat = split.transpose(1, 0, 2).reshape(channels, -1)
+        squares += flat @ flat.T / positions
+    drawn = noise_generator(generator)
+    mean = (sums + noise_std / scale * drawn.standard_normal(channels)) / count
+    noisy = (squares + symmetric_noise(channels, noise_std, drawn)) / count
+    return ChannelMoments(
+        mean=mean * min(1.0, radius / max(float(np.linalg.norm(mean)), 1e-300)),
+        second_moment=(noisy + noisy.T) / 2.0,
+        noise_std=noise_std / count,
+        mean_noise_std=noise_std / scale / count,
+        statement=Statement(
+            name=f"mean and second moments of {channels} channels",
+            guarantee=gaussian_guarantee(sensitivity, noise_std),
+            neighbours=neighbours,
+            findings=(
+                projected(norm),
+                holds(
+                    "sensitivity",
+                    f"one record, averaged over its {positions} positions, moves mean and second moments together by at most "
+                    f"{sensitivity:.6g}",
+                    evidence="enforced",
+                ),
+            ),
+            citations=_CITATIONS,
+            seeded=generator is not None,
+            derivation=derivation("channel moments", norm=float(norm), positions=positions, mean_weight=weight, noise_std=noise_std),
+            records=count,
+        ),
+    )
+
+
+def positions_of(columns: int, channels: object) -> int:
+    """P, the number of positions of records with so many columns.
+
+    Raises:
+        InputError: the number of channels does not divide that of the columns.
+    """
+    if isinstance(channels, bool | np.bool_) or not isinstance(channels, int | np.integer) or channels < 1 or columns % channels:
+        raise InputError(
+            f"channels = {channels!r}; it needs a whole number that divides the {columns} columns.",
+            source="the parameter channels",
+            remedy="give the number of channels of the step before, such as ScatteringFeatures().channels()",
+        )
+    return columns // int(channels)
+
+
+def _weight(mean_weight: float) -> float:
+    weight = require_positive("mean_weight", mean_weight)
+    if weight > 2.0:
+        raise outside("mean_weight", mean_weight, "a number above 0 and at most 2")
+    return weight
