@@ -25,7 +25,14 @@ from lethe.estimators.models.sparse_regressors import ElasticNet, Lasso
 from lethe.estimators.models.svc import LinearSVC
 from lethe.estimators.pipelines.privacy import privacy_of, privacy_report_of
 from lethe.estimators.pipelines.shares import split_budget
-from lethe.estimators.preprocessing import PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateTransformer, PublicScaler
+from lethe.estimators.preprocessing import (
+    PrivatePCA,
+    PrivateQuantileClipper,
+    PrivateStandardScaler,
+    PrivateTransformer,
+    PrivateWhitening,
+    PublicScaler,
+)
 from lethe.estimators.search.private_search import PrivateSearch
 
 __all__ = [
@@ -47,6 +54,7 @@ __all__ = [
     "PrivateSearch",
     "PrivateStandardScaler",
     "PrivateTransformer",
+    "PrivateWhitening",
     "PublicScaler",
     "Ridge",
     "SoftmaxRegression",

@@ -22,6 +22,7 @@ from lethe.estimators import (
     PrivateQuantileClipper,
     PrivateSearch,
     PrivateStandardScaler,
+    PrivateWhitening,
     Ridge,
     SoftmaxRegression,
 )
@@ -64,6 +65,8 @@ CASES: dict[str, tuple[Any, set[str]]] = {
     "PrivatePCA": (PrivatePCA(2, **PLENTY), set()),
     # With nothing released before, which would make two fits differ by itself.
     "PrivatePCA, given": (PrivatePCA(2, **GIVEN), {"feature_norm_"}),
+    "PrivateWhitening": (PrivateWhitening(**PLENTY), set()),
+    "PrivateWhitening, given": (PrivateWhitening(**GIVEN), {"feature_norm_"}),
     "HeavyTailedLinearRegression, given": (
         HeavyTailedLinearRegression(moment=5.0, smoothness=4.0, **PLENTY),
         {"moment_", "smoothness_"},

@@ -35,6 +35,7 @@ MADE: dict[str, Callable[[], Any]] = {
         private.LogisticRegression(feature_norm=4.0, mechanism="pass_ends", passes=1, classes=[0, 1]), {"C": [1.0]}, tries=1.5, **SEEDED
     ),
     "PrivateStandardScaler": lambda: private.PrivateStandardScaler(**SEEDED),
+    "PrivateWhitening": lambda: private.PrivateWhitening(**SEEDED),
     "PublicScaler": lambda: private.PublicScaler(-4.0, 4.0),
     "Ridge": lambda: private.Ridge(**MODEL, target_bound=8.0),
     "SoftmaxRegression": lambda: private.SoftmaxRegression(**LABELLED),

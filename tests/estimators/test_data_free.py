@@ -30,6 +30,7 @@ from sklearn.preprocessing import (
 
 from lethe.estimators import PublicScaler
 from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of
+from lethe.features import PublicWhitening, RandomConvolutionFeatures, RandomFourierFeatures, RecordNormalizer, ScatteringFeatures
 
 RECORDS = 30
 KNOWN: Any = [["a", "b", "c"], ["x", "y", "z"]]
@@ -44,6 +45,17 @@ def numbers() -> tuple[Any, Any]:
     other = table.copy()
     other[0] = [1e6, -3.0, 0.0]
     return table, other
+
+
+def pictures() -> tuple[Any, Any]:
+    images = np.random.default_rng(4).random((RECORDS, 9, 8))
+    other = images.copy()
+    other[0] = 1e5
+    return images, other
+
+
+def rows_of_pictures() -> tuple[Any, Any]:
+    return tuple((255.0 * images.clip(0.0, 1.0)).astype(np.uint8).reshape(RECORDS, -1) for images in pictures())  # pyright: ignore[reportReturnType]
 
 
 def gaps() -> tuple[Any, Any]:
@@ -108,6 +120,12 @@ FREE: list[tuple[Any, Any]] = [
     (PublicScaler([0.0, -1.0, -2.0], 3.0, clip=False), numbers),
     (PublicScaler(-2.0, 2.0), sparse_gaps),
     (PublicScaler(-2.0, 3.0), gaps),
+    (PublicWhitening(np.zeros(3), np.diag([1.0, 2.0, 3.0])), numbers),
+    (RecordNormalizer(2.0, groups=1), numbers),
+    (RandomFourierFeatures(10, gamma=0.1), numbers),
+    (ScatteringFeatures(angles=4), pictures),
+    (ScatteringFeatures((9, 8), scales=1, angles=4), rows_of_pictures),
+    (RandomConvolutionFeatures(filters=6, kernel_size=3), pictures),
     (FunctionTransformer(), numbers),
     (FunctionTransformer(np.tanh), numbers),
     (SimpleImputer(**FILLED), gaps),

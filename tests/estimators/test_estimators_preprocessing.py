@@ -26,6 +26,7 @@ from lethe.estimators import (
     PrivateQuantileClipper,
     PrivateStandardScaler,
     PrivateTransformer,
+    PrivateWhitening,
     privacy_of,
     split_budget,
 )
@@ -44,6 +45,8 @@ ALL = (
     PrivateQuantileClipper(norm_quantile=0.7),
     PrivatePCA(2),
     PrivatePCA(feature_norm=20.0, centre=False),
+    PrivateWhitening(),
+    PrivateWhitening(feature_norm=20.0, floor=0.1),
 )
 
 
@@ -159,7 +162,7 @@ def test_sparse_tables_are_taken_where_zeros_stay_zeros() -> None:
     rows = clipper.fit_transform(sparse.csr_array(X))
     assert isinstance(rows, sparse.csr_array)
     np.testing.assert_allclose(rows.toarray(), cloned(clipper).fit_transform(X))
-    for dense in (PrivateQuantileClipper(), PrivateStandardScaler(), PrivatePCA()):
+    for dense in (PrivateQuantileClipper(), PrivateStandardScaler(), PrivatePCA(), PrivateWhitening()):
         with pytest.raises(TypeError, match=r"[Ss]parse"):
             dense.fit(sparse.csr_array(X))
 
@@ -241,6 +244,9 @@ def test_the_norm_of_rows_of_one_norm_is_found() -> None:
         *((PrivatePCA, {"n_components": bad}) for bad in (0, 4, -1, 1.0, True, "x")),
         *((PrivatePCA, {"feature_norm": bad}) for bad in (None, 0.0, math.inf, "x")),
         (PrivatePCA, {"centre": "yes"}),
+        *((PrivateWhitening, {"channels": bad}) for bad in (0, 2, 4, -1, 1.0, True, "x")),
+        *((PrivateWhitening, {"feature_norm": bad}) for bad in (None, 0.0, math.inf, "x")),
+        *((PrivateWhitening, {"floor": bad}) for bad in (0.0, math.nan, "x")),
         *((PrivatePCA, {"epsilon": bad}) for bad in (0.0, -1.0, math.nan, None)),
         *((PrivateStandardScaler, {"delta": bad}) for bad in (0.0, 1.0, math.nan)),
         (PrivateStandardScaler, {"neighbours": "add_or_remove"}),

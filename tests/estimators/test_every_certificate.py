@@ -29,6 +29,7 @@ KINDS = {
     "adassp": "regressor by adassp",
     "means and scales": "PrivateStandardScaler, given",
     "second moments": "PrivatePCA",
+    "channel moments": "PrivateWhitening",
     "phases": "PrivateMean, given",
     "largest eigenvalue": "HeavyTailedLinearRegression",
     "private selection": "PrivateSearch",

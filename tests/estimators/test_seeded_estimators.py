@@ -27,6 +27,7 @@ QUICK = (
     "PrivateMean",
     "PrivateStandardScaler",
     "PrivatePCA",
+    "PrivateWhitening",
     "PrivateSearch",
 )
 EVERY = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in CASES]

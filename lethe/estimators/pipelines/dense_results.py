@@ -15,10 +15,10 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEnc
 
 from lethe.errors import InputError
 from lethe.estimators.pipelines.fitted_refusals import Path, named
-from lethe.estimators.preprocessing import PrivatePCA, PrivateStandardScaler, PublicScaler
-from lethe.estimators.preprocessing.data_free import learns_nothing
+from lethe.estimators.preprocessing import PrivatePCA, PrivateStandardScaler, PrivateWhitening, PublicScaler
+from lethe.estimators.preprocessing.data_free import FEATURES, learns_nothing
 
-_DENSE = (OrdinalEncoder, PrivatePCA, PrivateStandardScaler)
+_DENSE = (OrdinalEncoder, PrivatePCA, PrivateStandardScaler, PrivateWhitening, *FEATURES)
 
 
 def require_public_density(fitted: ColumnTransformer, branches: Sequence[Any], path: Path) -> None:

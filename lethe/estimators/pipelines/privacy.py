@@ -16,7 +16,7 @@ from lethe.mechanisms.base import Statement, joint
 
 _PUBLIC = (
     "the names, the number and the types of the columns",
-    "all parameters: among them the ranges, categories and values to fill in that were given",
+    "all parameters: among them the ranges, categories, values to fill in, means and covariances that were given",
     "what privacy_report_ of each private part lists",
 )
 _NO_OTHERS = holds(

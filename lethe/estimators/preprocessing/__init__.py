@@ -2,8 +2,9 @@
 
 from lethe.estimators.preprocessing.clipper import PrivateQuantileClipper
 from lethe.estimators.preprocessing.components import PrivatePCA
+from lethe.estimators.preprocessing.private_whitening import PrivateWhitening
 from lethe.estimators.preprocessing.public_scaler import PublicScaler
 from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
 
-__all__ = ["PrivatePCA", "PrivateQuantileClipper", "PrivateStandardScaler", "PrivateTransformer", "PublicScaler"]
+__all__ = ["PrivatePCA", "PrivateQuantileClipper", "PrivateStandardScaler", "PrivateTransformer", "PrivateWhitening", "PublicScaler"]

@@ -17,6 +17,11 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, OneHotEncoder, OrdinalEncoder, PolynomialFeatures
 
+from lethe.estimators.features.public_whitening import PublicWhitening
+from lethe.estimators.features.random_convolution_features import RandomConvolutionFeatures
+from lethe.estimators.features.random_fourier import RandomFourierFeatures
+from lethe.estimators.features.record_normalizer import RecordNormalizer
+from lethe.estimators.features.scattering_features import ScatteringFeatures
 from lethe.estimators.preprocessing.public_scaler import PublicScaler
 from lethe.estimators.unseen_costs import judged_by
 
@@ -133,12 +138,16 @@ def _is_nan(entry: Any) -> bool:
     return isinstance(entry, float | np.floating) and bool(np.isnan(entry))
 
 
+FEATURES = (PublicWhitening, RandomConvolutionFeatures, RandomFourierFeatures, RecordNormalizer, ScatteringFeatures)
+"""Those of `lethe.features`: each record by itself, by parameters, the number of columns and a public seed; they give dense tables."""
+
 _RULES: Mapping[type, Callable[[Any], Lesson | None]] = {
     # Their fit checks parameters and keeps the columns; their transform treats every row by itself.
     Binarizer: _nothing,
     Normalizer: _nothing,
     PolynomialFeatures: _nothing,
     PublicScaler: _nothing,
+    **dict.fromkeys(FEATURES, _nothing),
     FeatureHasher: _nothing,
     HashingVectorizer: _hasher,
     FunctionTransformer: _function,

@@ -1,0 +1,137 @@
+"""Random Fourier and convolutional features: the kernel they stand for, their definition, and norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from lethe.errors import InputError
+from lethe.features import RandomConvolutionFeatures, RandomConvolutions2d, RandomFourierFeatures, RecordNormalizer
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([RandomFourierFeatures(10, gamma=0.3), RecordNormalizer(), RecordNormalizer(None, groups=1)])
+def test_they_are_estimators(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)
+
+
+def test_inner_products_are_the_kernel_s_within_hoeffding_s_bound() -> None:
+    """For one pair each the bound fails with probability 1e-9; there are 435 pairs."""
+    rows, gamma, count = np.random.default_rng(0).standard_normal((30, 5)), 0.2, 4000
+    found = RandomFourierFeatures(count // 2, gamma=gamma, seed=7).fit_transform(rows).astype(np.float64)
+    off = np.abs(found @ found.T - rbf_kernel(rows, gamma=gamma))
+    assert off.max() < math.sqrt(4.0 * math.log(2.0 / 1e-9) / count)
+    assert off.max() < 0.1 < np.abs(found @ found.T - rbf_kernel(rows, gamma=2.0 * gamma)).max()
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e30, 1e300])
+def test_rows_have_norm_one_and_never_more(scale: float) -> None:
+    rows = scale * np.random.default_rng(1).uniform(-1.0, 1.0, (200, 3))
+    norms = np.linalg.norm(RandomFourierFeatures(250).fit_transform(rows).astype(np.float64), axis=1)
+    assert norms.max() <= 1.0
+    assert norms.min() > 1.0 - 1e-5
+
+
+def test_the_seed_is_all_that_the_frequencies_are_made_of() -> None:
+    rows = np.random.default_rng(2).standard_normal((2000, 4)).astype(np.float32)
+    one, two = RandomFourierFeatures(1024, seed=3).fit(rows), RandomFourierFeatures(1024, seed=3).fit(5.0 * rows[:10])
+    np.testing.assert_array_equal(one.frequencies_, two.frequencies_)
+    assert (one.frequencies_ != RandomFourierFeatures(1024, seed=4).fit(rows).frequencies_).all()
+    np.testing.assert_allclose(one.transform(rows)[1500:1503], one.transform(rows[1500:1503]), atol=1e-6)  # more than a block
+    assert one.frequencies_.std() == pytest.approx(math.sqrt(2.0), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"n_frequencies": 0},
+        {"n_frequencies": 4.0},
+        {"n_frequencies": True},
+        {"gamma": 0.0},
+        {"gamma": "scale"},
+        {"seed": -1},
+        {"seed": None},
+    ],
+)
+def test_parameters_that_make_no_frequencies_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(bad))):
+        RandomFourierFeatures(**bad).fit(np.zeros((3, 2)))
+
+
+def test_responses_are_by_their_definition() -> None:
+    images = np.random.default_rng(3).random((2, 3, 7, 6))
+    images[0] += 5.0
+    module = RandomConvolutions2d(3, filters=4, kernel_size=3, cells=2, threshold=0.2, seed=1, dtype=torch.float64)
+    filters = module.weights.numpy()
+    np.testing.assert_allclose(filters.sum(axis=(1, 2, 3)), 0.0, atol=1e-12)
+    np.testing.assert_allclose(np.square(filters).sum(axis=(1, 2, 3)), 1.0)
+    responses = np.empty((2, 4, 5, 4))
+    for y in range(5):
+        for x in range(4):
+            patches = images[:, :, y : y + 3, x : x + 3].reshape(2, -1)
+            contrast = np.sqrt(patches.var(axis=1) + 10.0 / 255.0**2)
+            responses[:, :, y, x] = patches @ filters.reshape(4, -1).T / contrast[:, None]
+    both = np.concatenate([np.maximum(responses - 0.2, 0.0), np.maximum(-responses - 0.2, 0.0)], axis=1)
+    cells = np.stack([both[:, :, top, left].mean(axis=(2, 3)) for top in (slice(0, 3), slice(2, 5)) for left in (slice(0, 2), slice(2, 4))])
+    found = module(torch.tensor(images)).numpy()
+    np.testing.assert_allclose(found, cells.transpose(1, 2, 0).reshape(2, 8, 2, 2), atol=1e-9)
+    table = RandomConvolutionFeatures(filters=4, kernel_size=3, cells=2, threshold=0.2, seed=1).fit_transform(images)
+    np.testing.assert_allclose(table, found.reshape(2, -1), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"filters": 0}, "filters"),
+        ({"kernel_size": 1}, "kernel_size"),
+        ({"cells": 0}, "cells"),
+        ({"threshold": -1.0}, "threshold"),
+        ({"threshold": math.inf}, "threshold"),
+        ({"seed": 0.5}, "seed"),
+        ({"kernel_size": 8}, "kernel_size = 8 and cells = 4 need .* at least 11"),
+    ],
+)
+def test_parameters_that_make_no_filters_are_refused(bad: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        RandomConvolutionFeatures(**bad).fit(np.zeros((2, 10, 10)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("groups", [None, 1, 3, 6])
+def test_records_come_out_with_one_norm_and_groups_with_mean_0_and_variance_1(groups: int | None, dtype: Any) -> None:
+    rows = (np.random.default_rng(4).standard_normal((400, 12)) * [[3.0]] + 2.0).astype(dtype)
+    found = RecordNormalizer(2.5, groups=groups).fit_transform(rows)
+    assert found.dtype == dtype
+    norms = np.sqrt(np.square(found.astype(np.longdouble)).sum(axis=1))
+    assert norms.max() <= 2.5
+    assert norms.min() > 2.5 * (1.0 - 3e-6)
+    if groups is None:
+        np.testing.assert_allclose(found, 2.5 * rows / np.linalg.norm(rows, axis=1, keepdims=True), rtol=1e-5)
+        assert np.array_equal(RecordNormalizer(None).fit_transform(rows), rows)
+        return
+    split = RecordNormalizer(None, groups=groups).fit_transform(rows).reshape(400, groups, -1)
+    np.testing.assert_allclose(split.mean(axis=2), 0.0, atol=1e-5)
+    if groups < 6:  # of two numbers a spread may be so small that it is smoothed
+        np.testing.assert_allclose(split.var(axis=2), 1.0, atol=0.05)
+    expected = torch.nn.functional.group_norm(torch.tensor(rows.astype(np.float64)), groups, eps=1e-5)
+    np.testing.assert_allclose(split.reshape(400, -1), expected, atol=1e-5)
+
+
+def test_records_of_zeros_stay_zeros_and_enormous_ones_have_the_norm_too() -> None:
+    rows = np.array([[0.0, 0.0], [1e300, -1e300], [1e-300, 0.0]])
+    found = RecordNormalizer(3.0).fit_transform(rows)
+    np.testing.assert_allclose(np.linalg.norm(found[:2], axis=1), [0.0, 3.0])
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("bad", [{"norm": 0.0}, {"norm": 1e40}, {"norm": "l2"}, {"groups": 5}, {"groups": 0}, {"smoothing": 0.0}])
+def test_parameters_that_normalise_nothing_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(bad))):
+        RecordNormalizer(**bad).fit(np.ones((3, 12)))

@@ -1,0 +1,155 @@
+"""The scattering transform: against its definition, where its channels stand, what shifts and energies become, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from slow_scattering import slow_scattering
+
+from lethe.errors import InputError
+from lethe.estimators.features.morlet import gain, littlewood_paley, low_pass, wavelet
+from lethe.features import Scattering2d, ScatteringFeatures, synthetic_images
+
+
+def double(shape: tuple[int, int], **parameters: Any) -> Scattering2d:
+    return Scattering2d(shape, dtype=torch.float64, **parameters)
+
+
+def pictures(count: int, rows: int, columns: int, seed: int = 0) -> torch.Tensor:
+    return torch.tensor(np.random.default_rng(seed).random((count, rows, columns)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "scales", "angles"), [((6, 9), 2, 4), ((5, 4), 1, 5), pytest.param((9, 10), 3, 4, marks=pytest.mark.slow)]
+)
+def test_every_channel_is_its_definition(shape: tuple[int, int], scales: int, angles: int) -> None:
+    image = pictures(1, *shape)
+    found = double(shape, scales=scales, angles=angles)(image)[0].numpy()
+    expected = slow_scattering(image[0].numpy(), scales, angles)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, atol=1e-6)  # what frequencies beyond the first copy hold
+    single = Scattering2d(shape, scales=scales, angles=angles)(image.float())[0].numpy()
+    np.testing.assert_allclose(single, expected, atol=2e-6)
+
+
+@pytest.mark.slow
+def test_channels_are_counted_and_ordered_as_the_page_says() -> None:
+    module = Scattering2d((28, 28))
+    assert (module.channels, module.output_shape) == (81, (7, 7))
+    assert [path.order for path in module.paths] == [0] + [1] * 16 + [2] * 64
+    assert module.paths[1 + 8 + 3].steps == ((1, 3),)
+    assert module.paths[17 + 8 * 5 + 2].steps == ((0, 5), (1, 2))
+    for scales, angles in ((1, 4), (3, 6), (4, 8)):
+        count = 1 + angles * scales + angles**2 * scales * (scales - 1) // 2
+        assert len(Scattering2d((33, 40), scales=scales, angles=angles).paths) == count
+    assert module(torch.zeros(2, 3, 28, 28)).shape == (2, 3, 81, 7, 7)
+    assert (ScatteringFeatures().channels(), ScatteringFeatures(scales=3, angles=6).channels(3)) == (81, 3 * 127)
+    colours = pictures(6, 12, 13).reshape(2, 3, 12, 13).numpy()
+    table = ScatteringFeatures().fit_transform(colours)
+    each = [ScatteringFeatures().fit_transform(colours[:, channel]) for channel in range(3)]
+    np.testing.assert_array_equal(table, np.hstack(each))
+    module = Scattering2d((12, 13))
+    np.testing.assert_allclose(table.reshape(2, 3, 81, 3, 3), module(torch.tensor(colours, dtype=torch.float32)), atol=1e-6)
+
+
+@pytest.mark.parametrize("angle", range(8))
+def test_a_wave_is_seen_by_the_wavelet_of_its_frequency_and_direction(angle: int) -> None:
+    """And so `paths` says which channel looks which way: cosines along columns, sines along rows."""
+    module, theta = double((32, 32)), math.pi * angle / 8
+    y, x = np.mgrid[:32, :32]
+    for scale in range(2):
+        wave = np.cos(0.75 * math.pi / 2**scale * (math.cos(theta) * x + math.sin(theta) * y))
+        strength = module(torch.tensor(wave)[None])[0, 1:17, 2:6, 2:6].mean(dim=(1, 2))
+        assert module.paths[1 + int(strength.argmax())].steps == ((scale, angle),)
+
+
+@pytest.mark.parametrize("angles", [4, 8])
+@pytest.mark.parametrize("scale", [0, 1, 2])
+def test_wavelets_have_the_frequency_and_bandwidth_of_their_scale(scale: int, angles: int) -> None:
+    points, theta = 256, math.pi / angles
+    found = wavelet((points, points), scale, theta, angles)
+    y, x = np.meshgrid(*[2.0 * math.pi * np.fft.fftfreq(points)] * 2, indexing="ij")
+    along, across = math.cos(theta) * x + math.sin(theta) * y, math.cos(theta) * y - math.sin(theta) * x
+    peak = np.unravel_index(found.argmax(), found.shape)
+    assert along[peak] == pytest.approx(0.75 * math.pi / 2**scale, rel=0.08)  # the constant that is taken off moves it a little
+    assert abs(across[peak]) <= 2.0 * math.pi / points
+    assert abs(found[0, 0]) < 1e-15
+    assert found.max() == pytest.approx(1.0, abs=0.05)
+    # Where it falls to exp(-1/2) of its peak across the wave: 1 / width, of which the slant is 4 / L.
+    beside = found[np.abs(along - along[peak]) < 2.0 * math.pi / points]
+    wide = np.abs(across[np.abs(along - along[peak]) < 2.0 * math.pi / points][beside > math.exp(-0.5) * found.max()]).max()
+    assert wide == pytest.approx(4.0 / angles / (0.8 * 2.0**scale), rel=0.15, abs=2.0 * math.pi / points)
+
+
+@pytest.mark.parametrize(("scales", "angles"), [(1, 4), (2, 8), pytest.param(3, 4, marks=pytest.mark.slow)])
+def test_no_frequency_gains_energy(scales: int, angles: int) -> None:
+    for shape in ((36, 36), (100, 61)):
+        assert littlewood_paley(shape, scales, angles).max() <= 1.0 + 1e-15
+        assert littlewood_paley(shape, scales, angles)[0, 0] == 1.0  # the mean, which the low pass keeps
+    # And on every grid that moduli are kept on.
+    assert gain(scales, angles) == min(gain(one, angles) for one in range(1, scales + 1))
+
+
+def test_wavelets_one_per_cent_larger_would_gain_energy() -> None:
+    plain = littlewood_paley((256, 256), 2, 8)
+    low = np.outer(low_pass(256, 2), low_pass(256, 2)) ** 2
+    assert (low + 1.01**2 * (plain - low)).max() > 1.0
+
+
+def test_a_shift_by_the_scale_shifts_the_channels_and_a_small_one_moves_them_little() -> None:
+    images = torch.zeros(2, 40, 40, dtype=torch.float64)
+    images[:, 14:26, 14:26] = pictures(2, 12, 12)
+    module = double((40, 40))
+    there, moved = module(images), module(images.roll((4, 8), dims=(1, 2)))
+    torch.testing.assert_close(moved[..., 3:9, 3:9], there[..., 2:8, 1:7], atol=1e-12, rtol=0.0)
+    pixel = images.roll(1, dims=2)
+    relative = [float((new - old).norm() / old.norm()) for new, old in ((pixel, images), (module(pixel), there))]
+    assert relative[1] < 0.5 * relative[0]
+
+
+def test_energy_and_distances_do_not_grow_and_most_energy_is_kept() -> None:
+    """A sample stands for 16 pixels. Content in the middle, so that no sample is cut off at the edge."""
+    images = torch.zeros(8, 44, 44, dtype=torch.float64)
+    images[:4, 12:32, 12:32] = pictures(4, 20, 20) - 0.5
+    images[4:, 12:32, 12:32] = torch.tensor(synthetic_images((20, 20), images=4)[:, 0], dtype=torch.float64)
+    found = double((44, 44))(images).flatten(1)
+    kept = 16.0 * found.square().sum(dim=1) / images.square().sum(dim=(1, 2))
+    assert (kept < 1.0).all()
+    assert (kept[4:] > 0.75).all()
+    for one in range(8):
+        for two in range(one):
+            assert 4.0 * (found[one] - found[two]).norm() < (images[one] - images[two]).norm()
+
+
+def test_constant_images_have_their_brightness_and_nothing_else() -> None:
+    found = double((9, 21))(torch.full((1, 9, 21), 0.7, dtype=torch.float64))[0]
+    torch.testing.assert_close(found[0], torch.full((2, 5), 0.7, dtype=torch.float64))
+    assert found[1:].abs().max() < 1e-12
+    assert (double((9, 21))(pictures(3, 9, 21))[:, 1:] >= 0.0).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "parameters", "message"),
+    [
+        ((4, 28), {}, "images of 4 x 28 pixels are too small for scales = 2; both sides need more than 4"),
+        ((28, 28), {"scales": 5}, "need more than 32"),
+        ((28, 28), {"scales": 0}, "scales = 0; it needs a whole number from 1 to 6"),
+        ((28, 28), {"scales": 2.0}, "scales = 2.0"),
+        ((28, 28), {"angles": 3}, "angles = 3; it needs a whole number from 4 to 32"),
+        ((28, 28), {"angles": True}, "angles = True"),
+    ],
+)
+def test_what_makes_no_transform_is_refused(shape: tuple[int, int], parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Scattering2d(shape, **parameters)
+    with pytest.raises(InputError, match=message):
+        ScatteringFeatures(**parameters).fit(np.zeros((3, *shape)))
+
+
+def test_images_of_another_size_are_refused() -> None:
+    with pytest.raises(InputError, match=r"got shape \(2, 9, 8\); it needs \(\.\.\., 8, 8\)"):
+        Scattering2d((8, 8))(torch.zeros(2, 9, 8))
