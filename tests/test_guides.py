@@ -114,9 +114,16 @@ def _logging() -> Names:
     }
 
 
+def _features() -> Names:
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    return {}
+
+
 PAGES: dict[str, tuple[Callable[[], Names], dict[str, str]]] = {
     "audit": (_audit, {"runs=500": "runs=50"}),
     "compare": (_compare, {}),
+    "features": (_features, {}),
     "layer_rules": (_layer_rules, {}),
     "ledger": (_ledger, {}),
     "logging": (_logging, {"steps % 10": "steps % 2"}),

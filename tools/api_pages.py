@@ -15,6 +15,7 @@ PUBLIC = {
     "lethe.train.clipping": "lethe.train.clipping",
     "lethe.train.data": "lethe.train.data",
     "lethe.estimators": "lethe.estimators",
+    "lethe.features": "lethe.features",
     "lethe.heavy_tailed": "lethe.heavy_tailed",
     "lethe.report": "lethe.report",
     "lethe.ledger": "lethe.ledger",

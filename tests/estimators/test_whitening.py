@@ -154,7 +154,7 @@ def _pipeline(epsilon: float, shares: list[float]) -> Any:
 
 @pytest.mark.slow
 def test_a_pipeline_states_the_whole_price_and_what_is_free() -> None:
-    digits = load_digits()
+    digits: Any = load_digits()
     images, labels = digits.images / 16.0, digits.target
     model = _pipeline(4.0, [0.1, 0.9]).fit(images[:1500], labels[:1500])
     total = privacy_of(model)

@@ -18,7 +18,7 @@ def slow_scattering(image: np.ndarray, scales: int, angles: int) -> np.ndarray:
     def average(maps: np.ndarray, level: int) -> np.ndarray:
         low = gaussian(maps.shape, 0.8 * 2.0 ** (scales - 1 - level))
         step = unit // 2**level
-        found = convolved(maps, low / low.sum()).real[::step, ::step]
+        found = np.real(convolved(maps, low / low.sum()))[::step, ::step]
         return found[1 : 1 + sizes[0], 1 : 1 + sizes[1]]
 
     def moduli(maps: np.ndarray, scale: int, angle: int) -> np.ndarray:
@@ -61,7 +61,7 @@ def gaussian(shape: tuple[int, int], width: float) -> np.ndarray:
     return sum(np.exp(-(y**2 + x**2) / (2.0 * width**2)) for y, x in copies(shape))  # pyright: ignore[reportReturnType]
 
 
-def copies(shape: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray]]:
+def copies(shape: tuple[int, int]) -> list[tuple[np.ndarray, ...]]:
     """The places of a torus in the plane, again and again."""
     rows, columns = np.arange(shape[0], dtype=float), np.arange(shape[1], dtype=float)
     return [

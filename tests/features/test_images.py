@@ -49,7 +49,8 @@ def test_the_shape_is_all_that_is_kept_and_a_fit_is_not_needed(make: Any) -> Non
     np.testing.assert_array_equal(make().transform(BYTES), one.transform(BYTES))
     names = one.get_feature_names_out()
     assert (len(names), names[0]) == (one.transform(BYTES).shape[1], f"{make.__name__.lower()}0")
-    assert clone(one).get_params() == one.get_params()
+    copy: Any = clone(one)
+    assert copy.get_params() == one.get_params()
     with pytest.raises(InputError, match=r"images of shape \(1, 8, 9\).*was fitted to \(1, 9, 8\)"):
         one.transform(BYTES.transpose(0, 2, 1))
 
