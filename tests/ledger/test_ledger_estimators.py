@@ -31,6 +31,7 @@ from lethe.estimators import (
     PrivateQuantileClipper,
     PrivateSearch,
     PrivateStandardScaler,
+    PrivateWhitening,
 )
 from lethe.estimators.models import linear_model, regressors
 from lethe.ledger.store.database import Database
@@ -57,6 +58,7 @@ GAUSSIAN = {
     "scaler": (PrivateStandardScaler(delta=DELTA), None),
     "clipper": (PrivateQuantileClipper(delta=DELTA, norm_quantile=0.5), None),
     "components": (PrivatePCA(delta=DELTA), None),
+    "whitening": (PrivateWhitening(delta=DELTA), None),
 }
 """What has Gaussian noise alone costs its own epsilon."""
 COVERED = {

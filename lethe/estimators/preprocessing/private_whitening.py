@@ -62,6 +62,7 @@ class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
         channels = columns if self.channels is None else self.channels
         positions = positions_of(columns, channels)
         public = [f"{columns} columns, and their names: {channels} channels of {positions}"]
+        self._pay(budget.as_gaussian, budget, records)
         if radius is None:
             radius, cost = private_norm(row_norms(start.table), budget, neighbours=self.neighbours, generator=start.generator)
             budget = budget.with_spent(cost)
