@@ -30,8 +30,10 @@ ERROR = 2.0**-34
 
 _LONGEST = math.sqrt(2.0) * (1.0 + 2.0**-50)  # slope of softmax
 _AT_ONCE = 1 << 14  # numbers
+_JOINT_ROUNDS = 12  # six or seven are needed
 _ROUNDS = 80  # halving leaves of a bracket of 10^5 less than a unit of rounding; Newton takes five or six
 _UNIT = 2.0**-52
+_ROOT = 2.0**-25  # a little above rounding of `_NONE`
 _NONE = -1e8  # as good as minus infinity: what is so far behind has the share 0
 
 
@@ -66,12 +68,67 @@ def _searched(margins: FloatArray, bounds: FloatArray, own: NDArray[np.intp]) ->
     top, others = margins.max(axis=1), margins.shape[1] - 1
     behind: FloatArray = np.maximum(margins - top[:, None], _NONE)
     # F(x) > 2x + log c - log(others + 1) - top, since P_1 >= 1 and Q < (others + 1)^2.
-    low: FloatArray = np.zeros_like(top)
     high: FloatArray = np.maximum(0.5 * (top + math.log(others + 1.0) - np.log(bounds)), 0.0) + 1.0
+    x, logs, settled = _newton(behind, bounds, top, np.minimum(np.maximum(0.5 * top, 0.0) + 0.5, high))
+    (rest,) = np.nonzero(~settled)
+    if rest.size:
+        x[rest], logs[rest] = _bracketed(behind[rest], bounds[rest], top[rest], high[rest])
+    shares = np.exp(logs)
+    off = np.abs(logs + x[:, None] * shares - (behind + x[:, None]))
+    value, _, root = _balance(shares, x, bounds, top)
+    error: FloatArray = np.abs(value) + np.sqrt(np.einsum("nk,nk,nk->n", shares, off, off))
+    _refuse_far(error, off, behind, shares, x, top)
+    slopes = shares * (bounds / root)[:, None]
+    slopes[np.arange(len(slopes)), own] = -slopes.sum(axis=1)
+    return slopes
+
+
+def _newton(
+    behind: FloatArray, bounds: FloatArray, top: FloatArray, x: FloatArray
+) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
+    r"""x and $\log\rho$ by Newton's method for all equations at once, from a start x, and for which records it has settled.
+
+    Nothing keeps it inside a bracket, so that it may fail; it takes a third of the time of `_bracketed`, which does not.
+    """
+    constant = np.log(bounds) - top
+    # The root of F for the shares that are guessed at the start, and the guess there.
+    shares = np.exp(_guess(behind, x[:, None]))
+    first = shares.sum(axis=1)
+    gap = np.sqrt(first * first + np.einsum("nk,nk->n", shares, shares)) - bounds * first
+    x = np.maximum((np.log(gap) - constant) / (1.0 + first), _ROOT)
+    logs = _guess(behind, x[:, None])
+    for _ in range(_JOINT_ROUNDS):
+        wide = x[:, None]
+        shares = np.exp(logs)
+        weights = wide * shares
+        off = logs + weights - (behind + wide)
+        weights += 1.0
+        first, second = shares.sum(axis=1), np.einsum("nk,nk->n", shares, shares)
+        root = np.sqrt(first * first + second)
+        gap = root - bounds * first  # (1 - c^2) P_1^2 + P_2 over sqrt(Q) + c P_1
+        longer = 1.0 + first
+        value = x * longer + constant - np.log(gap)
+        # How F moves with each logarithm of a share, over 1 + x times the share.
+        pulls = shares * ((x + (bounds - first / root) / gap)[:, None] - shares / (root * gap)[:, None]) / weights
+        slope = longer + np.einsum("nk,nk->n", pulls, 1.0 - shares)
+        step = (value - np.einsum("nk,nk->n", pulls, off)) / slope
+        step = np.minimum(step, x)  # x is not negative
+        change = (off + (1.0 - shares) * step[:, None]) / weights
+        x, logs = x - step, np.minimum(logs - change, 0.0)
+        # Where this step was about the root of rounding, rounding is all that the next one could mend.
+        moved = np.maximum(np.abs(step), np.abs(change).max(axis=1))
+        if moved.max() <= _ROOT:
+            break
+    return x, logs, moved <= _ROOT
+
+
+def _bracketed(behind: FloatArray, bounds: FloatArray, top: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    r"""x and $\log\rho$ by Newton's method for x, inside a bracket from 0 to `high`, with $\log\rho$ found anew for each x."""
+    low: FloatArray = np.zeros_like(top)
     x: FloatArray = np.minimum(np.maximum(0.5 * top, 0.0) + 0.5, high)
     logs = _guess(behind, x[:, None])
     for _ in range(_ROUNDS):
-        logs, shares, _ = _shares(behind, x[:, None], logs)
+        logs, shares = _shares(behind, x[:, None], logs)
         value, slope, _ = _balance(shares, x, bounds, top)
         above = value > 0.0
         low, high = np.where(above, low, x), np.where(above, x, high)
@@ -83,13 +140,7 @@ def _searched(margins: FloatArray, bounds: FloatArray, own: NDArray[np.intp]) ->
         moved = np.where(settled | ((newton > low) & (newton < high)), newton, 0.5 * (low + high))
         logs = logs + (1.0 - shares) / (1.0 + x[:, None] * shares) * (moved - x)[:, None]
         x = moved
-    logs, shares, off = _shares(behind, x[:, None], logs)
-    value, _, root = _balance(shares, x, bounds, top)
-    error: FloatArray = np.abs(value) + np.sqrt(np.einsum("nk,nk,nk->n", shares, off, off))
-    _refuse_far(error, off, behind, shares, x, top)
-    slopes = shares * (bounds / root)[:, None]
-    slopes[np.arange(len(slopes)), own] = -slopes.sum(axis=1)
-    return slopes
+    return x, _shares(behind, x[:, None], logs)[0]
 
 
 def _guess(behind: FloatArray, x: FloatArray) -> FloatArray:
@@ -98,8 +149,8 @@ def _guess(behind: FloatArray, x: FloatArray) -> FloatArray:
     return np.where(wright > 1.0, np.log(wright - np.log(wright)) - np.log(x), np.minimum(behind + x, 0.0))
 
 
-def _shares(behind: FloatArray, x: FloatArray, logs: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""$\log\rho$, $\rho$ and $|r|$, by Newton's method from `logs`; the function is convex and increasing, so that any start will do."""
+def _shares(behind: FloatArray, x: FloatArray, logs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    r"""$\log\rho$ and $\rho$, by Newton's method from `logs`; the function is convex and increasing, so that any start will do."""
     right = behind + x
     near = 4.0 * _UNIT * (8.0 + x - behind)
     for _ in range(_ROUNDS):
@@ -108,8 +159,7 @@ def _shares(behind: FloatArray, x: FloatArray, logs: FloatArray) -> tuple[FloatA
         if (np.abs(off) <= near).all():
             break
         logs = np.minimum(logs - off / (1.0 + weights), 0.0)
-    shares = np.exp(logs)
-    return logs, shares, np.abs(logs + x * shares - right)
+    return logs, np.exp(logs)
 
 
 def _balance(shares: FloatArray, x: FloatArray, bounds: FloatArray, top: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

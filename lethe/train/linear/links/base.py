@@ -121,4 +121,6 @@ def _arrays(scores: torch.Tensor, targets: torch.Tensor) -> tuple[FloatArray, Fl
 def _towards_zero(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The numbers of the type next to the exact ones that are no farther from 0."""
     rounded = exact.to(dtype)
+    if dtype == exact.dtype:
+        return rounded
     return torch.where(rounded.to(exact.dtype).abs() > exact.abs(), torch.nextafter(rounded, torch.zeros_like(rounded)), rounded)
