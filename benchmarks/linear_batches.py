@@ -1,6 +1,6 @@
-"""Time of one pass of a linear model in few and in many batches: 60 000 records, 785 features, 10 classes, noise at pass ends.
+"""Time of one pass of a linear model in few and many batches: 60 000 records, 785 features, 10 classes, noise at pass ends.
 
-`python benchmarks/linear_batches.py [--batches 10 100 1000 2000] [--repeats 5] [--records 60000]` prints Markdown: seconds of CPU of one pass,
+`python benchmarks/linear_batches.py [--batches 10 100 1000 2000] [--repeats 5] [--records 60000]` prints Markdown: CPU seconds of a pass,
 the median of several interleaved, for gradients as they are, clipped, and of envelopes, by `fit_linear` and by the estimators' loop; and
 each over the first column. Preparation (reading, checking and projecting the features) is the same for all, and is left out.
 """
@@ -92,7 +92,11 @@ def main() -> None:
     labels = rng.integers(CLASSES, size=asked.records)
     rows = rng.standard_normal((CLASSES, COLUMNS))[labels] + 4.0 * rng.standard_normal((asked.records, COLUMNS))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    print("| loop | method |", " | ".join(f"{count} batches" for count in asked.batches), "| over the first |\n" + "|---" * (len(asked.batches) + 3) + "|")
+    print(
+        "| loop | method |",
+        " | ".join(f"{count} batches" for count in asked.batches),
+        "| over the first |\n" + "|---" * (len(asked.batches) + 3) + "|",
+    )
     for name, loop in (("fit_linear", by_fit_linear(rows, labels)), ("estimators", by_estimators(rows, labels.astype(np.float64)))):
         for method in METHODS if name == "fit_linear" else METHODS[:1]:
             runs = [run_of(method, asked.records, count) for count in asked.batches]

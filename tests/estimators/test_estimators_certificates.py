@@ -68,8 +68,9 @@ def test_a_regression_run_names_its_loss_where_nothing_is_cut() -> None:
 
 def test_softmax_run_certifies_what_was_recorded() -> None:
     model = SoftmaxRegression(feature_norm=4.0, mechanism="pass_ends", passes=3).fit(*three_blobs())
-    # Of a few hundred records at epsilon = 1 the slopes are cut.
-    assert (model.run_.loss.kind, model.run_.loss.evidence) == ("truncated_softmax_regression", "enforced")
+    # Of a few hundred records at epsilon = 1 the loss's envelope is descended.
+    assert (model.run_.loss.kind, model.run_.loss.evidence) == ("softmax_regression", "enforced")
+    assert model.run_.clip_method == "envelope"
     assert all(finding.evidence != "declared" for finding in model.certificate_.findings)
     assert certify(model.run_, model.delta_).epsilon == model.epsilon_
     assert (model.n_iter_, model.run_.passes) == (3, 3)

@@ -34,6 +34,8 @@ _LEAST_GAIN = 0.02
 # Of risks this near one is favoured, since on generated data it was at least as good as what was predicted to be best: noise at pass ends
 # for classes, and for a regression a tilted minimiser, whose noise is least where rows are long; a run cannot know where that is.
 _CLASSES, _REGRESSION = ("pass_ends", 1.02), ("objective_perturbation", 3.0)
+# Of other runs, whose noise the rule expects to be a little less than their certificates ask for in many batches.
+_OTHER_RUNS = 1.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,8 @@ def _choose(mechanism: str, facts: PublicFacts, budget: Budget, cheap: bool) -> 
         )
     least = min(plan.risk for plan in plans)
     favoured, tie = _CLASSES if facts.target_bound is None else _REGRESSION
-    best = next((plan for plan in plans if plan.name == favoured and plan.risk <= tie * least), min(plans, key=lambda plan: plan.risk))
+    limit = min((_OTHER_RUNS if facts.target_bound is None and plan.name in _RUN_NAMES else tie) * plan.risk for plan in plans)
+    best = next((plan for plan in plans if plan.name == favoured and plan.risk <= limit), min(plans, key=lambda plan: plan.risk))
     if mechanism != "auto":
         rest = [(plan.name, plan.risk) for plan in plans if plan is not best]
         return Choice(plan=best, others=(*rest, *others), why=f"{best.name} ({best.summary}): asked for by mechanism = {mechanism!r}")

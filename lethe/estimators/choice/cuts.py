@@ -1,4 +1,4 @@
-"""Truncated losses: where slopes are cut, which bounds the gradient, so that less noise is needed."""
+"""Losses of bounded slope: cut ones, and Lipschitz envelopes; less noise is needed for them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from lethe.run.losses import LeastSquares, LinearLoss, Logistic, Softmax, Trunca
 
 # The share of the largest slope, and what it costs in the risk: of logits, and in squares of the bound on the targets.
 _CUTS = ((0.5, 0.01),)
+ENVELOPE_SHARE = 0.5  # C over R
+ENVELOPE_COST = 0.01
 _RESIDUAL_CUTS = ((0.5, 0.0005), (0.25, 0.003))
 
 
@@ -20,6 +22,17 @@ def cut_losses(facts: PublicFacts) -> list[tuple[PublicFacts, float]]:
     if facts.keeps_loss:
         return [(facts, 0.0)]
     return [(facts, 0.0), *((replace(facts, loss=cut), cost) for cut, cost in _cut(facts))]
+
+
+def run_losses(facts: PublicFacts) -> list[tuple[PublicFacts, float]]:
+    r"""What a run may descend: the losses of `cut_losses`, or in place of a cut one the envelope of the loss itself, and what each adds.
+
+    Of classes the envelope of bound C = `ENVELOPE_SHARE` R: unlike a cut slope it is as long for every record that is far off, whatever
+    its classes are and however short its row is. Of users' mean losses, and of weighted ones, none is known.
+    """
+    if facts.keeps_loss or facts.weighted or facts.unit != "record" or not isinstance(facts.loss, Logistic | Softmax):
+        return cut_losses(facts)
+    return [(facts, 0.0), (replace(facts, envelope=ENVELOPE_SHARE * facts.norm), ENVELOPE_COST)]
 
 
 def _cut(facts: PublicFacts) -> list[tuple[LinearLoss, float]]:

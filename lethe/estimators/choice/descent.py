@@ -7,6 +7,7 @@ import torch
 from lethe.estimators.choice.mechanism import Draws
 from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.base import Array
+from lethe.run.descended import descends_envelope
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import as_planned
 from lethe.train.core.pass_average import PassAverage
@@ -18,12 +19,12 @@ from lethe.train.linear.noise import GaussianNoise
 
 
 class _Gradients:
-    """Records as `descend` asks for them; the bound on a gradient comes from the rows' norm, so nothing is clipped."""
+    """Records as `descend` asks for them; what bounds a gradient is the rows' norm, and the envelope where the run has one."""
 
-    clip_norm = None
-
-    def __init__(self, records: Records) -> None:
-        self._records = records
+    def __init__(self, records: Records, run: Run) -> None:
+        assert run.clip_norm is None or run.clip_method == "envelope"  # `RunMechanism` makes no other
+        self.clip_norm = run.clip_norm
+        self._records = records.with_envelope(run.clip_norm if descends_envelope(run) else None)
 
     def clipped_gradient_sum(self, parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
         places = batch if isinstance(batch, slice) else batch.numpy()
@@ -35,7 +36,7 @@ def carry_out(run: Run, records: Records, draws: Draws) -> tuple[Array, Run]:
     """The last iterate, shape (D, k), started at zero, and the run as it was recorded.
 
     Args:
-        run: planned; without clipping, so its loss's gradient bound must hold for `records`.
+        run: planned; without clipping but of envelopes, so its loss's gradient bound must hold for `records`.
         records: rows of norm at most 1.
         draws: generators of batches and noise.
     Raises:
@@ -46,7 +47,7 @@ def carry_out(run: Run, records: Records, draws: Draws) -> tuple[Array, Run]:
     recorder = Recorder(run, seeded=draws.seeded)
     last = descend(
         start,
-        _Gradients(records),  # pyright: ignore[reportArgumentType]
+        _Gradients(records, run),  # pyright: ignore[reportArgumentType]
         draw_batches(run, draws.batches),
         run.step_sizes.tolist(),
         run.noise_stds.tolist(),

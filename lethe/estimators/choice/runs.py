@@ -63,7 +63,9 @@ class RunMechanism:
     def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
         """Passes, batches and steps by the rule; the noise is found when it is trained."""
         shape = best_shape(facts, self.design, self.schedule, budget.mu)
-        summary = f"{shape.facts.loss.name} loss, {shape.passes} passes, batches of {shape.size}, step size {shape.step_size:.3g}"
+        bound = shape.facts.envelope
+        envelope = "" if bound is None else f"envelope of bound {bound:.3g} of the "
+        summary = f"{envelope}{shape.facts.loss.name} loss, {shape.passes} passes, batches of {shape.size}, step size {shape.step_size:.3g}"
 
         @cache
         def planned() -> Run:
@@ -106,6 +108,8 @@ class RunMechanism:
             step_size=shape.step_size,
             noise_at="pass_ends" if self.schedule == "pass_ends" else "every_step",
             loss=facts.loss.as_recorded(),
+            clip_norm=facts.envelope,
+            clip_method="clip" if facts.envelope is None else "envelope",
             regulariser=_regulariser(Penalties(facts.ridge, facts.l1)),
             release="last",
             neighbours=facts.neighbours,

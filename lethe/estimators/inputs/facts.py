@@ -39,6 +39,7 @@ class PublicFacts:
         passes: the passes asked for; None: by the rule.
         schedule: the shape of noise asked for, or "auto".
         unit: of privacy; of users n is their number, and l the mean loss of a user's records.
+        envelope: C > 0, where a run descends the Lipschitz envelope of each record's loss, of that bound; None: the loss itself.
     Raises:
         InputError: a field out of its range.
     """
@@ -57,6 +58,7 @@ class PublicFacts:
     passes: int | None = None
     schedule: NoiseShape = "auto"
     unit: Unit = "record"
+    envelope: float | None = None
 
     def __post_init__(self) -> None:
         require_count("records", self.records)
@@ -69,6 +71,8 @@ class PublicFacts:
             require_positive("target_bound", self.target_bound)
         if self.passes is not None:
             require_count("passes", self.passes)
+        if self.envelope is not None:
+            require_positive("envelope", self.envelope)
         for name, value, known in (("batches", self.batches, BatchDesign), ("schedule", self.schedule, NoiseShape)):
             if value not in get_args(known):
                 raise outside(name, value, "one of " + ", ".join(get_args(known)))
@@ -91,12 +95,12 @@ class PublicFacts:
     @property
     def gradient_bound(self) -> float:
         """G, of one record."""
-        return self.loss.row_gradient_bound
+        return self.loss.row_gradient_bound if self.envelope is None else min(self.envelope, self.loss.row_gradient_bound)
 
     @property
     def smoothness(self) -> float:
-        r"""$\beta$, of one record's loss, rounded up."""
-        return self.loss.smoothness
+        r"""$\beta$, of one record's loss or its envelope, rounded up."""
+        return self.loss.smoothness if self.envelope is None else min(self.loss.envelope_smoothness(self.envelope), self.loss.smoothness)
 
     @property
     def swap(self) -> float:

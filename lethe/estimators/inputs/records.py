@@ -6,16 +6,20 @@ from copy import copy
 from typing import Any
 
 import numpy as np
+import torch
 
 from lethe.calculus.domains import require_positive
 from lethe.errors import InputError
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.mechanisms.base import Array
 from lethe.run.losses import LinearLoss
+from lethe.train.core.projection import inward
 
 _EPS = float(np.finfo(np.float64).eps)
 _CHUNK = 2**15  # entries of a chunk: 256 KiB, so that a chunk is read from memory once and no product is worth a second thread
+_ENVELOPE_CHUNK = 2**18  # a search for slopes takes half a millisecond however few the records are
 _SMALLEST, _LARGEST = 1e-100, 1e100
+_LARGEST_LENGTH = float(np.finfo(np.float64).max)
 _MOST_DENSE = 2**26  # entries: half a GiB
 
 Index = np.ndarray[Any, np.dtype[np.intp]]
@@ -74,6 +78,9 @@ class Records:
         lengths = row_norms(table) if norms is None else norms
         with np.errstate(over="ignore", divide="ignore"):
             self.factors = np.minimum(limit / radius, limit / lengths)
+        # Of a row whose length overflowed nothing is left; 1 is no less than what is.
+        self._lengths = np.where(np.isfinite(lengths), np.minimum(lengths, _LARGEST_LENGTH) * self.factors, 1.0)
+        self._envelope: float | None = None
 
     def __len__(self) -> int:
         return int(self.table.shape[0])
@@ -84,6 +91,16 @@ class Records:
         other.loss = loss
         return other
 
+    def with_envelope(self, bound: float | None) -> Records:
+        """The same records, along the Lipschitz envelope of their loss: no gradient is longer than `bound`, rounding included.
+
+        Args:
+            bound: C > 0, for rows of norm at most 1 with the constant; None: the loss itself.
+        """
+        other = copy(self)
+        other._envelope = None if bound is None else inward(bound, self.columns + self.loss.outputs + 32, torch.float64)
+        return other
+
     @property
     def columns(self) -> int:
         """d."""
@@ -92,7 +109,8 @@ class Records:
     def gradient_sum(self, parameters: Array, batch: slice | Index) -> Array:
         """The sum of the losses' gradients over a batch, shape (D, k); the batch counts in `order`."""
         total = np.zeros_like(parameters)
-        for rows in self._parts(batch):
+        at_once = _CHUNK if self._envelope is None else _ENVELOPE_CHUNK
+        for rows in self._parts(batch, at_once):
             part = self.table[rows]
             if part.dtype != np.float64:
                 part = part.astype(np.float64)
@@ -100,13 +118,25 @@ class Records:
             scores = np.asarray(part @ parameters[: self.columns]) * factors
             if self.intercept:
                 scores += CONSTANT * parameters[-1]
-            slopes = self.loss.slopes(scores, self.targets[rows])
+            slopes = self._slopes(scores, rows)
             if self.weights is not None:
                 slopes = slopes * self.weights[rows, None]
             total[: self.columns] += part.T @ (slopes * factors)
             if self.intercept:
                 total[-1] += CONSTANT * slopes.sum(axis=0)
         return total
+
+    def _slopes(self, scores: Array, rows: slice | Index) -> Array:
+        """Of the loss, or of its envelope of bound C over the row's norm."""
+        if self._envelope is None:
+            return self.loss.slopes(scores, self.targets[rows])
+        norms = np.hypot(self._lengths[rows], CONSTANT if self.intercept else 0.0)
+        with np.errstate(divide="ignore"):
+            bounds = self._envelope / norms
+            slopes = self.loss.envelope_slopes(scores, self.targets[rows], bounds)
+            # Rounding, and bounds between 1 and the loss's own, can leave a slope a little too long; a row of zeros has no gradient.
+            steep = bounds / np.sqrt(np.einsum("nk,nk->n", slopes, slopes))
+        return slopes * np.minimum(steep, 1.0)[:, None]
 
     def dense(self) -> Array:
         """All rows, scaled to norm at most 1, with the constant; for solvers that need the whole table.
@@ -122,18 +152,18 @@ class Records:
         scaled = rows * self.factors[:, None]
         return np.hstack([scaled, np.full((len(scaled), 1), CONSTANT)]) if self.intercept else scaled
 
-    def _parts(self, batch: slice | Index) -> list[slice | Index]:
+    def _parts(self, batch: slice | Index, at_once: int) -> list[slice | Index]:
         """A batch in chunks, as places in the table; views where that is possible."""
         whole = isinstance(batch, slice) and batch.stop - batch.start == len(self)
         if isinstance(batch, slice) and (whole or self.order is None):
-            parts = _chunks(batch.stop - batch.start, self._entries)
+            parts = _chunks(batch.stop - batch.start, self._entries, at_once)
             return [slice(batch.start + part.start, batch.start + part.stop) for part in parts]
         places = batch if self.order is None else self.order[batch]
         assert not isinstance(places, slice)
-        return self._in_chunks(places)
+        return self._in_chunks(places, at_once)
 
-    def _in_chunks(self, places: Index) -> list[slice | Index]:
-        return [places[part] for part in _chunks(len(places), self._entries)]
+    def _in_chunks(self, places: Index, at_once: int) -> list[slice | Index]:
+        return [places[part] for part in _chunks(len(places), self._entries, at_once)]
 
 
 def require_radius(feature_norm: float) -> float:
@@ -160,6 +190,6 @@ def _width(table: Any) -> int:
     return int(table.shape[1] if isinstance(table, np.ndarray) else table.nnz // table.shape[0] + 1)
 
 
-def _chunks(count: int, width: int) -> list[slice]:
-    size = max(1, _CHUNK // max(width, 1))
+def _chunks(count: int, width: int, at_once: int = _CHUNK) -> list[slice]:
+    size = max(1, at_once // max(width, 1))
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]

@@ -105,7 +105,7 @@ class UserRecords(Records):
     def __len__(self) -> int:
         return self._users.users
 
-    def _parts(self, batch: slice | Index) -> list[slice | Index]:
+    def _parts(self, batch: slice | Index, at_once: int) -> list[slice | Index]:
         """The rows of a batch of users in chunks, as places in the table."""
         chosen = batch if self.order is None else self.order[batch]
-        return self._in_chunks(self._users.of(chosen))
+        return self._in_chunks(self._users.of(chosen), at_once)

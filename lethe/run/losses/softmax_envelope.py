@@ -83,9 +83,7 @@ def _searched(margins: FloatArray, bounds: FloatArray, own: NDArray[np.intp]) ->
     return slopes
 
 
-def _newton(
-    behind: FloatArray, bounds: FloatArray, top: FloatArray, x: FloatArray
-) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
+def _newton(behind: FloatArray, bounds: FloatArray, top: FloatArray, x: FloatArray) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
     r"""x and $\log\rho$ by Newton's method for all equations at once, from a start x, and for which records it has settled.
 
     Nothing keeps it inside a bracket, so that it may fail; it takes a third of the time of `_bracketed`, which does not.
