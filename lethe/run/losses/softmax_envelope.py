@@ -95,6 +95,7 @@ def _newton(behind: FloatArray, bounds: FloatArray, top: FloatArray, x: FloatArr
     gap = np.sqrt(first * first + np.einsum("nk,nk->n", shares, shares)) - bounds * first
     x = np.maximum((np.log(gap) - constant) / (1.0 + first), _ROOT)
     logs = _guess(behind, x[:, None])
+    moved: FloatArray = np.full_like(x, np.inf)
     for _ in range(_JOINT_ROUNDS):
         wide = x[:, None]
         shares = np.exp(logs)
