@@ -16,7 +16,9 @@ _USERS = ("postgres", "nobody")
 
 
 def _programs() -> tuple[str, str]:
-    found = shutil.which("initdb"), shutil.which("postgres")
+    # Debian keeps the programs of each version in a folder of its own, which is on nobody's path.
+    path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True))])
+    found = shutil.which("initdb", path=path), shutil.which("postgres", path=path)
     if None in found:
         pytest.skip("no PostgreSQL server is installed (initdb, postgres)")
     return found  # pyright: ignore[reportReturnType]
