@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,8 +43,12 @@ def batches(run: Run, generator: torch.Generator) -> Iterator[np.ndarray]:
             yield places[(step % slots) * size : (step % slots + 1) * size]
 
 
-def slopes(scores: np.ndarray, targets: np.ndarray, loss: Any) -> np.ndarray:
-    """Of the loss in the scores, shape (b, k)."""
+def slopes(scores: np.ndarray, targets: np.ndarray, loss: Any, bounds: np.ndarray) -> np.ndarray:
+    """Of the loss in the scores, or of its envelope of bounds (b,) that are finite, shape (b, k)."""
+    if np.isfinite(bounds).all() and "softmax" in loss.kind:
+        return loss.envelope_slopes(scores, targets, bounds)
+    if np.isfinite(bounds).all():  # of one score the envelope's slope is the slope, cut
+        return np.clip(expit(scores) - targets[:, None], -bounds[:, None], bounds[:, None])
     cut = getattr(loss, "cut", 1.0)
     if "least_squares" in loss.kind:
         return np.clip(scores - np.clip(targets, -BOUND, BOUND)[:, None], -loss.residual_bound, loss.residual_bound)
@@ -62,7 +67,8 @@ def replayed(run: Run, targets: np.ndarray, outputs: int, *, noise: float = 1.0)
     targets = targets[chance.order]
     iterate = np.zeros((3, outputs))
     for step, batch in enumerate(batches(run, chance.draws.batches)):
-        gradient = rows[batch].T @ slopes(rows[batch] @ iterate, targets[batch], run.loss) / run.batch_size
+        bounds = (math.inf if run.clip_norm is None else run.clip_norm) / np.linalg.norm(rows[batch], axis=1)
+        gradient = rows[batch].T @ slopes(rows[batch] @ iterate, targets[batch], run.loss, bounds) / run.batch_size
         iterate = iterate - run.step_sizes[step] * gradient
         if run.noise_stds[step] > 0.0:
             drawn = torch.randn(iterate.shape, generator=chance.draws.noise, dtype=torch.float64).numpy()
