@@ -202,3 +202,11 @@ def test_a_certificate_of_correlated_noise_is_reserved_at_its_own_price(ledger) 
         return ledger.show("patients").lines[-1].price.cost
 
     assert cost(noise={"kind": "banded_toeplitz", "coefficients": [1.0, 0.5]}) > cost()
+
+
+@pytest.mark.parametrize("ledger", ["ledger.sqlite", None, 3])
+def test_what_is_no_ledger_is_refused_where_it_is_named(ledger) -> None:
+    with pytest.raises(InputError, match="needs an open ledger"):
+        Spending(ledger, "patients")
+    with pytest.raises(InputError, match="needs an open ledger"), spending(ledger, "patients"):
+        raise AssertionError("entered")

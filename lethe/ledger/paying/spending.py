@@ -39,6 +39,8 @@ class Spending:
         slack: the share of delta for what has no exact price, such as a run with Poisson batches. 0: such a run is refused; such a fit of
             an estimator takes a hundredth of what the data set's budget sets aside, but never more than its own delta.
         reservation: of a training that goes on from a checkpoint: the one that it was begun under.
+    Raises:
+        InputError: `ledger` is no open Ledger.
     """
 
     ledger: Ledger
@@ -47,6 +49,14 @@ class Spending:
     why: str = ""
     slack: float = 0.0
     reservation: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ledger, Ledger):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(
+                f"ledger: got {type(self.ledger).__name__}; it needs an open ledger.",
+                source="Spending, spending",
+                remedy="Spending(Ledger.open(FILE), 'DATA SET').",
+            )
 
     def reserve_run(self, run: Run) -> int:
         """Reserve what a run costs.

@@ -28,6 +28,6 @@ def spending(ledger: Ledger, data_set: str, *, by: str | None = None, why: str =
     """
     from lethe.train.callbacks.in_force import in_force  # loads torch, as whatever is paid for has
 
-    spender = Spending(ledger, ledger.terms(data_set).name, by=by, why=why, slack=slack)
-    with in_force(spender, spender.data_set):
+    spender = Spending(ledger, data_set, by=by, why=why, slack=slack)
+    with in_force(spender, spender.ledger.terms(data_set).name):
         yield spender
