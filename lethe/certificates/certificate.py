@@ -28,7 +28,7 @@ from lethe.certificates.parts import (
     read_text,
     require_known_finding,
 )
-from lethe.certificates.relations import USERS_SAID, relation_words
+from lethe.certificates.relations import UNITS_SAID, relation_words
 from lethe.certificates.seal import Seal, read_seal, seal
 from lethe.certificates.signing import PublicKey
 from lethe.certificates.training_record import TrainingRecord
@@ -117,8 +117,7 @@ class Certificate(Claims):
             lines.append(self.not_private)
         step = f"Lipschitz constant of a step {self.lipschitz.constant:.7g} ({self.lipschitz.certificate})" if self.lipschitz else ""
         lines.append("    ".join(part for part in (f"by  {self.theorem}", step, self.guarantee.describe()) if part))
-        if run.unit != "record":
-            lines.append(f"    unit       {USERS_SAID}")
+        lines.append(f"    unit       {UNITS_SAID[run.unit]}")
         listed = [finding for finding in self.findings if finding is not self._seeded]  # that one has its line already
         width = max((len(finding.name) for finding in listed), default=0)
         lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {finding.words}" for finding in listed]

@@ -7,8 +7,11 @@ from lethe.run.unit import NOUNS, Unit
 
 RELATIONS: dict[Neighbours, str] = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
 
-USERS_SAID = "one user, with all of its records: where a record is spoken of below, read user"
-"""What a page about users says once, whose other lines are those of the theorems."""
+UNITS_SAID: dict[Unit, str] = {
+    "record": "one record: a row, text or image, as the data were given. Of a person with several, each is protected by itself",
+    "user": "one user, with all of its records: where a record is spoken of below, read user",
+}
+"""What is protected as a whole, which a page says once, whose other lines are those of the theorems."""
 
 
 def relation_words(neighbours: Neighbours, unit: Unit) -> str:

@@ -20,7 +20,7 @@ from lethe.certificates.claims import Claims
 from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import FRESH_NOISE, Finding, as_told, first_failure, not_fresh
 from lethe.certificates.parts import Citation, exactly, read_citation, read_finding, read_text, require_known_finding
-from lethe.certificates.relations import USERS_SAID, relation_words
+from lethe.certificates.relations import UNITS_SAID, relation_words
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, to_json, write_document
 from lethe.errors import HypothesisError, InputError
@@ -158,8 +158,7 @@ class Statement(Claims):
         if self.not_private:
             lines.append(self.not_private)
         lines.append(f"by  {self.name}    {self.guarantee.describe()}")
-        if self.unit != "record":
-            lines.append(f"    unit       {USERS_SAID}")
+        lines.append(f"    unit       {UNITS_SAID[self.unit]}")
         label = "declared" if self.derivation is None else "computed"
         lines += [f"    {label:<8}   {line}" for line in _numbers(self)]
         listed = [finding for finding in self.findings if finding.status == "holds"]

@@ -109,6 +109,8 @@ class Units:
 
 def _side_by_side(tensor: Tensor, table: Tensor) -> Tensor:
     """Shape (U, most * T, d) from (rows, T, d), zeros where a unit has fewer rows than the largest."""
+    empty = table < 0
     gathered = tensor[table.clamp(min=0)]
-    gathered = gathered.masked_fill((table < 0)[:, :, None, None], 0)
+    if empty.any():  # not where all units have as many rows, such as views: a pass over everything
+        gathered = gathered.masked_fill(empty[:, :, None, None], 0)
     return gathered.flatten(1, 2)
