@@ -37,6 +37,7 @@ def broken(records: list[dict[str, Any]], key: str) -> dict[str, torch.Tensor]:
             lambda records: {**padded(records), "labels": torch.zeros(1 + len(records))},
             "a tensor with . rows, one for each record",
         ),
+        (lambda records: {key: part.reshape(1, -1) for key, part in padded(records).items()}, "packing: several records in one row"),
         (lambda records: list(padded(records)), "made a list"),
         (lambda records: {**padded(records), "labels": padded(records)["labels"].min().expand(len(records))}, "of more than that record"),
         (lambda records: {**padded(records), "labels": padded(records)["labels"].double()}, "labels: got shape"),

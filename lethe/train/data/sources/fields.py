@@ -43,9 +43,13 @@ class Fields:
         for key, value in given.items():
             if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != rows:
                 got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                packed = isinstance(value, Tensor) and value.dim() > 1 and len(value) == 1
                 raise InputError(
                     f"{self._what}: {key} is {got}; it needs a tensor with {rows} rows, one for each record.",
-                    remedy="leave columns that are no numbers out, and let each record have its own row.",
+                    source="packing: several records in one row, whose gradients cannot be told apart" if packed else None,
+                    remedy="give each record a row of its own, padded: no packing=True, no DataCollatorWithFlattening."
+                    if packed
+                    else "leave columns that are no numbers out, and let each record have its own row.",
                 )
         require_one_width(given, self._what)
         names = tuple(sorted(given))
