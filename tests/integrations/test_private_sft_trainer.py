@@ -130,6 +130,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
+def test_conversations_of_users(tmp_path: Path) -> None:
+    """The column of ids is read before TRL drops what the model does not take."""
+    data = [{**record, "person": place % 4} for place, record in enumerate(TEXTS)]
+    trainer = private_sft(tmp_path, data, told={"users": "person"}, per_device_train_batch_size=2, max_steps=1)
+    trainer.train()
+    run = trainer.record().run
+    assert (run.unit, run.records, run.batches) == ("user", 4, lethe.Poisson(size=2))
+
+
 @pytest.mark.parametrize(("changes", "said"), REFUSED, ids=[next(iter(changes)) for changes, _ in REFUSED])
 def test_what_joins_conversations_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"(?s){said}"):

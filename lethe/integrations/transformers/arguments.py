@@ -40,13 +40,8 @@ HONOURED = frozenset(_HONOURED.split())
 """Fields that mean what they always mean, or only speed things up: pinning and prefetching are Lethe's own business."""
 
 
-_USERS = (
-    "lethe.train.fit(model, record_losses(model), data, run, users=ids), or a loop of your own: PrivacyEngine.make_private(..., users=ids)"
-)
 _OF_FIT = {
-    "unit": _USERS,
-    "users": _USERS,
-    "records_per_user": _USERS,
+    "unit": "PrivateTrainer(..., users=ids), where a user is the unit",
     "views": "lethe.train.fit(model, record_losses(model), data, run, views=K)",
     "ema": "lethe.train.fit(model, record_losses(model), data, run, ema=0.999)",
 }

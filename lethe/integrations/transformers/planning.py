@@ -17,15 +17,36 @@ from lethe.run.known_fields import require_run
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
+from lethe.train.data.user_ids import ids_in, owners_of
+
+
+def ids_of(users: Any, dataset: Any) -> Any:
+    """The id of each record's user, as `lethe.train.fit` takes them; None: a record is the unit.
+
+    Args:
+        users: the ids, the name of a column, or None.
+        dataset: that has the column.
+    Raises:
+        InputError: it has no such column.
+    """
+    return ids_in(dataset, None, users) if isinstance(users, str) else users
 
 
 def planned(
-    args: TrainingArguments, dataset: Any, *, epsilon: float | None, delta: float, run: Run | None, neighbours: Neighbours
+    args: TrainingArguments,
+    dataset: Any,
+    *,
+    epsilon: float | None,
+    delta: float,
+    run: Run | None,
+    neighbours: Neighbours,
+    users: Any = None,
 ) -> Planned:
     r"""The run of a Trainer.
 
     A logical batch is per_device_train_batch_size x gradient_accumulation_steps records, of which the first factor are on the device at
     once. An epoch has as many steps as without privacy, and T is max_steps, or num_train_epochs of them. max_grad_norm is the clip norm.
+    With users, all of these numbers count users.
 
     Args:
         args: checked already.
@@ -34,6 +55,7 @@ def planned(
         delta: in (0, 1).
         run: instead of epsilon; batches, steps and clip norm are its own, and arguments that say another thing are refused.
         neighbours: of a run that is made here.
+        users: the id of each record's user; None: a record is the unit.
     Raises:
         InputError: neither or both of epsilon and run, no length, or arguments that contradict the run.
         CalibrationError: no noise meets the target.
@@ -48,21 +70,23 @@ def planned(
             f"train_dataset: {type(dataset).__name__} has no length; the number of records is a public part of the guarantee.",
             remedy="give a map-style data set, such as datasets.Dataset.",
         )
-    if run is not None:
-        refuse_users(require_run(run), "PrivateTrainer, whose epochs and batches count records,")
+    if run is not None and users is None:
+        refuse_users(require_run(run), "PrivateTrainer without users=")
+    units = len(dataset) if users is None else owners_of(users).users
     physical, accumulated = args.per_device_train_batch_size, args.gradient_accumulation_steps
     logical = physical * accumulated if run is None else run.batch_size
-    per_epoch = _steps_per_epoch(len(dataset), physical, accumulated, args) if run is None else max(1, -(-len(dataset) // logical))
+    per_epoch = _steps_per_epoch(units, physical, accumulated, args) if run is None else max(1, -(-units // logical))
     if run is None:
         steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
         made = Run(
-            records=len(dataset),
-            batches=Poisson(size=min(logical, len(dataset))),
+            records=units,
+            batches=Poisson(size=min(logical, units)),
             steps=steps,
             step_size=args.learning_rate if 0 < args.learning_rate < math.inf else 1.0,
             clip_norm=_clip_norm(args),
             release="all",
             neighbours=neighbours,
+            unit="record" if users is None else "user",
         )
         return Planned(plan(made, epsilon, delta), physical, per_epoch)
     _refuse_other_words(args, run, per_epoch)

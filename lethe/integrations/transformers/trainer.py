@@ -27,12 +27,14 @@ from lethe.integrations.transformers.card import add_certificate
 from lethe.integrations.transformers.corrected_adam import corrected
 from lethe.integrations.transformers.criteria import criterion_of, refuse_other_loss
 from lethe.integrations.transformers.loop import PRIVATE, PrivateLoop
-from lethe.integrations.transformers.planning import planned
+from lethe.integrations.transformers.planning import ids_of, planned
 from lethe.integrations.transformers.resuming import caught_up, checkpoints_of, refuse_begun, refuse_earlier, with_state
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
 from lethe.train.callbacks.paying import Spender
+
+_DATASET = 3  # the place of train_dataset among the arguments of a Trainer
 
 
 class PrivateTrainer(RecordedTraining, PrivateLoop):
@@ -43,9 +45,10 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         trainer.certificate_
 
     Each step takes a Poisson batch of per_device_train_batch_size x gradient_accumulation_steps records (expected), of which the first
-    factor are on the device at once; clips each record's gradient to max_grad_norm, which is *not* applied to the noisy mean; adds noise;
-    and lets optimiser and schedule do the rest. A record's loss is normalised by its own tokens, never by those of the batch
-    (`num_items_in_batch` is not used). It is the model's own loss of the record alone, which is compared before training.
+    factor are on the device at once (with `users`, both count users); clips each record's gradient to max_grad_norm, which is *not*
+    applied to the noisy mean; adds noise; and lets optimiser and schedule do the rest. A record's loss is normalised by its own tokens,
+    never by those of the batch (`num_items_in_batch` is not used). It is the model's own loss of the record alone, which is compared
+    before training.
 
     Not logged, unless asked for: the training loss and how long training took, which no certificate covers. `epsilon`, what is spent so
     far, is logged in their place. What evaluation shows is covered as far as eval_dataset is not private.
@@ -63,6 +66,10 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         neighbours: with epsilon: "add_or_remove", as other libraries count; "replace_one" or "zero_out" keep the number of records public.
         compute_loss_func: as of the Trainer, to one loss a record. A `compute_loss` that is overridden must return that, too.
         log_private: whether training loss and times are logged. Such a log may not be published.
+        users: the unit of privacy is then a user: the id of each record's user, or the name of the column that holds them. A user's
+            gradient is that of the mean loss of its records, clipped once; batch sizes and epochs count users. The unit of a `run` is
+            then user.
+        records_per_user: at most so many of a user's records, at random, take part in a step; None: all of them.
         declared_apart: declares that the data collator makes each row of its own record and of random numbers that are its own; needed
             where it is random, as for masked language models.
         checkpoints: where training is kept, instead of OUTPUT_DIR.private.
@@ -89,6 +96,8 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         delta: float | None = None,
         run: Run | None = None,
         neighbours: Neighbours = "add_or_remove",
+        users: Any = None,
+        records_per_user: int | None = None,
         log_private: bool = False,
         declared_apart: bool = False,
         checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
@@ -113,6 +122,8 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
                 "noise_corrected: given together with noisy_grad_norm; of a gradient that was made shorter, the noise is another one.",
                 remedy="leave one of them out.",
             )
+        dataset = others.get("train_dataset", next(iter(args[_DATASET:]), None))
+        self._users = ids_of(users, dataset)  # before columns that the model does not take are dropped
         self._noisy_norm = None if noisy_grad_norm is None else require_finite("noisy_grad_norm", noisy_grad_norm, low=0.0, strict=True)
         super().__init__(*args, **others)
         refuse_arguments(self.args, self._KNOWN)
@@ -121,7 +132,8 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify}
         self._options |= {"gradient_memory": gradient_memory, "ledger": ledger}
         self._kept, self._noise_corrected = checkpoints, noise_corrected
-        self._target = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours}
+        self._target = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours, "users": self._users}
+        self._records_per_user = records_per_user
         self._plan: Planned | None = None if self.train_dataset is None else planned(self.args, self.train_dataset, **self._target)
         if self._plan is not None:
             refuse_shown(self.args, self._plan.run, noisy_grad_norm=noisy_grad_norm)
@@ -190,7 +202,8 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
             refuse_other_loss(*asked, half=self.accelerator.mixed_precision == "bf16")
         kept = with_state(checkpoints_of(self._kept, self.args), self)
         engine = PrivacyEngine(self._planned.run, physical_size=self._planned.physical_size, checkpoints=kept, **self._options)
-        _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=source)
+        grouped = {"users": self._users, "records_per_user": self._records_per_user}
+        _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=source, **grouped)
         self.engine, self._batches = engine, batches
         refuse_begun(engine.resumed, self._resume, self._folder())
         caught_up(self.lr_scheduler, engine.steps - self.state.global_step)

@@ -47,12 +47,12 @@ def owners_of(ids: Any) -> Owners:
     return Owners(torch.from_numpy(places.astype(np.int64).reshape(-1)), len(found))
 
 
-def ids_in(data: Any, source: Source, column: str) -> Any:
+def ids_in(data: Any, source: Source | None, column: str) -> Any:
     """The ids in a column of the data.
 
     Args:
         data: as it was given.
-        source: made of it: one with a method `column`, such as a ParquetSource.
+        source: made of it: one with a method `column`, such as a ParquetSource; None: there is none yet.
         column: its name.
     Raises:
         InputError: the data have no columns with names, or not this one.
