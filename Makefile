@@ -17,15 +17,17 @@ WORKERS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check .
 TYPES := $(BIN)/basedpyright
 CHECKED := lethe lethe_experiments benchmarks tools
+# A quarter of the examples that hypothesis tries by night (tests/conftest.py).
+DAY := --hypothesis-profile=day
 
 # Everything CI runs: lint, the types of all files but the tests, import contract, the tests but for those of the night. Lint runs beside
 # the tests, which start with one core and end with one; what it says stands after what they say. The types of the tests take five
 # minutes of a processor, for they import half of transformers: `make lint` and `make nightly` check them.
 test: $(STAMP)
-	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES) $(CHECKED)' $(BIN)/python -m pytest -m "not nightly" -n auto --dist worksteal
+	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES) $(CHECKED)' $(BIN)/python -m pytest $(DAY) -m "not nightly" -n auto --dist worksteal
 
-# The types of all files, and every case of every test: more replicates of audits, more architectures, more random runs than there is time
-# for at each commit.
+# The types of all files, and every case of every test: more replicates of audits, more architectures, more random runs and four times the
+# examples of hypothesis than there is time for at each commit.
 .PHONY: nightly
 nightly: $(STAMP)
 	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES)' $(BIN)/python -m pytest -n auto --dist worksteal
@@ -33,7 +35,7 @@ nightly: $(STAMP)
 # Fast: what to run all the time; the types of the package only.
 check: $(STAMP)
 	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES) lethe lethe_experiments' \
-		$(BIN)/python -m pytest -m "not slow and not nightly" -q -n auto --dist worksteal
+		$(BIN)/python -m pytest $(DAY) -m "not slow and not nightly" -q -n auto --dist worksteal
 
 # Which lines of lethe/ no test runs; fails below 95 %.
 coverage: $(STAMP)

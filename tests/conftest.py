@@ -1,5 +1,7 @@
 """How hypothesis runs: no deadlines (machines are shared), the same examples in CI every time, fresh ones everywhere else.
 
+A hundred examples of each test; 25 in `make check` and `make test`, which ask for the profile `day` (how_many.py: of tests with their own).
+
 Where keys are: no test signs with, or makes, a key of whoever runs it. And which cases wait for the night.
 """
 
@@ -18,6 +20,7 @@ for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_threads, "1")
 
 settings.register_profile("lethe", deadline=None, derandomize=bool(os.environ.get("CI")), print_blob=True)
+settings.register_profile("day", settings.get_profile("lethe"), max_examples=25)
 settings.load_profile("lethe")
 
 

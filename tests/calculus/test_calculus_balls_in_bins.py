@@ -6,6 +6,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from binned_oracles import Direction, Floats, at_least, contracted, in_the_plane, two_bins
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -134,7 +135,7 @@ def test_a_hundred_bins() -> None:
     relation=st.sampled_from(["zero_out", "replace_one"]),
     order=st.floats(0.2, 3.0),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_never_more_than_for_who_knows_the_bin_and_monotone(mu: float, count: int, relation: Any, order: float) -> None:
     """As truth is; the bound may be larger than truth by a hundredth of delta here (by more where delta is close to 1)."""
     epsilon = order * mu

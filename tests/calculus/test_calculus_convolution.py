@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dp_accounting.pld import common
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import signal
@@ -21,7 +22,7 @@ def power(masses: np.ndarray, count: int) -> np.ndarray:
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12).filter(lambda one: sum(one) > 1e-3), st.integers(2, 40), st.floats(1e-12, 0.5)
 )

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from dp_accounting.pld import pld_pmf
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,7 +78,7 @@ def test_masses_are_those_of_connect_the_dots() -> None:
     assert unbounded == pytest.approx(theirs._infinity_mass, rel=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.floats(-20.0, -1e-3), st.floats(-1.5, 8.0), st.floats(-5.0, 5.0))
 def test_profile_is_monotone(log_q: float, log_z: float, epsilon: float) -> None:
     q, z = math.exp(log_q), math.exp(log_z)

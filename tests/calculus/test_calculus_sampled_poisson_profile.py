@@ -9,6 +9,7 @@ import pytest
 from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution
 from exact_losses import DIGITS, Way, exact_delta, loss_at, profile_on_grid
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -134,7 +135,7 @@ def test_a_replaced_record_is_its_own_mirror_image_and_an_added_one_that_of_a_re
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.floats(-16.0, -1e-3), st.floats(-1.2, 8.0), st.floats(0.0, 10.0))
 def test_profiles_fall_with_noise_and_epsilon_and_rise_with_sampling(log_q: float, log_z: float, x: float) -> None:
     q, z = math.exp(log_q), math.exp(log_z)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from dp_accounting.rdp import rdp_privacy_accountant
 from exact_numbers import Exact
+from how_many import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -77,7 +78,7 @@ def test_fractional_orders_are_just_above_thirty_digits(q: float, z: float, orde
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.floats(-27.0, -1e-9), st.floats(-1.8, 12.0), st.sampled_from([2, 3, 6, 10]))
 def test_quadrature_meets_the_binomial_sum_next_to_whole_orders(log_q: float, log_z: float, order: int) -> None:
     q, z = math.exp(log_q), math.exp(log_z)
@@ -175,7 +176,7 @@ def test_counts_multiply() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @example(log_q=-27.5625, log_z=0.0, relation="replace_one", design="poisson")
 @given(
     log_q=st.floats(-30.0, -1e-6),

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from noisy_quadratics import exact_risk
@@ -67,7 +68,7 @@ def test_one_step_ends_the_descent_at_kappa_1() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_it_dominates_what_happens_on_random_quadratics(data: st.DataObject) -> None:
     modes = data.draw(st.integers(1, 6))

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_problems import QUADRATIC, ErringMean, quadratic_gap, quadratic_gradient, regression, regression_gap, regression_records
@@ -72,7 +73,7 @@ def test_the_bounds_at_the_worked_point() -> None:
         assert explicit_bound(CLASSIC, count, 0.5, steps) == pytest.approx(expected, rel=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(steps=st.integers(1, 400), beta=st.floats(0.0, 100.0), bias=st.floats(0.0, 5.0), variance=st.floats(1e-6, 50.0))
 def test_the_tight_bound_is_below_the_printed_ones_and_its_step_is_best(steps: int, beta: float, bias: float, variance: float) -> None:
     eta = best_step(steps, beta, 2.0, variance + bias**2)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_problems import (
@@ -52,7 +53,7 @@ def test_steps_and_weights_at_the_worked_points() -> None:
     assert step_weights(0, 2.0, 2.0)[1] == pytest.approx([1.0])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     last=st.integers(1, 300), ratio=st.floats(1.0, 200.0), noise=st.floats(0.0, 5.0), drift=st.floats(0.0, 1.0), seed=st.integers(0, 10**6)
 )

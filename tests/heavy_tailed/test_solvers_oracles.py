@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -51,7 +52,7 @@ def test_what_the_guarantee_says(scale: float, delta: float, printed: float, sim
 
 
 @pytest.mark.parametrize("oracle", [ClippedMean(clip_norm=0.7, rho=0.3), CoordinateMedian(threshold=0.7, groups=3, rho=0.3)])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seed=st.integers(0, 10**6), size=st.integers(3, 9), dimension=st.integers(1, 5), scale=st.sampled_from([0.1, 1.0, 1e6, 1e200]))
 def test_no_replacement_moves_the_mean_further_than_stated(oracle: MeanOracle, seed: int, size: int, dimension: int, scale: float) -> None:
     """And the noise is stated for that: sensitivity / noise = sqrt(2 rho)."""
@@ -108,7 +109,7 @@ def test_the_noise_has_the_stated_variance_in_every_coordinate() -> None:
         assert np.abs(np.corrcoef(draws.T) - np.eye(4)).max() < 0.05
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10**6), clip=st.floats(1e-100, 1e100), dimension=st.integers(1, 200))
 def test_clipping_is_the_projection_on_a_ball_and_never_longer(seed: int, clip: float, dimension: int) -> None:
     from fractions import Fraction

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_problems import CURVATURES, QUADRATIC, SLOPES, ErringMean, quadratic_gradient
@@ -35,7 +36,7 @@ def test_the_map_at_the_worked_point() -> None:
     assert found == pytest.approx([0.8049342, 0.0, 0.2683114, -1.811102], abs=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     step=st.floats(0.01, 3.0),

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ def test_two_balls_at_the_worked_point() -> None:
     assert dykstra(point, [first, second]) == pytest.approx(expected, abs=1e-7)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10**6), dimension=st.integers(1, 4), radius=st.floats(0.1, 2.0), size=st.floats(0.0, 4.0))
 def test_two_balls_meet_the_definition(seed: int, dimension: int, radius: float, size: float) -> None:
     """p is the projection of z iff <z - p, y - p> <= 0 for every y of the set."""

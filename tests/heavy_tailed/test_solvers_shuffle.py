@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import advanced_composition
@@ -124,7 +125,7 @@ def test_the_printed_lemma_is_refuted_where_levels_are_few() -> None:
         assert printed.exact_delta(45.0) > delta
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(users=st.integers(1, 10**6), epsilon=st.floats(0.1, 15.0), exponent=st.floats(-30.0, -0.1), least=st.integers(1, 400))
 def test_the_chosen_constants_always_give_their_cost(users: int, epsilon: float, exponent: float, least: int) -> None:
     delta = 10.0**exponent
@@ -133,7 +134,7 @@ def test_the_chosen_constants_always_give_their_cost(users: int, epsilon: float,
     assert protocol.probability <= 0.5
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(trials=st.integers(1, 400), chance=st.floats(0.1, 0.9), levels=st.integers(1, 8), epsilon=st.floats(0.01, 8.0))
 def test_the_bound_for_all_shifts_is_one(trials: int, chance: float, levels: int, epsilon: float) -> None:
     bound = all_shifts_delta(trials, chance, levels, epsilon)
@@ -141,7 +142,7 @@ def test_the_bound_for_all_shifts_is_one(trials: int, chance: float, levels: int
         assert binomial_delta(trials, chance, shift, epsilon * shift / levels) <= bound * (1 + 1e-7) + 1e-200
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(trials=st.integers(1, 300), chance=st.floats(0.02, 0.98), shift=st.integers(1, 12), epsilon=st.floats(0.0, 4.0))
 def test_binomial_delta_is_the_exact_one_from_above(trials: int, chance: float, shift: int, epsilon: float) -> None:
     law = np.pad(stats.binom.pmf(np.arange(trials + 1), trials, chance), (shift, shift))
@@ -190,7 +191,7 @@ def test_the_printed_range_of_the_coordinate_protocol_is_refuted(epsilon: float,
         assert composed <= epsilon
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(dimension=st.integers(1, 60), share=st.floats(0.01, 1.0), exponent=st.floats(-12, -0.5), seed=st.integers(0, 10**6))
 def test_the_oracles_meet_their_target_for_every_change(dimension: int, share: float, exponent: float, seed: int) -> None:
     """Advanced composition with what each coordinate costs, for random changes of one row, up to the largest epsilon allowed."""

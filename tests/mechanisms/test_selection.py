@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from exact_selection import best_of, hockey_stick, renyi
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -74,7 +75,7 @@ def test_a_concentrated_base(repetitions):
 
 
 @pytest.mark.parametrize("repetitions", LAWS, ids=repr)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10**6), epsilon=st.floats(0.01, 3.0), outputs=st.integers(2, 5))
 def test_a_pure_base(repetitions, seed, epsilon, outputs):
     one, other = random_pure_pair(np.random.default_rng(seed), epsilon, outputs)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cyclic_instances import gap, instance, mu_of, rising
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ def test_noise_is_exactly_zero_inside_the_passes(steps: int, size: int, rate: fl
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     seed=st.integers(0, 200),
     cost=st.floats(1e-6, 1e6),

@@ -7,6 +7,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
@@ -108,7 +109,7 @@ def test_the_slope_is_the_one_that_has_the_norm(seed: int, classes: int, bound: 
         assert np.abs(rest - times * slope).max() <= 1e-9 * (1.0 + size)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     seed=st.integers(0, 10**6),
     loss=st.sampled_from(KNOWN),

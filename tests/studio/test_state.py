@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 from helpers import DESIGNS, LOSSES, NEIGHBOURS, REGULARISERS, SCHEDULES, batches, make_run
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,7 +46,7 @@ def state(**texts: str) -> State:
 
 @pytest.mark.slow
 @given(STATES)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_link_says_the_whole_state(one: State) -> None:
     assert State.from_query(one.query()) == one
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import CLASSES, COLUMNS, make_loss, make_problem
@@ -116,7 +117,7 @@ def paid(plan: AdaptiveDescent, trained: Fitted[LinearPredictor]) -> list[float]
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     rho=st.floats(1e-3, 2.0),
     parts=st.tuples(st.floats(0.005, 0.5), st.floats(0.005, 0.5)),
@@ -136,7 +137,7 @@ def test_it_never_overspends(rho: float, parts: tuple[float, float], growth: flo
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(rho=st.floats(0.05, 1.0), growth=st.floats(0.05, 2.0), seed=st.integers(0, 10**6))
 def test_the_data_is_looked_at_only_for_what_is_paid(rho: float, growth: float, seed: int) -> None:
     """Every look at the data was asked for and paid; the run ends at the first question that the budget does not reach."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import DESIGNS, with_fresh_noise
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import COLUMNS, make_loss, make_problem, make_run
@@ -151,7 +152,7 @@ def test_the_whole_rest_may_be_spent_at_once() -> None:
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(multipliers=st.lists(st.floats(0.2, 50.0), min_size=12, max_size=12), budget=st.floats(0.05, 20.0), where=st.sampled_from(DESIGNS))
 def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget: float, where: str) -> None:
     run = budgeted_run(budget, design=where, steps=12, neighbours=neighbours)

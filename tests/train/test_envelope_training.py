@@ -10,6 +10,7 @@ import torch
 from convex_heads import fitted as fitted_head
 from convex_heads import make_head, make_head_run
 from helpers import with_fresh_noise
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import make_problem, make_run
@@ -38,7 +39,7 @@ def model_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     seed=st.integers(0, 10**6),
     classes=st.integers(2, 6),
@@ -62,7 +63,7 @@ def test_no_record_has_more_than_the_clip_norm_by_a_single_bit(seed: int, classe
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10**6), clip_norm=st.floats(0.02, 1.5), size=st.floats(0.1, 20.0), apart=st.floats(1e-5, 5.0))
 def test_a_step_brings_no_two_models_apart(seed: int, clip_norm: float, size: float, apart: float) -> None:
     """Weights in random places, records of different norms, step size 2/M of the envelope; plain clipping has no such promise."""

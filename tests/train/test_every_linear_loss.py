@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from acme.loss import PseudoHuber
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import CLASSES, COLUMNS, LOSSES, RECORDS, make_loss, make_problem, make_run
@@ -109,7 +110,7 @@ def test_gradients_differ_by_no_more_than_the_smoothness(kind: str, intercept: b
     assert loss.smoothness >= loss.curvature[1] * (1 - 1e-15)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 2**32 - 1),
     size=st.sampled_from([1e-3, 1.0, 1e3, 1e8]),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import DESIGNS, EXACT_SLOT_DESIGNS, with_fresh_noise
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run, one_thread
@@ -41,7 +42,7 @@ def fitted(run: Run, **options: Any) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@settings(max_examples=14)
+@settings(max_examples=examples(14))
 @given(
     design=st.sampled_from(DESIGNS),
     physical_size=st.sampled_from([None, 1, 2, 3, 5, 8, 30]),

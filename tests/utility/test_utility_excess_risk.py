@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from noisy_quadratics import exact_risk
@@ -48,7 +49,7 @@ def test_at_one_over_the_smoothness_it_is_the_bound_of_the_paper() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(data=st.data())
 def test_it_dominates_the_exact_risk_of_quadratics(data: st.DataObject) -> None:
     """Any curvature in [mu, M], any step up to the limit, any noise, with and without a ridge by its proximal step."""
@@ -168,7 +169,7 @@ def test_a_step_at_the_limit_is_taken_and_promises_nothing_learnt() -> None:
     assert not bound.worthwhile
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(gap=st.floats(1e-3, 1e3), factor=st.floats(1.0, 10.0))
 def test_more_noise_more_gap_more_parameters_never_lower_it(gap: float, factor: float) -> None:
     base = excess_risk_bound(_run(), dimension=3, initial_gap=gap)

@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -73,7 +74,7 @@ CASES = {"linear": (2, 3, 8, 30), "tied": (2,), "head": (2,), "embedding": (4,),
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "positions"), [(kind, length) for kind, lengths in CASES.items() for length in lengths])
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     power=st.floats(0, 14), rest=st.floats(-6, 1), clip=st.floats(-4, 3), method=st.sampled_from(sorted(METHODS)), seed=st.integers(0, 99)
 )
@@ -98,7 +99,7 @@ def test_positions_that_cancel_move_the_sums_by_no_more_than_the_bound(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("positions", [4, 6, 10])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(power=st.floats(0, 14), rest=st.floats(-6, 1), clip=st.floats(-4, 3), method=st.sampled_from(sorted(METHODS)), seed=SEEDS)
 def test_convolutions_to_few_places_that_are_not_kept(
     positions: int, power: float, rest: float, clip: float, method: str, seed: int
@@ -164,7 +165,7 @@ def test_the_same_without_the_careful_way_exceeds_the_bound(monkeypatch: pytest.
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "tied", "head", "embedding", "conv1", "conv3"])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     inputs=st.floats(-44, 37),
     gradients=st.floats(-44, 37),
@@ -184,7 +185,7 @@ def test_factors_of_any_size_stay_within_the_bound(
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(inputs=st.floats(-44, 37), gradients=st.floats(-44, 37), clip=st.floats(-5, 3), method=st.sampled_from(sorted(METHODS)))
 def test_one_position_of_any_size_stays_within_the_bound(inputs: float, gradients: float, clip: float, method: str) -> None:
     torch.manual_seed(0)

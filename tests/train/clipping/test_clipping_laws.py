@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from per_record import gradients_of_records, norms_of, squares
@@ -170,7 +171,7 @@ def test_sums_are_those_of_single_records(name: str, data: st.DataObject) -> Non
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(data=st.data())
 def test_sums_are_those_of_single_records_at_length(name: str, data: st.DataObject) -> None:
     check(name, data)

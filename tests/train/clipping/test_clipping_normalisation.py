@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_oracle import Call, check
@@ -35,7 +36,7 @@ def call_of(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> Call:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(batch=BATCHES, inner=INNER, shape=st.lists(st.integers(1, 4), min_size=1, max_size=2), bias=st.booleans(), seed=st.integers(0, 99))
 def test_layer_norm(batch: int, inner: list[list[int]], shape: list[int], bias: bool, seed: int) -> None:
     torch.manual_seed(seed)
@@ -44,7 +45,7 @@ def test_layer_norm(batch: int, inner: list[list[int]], shape: list[int], bias: 
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     batch=BATCHES,
     inner=INNER,
@@ -59,7 +60,7 @@ def test_rms_norm(batch: int, inner: list[list[int]], shape: list[int], eps: flo
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(batch=BATCHES, inner=INNER, groups=st.integers(1, 3), size=st.integers(2, 3), seed=st.integers(0, 99))
 def test_group_norm(batch: int, inner: list[list[int]], groups: int, size: int, seed: int) -> None:
     torch.manual_seed(seed)
@@ -68,7 +69,7 @@ def test_group_norm(batch: int, inner: list[list[int]], groups: int, size: int, 
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(batch=BATCHES, dimensions=st.integers(1, 3), channels=st.integers(1, 3), seed=st.integers(0, 99))
 def test_instance_norm(batch: int, dimensions: int, channels: int, seed: int) -> None:
     torch.manual_seed(seed)

@@ -3,6 +3,7 @@ from itertools import product
 
 import pytest
 import torch
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from lethe.train.clipping.rules.outer_products import OuterProducts
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     batch=st.integers(0, 5),
     positions=st.integers(1, 6),

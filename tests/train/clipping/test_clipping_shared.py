@@ -1,5 +1,6 @@
 import pytest
 import torch
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from per_record import assert_clips_like_single_records
@@ -29,7 +30,7 @@ class Tied(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check everything")  # records drawn alike
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     records=st.integers(1, 4),
     length=st.integers(1, 5),

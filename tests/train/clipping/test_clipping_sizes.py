@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from per_record import TOLERANCES
@@ -65,7 +66,7 @@ def _drawn(shape: tuple[int, ...], common: float, seed: int) -> Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     positions=st.integers(1, 300),
     wide_in=st.sampled_from([1, 3, 64, 300]),
@@ -83,7 +84,7 @@ def test_linear_layers_of_any_size(way: str, positions: int, wide_in: int, wide_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("places", [0, math.inf], ids=["kept", "not kept"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     size=st.integers(3, 20),
     channels=st.sampled_from([2, 16, 64]),

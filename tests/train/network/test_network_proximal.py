@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
@@ -82,7 +83,7 @@ def prox(parts: tuple[Regulariser, ...], vector: np.ndarray, step_size: float, b
 @pytest.mark.slow
 @pytest.mark.parametrize("blocks", ["rows", "tensors"])
 @pytest.mark.parametrize("parts", SUMS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(seed=st.integers(0, 10**6), size=st.floats(0.05, 4), step_size=st.floats(0.05, 2), near=st.sampled_from([1e-3, 0.1, 1.0]))
 def test_it_is_the_argmin(parts: Any, blocks: str, seed: int, size: float, step_size: float, near: float) -> None:
     """The objective is (1/lambda + kappa)-strongly convex: its argmin p, and only p, has q(z) >= q(p) + (1/lambda + kappa)/2 |z - p|^2."""
