@@ -81,10 +81,10 @@ ABOVE_EXACT = [
 
 
 @functools.cache
-def _silent_ends() -> list[lethe.Run]:
+def _silent_ends(scale: float) -> list[lethe.Run]:
     """Runs whose last step, which touches some record of every design, is followed by no noise, however much there was before."""
     runs: list[lethe.Run] = []
-    for design, relation, noise_at, scale in itertools.product(DESIGNS, NEIGHBOURS, ("every_step", "pass_ends"), (1.0, 3e5, 1e140)):
+    for design, relation, noise_at in itertools.product(DESIGNS, NEIGHBOURS, ("every_step", "pass_ends")):
         if relation == "add_or_remove" and design != "poisson":
             continue
         slots = 1 if design == "full" else 10
@@ -128,6 +128,7 @@ def test_every_refusal_names_the_theorem_the_hypothesis_and_a_way_out() -> None:
         assert all(part in str(caught.value) for part in (theorem.name, failure.detail, "Do:"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("theorem", ALL, ids=_name)
 def test_no_theorem_stumbles_over_a_run(theorem: Theorem) -> None:
@@ -141,21 +142,27 @@ def test_no_theorem_stumbles_over_a_run(theorem: Theorem) -> None:
             assert bound.guarantee.describe()
 
 
+AT_NIGHT = pytest.mark.nightly(by_day="the same test with another scale")
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=AT_NIGHT), 3e5, pytest.param(1e140, marks=AT_NIGHT)])
 @pytest.mark.parametrize("theorem", ALL, ids=_name)
-def test_a_run_that_ends_without_noise_is_not_private(theorem: Theorem) -> None:
+def test_a_run_that_ends_without_noise_is_not_private(theorem: Theorem, scale: float) -> None:
     """Whoever was touched last is seen as it is, in every design: each theorem refuses, or says so, or may not be relied on."""
-    for run in _silent_ends():
+    for run in _silent_ends(scale):
         if first_failure(theorem.examine(run)) is None and theorem.standing_on(run).usable:
             assert theorem.bound(run).guarantee.epsilon(DELTA) == math.inf, run.to_document()
 
 
 @pytest.mark.slow
-def test_no_certificate_of_a_run_that_ends_without_noise_is_finite() -> None:
-    for run in _silent_ends():
+@pytest.mark.parametrize("scale", [1.0, pytest.param(3e5, marks=AT_NIGHT), pytest.param(1e140, marks=AT_NIGHT)])
+def test_no_certificate_of_a_run_that_ends_without_noise_is_finite(scale: float) -> None:
+    for run in _silent_ends(scale):
         assert lethe.certify(run, DELTA).epsilon == math.inf, run.to_document()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_more_noise_never_raises_epsilon(theorem: Theorem, run: lethe.Run) -> None:
@@ -164,6 +171,7 @@ def test_more_noise_never_raises_epsilon(theorem: Theorem, run: lethe.Run) -> No
     assert all(more <= less * (1 + 1e-9) for less, more in itertools.pairwise(numbers))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), OUR_CASES, ids=_name)
 def test_guarantees_scale_with_the_noise(theorem: Theorem, run: lethe.Run) -> None:
@@ -173,6 +181,7 @@ def test_guarantees_scale_with_the_noise(theorem: Theorem, run: lethe.Run) -> No
         assert scaled == pytest.approx(theorem.bound(run.with_noise_scaled(factor)).guarantee.epsilon(DELTA), rel=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_a_json_round_trip_changes_no_bit(theorem: Theorem, run: lethe.Run) -> None:
@@ -192,6 +201,7 @@ def test_delta_and_epsilon_agree(theorem: Theorem, run: lethe.Run) -> None:
     assert guarantee.delta(epsilon * 0.99) > DELTA
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_zeroing_out_is_never_dearer_than_replacing(theorem: Theorem, run: lethe.Run) -> None:

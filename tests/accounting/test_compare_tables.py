@@ -28,6 +28,7 @@ def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
     assert all(words in short for words in ("more do not apply", "huge"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_names_stand_whole_in_eighty_columns(design: str) -> None:

@@ -9,6 +9,7 @@ from lethe.accounting.certify import evaluate_theorems
 from lethe.calculus.targets import overshoot
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["last", "all"])
 @pytest.mark.parametrize("design", DESIGNS)
@@ -64,6 +65,7 @@ def test_targets_out_of_range(epsilon: float, delta: float) -> None:
         lethe.plan(make_run(), epsilon, delta)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "poisson"])
 @pytest.mark.parametrize("target", [lethe.GDP(0.5), lethe.ZCDP(0.1), lethe.RDPCurve((2.0, 16.0), (0.2, 1.0)), lethe.ApproxDP(1.0, 1e-5)])

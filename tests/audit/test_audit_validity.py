@@ -57,6 +57,7 @@ def one_laplace_run(generator: Generator, pairs: list[tuple[int, int]]) -> float
     return one_run(canaries(generator.laplace(size=1000), coins, 1.0), coins, at(0.0), guesses=pairs).epsilon
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", [FixedThreshold(threshold=1.0), Ranks(ranks=(10, 20, 40)), Split(seed=0), MultiSplit(seed=0, splits=5)])
 def test_few_runs_and_a_large_level(rule: Rule) -> None:
@@ -84,6 +85,7 @@ def test_several_splits() -> None:
     assert_valid(epsilons, 1.0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("pairs", "mean"), [([(100, 0)], 0.613), (PAIRS, 0.780)])
 def test_laplace_one_run(pairs: list[tuple[int, int]], mean: float) -> None:
@@ -166,7 +168,7 @@ POWER = [
 SLOW_POWER = [(1.0, 10000, 0.22, 0.80, 0.40, 0.52), (4.0, 10000, 1.71, 3.74, 1.63, 2.19), (8.0, 10000, 3.44, 7.67, 3.28, 4.59)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("row", [*POWER, *(pytest.param(row, marks=pytest.mark.slow) for row in SLOW_POWER)])
 def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> None:
@@ -195,7 +197,7 @@ def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> N
         assert_powerful(epsilons, mean, of=100)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("rule", "mean"), [*LAPLACE, (MultiSplit(seed=0), 0.654)])
 def test_laplace_two_worlds(rule: Rule, mean: float) -> None:

@@ -69,7 +69,7 @@ MECHANISMS: dict[str, tuple[Any, float, float]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_rule_keeps_its_level(rule: str, mechanism: str) -> None:
@@ -109,6 +109,7 @@ def epsilon_of(generator: Generator, count: int, guesses: list[tuple[int, int]],
     return one_run(scores, coins, at(delta, level), guesses=guesses).epsilon
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.0, 0.01, 0.1])
 @pytest.mark.parametrize(

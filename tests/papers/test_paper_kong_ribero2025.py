@@ -185,8 +185,8 @@ def test_17_is_never_better_than_composition() -> None:
 
 @pytest.mark.slow
 def test_the_sound_ones_are_never_tighter_than_certify() -> None:
-    scaled = [run.replace(step_size=float(corollary_step_size(*curvature_of(run)))) for run in RUNS]
-    tiny = [run.replace(step_size=float(run.step_sizes[0]) / 20) for run in RUNS]
+    scaled = [run.replace(step_size=float(corollary_step_size(*curvature_of(run)))) for run in RUNS[::2]]
+    tiny = [run.replace(step_size=float(run.step_sizes[0]) / 20) for run in RUNS[1::2]]
     others = [run.replace(batches=batches(design, run.batch_size)) for run in scaled[:10] for design in ("shuffled", "without_replacement")]
     applied: dict[str, int] = {}
     for run in [*RUNS, *scaled, *tiny, *others, corollary_run(), make_run(), make_run(clip_norm=0.1)]:

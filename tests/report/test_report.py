@@ -75,6 +75,7 @@ def test_every_section_is_there_and_says_what_is_certified(changes: dict[str, An
     assert data["private"] is (certificate.epsilon < math.inf)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize("changes", [{}, {"seeded": True}, {"batches": batches("poisson", 10), "release": "all"}])
@@ -129,6 +130,7 @@ def test_rates_are_rounded_up() -> None:
     assert percent(0.0) == "0 %"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".html", ".md", ".tex"])
 @pytest.mark.parametrize(

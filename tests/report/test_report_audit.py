@@ -113,6 +113,7 @@ def test_the_picture_is_red_where_a_bound_crosses_the_claim() -> None:
     assert _reddish(audit_plot(_page(2.0))) > 100
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",

@@ -77,6 +77,7 @@ def test_a_lengthened_gradient_has_the_clip_norm_whatever_the_loss_says() -> Non
         assert method in loose.explain()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["normalise", "automatic"])
 @pytest.mark.parametrize("design", DESIGNS)

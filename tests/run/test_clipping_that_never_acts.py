@@ -22,6 +22,7 @@ GROUPS: tuple[list[float] | None, ...] = ([0.9, 0.4], None, [1.0])
 BALL = {"kind": "ball", "radius": 0.05}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "design", "groups"),

@@ -92,7 +92,7 @@ def test_a_smoothness_and_a_noise_at_the_end_of_the_range() -> None:
         make_run(noise_multiplier=5e-324, step_size=1e200, clip_norm=1e200)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 400, 100))
 def test_every_extreme_run_gets_a_number_or_a_clear_error(first: int) -> None:

@@ -39,6 +39,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("facts", LOSSES.values(), ids=LOSSES)
 @pytest.mark.parametrize("release", ["all", "last"])
@@ -59,6 +60,7 @@ def clipped_in_blocks(gradient: np.ndarray[Any, Any], blocks: list[np.ndarray[An
     return clipped
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("weak_convexity", "smoothness", "step"), [(0.0, 1.0, 1.0), (0.0, 1.0, 3.0), (0.3, 1.0, 1.0), (-0.2, 1.0, 1.0)])
 def test_no_pair_of_steps_with_blocks_clipped_by_themselves_is_found_to_expand_more_than_the_constant(

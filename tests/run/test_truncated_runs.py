@@ -82,6 +82,7 @@ def test_a_cap_never_makes_a_release_more_private_than_a_larger_one(cap: int, mo
     assert epsilons == sorted(epsilons, reverse=True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("batches", [lethe.Poisson(size=10, truncate_at=32), lethe.BallsInBins(size=10, truncate_at=35)])
 @pytest.mark.parametrize("release", ["all", "last"])

@@ -103,7 +103,7 @@ def test_all_trainings_begin_alike_and_leave_the_generator_alone() -> None:
     assert bool((torch.random.get_rng_state() == before).all())
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("threat", ["white_box", "final_model", "black_box"])

@@ -26,7 +26,7 @@ def verdict(game: Game, runs: int) -> str:
     return page.verdict
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
 def test_audits_stay_below_certificates_and_find_out_those_with_less_noise(name: str) -> None:
@@ -36,6 +36,7 @@ def test_audits_stay_below_certificates_and_find_out_those_with_less_noise(name:
         assert verdict(GAMES[name](TOO_LITTLE.get(name, 0.25)), runs) == "refuted"
 
 
+@pytest.mark.nightly(by_day="test_networks_are_told_apart")
 @pytest.mark.slow
 def test_so_do_those_of_a_network_with_secret_batches() -> None:
     # More noise than in the table: 30 perfect guesses prove 1.28, and 0.69 is certified.

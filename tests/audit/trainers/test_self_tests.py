@@ -50,6 +50,7 @@ def test_faults_change_what_they_say_and_nothing_else() -> None:
             )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_trainers_are_told_apart(name: str) -> None:
@@ -59,7 +60,7 @@ def test_linear_trainers_are_told_apart(name: str) -> None:
     assert page.failed == (case.broken is not None)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["untrained model", *NETWORKS])
 def test_networks_are_told_apart(name: str) -> None:
