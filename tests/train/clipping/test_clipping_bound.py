@@ -72,6 +72,7 @@ SEEDS = st.integers(0, 99)
 CASES = {"linear": (2, 3, 8, 30), "tied": (2,), "head": (2,), "embedding": (4,), "conv1": (6, 60), "conv3": (12, 40)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "positions"), [(kind, length) for kind, lengths in CASES.items() for length in lengths])
 @settings(max_examples=examples(12))
@@ -118,6 +119,7 @@ def test_convolutions_to_few_places_that_are_not_kept(
 EQUAL = [("linear", 1), ("linear", 8), ("linear", 48), ("linear", 384), ("linear", 768), ("conv3", 6), ("conv3", 386), ("conv3", 2050)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("formed", [True, False])
 @pytest.mark.parametrize("width", [WIDTH, 64])

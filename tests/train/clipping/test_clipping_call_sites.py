@@ -143,6 +143,7 @@ def test_packing_that_sorts_by_itself_is_followed() -> None:
         assert_same(clipper.take(), clipped_sums(gradients_of_records(model, tokens(seed)), CLIP), 6 * CLIP)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("places", [5, 6])
