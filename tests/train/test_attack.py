@@ -137,6 +137,7 @@ def test_the_certificate_covers_the_exact_privacy_and_could_not_be_one_percent_s
         assert mu >= 0.99 * certified
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("design", "noise_at"), SCENARIOS)
 def test_the_strongest_attack_on_real_runs_stays_below_the_certificate(design: str, noise_at: str) -> None:
@@ -155,6 +156,7 @@ def test_the_strongest_attack_on_real_runs_stays_below_the_certificate(design: s
         assert not breaks_the_certificate(attack, level, design, noise_at, 1.0, RUNS)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("design", "noise_at"), SCENARIOS)
 def test_a_run_with_a_third_of_the_certified_noise_is_caught(design: str, noise_at: str) -> None:
