@@ -148,7 +148,7 @@ def test_cut_losses_leak_what_is_claimed_and_no_more(name: str, loss: LinearLoss
     judge(*linear(monkeypatch, name, loss, neighbours), neighbours, LESS, 120 if name.endswith("perturbation") else FITS)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", pytest.param("zero_out", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
@@ -160,6 +160,7 @@ def test_heavy_tailed_estimators_leak_what_is_claimed_and_no_more(name: str, nei
     judge(*cases(monkeypatch, name, neighbours), neighbours, LESS if neighbours == "replace_one" else LESS / 2.0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_the_released_smoothness_leaks_no_more_than_its_share(neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:

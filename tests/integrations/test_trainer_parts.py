@@ -183,7 +183,7 @@ def test_the_private_script_differs_in_twelve_lines_at_most() -> None:
 def test_the_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("datasets")
     pytest.importorskip("sklearn")
-    script = ROOT.joinpath(f"examples/{name}.py").read_text().replace("num_train_epochs=20", "max_steps=2").replace("64, ", "16, ")
+    script = ROOT.joinpath(f"examples/{name}.py").read_text().replace("num_train_epochs=10", "max_steps=2").replace("64, ", "16, ")
     small = tmp_path / f"{name}.py"
     small.write_text(script.replace('"intermediate_size": 128', '"intermediate_size": 16'))
     monkeypatch.setattr(sys, "argv", [str(small), str(tmp_path / "out")])

@@ -72,6 +72,7 @@ def test_convolutions(dimensions: int, way: str) -> None:
     check()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["cheaper", "gram", "formed"], indirect=True)

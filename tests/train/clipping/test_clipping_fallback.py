@@ -75,6 +75,7 @@ def test_operations_on_bare_parameters(name: str) -> None:
     assert_clips_like_single_records(model, torch.randn(1, 3, 4, dtype=torch.float64), verify=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("records", [0, 1, 3, 4])
 @pytest.mark.parametrize("name", OPERATIONS)
