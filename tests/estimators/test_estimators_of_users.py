@@ -98,6 +98,7 @@ def test_users_of_one_row_are_rows(mechanism: str) -> None:
     assert other.run_ == one.run_.replace(unit="user")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "model",

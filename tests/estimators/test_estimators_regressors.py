@@ -41,7 +41,7 @@ def test_a_regressor_is_an_estimator(estimator: Any, check: Callable[[Any], None
 
 @skips
 @pytest.mark.slow
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(10)
 @parametrize_with_checks(
     [
         LinearRegression(**SEEDED),
@@ -56,6 +56,7 @@ def test_every_regressor_is_an_estimator(estimator: Any, check: Callable[[Any], 
     check(estimator)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in ("auto", "sgd", "poisson")])

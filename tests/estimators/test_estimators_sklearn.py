@@ -24,7 +24,7 @@ def test_a_run_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @parametrize_with_checks(
     [
         LogisticRegression(**SEEDED),

@@ -150,6 +150,7 @@ def test_a_released_moment(broken: bool) -> None:
     assert (found > stated) if broken else (LEAST < found <= stated)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", [False, True])
 def test_secret_batches(broken: bool) -> None:

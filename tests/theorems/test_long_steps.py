@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from helpers import make_run
 
+import lethe
+from lethe.theorems.optimal_shift import OptimalShift
 from lethe.theorems.steps import largest_batch, step_constants
 
 SMOOTHNESS = 0.5
@@ -41,3 +43,23 @@ def test_a_batch_that_is_larger_than_its_nominal_size_makes_the_step_as_much_lon
     assert steps is not None
     assert longer > 10.0
     assert steps.lipschitz == pytest.approx(np.full(steps.lipschitz.shape, moved_apart(longer, 0.5)), rel=1e-14)
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
+def test_before_one_step_no_two_iterates_are_further_apart_than_the_domain_is_wide(neighbours: str) -> None:
+    """Steps that expand much in a wide domain, and no noise but the last: two iterates at its ends, each moved by a clip norm outwards."""
+    run = make_run(
+        batches={"design": "full"},
+        loss={"kind": "weakly_convex", "weak_convexity": 2.0, "smoothness": 2.0},
+        clip_norm=1.0,
+        steps=40,
+        step_size=0.5,
+        regulariser={"kind": "ball", "radius": 50.0},
+        noise_multiplier=[0.0] * 39 + [3000.0],
+        neighbours=neighbours,
+        release="last",
+    )
+    apart = (2 * 50.0 + 2 * 0.5 * 1.0) / float(run.noise_stds[-1])
+    guarantee = lethe.certify(run, 1e-5, [OptimalShift()]).guarantee
+    assert isinstance(guarantee, lethe.GDP)
+    assert apart <= guarantee.mu <= apart * (1 + 1e-9)

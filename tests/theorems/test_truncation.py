@@ -20,7 +20,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Neighbours, Run
 from lethe.theorems.registry import ALL
 from lethe.theorems.steps import largest_batch, step_constants
-from lethe.theorems.truncation import truncation_slack
+from lethe.theorems.truncation import require_room, truncation_slack
 
 
 def tail(count: int, chance: Fraction, least: int) -> Fraction:
@@ -225,3 +225,12 @@ def test_no_guarantee_without_a_delta_can_be_read_off() -> None:
             assert not isinstance(verdict.bound.guarantee, GDP | Tightest)
             assert gaussian_mu(verdict.bound.guarantee) == concentrated_rho(verdict.bound.guarantee) == float("inf")
             assert renyi_curve({verdict.bound.guarantee: 1}) is None
+
+
+def test_a_delta_that_the_cut_alone_costs_leaves_no_room() -> None:
+    run = cut_run(records=6, size=2, cap=3, neighbours="zero_out")
+    slack = truncation_slack(run)
+    assert slack > 0.0
+    with pytest.raises(InputError, match="there is no epsilon at this delta"):
+        require_room(run, slack)
+    require_room(run, slack * (1 + 1e-9))

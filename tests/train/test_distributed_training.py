@@ -101,6 +101,7 @@ CASES: tuple[tuple[str, str, dict[str, Any], Any, dict[str, Any]], ...] = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("world", "design", "changes", "make", "options"),
     [(2 + place % 2, *case[1:]) for place, case in enumerate(CASES)],

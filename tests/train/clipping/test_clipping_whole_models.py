@@ -33,6 +33,7 @@ def test_they_clip_like_single_records(name: str) -> None:
     assert_clips_like_single_records(model, batch, verify=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_float32_agrees_with_float64(name: str) -> None:
