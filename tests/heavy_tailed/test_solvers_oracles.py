@@ -103,10 +103,10 @@ def test_the_likelihood_ratio_of_neighbours_is_as_private_as_stated(oracle: Mean
 def test_the_noise_has_the_stated_variance_in_every_coordinate() -> None:
     for oracle in (ClippedMean(clip_norm=1.0, rho=0.5), CoordinateMedian(threshold=1.0, groups=1, rho=0.5)):
         rng = np.random.default_rng(3)
-        draws = np.array([oracle.mean(np.zeros((2, 4)), rng) for _ in range(20_000)])
+        draws = np.array([oracle.mean(np.zeros((2, 4)), rng) for _ in range(10_000)])
         expected = oracle.release(2, 4).noise_std
-        assert draws.std(axis=0) == pytest.approx(np.full(4, expected), rel=0.03)  # six standard errors
-        assert np.abs(np.corrcoef(draws.T) - np.eye(4)).max() < 0.05
+        assert draws.std(axis=0) == pytest.approx(np.full(4, expected), rel=0.043)  # six standard errors
+        assert np.abs(np.corrcoef(draws.T) - np.eye(4)).max() < 0.06
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -70,6 +70,7 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
     assert float((plain - expected).norm()) > 1e-3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("design", "release"), list(zip(DESIGNS, cycle(["last", "all"]))))
 def test_the_result_with_noise_does_not_depend_on_the_physical_size(design: str, release: str) -> None:
@@ -100,6 +101,7 @@ def test_a_linear_network_is_fit_linear(design: str) -> None:
     assert network.run.loss.evidence == "declared"  # nothing projected the features
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
@@ -230,6 +232,7 @@ def test_plain_sgd_keeps_the_last_iterate_and_its_learning_rate_is_the_run_s() -
         fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["clip", "normalise", "automatic"])
 @pytest.mark.parametrize(
