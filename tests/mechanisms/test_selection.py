@@ -145,6 +145,21 @@ def test_poisson_is_never_looser_than_published_by_more_than_no_try():
         assert value <= theorem + math.log1p(math.exp(-5.0) / 5.0) / (order - 1.0) + 1e-9
 
 
+@pytest.mark.parametrize("rate", [0.2, 5.0, 40.0])
+def test_the_curve_of_poisson_tries_is_the_stated_formula(rate: float) -> None:
+    r"""$\frac1{\alpha - 1}\log(e^{-r} + r\,e^{(\alpha - 1)(\alpha\mu^2/2 + r\delta)})$ of a Gaussian try."""
+    mu = 0.5
+    curve = selection_curve(GDP(mu), PoissonRepetitions(rate=rate))
+    assert curve is not None
+    orders = np.array(curve.orders)
+    excess = orders - 1.0
+    level = np.log1p(1.0 / excess)
+    delta = norm.cdf(mu / 2.0 - level / mu) - np.exp(level) * norm.cdf(-mu / 2.0 - level / mu)
+    formula = np.logaddexp(-rate, np.log(rate) + excess * (0.5 * orders * mu**2 + rate * delta)) / excess
+    lowest = np.minimum.accumulate(formula[::-1])[::-1]  # a divergence grows with its order
+    assert np.array(curve.values) == pytest.approx(lowest, rel=1e-9)
+
+
 def test_few_poisson_tries_never_give_a_negative_divergence():
     """The published formula is below 0 here: log(0.2) / (order - 1)."""
     assert min(selection_curve(GDP(1e-6), PoissonRepetitions(rate=0.2)).values) >= 0.0
