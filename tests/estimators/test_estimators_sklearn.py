@@ -41,7 +41,7 @@ MODEL = LogisticRegression(feature_norm=5.0, mechanism="pass_ends", passes=1)
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @parametrize_with_checks(
     [
         PrivateSearch(MODEL, {"C": [1.0]}, tries=1.5, **SEEDED),
