@@ -166,6 +166,7 @@ def _losses(
     return log_density(weights, features[0], first) - log_density(weights, features[1], second)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("cut", [1.0, 0.5, 0.2])
 @pytest.mark.parametrize(("first", "second", "features"), [(0, None, (1.0, 1.0)), (0, 1, (1.0, 1.0)), (0, 0, (1.0, -1.0))])

@@ -143,6 +143,7 @@ def test_batches_that_are_cut_pay_for_it() -> None:
     assert guarantee.guarantee == pair(bins_run())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
 def test_noise_can_be_planned(neighbours: str) -> None:

@@ -83,6 +83,7 @@ def test_an_envelope_that_is_the_loss_is_counted_as_the_loss() -> None:
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("release", ["last", "all"])
