@@ -140,7 +140,7 @@ CUT = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "loss", "neighbours"), CUT)
 def test_cut_losses_leak_what_is_claimed_and_no_more(name: str, loss: LinearLoss, neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:

