@@ -39,8 +39,10 @@ from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.documents.synonyms import in_other_words
+from lethe.errors import InputError
 from lethe.mechanisms.base import Array, PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.rows import projected, projected_rows, targets_within
+from lethe.partitions.record_sums import Chunks, RecordSums
 from lethe.run.losses.linear import row_norm
 from lethe.run.run import Neighbours
 
@@ -83,10 +85,22 @@ def moments(rows: Array, targets: Array, *, norm: float, target_bound: float, ta
         norm, target_bound: R and B, > 0.
         target_weight, eigenvalue_weight: $a > 0$ and $\omega \ge 0$.
     """
-    columns = rows.shape[1]
-    square = rows.T @ rows
-    upper = np.triu_indices(columns, 1)
-    parts = [np.diag(square), math.sqrt(2.0) * square[upper], target_weight * norm / target_bound * (rows.T @ targets)]
+    scale = target_weight * norm / target_bound
+    return _released_vector(rows.T @ rows, rows.T @ targets, scale=scale, eigenvalue_weight=eigenvalue_weight)
+
+
+def _sums(chunks: Chunks, columns: int, target_bound: float) -> tuple[Array, Array]:
+    """The sums over records, of one block or of all."""
+    square, cross = np.zeros((columns, columns)), np.zeros(columns)
+    for rows, targets in chunks:
+        square += rows.T @ rows
+        cross += rows.T @ np.clip(targets, -target_bound, target_bound)
+    return square, cross
+
+
+def _released_vector(square: Array, cross: Array, *, scale: float, eigenvalue_weight: float) -> Array:
+    upper = np.triu_indices(len(square), 1)
+    parts = [np.diag(square), math.sqrt(2.0) * square[upper], scale * cross]
     if eigenvalue_weight > 0.0:
         least = linalg.eigvalsh(square, subset_by_index=[0, 0])[0]
         parts.append(np.array([eigenvalue_weight * max(float(least), 0.0)]))
@@ -111,8 +125,8 @@ def adassp(
     r"""Fit $y \approx \langle u, w\rangle$ and release w.
 
     Args:
-        features: shape (n, d); rows longer than `feature_norm` are projected.
-        targets: shape (n,), truncated at plus and minus `target_bound`.
+        features: shape (n, d); rows longer than `feature_norm` are projected. Or `RecordSums`, of records in blocks.
+        targets: shape (n,), truncated at plus and minus `target_bound`; None where features are `RecordSums`.
         feature_norm: R > 0, public.
         target_bound: B > 0, public, in target units.
         target: the guarantee to meet: (epsilon, delta), mu-GDP, rho-zCDP or a Rényi curve.
@@ -129,13 +143,12 @@ def adassp(
     norm, bound = row_norm(feature_norm, intercept=intercept), require_positive("target_bound", target_bound)
     sensitivity = moments_sensitivity(norm=norm, neighbours=neighbours, target_weight=target_weight, eigenvalue_weight=eigenvalue_weight)
     noise_std = gaussian_noise_std(sensitivity, target)
-    rows = projected_rows(features, feature_norm=feature_norm, intercept=intercept)
-    labels = targets_within(targets, count=len(rows), bound=bound)
-    exact = moments(rows, labels, norm=norm, target_bound=bound, target_weight=target_weight, eigenvalue_weight=eigenvalue_weight)
+    square, cross, count = _given(features, targets, feature_norm=feature_norm, intercept=intercept, norm=norm, bound=bound)
+    exact = _released_vector(square, cross, scale=target_weight * norm / bound, eigenvalue_weight=eigenvalue_weight)
     noisy = exact + noise_std * random.standard_normal(exact.shape)
     weights = _solve(
         noisy,
-        rows.shape[1],
+        len(cross),
         noise_std=noise_std,
         scale=target_weight * norm / bound,
         eigenvalue_weight=float(eigenvalue_weight),
@@ -160,10 +173,24 @@ def adassp(
                 eigenvalue_weight=float(eigenvalue_weight),
                 noise_std=noise_std,
             ),
-            records=len(rows),
+            records=count,
         ),
         noise_std=noise_std,
     )
+
+
+def _given(features: Any, targets: Any, *, feature_norm: float, intercept: bool, norm: float, bound: float) -> tuple[Array, Array, int]:
+    """The sums over the records, and how many there are."""
+    if not isinstance(features, RecordSums):
+        rows = projected_rows(features, feature_norm=feature_norm, intercept=intercept)
+        return *_sums([(rows, targets_within(targets, count=len(rows), bound=bound))], rows.shape[1], bound), len(rows)
+    if targets is not None or intercept:
+        raise InputError(
+            "targets, intercept: records in blocks come with both.", source="the arguments", remedy="leave them None and False"
+        )
+    features.require_norm(norm)
+    square, cross = features.sum(_sums, features.columns, bound)
+    return square, cross, len(features)
 
 
 def noise_norm(noise_std: float, columns: int) -> float:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,6 +35,8 @@ from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.tables import as_table, blocks, one_a_column, public_records, require_table
+from lethe.partitions.block import Block
+from lethe.partitions.table import ExaminedTable
 from lethe.run.run import Neighbours
 
 # sqrt(phi^5 / 4), rounded down; where a record is zeroed out, 1.
@@ -104,9 +107,20 @@ def contributions(rows: Array, low: Array, high: Array, neighbours: object) -> A
     return np.stack([scaled, moment_weight(neighbours) * (np.square(scaled) - 1.0)], axis=1)
 
 
+def _of_block(block: Block, low: Array, high: Array, neighbours: object) -> tuple[Array]:
+    return (_sums(block.features, low, high, neighbours),)
+
+
+def _sums(table: np.ndarray[Any, Any], low: Array, high: Array, neighbours: object) -> Array:
+    sums = np.zeros((2, table.shape[1]))
+    for part in blocks("rows", table):
+        sums += contributions(part, low, high, neighbours).sum(axis=0)
+    return sums
+
+
 @in_other_words
 def standardise(
-    rows: ArrayLike,
+    rows: ArrayLike | ExaminedTable,
     *,
     low: ArrayLike,
     high: ArrayLike,
@@ -123,7 +137,7 @@ def standardise(
     $\hat u$ the noisy mean of u, cut to [-1, 1], and $\hat q$ the noisy mean of $u^2$, both over n. The rest is post-processing.
 
     Args:
-        rows: shape (m, d), the records present; values outside the bounds are clipped.
+        rows: shape (m, d), the records present; values outside the bounds are clipped. Or a table in blocks that was looked through.
         low: $a_j$, a number or one a column: known without looking at the data, or released and accounted before.
         high: $b_j > a_j$, a number or shape (d,).
         target: the guarantee wanted, of the moments alone.
@@ -135,7 +149,7 @@ def standardise(
         InputError: an argument is outside its range.
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Theorem 2.7 (Gaussian mechanism); the lemmas are proved above.
     """
-    table = as_table("rows", rows)
+    table = rows if isinstance(rows, ExaminedTable) else as_table("rows", rows)
     ends = one_a_column("low", low, table.shape[1]), one_a_column("high", high, table.shape[1])
     with np.errstate(over="ignore"):
         widths = ends[1] - ends[0]
@@ -146,9 +160,10 @@ def standardise(
     count = public_records(records, table.shape[0], neighbours)
     sensitivity = scaled_moments_sensitivity(table.shape[1], neighbours)
     noise_std = gaussian_noise_std(sensitivity, target)
-    sums = np.zeros((2, table.shape[1]))
-    for part in blocks("rows", table):
-        sums += contributions(part, *ends, neighbours).sum(axis=0)
+    if isinstance(table, ExaminedTable):
+        (sums,) = table.sum(_of_block, *ends, neighbours)
+    else:
+        sums = _sums(table, *ends, neighbours)
     noisy = (sums + noise_std * noise_generator(generator).standard_normal(sums.shape)) / count
     mean, square = np.clip(noisy[0], -1.0, 1.0), noisy[1] / moment_weight(neighbours) + 1.0
     half = widths / 2.0

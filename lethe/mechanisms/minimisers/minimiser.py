@@ -9,11 +9,10 @@ import numpy as np
 from lethe.calculus.rounding import MOST_COUNT, count_above
 from lethe.errors import LetheError
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.minimisers.linear_objective import LinearObjective
-from lethe.mechanisms.minimisers.newton import newton
+from lethe.mechanisms.minimisers.newton import Objective, newton
 
 
-def minimiser(objective: LinearObjective, tolerance: float) -> Array:
+def minimiser(objective: Objective, tolerance: float) -> Array:
     r"""A point $\tilde W$ with $\|\nabla F(\tilde W)\| \le \tau$, so that $\|\tilde W - W^*\| \le \tau/\lambda$ for the minimiser $W^*$.
 
     Strong convexity gives $\lambda\|W - W^*\| \le \|\nabla F(W) - \nabla F(W^*)\| = \|\nabla F(W)\|$. The same data, the same answer:
@@ -54,7 +53,7 @@ def most_steps(condition: float, gradient: float, tolerance: float) -> int:
     return int(count_above(steps, MOST_COUNT)) + 1
 
 
-def _accelerated(objective: LinearObjective, start: Array, gradient_length: float, tolerance: float) -> Array:
+def _accelerated(objective: Objective, start: Array, gradient_length: float, tolerance: float) -> Array:
     smoothness = objective.loss.smoothness + objective.regularisation
     condition = smoothness / objective.regularisation
     momentum = (math.sqrt(condition) - 1.0) / (math.sqrt(condition) + 1.0)

@@ -27,8 +27,10 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
+from lethe.mechanisms.minimisers.summed_objective import SummedObjective
 from lethe.run.losses.curvatures import Curvatures, Floats
 
+Objective = LinearObjective | SummedObjective
 # From the weights, the gradient and the accuracy that is wanted, relative to the gradient's length.
 Step = Callable[[Array, Array, float], Array]
 
@@ -38,7 +40,12 @@ _MOST_AXES = 2_000  # eigenvectors take seconds up to here
 _SINGLE = 1e-6  # of the largest curvature: a ridge that stands out from the rounding of single precision
 
 
-def newton(objective: LinearObjective, tolerance: float) -> Array:
+def is_factored(weights: int) -> bool:
+    """Whether the Hessian of so many weights is formed and factored."""
+    return weights <= _MOST_WEIGHTS_TO_FACTOR
+
+
+def newton(objective: Objective, tolerance: float) -> Array:
     r"""Weights with $\|\nabla F\| \le \tau$, or as near to it as the method came; nothing is random.
 
     Args:
@@ -54,7 +61,7 @@ def newton(objective: LinearObjective, tolerance: float) -> Array:
     for _ in range(_STEPS):
         if length <= tolerance:
             break
-        step = step or (_factored(objective) if weights.size <= _MOST_WEIGHTS_TO_FACTOR else _ConjugateGradients(objective))
+        step = step or _step_of(objective)
         # Looser far away, where the quadratic is not the risk; never tighter than the tolerance asks for.
         accuracy = max(min(0.1, math.sqrt(length / first)), 0.3 * tolerance / length)
         try:
@@ -79,7 +86,13 @@ def newton(objective: LinearObjective, tolerance: float) -> Array:
     return weights
 
 
-def _factored(objective: LinearObjective) -> Step:
+def _step_of(objective: Objective) -> Step:
+    if is_factored(math.prod(objective.shape)):
+        return _factored(objective)
+    return _ConjugateGradients(objective) if isinstance(objective, LinearObjective) else _SummedConjugateGradients(objective)
+
+
+def _factored(objective: Objective) -> Step:
     def step(weights: Array, gradient: Array, accuracy: float) -> Array:
         return linalg.cho_solve(linalg.cho_factor(objective.hessian(weights)), gradient.ravel()).reshape(weights.shape)
 
@@ -102,7 +115,7 @@ class _ConjugateGradients:
             self._moments = _Spectrum(np.einsum("nd,nd->d", self._rows, self._rows) / max(count, 1))
 
     def __call__(self, weights: Array, gradient: Array, accuracy: float) -> Array:
-        objective, size = self._objective, weights.size
+        objective = self._objective
         parts = [(chunk, self._curvatures(weights, chunk)) for chunk in objective.chunks()]
         bends = self._bends([part for _, part in parts])
         scales = self._largest * np.outer(self._moments.values, bends.values) + objective.regularisation
@@ -115,29 +128,65 @@ class _ConjugateGradients:
                 total += self._rows[chunk].T @ part.times(self._rows[chunk] @ narrow)
             return length * (self._largest / objective.records * total + objective.regularisation * direction).ravel()
 
-        def solved(flat: Array) -> Array:
-            turned = bends.turn(self._moments.turn(flat.reshape(weights.shape)).T).T / scales
-            return bends.turn_back(self._moments.turn_back(turned).T).T.ravel()
-
-        found, _ = cg(
-            LinearOperator((size, size), matvec=product, dtype=np.float64),
-            gradient.ravel(),
-            rtol=accuracy,
-            maxiter=_PRODUCTS,
-            M=LinearOperator((size, size), matvec=solved, dtype=np.float64),
-        )
-        return found.reshape(weights.shape)
+        return _conjugate_gradients(product, gradient, accuracy, (self._moments, bends, scales))
 
     def _curvatures(self, weights: Array, chunk: slice) -> Curvatures:
         loss, targets = self._objective.loss, self._objective.targets[chunk]
         return loss.curvatures(self._objective.rows[chunk] @ weights, targets).scaled(loss.curvature_bound, self._kind)
 
     def _bends(self, parts: list[Curvatures]) -> _Spectrum:
-        """Of A; of many scores the bound on its trace, spread evenly."""
-        outputs, loss = self._objective.shape[1], self._objective.loss
-        if outputs > _MOST_AXES:
-            return _Spectrum(np.full(outputs, loss.curvature_trace / loss.curvature_bound / outputs))
-        return _Spectrum.of(sum((part.sum() for part in parts), start=np.zeros((outputs, outputs))) / self._objective.records)
+        outputs = self._objective.shape[1]
+        return _bends(self._objective, sum((part.sum() for part in parts), start=np.zeros((outputs, outputs))))
+
+
+class _SummedConjugateGradients:
+    """The same on a partitioned table: a product is a pass, in double precision, and the preconditioner takes one pass in all."""
+
+    def __init__(self, objective: SummedObjective) -> None:
+        self._objective = objective
+        scale = objective.loss.row_norm**2 * max(len(objective.sums), 1)
+        if objective.shape[0] <= _MOST_AXES:
+            self._moments = _Spectrum.of(objective.moments() / scale)
+        else:
+            self._moments = _Spectrum(objective.squares() / scale)
+
+    def __call__(self, weights: Array, gradient: Array, accuracy: float) -> Array:
+        objective = self._objective
+        bends = _bends(objective, objective.bends(weights) / objective.loss.curvature_bound)
+        scales = objective.loss.smoothness * np.outer(self._moments.values, bends.values) + objective.regularisation
+
+        def product(flat: Array) -> Array:
+            direction = flat.reshape(weights.shape)
+            return (objective.product(weights, direction) / objective.records + objective.regularisation * direction).ravel()
+
+        return _conjugate_gradients(product, gradient, accuracy, (self._moments, bends, scales))
+
+
+def _bends(objective: Objective, total: Array) -> _Spectrum:
+    """Of A, from the sum of curvatures as multiples of their bound; of many scores the bound on its trace, spread evenly."""
+    outputs, loss = objective.shape[1], objective.loss
+    if outputs > _MOST_AXES:
+        return _Spectrum(np.full(outputs, loss.curvature_trace / loss.curvature_bound / outputs))
+    return _Spectrum.of(total / objective.records)
+
+
+def _conjugate_gradients(
+    product: Callable[[Array], Array], gradient: Array, accuracy: float, preconditioner: tuple[_Spectrum, _Spectrum, Array]
+) -> Array:
+    moments, bends, scales = preconditioner
+
+    def solved(flat: Array) -> Array:
+        turned = bends.turn(moments.turn(flat.reshape(gradient.shape)).T).T / scales
+        return bends.turn_back(moments.turn_back(turned).T).T.ravel()
+
+    found, _ = cg(
+        LinearOperator((gradient.size, gradient.size), matvec=product, dtype=np.float64),
+        gradient.ravel(),
+        rtol=accuracy,
+        maxiter=_PRODUCTS,
+        M=LinearOperator((gradient.size, gradient.size), matvec=solved, dtype=np.float64),
+    )
+    return found.reshape(gradient.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

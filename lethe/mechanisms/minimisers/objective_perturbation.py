@@ -27,7 +27,7 @@ from lethe.certificates.findings import holds
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.base import PrivateWeights, Statement
-from lethe.mechanisms.minimisers.linear_objective import LinearObjective
+from lethe.mechanisms.minimisers.given_records import given_records
 from lethe.mechanisms.minimisers.minimiser import minimiser
 from lethe.mechanisms.minimisers.output_perturbation import shared_findings
 from lethe.mechanisms.minimisers.perturbed_minimiser import (
@@ -37,7 +37,6 @@ from lethe.mechanisms.minimisers.perturbed_minimiser import (
     minimiser_profile,
     ridge_for,
 )
-from lethe.mechanisms.rows import projected_rows
 from lethe.mechanisms.tables import public_records
 from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.run import Neighbours
@@ -215,8 +214,8 @@ def objective_perturbation(
     r"""Train and release.
 
     Args:
-        features: shape (n, d); rows longer than the loss's feature_norm are projected.
-        targets: shape (n,): classes 0, 1, ..., or numbers, as the loss needs.
+        features: shape (n, d); rows longer than the loss's feature_norm are projected. Or `RecordSums`, of records in blocks.
+        targets: shape (n,): classes 0, 1, ..., or numbers, as the loss needs; None where features are `RecordSums`.
         loss: l, with the public bound R on the norm of the features, and whether to append a constant feature.
         regularisation: $\lambda > 0$, public; the intercept is regularised as well.
         target: $(\epsilon, \delta)$; or
@@ -230,9 +229,8 @@ def objective_perturbation(
         LetheError: the solver met its rounding before its tolerance; nothing is released then.
     """
     model, random = require_linear_loss(loss), noise_generator(generator)
-    rows = projected_rows(features, feature_norm=model.feature_norm, intercept=model.intercept)
-    labels = model.check_targets(targets, len(rows))
-    size, shape = public_records(records, len(rows), neighbours), (rows.shape[1], model.outputs)
+    given = given_records(features, targets, model)
+    size, shape = public_records(records, given.present, neighbours), given.shape
     if target is not None and noise_std is None:
         noise_std = objective_noise_std(
             model, records=size, weights=math.prod(shape), regularisation=regularisation, target=target, neighbours=neighbours
@@ -247,15 +245,8 @@ def objective_perturbation(
         "noise_std": noise_std,
     }
     tolerance = solver_tolerance(model, **public)
-    objective = LinearObjective(
-        records=size,
-        rows=rows,
-        targets=labels,
-        loss=model,
-        regularisation=float(regularisation),
-        tilt=noise_std / size * random.standard_normal(shape),
-    )
-    found = minimiser(objective, tolerance)
+    tilt = noise_std / size * random.standard_normal(shape)
+    found = minimiser(given.objective(records=size, regularisation=regularisation, tilt=tilt), tolerance)
     del public["weights"]
     std = release_std(model, **public)
     curved = f"slope Lipschitz with {model.smoothness:g}, Hessian of rank at most {model.curvature_rank}"

@@ -29,9 +29,9 @@ from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import Finding, holds
 from lethe.documents.synonyms import in_other_words
 from lethe.mechanisms.base import PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
-from lethe.mechanisms.minimisers.linear_objective import LinearObjective
+from lethe.mechanisms.minimisers.given_records import given_records
 from lethe.mechanisms.minimisers.minimiser import minimiser
-from lethe.mechanisms.rows import projected, projected_rows
+from lethe.mechanisms.rows import projected
 from lethe.mechanisms.tables import public_records
 from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.run import Neighbours
@@ -86,8 +86,8 @@ def output_perturbation(
     r"""Train and release.
 
     Args:
-        features: shape (n, d); rows longer than the loss's feature_norm are projected.
-        targets: shape (n,): classes 0, 1, ..., or numbers, as the loss needs.
+        features: shape (n, d); rows longer than the loss's feature_norm are projected. Or `RecordSums`, of records in blocks.
+        targets: shape (n,): classes 0, 1, ..., or numbers, as the loss needs; None where features are `RecordSums`.
         loss: l, with the public bound R on the norm of the features, and whether to append a constant feature.
         regularisation: $\lambda > 0$, public; the intercept is regularised as well.
         target: the guarantee to meet: (epsilon, delta), mu-GDP, rho-zCDP or a Rényi curve.
@@ -99,22 +99,15 @@ def output_perturbation(
         LetheError: the solver met its rounding before its tolerance; nothing is released then.
     """
     model, noise = require_linear_loss(loss), noise_generator(generator)
-    rows = projected_rows(features, feature_norm=model.feature_norm, intercept=model.intercept)
-    size = public_records(records, len(rows), neighbours)
+    given = given_records(features, targets, model)
+    size = public_records(records, given.present, neighbours)
     bound = model.row_gradient_bound
     tolerance = solver_tolerance(bound, size)
     sensitivity = output_sensitivity(
         records=size, regularisation=regularisation, gradient_bound=bound, neighbours=neighbours, tolerance=tolerance
     )
     noise_std = gaussian_noise_std(sensitivity, target)
-    objective = LinearObjective(
-        records=size,
-        rows=rows,
-        targets=model.check_targets(targets, len(rows)),
-        loss=model,
-        regularisation=float(regularisation),
-    )
-    found = minimiser(objective, tolerance)
+    found = minimiser(given.objective(records=size, regularisation=regularisation), tolerance)
     return PrivateWeights(
         weights=found + noise_std * noise.standard_normal(found.shape),
         statement=Statement(

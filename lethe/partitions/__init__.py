@@ -1,0 +1,12 @@
+"""Tables in blocks: Parquet files, .npy files, arrays and Dask collections, of which mechanisms read sums over records.
+
+table = lethe.partitions.parquet_table("people/*.parquet")
+model = lethe.estimators.LogisticRegression(epsilon=1.0, feature_norm=5.0).fit(table, "label")
+"""
+
+from lethe.partitions.array_tables import array_table
+from lethe.partitions.dask_tables import dask_table
+from lethe.partitions.parquet_tables import parquet_table
+from lethe.partitions.table import PartitionedTable
+
+__all__ = ["PartitionedTable", "array_table", "dask_table", "parquet_table"]

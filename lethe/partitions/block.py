@@ -1,0 +1,100 @@
+"""Block: the records of one partition as arrays, and a fingerprint by which a later pass tells that it reads the same ones."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lethe.errors import InputError
+
+Values = np.ndarray[Any, np.dtype[Any]]
+_SEGMENTS = 512  # of a block, each with a sum of its own: records in another order show as well
+
+
+class Fingerprint(NamedTuple):
+    """What a block held when it was read.
+
+    Args:
+        records: how many.
+        checksum: of the values and of their order, up to a segment; it finds accidents, not adversaries.
+    """
+
+    records: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """Records of one partition.
+
+    Args:
+        name: of the partition, for errors.
+        columns: names of the features, or their numbers.
+        features: shape (m, d), float32 or float64; m = 0 is allowed.
+        targets: shape (m,), of any type; None where there are none.
+    """
+
+    name: str
+    columns: tuple[Any, ...]
+    features: Values
+    targets: Values | None = None
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def rows(self, start: int, stop: int) -> Block:
+        """Some of its records, as views."""
+        targets = None if self.targets is None else self.targets[start:stop]
+        return replace(self, features=self.features[start:stop], targets=targets)
+
+    def fingerprint(self) -> Fingerprint:
+        """The number of records and a checksum."""
+        checksum = _checksum(self.features)
+        if self.targets is not None:
+            checksum = zlib.crc32(checksum.to_bytes(4, "little"), _checksum(self.targets))
+        return Fingerprint(len(self), checksum)
+
+    def refuse_not_finite(self) -> None:
+        """Look for NaN and infinity in the features.
+
+        Raises:
+            InputError: there is one; it names the partition and the column.
+        """
+        for place, column in enumerate(self.columns):
+            values = self.features[:, place]
+            finite = np.isfinite(values)
+            if not finite.all():
+                row = int(np.argmin(finite))
+                raise refused(
+                    self.name,
+                    column,
+                    f"row {row} holds {values[row]}; it needs a finite number",
+                    "fill such entries by a number known without looking at the records, or drop their rows, before",
+                )
+
+
+def refused(block: str, column: Any, what: str, remedy: str) -> InputError:
+    """The error of a partition whose column cannot be used.
+
+    Args:
+        block: its name.
+        column: name or number.
+        what: is wrong, against what is needed.
+        remedy: what to do.
+    """
+    return InputError(f"{block}, column {column!r}: {what}.", source=f"{block}; nothing was released", remedy=remedy)
+
+
+def _checksum(values: Values) -> int:
+    """Of the bytes: sums of words of 64 bits, segment by segment, and a CRC of the sums."""
+    if values.dtype.kind not in "biufSU":
+        return zlib.crc32("\0".join(map(repr, values.tolist())).encode())
+    # In the order in which they lie, so that nothing is copied: readers give a block the same order in every pass.
+    flat = np.ascontiguousarray(values if values.flags.c_contiguous else values.T).reshape(-1).view(np.uint8)
+    whole = flat.size - flat.size % (8 * _SEGMENTS)
+    with np.errstate(over="ignore"):
+        sums = flat[:whole].view(np.uint64).reshape(_SEGMENTS, -1).sum(axis=1, dtype=np.uint64)
+    return zlib.crc32(flat[whole:].tobytes(), zlib.crc32(sums.tobytes()))

@@ -1,0 +1,88 @@
+"""Tables of Dask's collections: a partition of a DataFrame, or a block of rows of an Array, is a block."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from lethe.errors import InputError
+from lethe.partitions.array_tables import default_workers
+from lethe.partitions.cluster import OnCluster, current_client, given_client
+from lethe.partitions.passes import Part, Threads
+from lethe.partitions.progress import BlockCallback
+from lethe.partitions.readers import ArrayReader, FrameReader, require_numbers
+from lethe.partitions.table import PartitionedTable
+
+
+def dask_table(
+    X: Any, y: Any = None, *, client: Any = None, workers: int | None = None, progress: bool | BlockCallback = True
+) -> PartitionedTable:
+    """A table of Dask's collections. Every pass computes them anew, but for what was persisted.
+
+    Args:
+        X: a dask.dataframe.DataFrame, or a dask.array.Array of shape (n, d).
+        y: targets: a Series or an Array in the same partitions; None: there are none, or `fit` names a column of X.
+        client: a `distributed.Client`; None: the current one, or threads of this process where there is none.
+        workers: threads, where there is no client; None: one for each processor.
+        progress: as `PartitionedTable`.
+    Raises:
+        InputError: no such collections, or two that are partitioned in different ways.
+    """
+    if not is_dask(X):
+        raise InputError(f"X: got {type(X).__name__}; it needs a dask.dataframe.DataFrame or a dask.array.Array.", source="the argument X")
+    parts, read = _frames(X, y) if hasattr(X, "columns") else _arrays(X, y)
+    found = given_client(client) if client is not None else current_client() if workers is None else None
+    return PartitionedTable(
+        parts=parts, read=read, executor=Threads(default_workers(workers)) if found is None else OnCluster(found), progress=progress
+    )
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a DataFrame, a Series or an Array of Dask; asked without importing it."""
+    return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed") and hasattr(X, "npartitions")
+
+
+def _frames(X: Any, y: Any) -> tuple[tuple[Part, ...], FrameReader]:
+    names, kinds = tuple(X.columns), tuple(str(kind) for kind in X.dtypes)
+    if len(set(names)) < len(names):
+        raise InputError("X: two columns have one name; each needs its own.", source="the argument X")
+    stored: list[Any] = list(X.to_delayed())
+    if y is not None:
+        if not is_dask(y) or hasattr(y, "columns") or y.npartitions != X.npartitions:
+            raise _apart(y, X.npartitions)
+        kind = str(y.dtype)
+        stored = list(
+            zip(stored, y.to_delayed() if hasattr(y, "name") and hasattr(y, "divisions") else y.to_delayed().ravel(), strict=True)
+        )
+        reader = FrameReader(names=names, kinds=kinds, apart=True, target_kind=kind)
+    else:
+        reader = FrameReader(names=names, kinds=kinds)
+    return _numbered(stored), reader
+
+
+def _arrays(X: Any, y: Any) -> tuple[tuple[Part, ...], ArrayReader]:
+    if X.ndim != 2:
+        raise InputError(f"X: got {X.ndim} dimensions; it needs (records, columns).", source="the argument X")
+    require_numbers("X", X.dtype)
+    rows = X if X.numblocks[1] == 1 else X.rechunk({1: -1})
+    blocks = rows.to_delayed().ravel().tolist()
+    goals: list[Any] = [None] * len(blocks)
+    if y is not None:
+        if not is_dask(y) or hasattr(y, "divisions") or y.ndim != 1 or y.npartitions != len(blocks):
+            raise _apart(y, len(blocks))
+        goals = y.to_delayed().ravel().tolist()
+    reader = ArrayReader(width=int(X.shape[1]), kind=str(X.dtype), target_kind=None if y is None else str(y.dtype))
+    return _numbered(list(zip(blocks, goals, strict=True))), reader
+
+
+def _numbered(stored: list[Any]) -> tuple[Part, ...]:
+    return tuple(Part(place, f"partition {place}", one) for place, one in enumerate(stored))
+
+
+def _apart(y: Any, partitions: int) -> InputError:
+    got = f"{y.npartitions} partitions" if is_dask(y) else type(y).__name__
+    return InputError(
+        f"y: got {got}; it needs one column in the {partitions} partitions of X, of the same kind as X.",
+        source="the argument y",
+        remedy="take X and y from one collection, such as frame[features] and frame[label], or give the name of a column",
+    )

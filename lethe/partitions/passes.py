@@ -1,0 +1,143 @@
+"""One pass: a pure function of each block and of public parameters, carried out anywhere; what comes back counts once for each block."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lethe.errors import InputError, LetheError
+from lethe.partitions.block import Block, Fingerprint
+
+# Of a partition as it is stored, and its name; refuses what is not as the table says.
+Reader = Callable[[Any, str], Block]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Where one block is.
+
+    Args:
+        place: its number, which it keeps in every pass.
+        name: for people.
+        stored: what the reader makes a Block of: an address, arrays, or a Delayed of Dask.
+        rows: which records are asked for, (start, stop); None: all.
+    """
+
+    place: int
+    name: str
+    stored: Any
+    rows: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What came of one block.
+
+    Args:
+        place: the block's number.
+        seen: the block as it was read.
+        values: what the function gave; None where the block was refused.
+        fault: why it was.
+    """
+
+    place: int
+    seen: Fingerprint | None
+    values: Any
+    fault: InputError | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """What is done to every block; it is sent to workers, so function and parameters must pickle.
+
+    Args:
+        read: makes a Block.
+        function: of (Block, *parameters).
+        parameters: the same for all blocks.
+    """
+
+    read: Reader
+    function: Callable[..., Any]
+    parameters: tuple[Any, ...]
+
+    def __call__(self, place: int, name: str, stored: Any, rows: tuple[int, int] | None) -> Answer:
+        """What comes of a part, whose fields these are, with what it holds computed."""
+        try:
+            block = self.read(stored, name)
+            seen = block.fingerprint()
+            return Answer(place, seen, self.function(block if rows is None else block.rows(*rows), *self.parameters))
+        except InputError as fault:
+            return Answer(place, None, None, fault)
+
+
+class Executor(Protocol):
+    """Carries out a pass; answers may come in any order, and more than once."""
+
+    def answers(self, parts: Sequence[Part], work: Work) -> Iterator[Answer]:
+        """The answers; closing the iterator ends what still runs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Blocks on threads of this process: at most one more block than threads is in memory.
+
+    Args:
+        workers: how many threads.
+    """
+
+    workers: int
+
+    def answers(self, parts: Sequence[Part], work: Work) -> Iterator[Answer]:
+        """In the order of the parts."""
+        if self.workers == 1 or len(parts) == 1:
+            for part in parts:
+                yield work(part.place, part.name, here(part.stored), part.rows)
+            return
+        pool, waiting = ThreadPoolExecutor(self.workers), deque[Future[Answer]]()
+        try:
+            for part in parts:
+                if len(waiting) > self.workers:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(lambda one: work(one.place, one.name, here(one.stored), one.rows), part))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def here(stored: Any) -> Any:
+    """A partition as the reader takes it: what Dask holds back is computed in this thread."""
+    if isinstance(stored, tuple):
+        return tuple(here(one) for one in stored)
+    return stored.compute(scheduler="synchronous") if hasattr(stored, "__dask_graph__") else stored
+
+
+def once_each(answers: Iterator[Answer], places: Sequence[int]) -> Iterator[Answer]:
+    """One answer for each block, in the order of the places: later ones of the same block are dropped.
+
+    Args:
+        answers: in any order.
+        places: of the blocks, in the order in which they count.
+    Raises:
+        LetheError: a block gave none.
+    """
+    expected, early, given = set(places), dict[int, Answer](), 0
+    for answer in answers:
+        if answer.place not in expected:
+            continue  # a duplicate, or none of this pass
+        expected.discard(answer.place)
+        early[answer.place] = answer
+        while given < len(places) and places[given] in early:
+            yield early.pop(places[given])
+            given += 1
+        if not expected:
+            return
+    raise LetheError(
+        f"partitions: {len(expected)} of {len(places)} gave no result; nothing was released.",
+        source="whatever carries out the tasks",
+        remedy="look at its logs, and fit again",
+    )

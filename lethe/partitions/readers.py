@@ -1,0 +1,202 @@
+"""Readers: Blocks of frames and of arrays, each checked against what the first of them is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from lethe.errors import InputError
+from lethe.partitions.block import Block, Values, refused
+
+_NUMBERS = "biuf"
+_ENCODE = "leave the column out, or write it as numbers by a public rule, before"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameReader:
+    """Blocks of pandas' frames, or of columns read from a file.
+
+    Args:
+        names: of all columns that are used, in their order.
+        kinds: their types, as their frame writes them.
+        target: the column that is no feature; None: all are.
+        apart: whether targets come beside the frame, of type `target_kind`.
+        target_kind: of targets that come apart.
+    """
+
+    names: tuple[Any, ...]
+    kinds: tuple[str, ...]
+    target: Any = None
+    apart: bool = False
+    target_kind: str = ""
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """The features."""
+        return self.names if self.target is None else tuple(name for name in self.names if name != self.target)
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether there are targets."""
+        return self.apart or self.target is not None
+
+    def with_target(self, target: Any) -> Self:
+        """The same, with one of the columns as targets.
+
+        Raises:
+            InputError: there is no such column, or there are targets already.
+        """
+        if self.has_targets:
+            raise InputError("y: the table has its targets already.", source="the argument y", remedy="leave y out")
+        if target not in self.names:
+            shown = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
+            raise InputError(f"y: got {target!r}; the table has the columns {shown}.", source="the argument y")
+        return replace(self, target=target)
+
+    def __call__(self, stored: Any, name: str) -> Block:
+        """A block of a frame, or of (frame, targets).
+
+        Raises:
+            InputError: other columns, another order of them, another type, or missing values.
+        """
+        frame, targets = stored if self.apart else (stored, None)
+        got = list(frame.columns)
+        if got != list(self.names):
+            place = next(
+                (at for at, pair in enumerate(zip(got, self.names, strict=False)) if pair[0] != pair[1]), min(len(got), len(self.names))
+            )
+            there, needed = (repr(some[place]) if place < len(some) else "nothing" for some in (got, self.names))
+            column = self.names[place] if place < len(self.names) else got[place]
+            raise refused(
+                name,
+                column,
+                f"its column {place + 1} is {there}; in the table it is {needed}",
+                "give every partition the same columns in the same order",
+            )
+        for column, kind, dtype in zip(self.names, self.kinds, frame.dtypes, strict=True):
+            if str(dtype) != kind:
+                raise _other_type(name, column, str(dtype), kind)
+        if self.target is not None:
+            targets = frame[self.target]
+        elif targets is not None and str(targets.dtype) != self.target_kind:
+            raise _other_type(name, "y", str(targets.dtype), self.target_kind)
+        if targets is not None and len(targets) != len(frame):
+            raise refused(name, "y", f"{len(targets)} targets for {len(frame)} records", "partition both alike")
+        return self.block(name, len(frame), [frame[column] for column in self.columns], targets)
+
+    def block(self, name: str, records: int, series: list[Any], targets: Any) -> Block:
+        """A block of columns that have been checked.
+
+        Args:
+            name: of the partition.
+            records: m.
+            series: of the features, pandas'.
+            targets: a series, or None.
+        """
+        kind = common_type(self.columns, [one.dtype for one in series], name)
+        # Column by column, as they are stored; transposed it is a table of records.
+        held = np.empty((len(series), records), kind)
+        for place, one in enumerate(series):
+            held[place] = one.to_numpy(dtype=kind, na_value=np.nan) if hasattr(one.dtype, "na_value") else one.to_numpy()
+        goal = None if targets is None else targets.to_numpy()
+        return Block(name=name, columns=self.columns, features=held.T, targets=goal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayReader:
+    """Blocks of arrays.
+
+    Args:
+        width: d.
+        kind: the type of the features.
+        target_kind: of the targets; None: there are none.
+    """
+
+    width: int
+    kind: str
+    target_kind: str | None = None
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Numbers from 0."""
+        return tuple(range(self.width))
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether there are targets."""
+        return self.target_kind is not None
+
+    def with_target(self, target: Any) -> Self:
+        """Columns of an array have no names.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            f"y: got {target!r}; columns of an array have no names.",
+            source="the argument y",
+            remedy="give X and y as arrays, both in blocks",
+        )
+
+    def __call__(self, stored: Any, name: str) -> Block:
+        """A block of (features, targets or None).
+
+        Raises:
+            InputError: another number of columns, or another type.
+        """
+        features, targets = (None if one is None else np.asarray(one) for one in stored)
+        if features is None or features.ndim != 2 or features.shape[1] != self.width:
+            shape = None if features is None else features.shape
+            raise refused(name, "all", f"got shape {shape}; it needs (records, {self.width})", "give every partition the same columns")
+        if str(features.dtype) != self.kind:
+            raise _other_type(name, "all", str(features.dtype), self.kind)
+        if targets is not None:
+            if str(targets.dtype) != self.target_kind:
+                raise _other_type(name, "y", str(targets.dtype), str(self.target_kind))
+            if targets.shape != (len(features),):
+                raise refused(name, "y", f"got shape {targets.shape}; it needs ({len(features)},)", "give one target for each record")
+        return Block(
+            name=name, columns=self.columns, features=features.astype(single_or_double(features.dtype), copy=False), targets=targets
+        )
+
+
+def common_type(columns: tuple[Any, ...], kinds: list[Any], name: str) -> np.dtype[Any]:
+    """float32 where all columns fit in it, as NumPy counts, else float64.
+
+    Args:
+        columns: their names.
+        kinds: their types, NumPy's or of pandas' own.
+        name: of the partition.
+    Raises:
+        InputError: a column holds no numbers, or there is none.
+    """
+    if not columns:
+        raise refused(name, "all", "there is no column besides the target", "give features")
+    for column, kind in zip(columns, kinds, strict=True):
+        if getattr(kind, "kind", "O") not in _NUMBERS:
+            raise refused(name, column, f"it holds {kind}; it needs numbers", _ENCODE)
+    return single_or_double(
+        np.result_type(*(kind if isinstance(kind, np.dtype) else getattr(kind, "numpy_dtype", np.float64) for kind in kinds))
+    )
+
+
+def single_or_double(kind: np.dtype[Any]) -> np.dtype[Any]:
+    """float32 stays; all else becomes float64."""
+    return np.dtype(np.float32 if kind == np.float32 else np.float64)
+
+
+def require_numbers(name: str, kind: Values | np.dtype[Any]) -> None:
+    """Refuse an array that holds no numbers.
+
+    Raises:
+        InputError: see above.
+    """
+    dtype = np.dtype(kind.dtype) if hasattr(kind, "dtype") else np.dtype(kind)
+    if dtype.kind not in _NUMBERS:
+        raise InputError(f"{name}: got {dtype}; it needs numbers.", source=f"the argument {name}", remedy=_ENCODE)
+
+
+def _other_type(name: str, column: Any, got: str, needed: str) -> InputError:
+    return refused(name, column, f"it holds {got}; the other partitions hold {needed}", "write all partitions with the same types")

@@ -1,0 +1,174 @@
+"""PartitionedTable: records in blocks, of which nobody sees more than sums; and the same table once a fit has looked through it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, Protocol, Self
+
+from lethe.calculus.domains import FloatArray
+from lethe.errors import InputError, LetheError
+from lethe.partitions.block import Block, Fingerprint
+from lethe.partitions.passes import Answer, Executor, Part, Work, once_each
+from lethe.partitions.progress import BlockCallback, blocks_told, require_progress
+from lethe.partitions.totals import total
+
+
+class TableReader(Protocol):
+    """Makes a Block of a partition as it is stored, and refuses one that is not as the others."""
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """Names of the features, or their numbers."""
+        ...
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether blocks come with targets."""
+        ...
+
+    def with_target(self, target: Any) -> Self:
+        """The same, with one of the columns as targets.
+
+        Raises:
+            InputError: there is no such column, or there are targets already.
+        """
+        ...
+
+    def __call__(self, stored: Any, name: str) -> Block:
+        """The block."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionedTable:
+    """A table in blocks; made by `parquet_table`, `array_table` or `dask_table`.
+
+    Args:
+        parts: where the blocks are, in the order in which their records count.
+        read: makes a Block of each.
+        executor: carries out passes.
+        progress: True: a bar on standard error, if that is a terminal; False: none; or a function of (pass, blocks done, blocks).
+    """
+
+    parts: tuple[Part, ...]
+    read: TableReader
+    executor: Executor
+    progress: bool | BlockCallback = True
+
+    def __post_init__(self) -> None:
+        require_progress(self.progress)
+        if not self.parts:
+            raise InputError("partitions: there are none; at least one is needed.", remedy="give a table with records")
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """Names of the features, or their numbers."""
+        return self.read.columns
+
+    def with_target(self, target: Any) -> PartitionedTable:
+        """The same table, one of whose columns is no feature but what is to be predicted.
+
+        Raises:
+            InputError: there is no such column, or the table has targets already.
+        """
+        return replace(self, read=self.read.with_target(target))
+
+    def examined(self, look: Callable[..., Any], *parameters: Any) -> tuple[ExaminedTable, list[Any]]:
+        """Look through every block once: NaN and infinity are refused, and what blocks hold is noted for the passes to come.
+
+        Args:
+            look: of (Block, *parameters): what else is asked of a block; it may refuse it by an InputError.
+            parameters: public.
+        Returns:
+            The table, and what `look` gave, block by block.
+        Raises:
+            InputError: a block that cannot be used; it names partition and column.
+        """
+        table = ExaminedTable(self)
+        found = list(table.answers(_looked_at, (look, *parameters)))
+        table.seen = tuple(answer.seen for answer in found if answer.seen is not None)
+        return table, [answer.values for answer in found]
+
+
+class ExaminedTable:
+    """A table whose blocks have been looked through; every later pass must find them as they were.
+
+    Args:
+        source: the table.
+    """
+
+    def __init__(self, source: PartitionedTable) -> None:
+        self.source = source
+        self.seen: tuple[Fingerprint, ...] = ()
+        self.passes = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Records and features."""
+        return sum(one.records for one in self.seen), len(self.source.columns)
+
+    def sum(self, function: Callable[..., tuple[Any, ...]], *parameters: Any, records: slice | None = None) -> tuple[FloatArray, ...]:
+        """Sums of what a function gives of each block: one pass, each block once, added in the order of the blocks.
+
+        Args:
+            function: of (Block, *parameters), to a tuple of arrays of shapes that do not depend on the block; it must pickle.
+            parameters: the same for all blocks. They go to the workers, and are as private as what they were made of.
+            records: which ones, counted through all blocks in their order; None: all.
+        Raises:
+            InputError: a block that cannot be used.
+            LetheError: a block that is not as it was when the table was looked through, or one that gave nothing.
+        """
+        parts = self.source.parts if records is None else self._within(records)
+        return total(answer.values for answer in self.answers(function, parameters, parts))
+
+    def answers(self, function: Callable[..., Any], parameters: tuple[Any, ...], parts: Sequence[Part] | None = None) -> Iterator[Answer]:
+        """What a function gives of each block, in the order of the blocks.
+
+        Args:
+            function, parameters: as `sum`.
+            parts: which blocks; None: all.
+        """
+        chosen = self.source.parts if parts is None else parts
+        self.passes += 1
+        work = Work(self.source.read, function, parameters)
+        with (
+            closing(self.source.executor.answers(chosen, work)) as running,  # pyright: ignore[reportArgumentType]
+            blocks_told(self.source.progress, self.passes, len(chosen)) as told,
+        ):
+            for done, answer in enumerate(once_each(running, [part.place for part in chosen]), start=1):
+                if answer.fault is not None:
+                    raise answer.fault
+                if self.seen and answer.seen != self.seen[answer.place]:
+                    raise _changed(self.source.parts[answer.place].name)
+                yield answer
+                told(done)
+
+    def _within(self, records: slice) -> list[Part]:
+        """The parts that hold some consecutive records, each with its share of them."""
+        ends = list(accumulate(one.records for one in self.seen))
+        parts = list[Part]()
+        for place in range(bisect_right(ends, records.start), len(ends)):
+            first = ends[place] - self.seen[place].records
+            if first >= records.stop:
+                break
+            if ends[place] > first:
+                rows = max(records.start - first, 0), min(records.stop, ends[place]) - first
+                parts.append(replace(self.source.parts[place], rows=rows))
+        return parts
+
+
+def _looked_at(block: Block, look: Callable[..., Any], *parameters: Any) -> Any:
+    block.refuse_not_finite()
+    return look(block, *parameters)
+
+
+def _changed(name: str) -> LetheError:
+    return LetheError(
+        f"{name}: holds other records, or in another order, than when the table was looked through; nothing was released.",
+        source="the files were changed, or Dask computes this partition by chance",
+        remedy="write the table to Parquet first, or persist it, and fit again",
+    )
