@@ -125,8 +125,8 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         delta = usual_delta(records) if self.delta is None else delta_for(records, self.delta, allow_large_delta=allowed)
         return Budget(epsilon=self.epsilon, delta=delta)
 
-    def _randomness(self, records: int) -> Randomness:
-        return randomness(self.random_state, self.seed_noise, records)
+    def _randomness(self, records: int, *, stored_order: bool = False) -> Randomness:
+        return randomness(self.random_state, self.seed_noise, records, stored_order=stored_order)
 
     def _switch(self, name: str) -> bool:
         """The parameter of that name.

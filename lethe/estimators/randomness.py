@@ -11,7 +11,6 @@ from sklearn.utils import check_random_state
 
 from lethe.errors import InputError
 from lethe.estimators.choice.mechanism import Draws
-from lethe.estimators.inputs.records import Index
 from lethe.train.core.generators import fresh_generator, seeded_generators
 
 
@@ -20,17 +19,17 @@ class Randomness:
     """The generators of one fit; none of them is kept.
 
     Args:
-        order: the public order in which batches count the records.
+        order: the public order in which batches count the records, shape (n,); None: as they are stored, which only tables in blocks are.
         norm: noise of the private feature norm and of other releases before training; None: fresh entropy.
         draws: of the training.
     """
 
-    order: Index
+    order: Any
     norm: np.random.Generator | None
     draws: Draws
 
 
-def randomness(random_state: Any, seed_noise: Any, records: int) -> Randomness:
+def randomness(random_state: Any, seed_noise: Any, records: int, *, stored_order: bool = False) -> Randomness:
     """Draw the public order from `random_state`, and noise and secret draws from fresh entropy unless `seed_noise` is True.
 
     Permutations and samples that a certificate calls secret count as noise here: who knows a seed knows them. So `random_state` alone
@@ -40,6 +39,7 @@ def randomness(random_state: Any, seed_noise: Any, records: int) -> Randomness:
         random_state: None, an integer or a numpy RandomState, as in scikit-learn.
         seed_noise: whether noise and secret batches follow from it too.
         records: n, the number of places to put in order.
+        stored_order: whether records stay in the order in which they are stored; noise from a seed is the same all the same.
     Raises:
         InputError: seed_noise is no truth value, or True without a random_state, or random_state makes no numbers.
     """
@@ -58,7 +58,10 @@ def randomness(random_state: Any, seed_noise: Any, records: int) -> Randomness:
             f"random_state = {random_state!r}; it needs None, an integer in 0..2**32 - 1 or a numpy.random.RandomState.",
             source="the parameter random_state",
         ) from error
-    order = public.permutation(records).astype(np.intp, copy=False)
+    order = None
+    if not stored_order or seed_noise:
+        drawn = public.permutation(records).astype(np.intp, copy=False)
+        order = None if stored_order else drawn
     cpu = torch.device("cpu")
     if not seed_noise:
         fresh = Draws(batches=fresh_generator(cpu), noise=fresh_generator(cpu), mechanism=None, seeded=False)

@@ -14,13 +14,12 @@ from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice.mechanism import Draws, Mechanism, MechanismPlan, Outcome, Penalties
+from lethe.estimators.choice.mechanism import AnyRecords, Draws, Mechanism, MechanismPlan, Outcome, Penalties
 from lethe.estimators.choice.noisy_moments import NoisyMoments
 from lethe.estimators.choice.perturbed import ObjectivePerturbation, OutputPerturbation
 from lethe.estimators.choice.risk import risk_of_zeros
 from lethe.estimators.choice.runs import RUNS
 from lethe.estimators.inputs.facts import PublicFacts
-from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.base import Statement
 
 # Simplest first, which counts where risks are equal.
@@ -36,6 +35,8 @@ _LEAST_GAIN = 0.02
 _CLASSES, _REGRESSION = ("pass_ends", 1.02), ("objective_perturbation", 3.0)
 # Of other runs, whose noise the rule expects to be a little less than their certificates ask for in many batches.
 _OTHER_RUNS = 1.2
+# Of records in blocks a pass takes long: of risks this near to the least, the mechanism of fewest passes.
+_IN_BLOCKS = 1.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,8 @@ def _choose(mechanism: str, facts: PublicFacts, budget: Budget, cheap: bool) -> 
     favoured, tie = _CLASSES if facts.target_bound is None else _REGRESSION
     limit = min((_OTHER_RUNS if facts.target_bound is None and plan.name in _RUN_NAMES else tie) * plan.risk for plan in plans)
     best = next((plan for plan in plans if plan.name == favoured and plan.risk <= limit), min(plans, key=lambda plan: plan.risk))
+    if facts.in_blocks:
+        best = min((plan for plan in plans if plan.risk <= _IN_BLOCKS * least), key=lambda plan: (plan.passes, plan.risk))
     if mechanism != "auto":
         rest = [(plan.name, plan.risk) for plan in plans if plan is not best]
         return Choice(plan=best, others=(*rest, *others), why=f"{best.name} ({best.summary}): asked for by mechanism = {mechanism!r}")
@@ -136,7 +139,7 @@ def _plans(allowed: Sequence[Mechanism], facts: PublicFacts, budget: Budget) -> 
 def zeros(facts: PublicFacts, predicted: float) -> MechanismPlan:
     """Zero weights: they look at no data."""
 
-    def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
+    def train(records: AnyRecords, draws: Draws, penalties: Penalties) -> Outcome:
         return Outcome(
             weights=np.zeros((facts.rows, facts.loss.outputs)),
             statement=Statement(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lethe.estimators.choice.mechanism import Draws
-from lethe.estimators.inputs.records import Records
+from lethe.estimators.choice.mechanism import AnyRecords, Draws
 from lethe.mechanisms.base import Array
 from lethe.run.descended import descends_envelope
 from lethe.run.run import Run
@@ -21,7 +20,7 @@ from lethe.train.linear.noise import GaussianNoise
 class _Gradients:
     """Records as `descend` asks for them; what bounds a gradient is the rows' norm, and the envelope where the run has one."""
 
-    def __init__(self, records: Records, run: Run) -> None:
+    def __init__(self, records: AnyRecords, run: Run) -> None:
         assert run.clip_norm is None or run.clip_method == "envelope"  # `RunMechanism` makes no other
         self.clip_norm = run.clip_norm
         self._records = records.with_envelope(run.clip_norm if descends_envelope(run) else None)
@@ -32,7 +31,7 @@ class _Gradients:
 
 
 @torch.inference_mode()
-def carry_out(run: Run, records: Records, draws: Draws) -> tuple[Array, Run]:
+def carry_out(run: Run, records: AnyRecords, draws: Draws) -> tuple[Array, Run]:
     """The last iterate, shape (D, k), started at zero, and the run as it was recorded.
 
     Args:

@@ -13,8 +13,11 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.partitioned.records import BlockRecords
 from lethe.mechanisms.base import Array, Statement
 from lethe.run.run import Run
+
+AnyRecords = Records | BlockRecords
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,13 +77,15 @@ class MechanismPlan:
         summary: what was chosen, in a few words.
         guarantee: of what `train` will release; a function, since finding the noise of a run takes time.
         train: carries it out, with penalties that are at least the planned ones.
+        passes: over the records, about; a public guess, and not what the data made it take.
     """
 
     name: str
     risk: float
     summary: str
     guarantee: Callable[[], Guarantee]
-    train: Callable[[Records, Draws, Penalties], Outcome]
+    train: Callable[[AnyRecords, Draws, Penalties], Outcome]
+    passes: int = 0
 
 
 class Mechanism(Protocol):

@@ -9,10 +9,10 @@ import numpy as np
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.errors import CalibrationError
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice.mechanism import Draws, MechanismPlan, Outcome, Penalties
+from lethe.estimators.choice.mechanism import AnyRecords, Draws, MechanismPlan, Outcome, Penalties
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, reference, risk
 from lethe.estimators.inputs.facts import PublicFacts
-from lethe.estimators.inputs.records import Records, fits_densely
+from lethe.estimators.inputs.records import fits_densely
 from lethe.mechanisms.adassp import adassp, moments_sensitivity, noise_norm
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
 from lethe.run.losses import LeastSquares
@@ -34,7 +34,7 @@ class NoisyMoments:
             return "it fits squares, and residuals are to be truncated well before the targets' bound"
         if facts.wants_run:
             return "batches, passes, schedule, sample weights, users and l1 are a run's"
-        if facts.rows > 3_000 or not fits_densely(facts.records, facts.columns):
+        if facts.rows > 3_000 or not (facts.in_blocks or fits_densely(facts.records, facts.columns)):
             return f"it needs a dense copy of {facts.records} x {facts.columns} features and their second moments"
         return None
 
@@ -54,10 +54,9 @@ class NoisyMoments:
         def guarantee_at(goal: Guarantee) -> Guarantee:
             return gaussian_guarantee(sensitivity, gaussian_noise_std(sensitivity, goal))
 
-        def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
+        def train(records: AnyRecords, draws: Draws, penalties: Penalties) -> Outcome:
             found = adassp(
-                records.dense(),
-                records.targets,
+                *records.given(),
                 feature_norm=facts.norm,
                 target_bound=bound,
                 target=budget.settle(guarantee_at),
@@ -73,4 +72,5 @@ class NoisyMoments:
             summary=f"noise {noise_std:.3g} on moments of rows of norm 1",
             guarantee=lambda: guarantee_at(budget.settle(guarantee_at)),
             train=train,
+            passes=1,
         )

@@ -17,10 +17,10 @@ from lethe.certificates.findings import enforced
 from lethe.errors import CalibrationError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.cuts import cut_losses
-from lethe.estimators.choice.mechanism import Draws, MechanismPlan, Outcome, Penalties
+from lethe.estimators.choice.mechanism import AnyRecords, Draws, MechanismPlan, Outcome, Penalties
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
 from lethe.estimators.inputs.facts import PublicFacts
-from lethe.estimators.inputs.records import Records, fits_densely
+from lethe.estimators.inputs.records import fits_densely
 from lethe.mechanisms.base import Array, PrivateWeights, gaussian_guarantee, gaussian_noise_std
 from lethe.mechanisms.minimisers.objective_perturbation import (
     least_noise_std,
@@ -37,6 +37,8 @@ ENFORCED = {"public size": "neighbours have the same number of records, by the d
 _RIDGES = tuple(3.0**power for power in range(-16, 2))  # of the smoothness
 # Beyond these operations the solver takes more than a minute; a run takes seconds.
 _MOST_WORK = 4e12
+_MOST_WORK_IN_BLOCKS = 1e15  # a cluster's
+_PASSES = 12  # over a table in blocks, about: one for each step of Newton's method
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +88,9 @@ class _Tilted:
     def predicted(self, ridge: float) -> float:
         return self._with_noise(ridge, _objective_noise(self.facts, ridge, self.target))
 
-    def trained(self, records: Records, ridge: float, asked: float, generator: np.random.Generator | None) -> PrivateWeights:
+    def trained(self, records: AnyRecords, ridge: float, asked: float, generator: np.random.Generator | None) -> PrivateWeights:
         return objective_perturbation(
-            records.dense(),
-            records.targets,
+            *records.given(self.facts.loss),
             loss=self.facts.loss,
             regularisation=max(ridge, asked),
             noise_std=_objective_noise(self.facts, ridge, self.target),  # with a larger ridge it costs less
@@ -139,10 +140,9 @@ class _Noised:
         variance = gaussian_noise_std(self._sensitivity(ridge), self.target) ** 2
         return risk(self.facts, minimiser_missed(self.facts, ridge), variance)
 
-    def trained(self, records: Records, ridge: float, asked: float, generator: np.random.Generator | None) -> PrivateWeights:
+    def trained(self, records: AnyRecords, ridge: float, asked: float, generator: np.random.Generator | None) -> PrivateWeights:
         return output_perturbation(
-            records.dense(),
-            records.targets,
+            *records.given(self.facts.loss),
             loss=self.facts.loss,
             regularisation=max(ridge, asked),
             target=self.target,
@@ -173,7 +173,7 @@ def _plan(name: str, facts: PublicFacts, budget: Budget, minimiser: Callable[[Pu
     settled = _least_risk(cut_losses(facts), budget, lambda one: minimiser(one, target))
     chosen, ridge = minimiser(settled.facts, settled.goal), settled.ridge
 
-    def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
+    def train(records: AnyRecords, draws: Draws, penalties: Penalties) -> Outcome:
         found = chosen.trained(records, ridge, penalties.ridge, draws.mechanism)
         if penalties.ridge <= ridge:
             return _outcome(found, None)
@@ -181,7 +181,12 @@ def _plan(name: str, facts: PublicFacts, budget: Budget, minimiser: Callable[[Pu
 
     summary = f"{settled.facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
     return MechanismPlan(
-        name=name, risk=settled.risk, summary=summary, guarantee=lambda: chosen.guarantee_at(ridge, settled.goal), train=train
+        name=name,
+        risk=settled.risk,
+        summary=summary,
+        guarantee=lambda: chosen.guarantee_at(ridge, settled.goal),
+        train=train,
+        passes=_PASSES,
     )
 
 
@@ -189,9 +194,9 @@ def refusal(facts: PublicFacts) -> str | None:
     """Why no minimiser can be perturbed: something that only a run has was asked for, or the table is too large for a solver."""
     if facts.wants_run:
         return "batches, passes, schedule, sample weights, users and l1 are a run's"
-    if not fits_densely(facts.records, facts.columns):
+    if not facts.in_blocks and not fits_densely(facts.records, facts.columns):
         return f"its solver needs a dense copy of {facts.records} x {facts.columns} features"
-    if work(facts) > _MOST_WORK:
+    if work(facts) > (_MOST_WORK_IN_BLOCKS if facts.in_blocks else _MOST_WORK):
         return "its solver would take too long at this size"
     return None
 

@@ -28,6 +28,7 @@ _PASSES = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 400)
 _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 _STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 1.9)  # of 1/smoothness: no step of at most 2 expands
 _MOST_STEPS = 40_000
+_MOST_BATCHES_IN_BLOCKS = 20  # a pass
 _MOST_WORK = 1.5e10  # products of a feature and a weight: less than a minute
 # With noise at pass ends, of shapes whose predicted risk is this near to the least, the one of fewest passes is taken, and of these the
 # one of fewest steps.
@@ -78,7 +79,7 @@ def _best_shape(facts: PublicFacts, design: BatchDesign, pass_ends: bool, mu: fl
 
 def _shapes(facts: PublicFacts, design: BatchDesign, pass_ends: bool, mu: float, cost: float) -> Iterator[RunShape]:
     limit = 1.0 / facts.smoothness
-    for batches in _batches_a_pass(design):
+    for batches in _batches_a_pass(design, in_blocks=facts.in_blocks):
         size = facts.records // batches
         if size == 0:
             break
@@ -93,11 +94,13 @@ def _shapes(facts: PublicFacts, design: BatchDesign, pass_ends: bool, mu: float,
                 yield RunShape(passes=passes, size=size, step_size=step_size, facts=facts, risk=risk + cost)
 
 
-def _batches_a_pass(design: BatchDesign) -> tuple[int, ...]:
-    """What is tried."""
+def _batches_a_pass(design: BatchDesign, *, in_blocks: bool) -> tuple[int, ...]:
+    """What is tried; of records in blocks no batches so small that a block would be read for each of many."""
     match design:
         case "full":
             return (1,)
+        case "cyclic" if in_blocks:
+            return tuple(count for count in _BATCHES if count <= _MOST_BATCHES_IN_BLOCKS)
         case "cyclic" | "shuffled_once" | "poisson":
             return _BATCHES
         case "auto":

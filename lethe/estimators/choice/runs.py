@@ -17,10 +17,9 @@ from lethe.certificates.training_record import HypothesisClaim, Released, Traini
 from lethe.certificates.weights import tensors_digest
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.descent import carry_out
-from lethe.estimators.choice.mechanism import Draws, MechanismPlan, Outcome, Penalties
+from lethe.estimators.choice.mechanism import AnyRecords, Draws, MechanismPlan, Outcome, Penalties
 from lethe.estimators.choice.run_shapes import RunShape, best_shape, unknown_design
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
-from lethe.estimators.inputs.records import Records
 from lethe.mechanisms.base import Array, Statement
 from lethe.noise_allocation.allocate import allocate
 from lethe.run.batches import Batches, Cyclic, Full, Poisson, ShuffledOnce
@@ -58,6 +57,8 @@ class RunMechanism:
             return f"batches = {facts.batches} was asked for"
         if facts.schedule not in ("auto", self.schedule):
             return f"schedule = {facts.schedule} was asked for"
+        if facts.in_blocks and self.design not in ("full", "cyclic"):
+            return f"{self.design} batches take records from anywhere; a table in blocks is read in its stored order"
         return None
 
     def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
@@ -71,7 +72,7 @@ class RunMechanism:
         def planned() -> Run:
             return _with_noise(self._run(shape), budget, self.schedule)
 
-        def train(records: Records, draws: Draws, penalties: Penalties) -> Outcome:
+        def train(records: AnyRecords, draws: Draws, penalties: Penalties) -> Outcome:
             expected = Penalties(facts.ridge, facts.l1)
             run = planned() if penalties == expected else planned().replace(regulariser=_regulariser(penalties))
             weights, recorded = carry_out(run, records.with_loss(shape.facts.loss), draws)
@@ -97,6 +98,7 @@ class RunMechanism:
             summary=summary,
             guarantee=lambda: certified(planned(), budget.delta).guarantee,
             train=train,
+            passes=shape.passes,
         )
 
     def _run(self, shape: RunShape) -> Run:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lethe.errors import InputError
+from lethe.partitions.dask_tables import is_dask
+from lethe.partitions.table import PartitionedTable
 
 # By name, so that neither pandas nor polars nor pyarrow need be installed. A column of objects may hold numbers: reading it will tell.
 _NUMBER = re.compile(
@@ -33,11 +35,18 @@ def schema_of(table: Any) -> Schema | None:
 
 
 def require_values(name: str, table: Any) -> None:
-    """Refuse a lazy frame.
+    """Refuse a lazy frame, and a table in blocks, where one in memory is needed.
 
     Raises:
         InputError: it is one, and has no values before it is collected.
     """
+    if is_dask(table) or isinstance(table, PartitionedTable):
+        raise InputError(
+            f"{name}: got {type(table).__name__}, a table in blocks; this needs one in memory.",
+            source=f"the argument {name}",
+            remedy="of tables in blocks linear models and PrivateStandardScaler are fitted, and nothing else is; to predict, go through "
+            "the blocks, such as by frame.map_partitions(model.predict)",
+        )
     if type(table).__name__ == "LazyFrame":
         raise InputError(f"{name}: got a LazyFrame; it needs values.", source=f"the argument {name}", remedy="call .collect() on it")
 

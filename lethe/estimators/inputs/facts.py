@@ -39,6 +39,7 @@ class PublicFacts:
         passes: the passes asked for; None: by the rule.
         schedule: the shape of noise asked for, or "auto".
         unit: of privacy; of users n is their number, and l the mean loss of a user's records.
+        in_blocks: whether the records are a table in blocks, which is read in its stored order.
         envelope: C > 0, where a run descends the Lipschitz envelope of each record's loss, of that bound; None: the loss itself.
     Raises:
         InputError: a field out of its range.
@@ -59,6 +60,7 @@ class PublicFacts:
     schedule: NoiseShape = "auto"
     unit: Unit = "record"
     envelope: float | None = None
+    in_blocks: bool = False
 
     def __post_init__(self) -> None:
         require_count("records", self.records)

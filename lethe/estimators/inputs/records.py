@@ -152,6 +152,14 @@ class Records:
         scaled = rows * self.factors[:, None]
         return np.hstack([scaled, np.full((len(scaled), 1), CONSTANT)]) if self.intercept else scaled
 
+    def given(self, loss: LinearLoss | None = None) -> tuple[Array, Array]:
+        """What a mechanism takes as features and targets.
+
+        Args:
+            loss: that it trains on, of the same targets; of records in memory nothing depends on it.
+        """
+        return self.dense(), self.targets
+
     def _parts(self, batch: slice | Index, at_once: int) -> list[slice | Index]:
         """A batch in chunks, as places in the table; views where that is possible."""
         whole = isinstance(batch, slice) and batch.stop - batch.start == len(self)

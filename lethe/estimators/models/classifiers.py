@@ -14,6 +14,7 @@ from lethe.calculus.domains import as_number, outside
 from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.partitioned.tables import examined_labels, table_in_blocks
 from lethe.mechanisms.base import Array
 from lethe.run.losses import LinearLoss, Logistic, Softmax
 
@@ -47,24 +48,31 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         """Train on records X of shape (n, d), an array, a frame or a CSR table, with labels y of shape (n,).
 
         Args:
-            X: features.
-            y: labels.
+            X: features; or a table in blocks: a `lethe.partitions.PartitionedTable`, or a DataFrame or an Array of Dask.
+            y: labels; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
             sample_weight: at most max_weight each; None: all 1. They are private.
             users: the id of each row's user, whole numbers or texts: the certificate is then by users, all of whose rows may change
                 together. A user's loss is the mean over its rows. Only runs train so; bounds need to be given. None: by records.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        table, labels = table_and_targets(self, X, y, numeric=False)
-        classes, targets, how = public_labels(self.classes, labels)
+        blocks = table_in_blocks(X, y)
+        if blocks is None:
+            table, labels = table_and_targets(self, X, y, numeric=False)
+            classes, targets, how = public_labels(self.classes, labels)
+        else:
+            table, classes, targets, how = examined_labels(self, blocks, self.classes)
         strength = as_number("C", self.C, "a number > 0")
         if not strength > 0.0:
             raise outside("C", self.C, "a number > 0")
-        grouped, chance = self._grouped(users, len(targets))
-        records = len(targets) if grouped is None else grouped.users
+        if blocks is None:
+            grouped, chance = self._grouped(users, table.shape[0])
+        else:
+            grouped, chance = None, self._in_blocks(table, sample_weight, users)
+        records = table.shape[0] if grouped is None else grouped.users
         budget = self._budget(records)
         loss, alpha = self._loss(len(classes)), 1.0 / (strength * records)
-        planned = self._plan(table.shape, loss, budget=budget, alpha=alpha, sample_weight=sample_weight, users=grouped)
+        planned = self._plan(table, loss, budget=budget, alpha=alpha, sample_weight=sample_weight, users=grouped)
         coefficients, intercepts = self._train(
             planned,
             table,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from lethe.calculus.domains import require_nonnegative, require_positive
 from lethe.errors import InputError
 from lethe.estimators.inputs.targets import TargetRange
 from lethe.estimators.models.regressors import PrivateRegressor
-from lethe.mechanisms.base import Array
 from lethe.run.losses import LeastSquares
 
 _SHARE = 0.5  # of half the range of the targets: about 1.35 standard deviations of residuals where two thirds are explained
@@ -65,10 +62,12 @@ class HuberRegressor(PrivateRegressor):
             return [f"targets between {known.centre - known.half:g} and {known.centre + known.half:g}, about"]
         return [f"residual_bound = {given:g}", *([] if self.target_bound is None else [f"targets around {known.centre:g}"])]
 
-    def _loss_and_targets(self, known: TargetRange, targets: Array) -> tuple[LeastSquares, Array]:
+    def _loss(self, known: TargetRange) -> LeastSquares:
         given = self._bound()
-        bound = _SHARE * known.half if given is None else given
-        return LeastSquares(feature_norm=1.0, residual_bound=bound), np.clip(targets - known.centre, -_FAR, _FAR)
+        return LeastSquares(feature_norm=1.0, residual_bound=_SHARE * known.half if given is None else given)
+
+    def _limit(self, known: TargetRange) -> float:
+        return _FAR
 
     def _unit(self, known: TargetRange) -> tuple[float, float | None]:
         # With a bound of its own the loss is known beforehand, and a range that was released only centres the targets.

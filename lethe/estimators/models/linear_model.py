@@ -21,10 +21,13 @@ from lethe.estimators.inputs.norms import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, rows_of_users
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
+from lethe.estimators.partitioned.gathered import gathered_norms, refuse_many
+from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.paying import is_paid
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.randomness import Randomness
 from lethe.mechanisms.base import Array, Statement
+from lethe.partitions.table import ExaminedTable
 from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
 
@@ -85,7 +88,7 @@ class PrivateLinearModel(PrivateEstimator):
 
     def _plan(
         self,
-        shape: tuple[int, int],
+        table: Any,
         loss: LinearLoss,
         *,
         budget: Budget,
@@ -99,7 +102,7 @@ class PrivateLinearModel(PrivateEstimator):
         r"""Choose a mechanism by public facts alone, and reserve what the fit will cost; nothing of a record was released before.
 
         Args:
-            shape: of the table.
+            table: of which the shape is asked, and whether it is in blocks.
             loss: l, on rows of norm at most 1; targets in units in which it depends on no release.
             budget: the whole of it.
             alpha: $\frac\alpha2\|w\|^2$ beside the mean loss.
@@ -110,7 +113,8 @@ class PrivateLinearModel(PrivateEstimator):
             users: whose rows are whose; None: each row is a record by itself.
         """
         intercept = self._switch("fit_intercept")
-        rows, columns = shape
+        rows, columns = table.shape
+        in_blocks = isinstance(table, ExaminedTable)
         records = rows if users is None else users.users
         weights = bounded_weights(sample_weight, count=rows, max_weight=self.max_weight)
         radius = declared_norm(self.feature_norm)
@@ -119,6 +123,8 @@ class PrivateLinearModel(PrivateEstimator):
         if range_cost is not None:
             budget = budget.with_spent(range_cost)
         if radius is None:
+            if in_blocks:
+                refuse_many(table, 'feature_norm = "auto"', "a number R that no row is longer than, or is projected on")
             budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours))
         asked = self._penalties_on(radius or 1.0, alpha, l1, weighted=weights is not None)
         facts = PublicFacts(
@@ -136,6 +142,7 @@ class PrivateLinearModel(PrivateEstimator):
             passes=declared_passes(self.passes),
             schedule=self.schedule,  # pyright: ignore[reportArgumentType]
             unit="record" if users is None else "user",
+            in_blocks=in_blocks,
         )
         choice = choose(self.mechanism, facts, budget, paid=is_paid(self.ledger))
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
@@ -152,7 +159,7 @@ class PrivateLinearModel(PrivateEstimator):
         self,
         planned: Planned,
         table: Any,
-        targets: Array,
+        targets: Any,
         loss: LinearLoss,
         *,
         budget: Budget,
@@ -166,8 +173,8 @@ class PrivateLinearModel(PrivateEstimator):
 
         Args:
             planned: from `_plan`.
-            table: from `inputs.table_and_targets`.
-            targets: as the loss takes them.
+            table: from `inputs.table_and_targets`, or in blocks.
+            targets: as the loss takes them, shape (n,); of a table in blocks what makes them.
             loss: l, on rows of norm at most 1.
             budget: the whole of it, which lists the range of the targets as spent where it was released.
             chance: from `_randomness`.
@@ -179,10 +186,12 @@ class PrivateLinearModel(PrivateEstimator):
         intercept, radius, choice = bool(self.fit_intercept), planned.radius, planned.choice
         columns = table.shape[1]
         known = [f"{columns} columns, and their names", *public, *self._known_of_users(users)]
-        norms = row_norms(table)
+        in_blocks = isinstance(table, ExaminedTable)
+        norms = None if in_blocks else row_norms(table)
         released = radius is None
         if radius is None:
-            radius, cost = private_norm(norms, budget, neighbours=self.neighbours, generator=chance.norm, columns=columns)
+            every = gathered_norms(table) if norms is None else norms
+            radius, cost = private_norm(every, budget, neighbours=self.neighbours, generator=chance.norm, columns=columns)
             budget = budget.with_spent(cost)
         else:
             known.append(f"feature_norm = {radius:g}")
@@ -191,8 +200,13 @@ class PrivateLinearModel(PrivateEstimator):
         if released and penalties.ridge > 0.0:
             why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
         given: dict[str, Any] = {"loss": loss, "feature_norm": radius, "intercept": intercept}
-        given |= {"weights": planned.weights, "order": chance.order, "norms": norms}
-        data = Records(table, targets, **given) if users is None else UserRecords(users, table, targets, **given)
+        if in_blocks:
+            known.append(f"records in {len(table.seen)} blocks, in the order in which they are stored")
+            norm = PublicFacts(records=1, columns=columns, loss=loss, intercept=intercept).norm
+            data = BlockRecords(table, PreparedRows(targets=targets, **given), norm=norm)
+        else:
+            given |= {"weights": planned.weights, "order": chance.order, "norms": norms}
+            data = Records(table, targets, **given) if users is None else UserRecords(users, table, targets, **given)
         outcome = choice.plan.train(data, chance.draws, penalties)
         self.mechanism_, self.feature_norm_ = choice.plan.name, radius
         self._state([*budget.spent, outcome.statement], budget, planned.records, why=why, public=known)
@@ -200,6 +214,19 @@ class PrivateLinearModel(PrivateEstimator):
         self._run_alone = outcome.run is not None and not budget.spent
         scaled: Array = outcome.weights / radius
         return scaled[:columns], CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
+
+    def _in_blocks(self, table: ExaminedTable, sample_weight: Any, users: Any) -> Randomness:
+        """The randomness of a fit on a table in blocks, which takes neither sample weights nor users.
+
+        Raises:
+            InputError: one of them was given.
+        """
+        for name, value in (("sample_weight", sample_weight), ("users", users), ("rows_per_user", self.rows_per_user)):
+            if value is not None:
+                raise InputError(
+                    f"{name}: a table in blocks has no place for it.", source=f"{name} of fit", remedy="leave it out, or fit in memory"
+                )
+        return self._randomness(table.shape[0], stored_order=True)
 
     def _grouped(self, users: Any, rows: int) -> tuple[UserRows | None, Randomness]:
         """Whose rows are whose, if `fit` was told, and the randomness of a fit of so many users, or rows."""

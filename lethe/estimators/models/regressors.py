@@ -12,6 +12,9 @@ from lethe.estimators.inputs.targets import TargetRange, declared_range, range_c
 from lethe.estimators.inputs.users import row_by_row
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.partitioned.gathered import gathered_targets, refuse_many
+from lethe.estimators.partitioned.tables import examined_numbers, table_in_blocks
+from lethe.estimators.partitioned.targets import Centred
 from lethe.mechanisms.base import Array
 from lethe.run.losses import LeastSquares
 
@@ -53,9 +56,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Lines on a range that was given."""
         return [f"targets between {known.centre - known.half:g} and {known.centre + known.half:g}; others are truncated"]
 
-    def _loss_and_targets(self, known: TargetRange, targets: Array) -> tuple[LeastSquares, Array]:
-        """The loss on rows of norm at most 1, and the targets that it takes."""
-        return LeastSquares(feature_norm=1.0, residual_bound=known.half), known.centred(targets)
+    def _loss(self, known: TargetRange) -> LeastSquares:
+        """The loss on rows of norm at most 1."""
+        return LeastSquares(feature_norm=1.0, residual_bound=known.half)
+
+    def _limit(self, known: TargetRange) -> float:
+        """At plus and minus which targets are truncated, once they are centred."""
+        return known.half
 
     def _unit(self, known: TargetRange) -> tuple[float, float | None]:
         """In what unit targets are trained on, and their bound in it: B itself where it was released, for plans must not depend on it."""
@@ -65,17 +72,22 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Train on records X of shape (n, d), an array, a frame or a CSR table, with targets y of shape (n,).
 
         Args:
-            X: features.
-            y: targets.
+            X: features; or a table in blocks: a `lethe.partitions.PartitionedTable`, or a DataFrame or an Array of Dask.
+            y: targets; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
             sample_weight: at most max_weight each; None: all 1. They are private.
             users: the id of each row's user, whole numbers or texts: the certificate is then by users, all of whose rows may change
                 together. A user's loss is the mean over its rows. Only runs train so; bounds need to be given. None: by records.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        table, targets = table_and_targets(self, X, y, numeric=True, frame=self._frame_of_targets)
-        grouped, chance = self._grouped(users, len(targets))
-        records = len(targets) if grouped is None else grouped.users
+        blocks, targets = table_in_blocks(X, y), None
+        if blocks is None:
+            table, targets = table_and_targets(self, X, y, numeric=True, frame=self._frame_of_targets)
+            grouped, chance = self._grouped(users, len(targets))
+        else:
+            table = examined_numbers(self, blocks)
+            grouped, chance = None, self._in_blocks(table, sample_weight, users)
+        records = table.shape[0] if grouped is None else grouped.users
         ridge, l1 = self._penalties(records)
         budget = self._budget(records)
         known = self._declared_range()
@@ -84,10 +96,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         public = [] if known is None else self._taken_as_public(known)
         # A range that is to be released stands for itself by one of half width 1, in whose units the plan is the same for all.
         ahead = known or TargetRange(centre=0.0, half=1.0, statement=range_cost(records, budget, neighbours=self.neighbours))
-        planned_loss, _ = self._loss_and_targets(ahead, targets[:0])
+        if known is None and blocks is not None:
+            refuse_many(table, 'target_bound = "auto"', "the range of the targets, a number or a pair")
+        planned_loss = self._loss(ahead)
         unit, bound = self._unit(ahead)
         planned = self._plan(
-            table.shape,
+            table,
             _in_units(planned_loss, unit),
             budget=budget,
             alpha=ridge,
@@ -99,7 +113,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         )
         if known is None:
             known = released_range(
-                targets,
+                gathered_targets(table) if targets is None else targets,
                 budget,
                 centred=bool(self.fit_intercept),
                 neighbours=self.neighbours,
@@ -107,12 +121,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             )
         if known.statement is not None:
             budget = budget.with_spent(known.statement)
-        loss, centred = self._loss_and_targets(known, targets)
-        unit, _ = self._unit(known)
+        loss, (unit, _) = self._loss(known), self._unit(known)
+        centred = Centred(centre=known.centre, limit=self._limit(known), unit=unit)
         coefficients, intercepts = self._train(
             planned,
             table,
-            centred / unit,
+            centred if targets is None else centred(targets),
             _in_units(loss, unit),
             budget=budget,
             chance=chance,

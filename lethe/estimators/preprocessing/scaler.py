@@ -10,7 +10,9 @@ from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.certificates.findings import enforced
+from lethe.errors import InputError
 from lethe.estimators.inputs.tables import read_rows
+from lethe.estimators.partitioned.tables import table_in_blocks
 from lethe.estimators.preprocessing.bounds import declared_bounds, released_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.mechanisms.base import Array, Statement
@@ -42,13 +44,20 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         """Release bounds where they are not given, then means and scales.
 
         Args:
-            X: records, shape (n, d).
-            y: not used.
+            X: records, shape (n, d); or a table in blocks, of which the means and scales are one pass.
+            y: not used; of a table in blocks it may be the name of a column that is no feature.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        start = self._start(X)
+        blocks = table_in_blocks(X, y if isinstance(y, str) else None, targets=False)
+        start = self._start(X) if blocks is None else self._start_in_blocks(blocks)
         records, columns = start.table.shape
+        if blocks is not None and isinstance(self.bounds, str):
+            raise InputError(
+                f"bounds = {self.bounds!r}: quantiles of columns are not released of a table in blocks.",
+                source="the parameter bounds",
+                remedy="give bounds known without looking at the data, numbers or one a column",
+            )
         bounds, budget, parts = declared_bounds(self.bounds, columns), start.budget, list[Statement]()
         public = [f"{columns} columns, and their names", *([] if bounds is None else ["bounds of the columns"])]
         why = _GIVEN

@@ -14,8 +14,10 @@ from lethe.calculus.rounding import round_up
 from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.tables import read_table
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
+from lethe.estimators.partitioned.tables import examined_features
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.base import target_mu
+from lethe.partitions.table import PartitionedTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,7 +25,7 @@ class Start:
     """What a fit begins with.
 
     Args:
-        table: shape (n, d), float64 or float32, an array or a CSR table; finite.
+        table: shape (n, d), float64 or float32, an array or a CSR table, or a table in blocks; finite.
         budget: the total.
         generator: of the noise; None: fresh entropy.
     """
@@ -58,6 +60,12 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         table = self._table(X, reset=True)
         records = table.shape[0]
         return Start(table=table, budget=self._budget(records), generator=self._randomness(records).norm)
+
+    def _start_in_blocks(self, table: PartitionedTable) -> Start:
+        """The same of a table in blocks, looked through."""
+        found = examined_features(self, table)
+        records = found.shape[0]
+        return Start(table=found, budget=self._budget(records), generator=self._randomness(records, stored_order=True).norm)
 
     def _rows(self, X: Any) -> Any:
         """Rows to be transformed, with the columns that were fitted."""

@@ -1,0 +1,132 @@
+r"""BlockRecords: the private data as training reads it, in blocks; in place of `inputs.records.Records`, of which each chunk is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lethe.errors import InputError
+from lethe.estimators.inputs.readable import readable
+from lethe.estimators.inputs.records import Index, Records
+from lethe.mechanisms.base import Array
+from lethe.partitions.block import Block, Values
+from lethe.partitions.record_sums import RecordSums
+from lethe.partitions.table import ExaminedTable
+from lethe.run.losses import LinearLoss
+
+_CHUNK = 2**17  # entries that are held at 8 bytes at once: a MiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRows:
+    """Rows scaled to norm at most 1 with the constant feature, and targets as the loss takes them; it is sent to workers.
+
+    Args:
+        targets: makes what the loss takes of a block's targets.
+        loss: l.
+        feature_norm: R.
+        intercept: whether to append the constant.
+    """
+
+    targets: Callable[[Values], Array]
+    loss: LinearLoss
+    feature_norm: float
+    intercept: bool
+
+    def __call__(self, block: Block) -> Iterator[tuple[Array, Array]]:
+        """Rows and targets, a chunk at a time."""
+        for part in self.chunks(block):
+            yield part.dense(), self.loss.check_targets(part.targets, len(part))
+
+    def chunks(self, block: Block) -> Iterator[Records]:
+        """The records of a block, a chunk at a time."""
+        assert block.targets is not None
+        size = max(1, _CHUNK // block.features.shape[1])
+        for start in range(0, len(block), size):
+            part = slice(start, start + size)
+            yield Records(
+                readable(block.features[part]),
+                self.targets(block.targets[part]),
+                loss=self.loss,
+                feature_norm=self.feature_norm,
+                intercept=self.intercept,
+            )
+
+
+class BlockRecords:
+    """Records of a table in blocks, as mechanisms ask for them.
+
+    Batches are consecutive records in the order of the blocks.
+
+    Args:
+        table: that was looked through.
+        prepared: how its rows are made.
+        norm: the bound on the norms of prepared rows, the constant included.
+    """
+
+    order = None
+
+    def __init__(self, table: ExaminedTable, prepared: PreparedRows, *, norm: float) -> None:
+        self.table, self.prepared, self.norm = table, prepared, norm
+        self._envelope: float | None = None
+
+    def __len__(self) -> int:
+        return self.table.shape[0]
+
+    @property
+    def loss(self) -> LinearLoss:
+        """l."""
+        return self.prepared.loss
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the constant is appended."""
+        return self.prepared.intercept
+
+    @property
+    def columns(self) -> int:
+        """d."""
+        return self.table.shape[1]
+
+    def with_loss(self, loss: LinearLoss) -> BlockRecords:
+        """The same records, for another loss of the same targets."""
+        other = copy(self)
+        other.prepared = replace(self.prepared, loss=loss)
+        return other
+
+    def with_envelope(self, bound: float | None) -> BlockRecords:
+        """The same records, along the Lipschitz envelope of their loss, as `Records.with_envelope`."""
+        other = copy(self)
+        other._envelope = bound
+        return other
+
+    def given(self, loss: LinearLoss | None = None) -> tuple[RecordSums, None]:
+        """What a mechanism takes as features and targets.
+
+        Args:
+            loss: that it trains on, of the same targets; None: this one.
+        """
+        prepared = self.prepared if loss is None else replace(self.prepared, loss=loss)
+        width = self.columns + (1 if self.intercept else 0)
+        return RecordSums(table=self.table, prepare=prepared, columns=width, norm=self.norm), None
+
+    def gradient_sum(self, parameters: Array, batch: slice | Index) -> Array:
+        """The sum of the losses' gradients over consecutive records, shape (D, k): one pass over the blocks that hold them.
+
+        Raises:
+            InputError: the batch is drawn at random.
+        """
+        if not isinstance(batch, slice):
+            raise InputError("batches: of a table in blocks only consecutive records are read.", remedy='set batches to "full" or "cyclic"')
+        whole = batch.start == 0 and batch.stop == len(self)
+        return self.table.sum(_gradients, self.prepared, self._envelope, parameters, records=None if whole else batch)[0]
+
+
+def _gradients(block: Block, prepared: PreparedRows, envelope: float | None, parameters: Array) -> tuple[Array]:
+    total = np.zeros_like(parameters)
+    for part in prepared.chunks(block):
+        total += part.with_envelope(envelope).gradient_sum(parameters, slice(0, len(part)))
+    return (total,)
