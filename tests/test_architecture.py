@@ -22,7 +22,7 @@ def test_import_contracts_hold() -> None:
 @pytest.mark.slow
 def test_importing_lethe_stays_light() -> None:
     heavy = ("torch", "sklearn", "matplotlib", "jinja2", "lethe.report.document", "sqlalchemy", "dp_accounting", "pyarrow", "scipy.stats")
-    heavy += ("shiny",)
+    heavy += ("shiny", "dask", "pandas")
     code = f"import sys, lethe; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lethe.errors import InputError, LetheError, MissingExtraError
-from lethe.partitions.passes import Answer, Part, Work
+from lethe.partitions.passes import Answer, Part, Work, not_computed
 
 
 def dask_module(name: str) -> Any:
@@ -69,14 +69,18 @@ class OnCluster:
             task(shared, part.place, part.name, part.stored, part.rows, dask_key_name=f"lethe-block-{token}-{part.place}") for part in parts
         ]
         futures = self.client.compute(tasks)
+        part_of = dict(zip(futures, parts, strict=True))
         try:
             for future in distributed.as_completed(futures):
                 try:
                     answer = future.result()
-                except (distributed.KilledWorker, distributed.client.FutureCancelledError, TimeoutError, OSError) as error:
+                except (distributed.KilledWorker, distributed.client.FutureCancelledError, LetheError) as error:
+                    name = part_of[future].name
                     raise LetheError(
-                        f"the cluster gave up a block: {error}", source="Dask; nothing was released", remedy="look at the workers' logs"
+                        f"{name}: the cluster gave it up: {error}", source="Dask; nothing was released", remedy="look at the workers' logs"
                     ) from error
+                except Exception as error:  # whatever the user's own graph does
+                    answer = Answer(part_of[future].place, None, None, not_computed(part_of[future].name, error))
                 future.release()
                 yield answer
         finally:

@@ -48,7 +48,7 @@ def _frames(X: Any, y: Any) -> tuple[tuple[Part, ...], FrameReader]:
         raise InputError("X: two columns have one name; each needs its own.", source="the argument X")
     stored: list[Any] = list(X.to_delayed())
     if y is not None:
-        if not is_dask(y) or hasattr(y, "columns") or y.npartitions != X.npartitions:
+        if not is_dask(y) or not hasattr(y, "divisions") or y.ndim != 1 or y.npartitions != X.npartitions:
             raise _apart(y, X.npartitions)
         kind = str(y.dtype)
         stored = list(

@@ -95,24 +95,37 @@ class Threads:
         """In the order of the parts."""
         if self.workers == 1 or len(parts) == 1:
             for part in parts:
-                yield work(part.place, part.name, here(part.stored), part.rows)
+                yield _answered(work, part)
             return
         pool, waiting = ThreadPoolExecutor(self.workers), deque[Future[Answer]]()
         try:
             for part in parts:
                 if len(waiting) > self.workers:
                     yield waiting.popleft().result()
-                waiting.append(pool.submit(lambda one: work(one.place, one.name, here(one.stored), one.rows), part))
+                waiting.append(pool.submit(_answered, work, part))
             while waiting:
                 yield waiting.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def here(stored: Any) -> Any:
+def not_computed(name: str, error: Exception) -> InputError:
+    """The fault of a partition that was not there to be read."""
+    return InputError(f"{name}: cannot be computed: {error}", source=f"{name}; nothing was released", remedy="compute it alone to see why")
+
+
+def _answered(work: Work, part: Part) -> Answer:
+    try:
+        stored = _here(part.stored)
+    except Exception as error:  # whatever the user's own graph does
+        return Answer(part.place, None, None, not_computed(part.name, error))
+    return work(part.place, part.name, stored, part.rows)
+
+
+def _here(stored: Any) -> Any:
     """A partition as the reader takes it: what Dask holds back is computed in this thread."""
     if isinstance(stored, tuple):
-        return tuple(here(one) for one in stored)
+        return tuple(_here(one) for one in stored)
     return stored.compute(scheduler="synchronous") if hasattr(stored, "__dask_graph__") else stored
 
 

@@ -216,11 +216,17 @@ class PrivateLinearModel(PrivateEstimator):
         return scaled[:columns], CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
 
     def _in_blocks(self, table: ExaminedTable, sample_weight: Any, users: Any) -> Randomness:
-        """The randomness of a fit on a table in blocks, which takes neither sample weights nor users.
+        """The randomness of a fit on a table in blocks, which takes neither sample weights nor users nor random batches.
 
         Raises:
-            InputError: one of them was given.
+            InputError: one of them was asked for.
         """
+        if self.batches not in ("auto", "full", "cyclic"):
+            raise InputError(
+                f"batches = {self.batches!r}: they take records from anywhere, and a table in blocks is read in its stored order.",
+                source="the parameter batches",
+                remedy='set batches to "auto", "full", or "cyclic", whose batches are consecutive records',
+            )
         for name, value in (("sample_weight", sample_weight), ("users", users), ("rows_per_user", self.rows_per_user)):
             if value is not None:
                 raise InputError(

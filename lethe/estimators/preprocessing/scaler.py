@@ -13,6 +13,7 @@ from lethe.certificates.findings import enforced
 from lethe.errors import InputError
 from lethe.estimators.inputs.tables import read_rows
 from lethe.estimators.partitioned.tables import table_in_blocks
+from lethe.estimators.partitioned.transformed import Standardised, transformed
 from lethe.estimators.preprocessing.bounds import declared_bounds, released_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.mechanisms.base import Array, Statement
@@ -91,8 +92,13 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         self._state([*parts, moments], budget, records, why=[f"noisy moments within {how}"], public=public)
         return self
 
-    def transform(self, X: Any) -> Array:
-        """Rows clipped and standardised, shape (n, d)."""
+    def transform(self, X: Any) -> Any:
+        """Rows clipped and standardised, shape (n, d); a table in blocks is one again, whose blocks are standardised as they are read."""
+        blocks = table_in_blocks(X, targets=False)
+        if blocks is not None:
+            check_is_fitted(self)
+            fitted = tuple(getattr(self, "feature_names_in_", range(self.n_features_in_)))
+            return transformed(blocks, Standardised(self.low_, self.high_, self.mean_, self.scale_), fitted)
         rows = np.clip(self._rows(X), self.low_, self.high_)
         rows -= self.mean_  # in place: a table may be most of the memory there is
         rows /= self.scale_

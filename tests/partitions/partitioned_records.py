@@ -1,0 +1,42 @@
+"""Records in memory and the same in blocks, for the tests of partitioned tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lethe.partitions import PartitionedTable, array_table, parquet_table
+
+COLUMNS = ("age", "height", "weight", "income", "visits")
+RECORDS = 1500
+SETTINGS: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "random_state": 5, "seed_noise": True}
+
+
+def records(count: int = RECORDS) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Features in float32, two classes, and numbers that depend on the features."""
+    rng = np.random.default_rng(1)
+    features = rng.standard_normal((count, len(COLUMNS))).astype(np.float32)
+    score = features @ rng.standard_normal(len(COLUMNS))
+    return features, (score + rng.standard_normal(count) > 0).astype(np.int64), np.clip(score + 0.5 * rng.standard_normal(count), -5.0, 5.0)
+
+
+def frame(count: int = RECORDS) -> pd.DataFrame:
+    """The same with names: the features, `label`, and `amount`."""
+    features, labels, amounts = records(count)
+    return pd.DataFrame(features, columns=list(COLUMNS)).assign(label=labels, amount=amounts)
+
+
+def in_blocks(blocks: int, goal: str) -> PartitionedTable:
+    """The records in so many blocks on two threads, with `label` or `amount` as targets."""
+    features, labels, amounts = records()
+    return array_table(features, labels if goal == "label" else amounts, blocks=blocks, workers=2)
+
+
+def written(folder: Path, **parts: pd.DataFrame) -> PartitionedTable:
+    """Frames as Parquet files of these names, in alphabetical order."""
+    for name, part in parts.items():
+        part.to_parquet(folder / f"{name}.parquet", index=False, row_group_size=400)
+    return parquet_table(folder, workers=2)

@@ -1,0 +1,165 @@
+"""A pass counts every block once, in a fixed order, whatever is repeated, lost or changed on the way."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from partitioned_records import in_blocks, records
+
+from lethe.errors import InputError, LetheError
+from lethe.partitions import PartitionedTable, array_table
+from lethe.partitions.block import Block
+from lethe.partitions.passes import Answer, Part, Threads, Work, once_each
+from lethe.partitions.totals import total
+
+
+class Shuffling:
+    """Gives the answers backwards, some of them twice with another value the second time, and one of no block of the pass."""
+
+    def answers(self, parts: Sequence[Part], work: Work) -> Iterator[Answer]:
+        for part in reversed(parts):
+            answer = work(part.place, part.name, part.stored, part.rows)
+            yield answer
+            yield replace(answer, values=tuple(1e9 * value for value in answer.values) if isinstance(answer.values, tuple) else None)
+        yield Answer(10**6, None, (np.ones(()),))
+
+
+class Losing:
+    def answers(self, parts: Sequence[Part], work: Work) -> Iterator[Answer]:
+        for part in parts[1:]:
+            yield work(part.place, part.name, part.stored, part.rows)
+
+
+def sums(block: Block, scale: float) -> tuple[Any, ...]:
+    return scale * block.features.sum(axis=0, dtype=np.float64), np.float64(len(block))
+
+
+def nothing(block: Block) -> None:
+    return None
+
+
+def test_sums_are_the_same_however_the_records_are_cut() -> None:
+    features, _, _ = records()
+    exact = [2.0 * math.fsum(column) for column in features.astype(float).T]
+    for blocks in (1, 2, 7, 1500, 2000):  # the last with empty ones
+        table, _ = in_blocks(blocks, "label").examined(nothing)
+        assert table.shape == (1500, 5)
+        found, count = table.sum(sums, 2.0)
+        assert count == 1500
+        assert found == pytest.approx(exact, rel=1e-12, abs=1e-10)
+
+
+def test_additions_lose_nothing_to_a_large_number_among_them() -> None:
+    assert total([(np.array([1.0]),), (np.array([1e17]),), (np.array([1.0]),), (np.array([-1e17]),)])[0].tolist() == [2.0]
+
+
+def test_answers_that_come_backwards_and_twice_count_once() -> None:
+    plain = in_blocks(7, "label")
+    expected = plain.examined(nothing)[0].sum(sums, 1.0)
+    odd, _ = replace(plain, executor=Shuffling()).examined(nothing)
+    for one, other in zip(odd.sum(sums, 1.0), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_block_without_an_answer_is_an_error() -> None:
+    with pytest.raises(LetheError, match="1 of 7 gave no result; nothing was released"):
+        replace(in_blocks(7, "label"), executor=Losing()).examined(nothing)
+    assert [one.place for one in once_each(iter([Answer(1, None, None), Answer(0, None, None)]), [0, 1])] == [0, 1]
+
+
+@pytest.mark.parametrize("change", ["value", "order", "target", "count"])
+def test_a_block_that_changes_between_passes_is_refused(change: str) -> None:
+    features, labels, _ = records()
+    table, _ = array_table(features, labels, blocks=3).examined(nothing)
+    table.sum(sums, 1.0)
+    match change:
+        case "value":
+            features[700, 2] += 1e-6
+        case "order":
+            features[500:1000] = features[500:1000][::-1].copy()
+        case "target":
+            labels[700] = 1 - labels[700]
+        case "count":
+            table.seen = (table.seen[0], table.seen[1]._replace(records=499), table.seen[2])
+    with pytest.raises(LetheError, match=r"block 1 \(records 500 to 1000\): holds other records"):
+        table.sum(sums, 1.0)
+
+
+def test_consecutive_records_are_those_of_the_table() -> None:
+    features, _, _ = records()
+    table, _ = in_blocks(7, "label").examined(nothing)
+    for start, stop in ((0, 1500), (0, 1), (213, 215), (214, 1286), (1499, 1500), (300, 300)):
+        if start < stop:
+            found, count = table.sum(sums, 1.0, records=slice(start, stop))
+            assert count == stop - start
+            assert found == pytest.approx(features[start:stop].astype(float).sum(axis=0), abs=1e-10)
+
+
+def test_no_more_blocks_than_threads_are_read_ahead() -> None:
+    alive, most, lock = [0], [0], threading.Lock()
+
+    def work(block: Block) -> tuple[Any, ...]:
+        with lock:
+            alive[0] += 1
+            most[0] = max(most[0], alive[0])
+        time.sleep(0.002)
+        with lock:
+            alive[0] -= 1
+        return (np.ones(()),)
+
+    assert in_blocks(20, "label").examined(nothing)[0].sum(work)[0] == 20
+    assert most[0] <= 2
+
+
+def test_an_interrupt_ends_the_pass() -> None:
+    begun: list[str] = []
+
+    def told(number: int, done: int, blocks: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    def look(block: Block) -> None:
+        begun.append(block.name)
+        time.sleep(0.01)
+
+    with pytest.raises(KeyboardInterrupt):
+        replace(in_blocks(50, "label"), progress=told).examined(look)
+    count = len(begun)
+    assert count < 10
+    time.sleep(0.05)
+    assert len(begun) == count
+
+
+def test_progress_tells_passes_and_blocks() -> None:
+    told: list[tuple[int, int, int]] = []
+    table, _ = replace(in_blocks(2, "label"), progress=lambda *where: told.append(where)).examined(nothing)
+    table.sum(sums, 1.0)
+    assert told == [(1, 1, 2), (1, 2, 2), (2, 1, 2), (2, 2, 2)]
+    with pytest.raises(InputError, match="progress: got 1; it needs True, False or a function"):
+        replace(in_blocks(2, "label"), progress=1)
+
+
+def test_what_goes_to_a_worker_is_no_file_of_the_whole_table(tmp_path: Any) -> None:
+    features, labels, _ = records()
+    np.save(tmp_path / "X.npy", features)
+    np.save(tmp_path / "y.npy", labels)
+    table = array_table(tmp_path / "X.npy", tmp_path / "y.npy", blocks=3)
+    assert all(len(pickle.dumps(part)) < 1000 for part in table.parts)
+    found = table.examined(nothing)[0].sum(sums, 1.0)
+    np.testing.assert_array_equal(found[0], in_blocks(3, "label").examined(nothing)[0].sum(sums, 1.0)[0])
+
+
+def test_threads_need_a_number_of_workers() -> None:
+    with pytest.raises(InputError, match="workers"):
+        array_table(np.ones((3, 1)), workers=0)
+    assert isinstance(array_table(np.ones((3, 1)), workers=3).executor, Threads)
+    with pytest.raises(InputError, match="there are none"):
+        PartitionedTable((), in_blocks(1, "label").read, Threads(1))

@@ -1,0 +1,190 @@
+"""Estimators on a real cluster of two processes: the numbers of the fit in memory, whatever dies, is repeated or is broken off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+from distributed.utils import get_mp_context
+from partitioned_records import COLUMNS, SETTINGS, frame
+
+from lethe.errors import InputError
+from lethe.estimators import LogisticRegression, PrivateStandardScaler, Ridge
+from lethe.partitions import PartitionedTable, dask_table, parquet_table
+from lethe.partitions.passes import Answer, Executor, Part, Work
+
+pytestmark = pytest.mark.slow
+GOALS = ["label", "amount"]
+
+
+def logistic(mechanism: str, **more: Any) -> Any:
+    return LogisticRegression(mechanism=mechanism, feature_norm=2.0, **SETTINGS, **more)
+
+
+FITS: dict[str, tuple[Callable[[], Any], str]] = {
+    "objective perturbation": (lambda: logistic("objective_perturbation"), "label"),
+    "adassp": (lambda: Ridge(mechanism="adassp", feature_norm=2.0, target_bound=5.0, **SETTINGS), "amount"),
+    "full batches": (lambda: logistic("full_batch", passes=3), "label"),
+    "released range and norm": (lambda: Ridge(mechanism="adassp", **SETTINGS), "amount"),
+    "scaler": (lambda: PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS), "label"),
+}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Two workers, each a process of its own; Lethe is imported once, by the server that they are forked from."""
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        get_mp_context().set_forkserver_preload(["distributed", "lethe.estimators"])
+        with (
+            LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+            Client(cluster) as connected,
+        ):
+            yield connected
+
+
+def slowly(part: pd.DataFrame) -> pd.DataFrame:
+    time.sleep(0.05)
+    return part
+
+
+def collection(goal: str, *, slow: bool = False) -> Any:
+    """Six partitions, of which one is empty."""
+    table = frame()[[*COLUMNS, goal]]
+    parts = [table[:400], table[400:401], table[401:401], table[401:900], table[900:1200], table[1200:]]
+    whole = dd.from_delayed([dask.delayed(part) for part in parts], meta=table[:0], verify_meta=False)
+    return whole.map_partitions(slowly, meta=table[:0]) if slow else whole
+
+
+def released(fitted: Any) -> np.ndarray[Any, Any]:
+    if isinstance(fitted, PrivateStandardScaler):
+        return np.concatenate([fitted.mean_, fitted.scale_])
+    return np.append(np.ravel(fitted.coef_), fitted.intercept_)
+
+
+def in_memory(name: str) -> np.ndarray[Any, Any]:
+    make, goal = FITS[name]
+    return released(make().fit(frame()[list(COLUMNS)], frame()[goal]))
+
+
+def assert_as_in_memory(name: str, table: Any) -> None:
+    make, goal = FITS[name]
+    np.testing.assert_allclose(released(make().fit(table, goal)), in_memory(name), rtol=0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_fit_on_the_cluster_is_the_fit_in_memory(name: str, client: Client) -> None:
+    assert dask_table(collection(FITS[name][1])).executor.client is client
+    assert_as_in_memory(name, collection(FITS[name][1]))
+
+
+def test_workers_read_files_of_parquet_themselves(client: Client, tmp_path: Any) -> None:
+    for name, part in {"a": frame()[:700], "b": frame()[700:]}.items():
+        part[[*COLUMNS, "label"]].to_parquet(tmp_path / f"{name}.parquet", index=False, row_group_size=250)
+    assert_as_in_memory("objective perturbation", parquet_table(tmp_path, client=client))
+
+
+def killing(client: Client, number: int) -> tuple[Callable[[int, int, int], None], list[int]]:
+    """Ends one of the workers by SIGKILL in the middle of a pass."""
+    killed: list[int] = []
+
+    def told(now: int, done: int, blocks: int) -> None:
+        if now == number and done == 1 and not killed:
+            worker = sorted(client.run(os.getpid).values())[0]
+            os.kill(worker, signal.SIGKILL)
+            killed.append(worker)
+
+    return told, killed
+
+
+def assert_unmoved_by_a_kill(name: str, number: int, client: Client) -> None:
+    told, killed = killing(client, number)
+    assert_as_in_memory(name, dask_table(collection(FITS[name][1], slow=True), progress=told))
+    assert killed
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_a_worker_that_is_killed_in_a_pass_of_newton_changes_nothing(client: Client) -> None:
+    assert_unmoved_by_a_kill("objective perturbation", 3, client)
+
+
+@pytest.mark.nightly(by_day="test_a_worker_that_is_killed_in_a_pass_of_newton_changes_nothing")
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("objective perturbation", 1), ("adassp", 2), ("full batches", 3), ("released range and norm", 2), ("scaler", 2)],
+)
+def test_a_worker_that_is_killed_in_any_pass_changes_nothing(name: str, number: int, client: Client) -> None:
+    assert_unmoved_by_a_kill(name, number, client)
+
+
+class Twice:
+    """Every task of the cluster carried out twice."""
+
+    def __init__(self, once: Executor) -> None:
+        self.once, self.answered = once, 0
+
+    def answers(self, parts: Sequence[Part], work: Work) -> Iterator[Answer]:
+        for pair in zip(self.once.answers(parts, work), self.once.answers(parts, work), strict=True):
+            for answer in chain(pair):
+                self.answered += 1
+                yield answer
+
+
+@pytest.mark.parametrize("name", ["objective perturbation", "adassp"])
+def test_tasks_that_are_duplicated_count_once(name: str, client: Client) -> None:
+    table = dask_table(collection(FITS[name][1]), progress=False)
+    twice = Twice(table.executor)
+    assert_as_in_memory(name, replace(table, executor=twice))
+    assert twice.answered > 2 * len(table.parts)
+
+
+def test_a_faulty_partition_is_named_and_nothing_is_released(client: Client) -> None:
+    table = frame()[[*COLUMNS, "label"]]
+    for change, words in (
+        (lambda part: part.assign(age=np.float32(np.nan)), "partition 1, column 'age': row 0 holds nan"),
+        (lambda part: part.astype({"age": "float64"}), "partition 1, column 'age': it holds float64"),
+        (lambda part: part[["height", "age", *part.columns[2:]]], "partition 1, column 'age': its column 1 is 'height'"),
+        (lambda part: 1 / 0, "partition 1: cannot be computed: division by zero"),
+    ):
+        parts = [dask.delayed(table[:500]), dask.delayed(change, pure=False)(table[500:])]
+        model = logistic("objective_perturbation")
+        with pytest.raises(InputError, match=words):
+            model.fit(dd.from_delayed(parts, meta=table[:0], verify_meta=False), "label")
+        assert not hasattr(model, "coef_")
+
+
+def test_an_interrupt_cancels_the_tasks_and_releases_nothing(client: Client) -> None:
+    def interrupt(number: int, done: int, blocks: int) -> None:
+        if number == 2 and done == 1:
+            raise KeyboardInterrupt
+
+    model = logistic("objective_perturbation")
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(dask_table(collection("label", slow=True), progress=interrupt), "label")
+    assert not hasattr(model, "coef_")
+    assert not hasattr(model, "statement_")
+    deadline = time.monotonic() + 20.0
+    while left := client.run_on_scheduler(_blocks_left):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+    assert_as_in_memory("adassp", collection("amount"))
+
+
+def _blocks_left(dask_scheduler: Any) -> list[str]:
+    return [str(key) for key in dask_scheduler.tasks if "lethe-block" in str(key)]
+
+
+def test_a_table_is_read_by_threads_where_no_cluster_is_wanted(client: Client) -> None:
+    table = dask_table(collection("amount"), workers=2)
+    assert isinstance(table, PartitionedTable)
+    assert_as_in_memory("adassp", table)
