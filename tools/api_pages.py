@@ -16,6 +16,7 @@ PUBLIC = {
     "lethe.train.data": "lethe.train.data",
     "lethe.estimators": "lethe.estimators",
     "lethe.features": "lethe.features",
+    "lethe.partitions": "lethe.partitions",
     "lethe.heavy_tailed": "lethe.heavy_tailed",
     "lethe.report": "lethe.report",
     "lethe.ledger": "lethe.ledger",
