@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import dask
 import dask.dataframe as dd
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,7 +21,10 @@ from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 from partitioned_records import COLUMNS, SETTINGS, frame
 
-from lethe.errors import InputError
+from lethe.audit.config import TwoWorldGame
+from lethe.audit.games import two_worlds
+from lethe.audit.games.two_worlds import SingleTrials, play
+from lethe.errors import InputError, LetheError
 from lethe.estimators import LogisticRegression, PrivateStandardScaler, Ridge
 from lethe.partitions import PartitionedTable, dask_table, parquet_table
 from lethe.partitions.passes import Answer, Executor, Part, Work
@@ -182,6 +187,42 @@ def test_an_interrupt_cancels_the_tasks_and_releases_nothing(client: Client) -> 
 
 def _blocks_left(dask_scheduler: Any) -> list[str]:
     return [str(key) for key in dask_scheduler.tasks if "lethe-block" in str(key)]
+
+
+def trial(inside: bool, seed: int) -> float:
+    """A training of nothing: its score follows from the world and the seed."""
+    return float(np.random.default_rng(seed).normal()) + inside
+
+
+class DeadlyOnce:
+    """Trainings one of which ends its worker by SIGKILL, the first time."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __call__(self, inside: bool, seed: int) -> float:
+        if seed % 5 == 0 and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trial(inside, seed)
+
+
+def test_an_audit_through_joblib_is_the_local_one(client: Client, tmp_path: Path) -> None:
+    local = play(SingleTrials(trial), TwoWorldGame(runs=20), seed=1)
+    with joblib.parallel_config(backend="dask", n_jobs=2):
+        spread = play(SingleTrials(trial), TwoWorldGame(runs=20), seed=1)
+        survived = play(SingleTrials(DeadlyOnce(tmp_path / "dead")), TwoWorldGame(runs=20), seed=1)
+    assert (tmp_path / "dead").exists()
+    for other in (spread, survived):
+        np.testing.assert_array_equal(other.in_scores, local.in_scores)
+        np.testing.assert_array_equal(other.out_scores, local.out_scores)
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_a_training_that_is_lost_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_worlds, "_parts", lambda tasks, workers: ({at: 0.0} for at in range(39)))
+    with pytest.raises(LetheError, match="1 of 40 trainings gave no score"):
+        play(SingleTrials(trial), TwoWorldGame(runs=20), seed=1)
 
 
 def test_a_table_is_read_by_threads_where_no_cluster_is_wanted(client: Client) -> None:

@@ -78,6 +78,12 @@ def play(
             if kept is not None:
                 kept.add(part)
             finished(len(scores))
+    if lost := [trial for trial in range(count) if trial not in scores]:
+        raise LetheError(
+            f"{len(lost)} of {count} trainings gave no score, the first with seed {seeds[lost[0]]}; nothing is said of the others alone.",
+            source="what carries out the trainings for joblib",
+            remedy="audit again, with a score file, so that what has ended is not repeated",
+        )
     ordered = np.array([scores[trial] for trial in range(count)])
     return TwoWorldScores(out_scores=ordered[0::2], in_scores=ordered[1::2], seed=root)
 
@@ -103,6 +109,12 @@ def _parts(tasks: Iterable[Any], workers: int | None) -> Iterator[dict[int, floa
     except BrokenExecutor as error:
         raise LetheError(
             f"a process that trained has died: {error}", source="the argument workers", remedy="use fewer workers; memory may be short"
+        ) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "distributed":
+            raise
+        raise LetheError(
+            f"the cluster gave up a training: {error}", source="joblib's backend dask", remedy="look at the logs of its workers"
         ) from error
 
 
