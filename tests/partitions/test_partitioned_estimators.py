@@ -13,6 +13,7 @@ import pytest
 from partitioned_records import COLUMNS, SETTINGS, frame, in_blocks, records, written
 from sklearn.pipeline import Pipeline
 
+import lethe
 from lethe.errors import InputError, LetheError
 from lethe.estimators import (
     HuberRegressor,
@@ -35,7 +36,9 @@ from lethe.estimators.partitioned import gathered
 from lethe.partitions import array_table
 from lethe.partitions.record_sums import RecordSums
 from lethe.run.losses import LeastSquares, Logistic
+from lethe.train import fit_linear
 
+LOGISTIC = Logistic(feature_norm=1.0)
 FITS: dict[str, tuple[Callable[[], Any], str]] = {
     "objective perturbation": (lambda: LogisticRegression(mechanism="objective_perturbation", feature_norm=2.0, **SETTINGS), "label"),
     "output perturbation": (lambda: LinearSVC(mechanism="output_perturbation", feature_norm=2.0, **SETTINGS), "label"),
@@ -191,6 +194,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "mean": (lambda: PrivateMean().fit(in_blocks(2, "label")), "X: got PartitionedTable, a table in blocks"),
     "components": (lambda: PrivatePCA(n_components=2).fit(in_blocks(2, "label")), "X: got PartitionedTable, a table in blocks"),
     "clipper": (lambda: PrivateQuantileClipper().fit(in_blocks(2, "label")), "X: got PartitionedTable, a table in blocks"),
+    "fit_linear": (
+        lambda: fit_linear(
+            lethe.Run(records=1500, batches=lethe.Full(), steps=2, step_size=0.5, noise_multiplier=1.0, loss=LOGISTIC, release="last"),
+            in_blocks(2, "label"),
+            np.zeros(1500),
+        ),
+        "features: got PartitionedTable, a table in blocks",
+    ),
     "prediction": (lambda: in_memory("adassp").predict(in_blocks(2, "amount")), "X: got PartitionedTable, a table in blocks"),
 }
 

@@ -1,9 +1,15 @@
+"""Features of linear models: finite, projected, in chunks; and targets."""
+
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from lethe.errors import InputError
 from lethe.run.losses import LeastSquares, LinearLoss, Logistic, Softmax
+from lethe.train.linear import features
 from lethe.train.linear.features import Features, prepare_features
 from lethe.train.linear.targets import prepare_targets
 
@@ -131,3 +137,32 @@ def test_bad_class_numbers_are_refused_by_row(values: object, message: str) -> N
 def test_real_targets_must_be_finite(bad: float) -> None:
     with pytest.raises(InputError, match=r"targets\[1, 0\]"):
         targets([0.0, bad, 1.0], classes=None)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_chunks_change_nothing_and_count_their_rows(intercept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
+    common = {"feature_norm": 1.5, "intercept": intercept, "dtype": torch.float32, "device": torch.device("cpu")}
+    whole = prepare_features(table, **common)
+    monkeypatch.setattr(features, "_CHUNK", 21)  # seven rows at a time
+    parts = prepare_features(torch.from_numpy(table), **common)
+    assert torch.equal(parts.rows, whole.rows)
+    assert (parts.projected, parts.columns) == (whole.projected, whole.columns)
+    table[23, 1] = np.nan
+    with pytest.raises(InputError, match=r"features\[23, 1\]: got nan; .*row 23"):
+        prepare_features(table, **common)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel counts the peak of memory")
+def test_a_table_of_single_precision_is_copied_once_in_single_precision() -> None:
+    table = torch.rand(8000, 2000)  # 64 MB
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _peak()
+    kept = prepare_features(table, feature_norm=1.0, intercept=True, dtype=torch.float32, device=torch.device("cpu"))
+    assert kept.rows.nbytes == 8000 * 2001 * 4
+    assert _peak() - before < 2 * kept.rows.nbytes  # at 8 bytes a number one copy alone would be as large
+
+
+def _peak() -> int:
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])

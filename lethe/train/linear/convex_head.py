@@ -66,7 +66,8 @@ class Head(ModelDescription[nn.Sequential]):
 
     In W and c the loss is convex, and its curvature and gradient bound follow from R; so they are enforced, and the last iterate can be
     certified as such. The features of all records are computed once, in eval mode and without gradients, and projected to norm R. They are
-    kept in memory, 8 bytes a number, with a copy or two: they must fit, the inputs need not.
+    kept in memory twice, as the backbone gave them and projected, in its type and the head's: of float32 8 bytes a number in all. They must
+    fit, the inputs need not.
 
     What is certified is the head, and its training. The backbone is released with it, so it must be public; and the head's weights before
     training must be independent of the private data. A head that was trained on them already adds its certificate to this one's, privately

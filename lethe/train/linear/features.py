@@ -9,7 +9,11 @@ import numpy as np
 import torch
 
 from lethe.errors import InputError
+from lethe.partitions.dask_tables import is_dask
+from lethe.partitions.table import PartitionedTable
 from lethe.train.core.projection import onto_ball
+
+_CHUNK = 2**18  # entries that are held at 8 bytes at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,17 +45,24 @@ def prepare_features(values: Any, *, feature_norm: float, intercept: bool, dtype
     Raises:
         InputError: not a table of numbers, no rows or no columns, or an entry that is NaN or infinite (named).
     """
-    table = numbers("features", values)
+    table = _as_stored("features", values)
     if table.ndim != 2 or 0 in table.shape:
         raise InputError(
             f"features: got shape {table.shape}; it needs a table with at least one row and one column.",
             remedy="give shape (records, features).",
         )
-    refuse_not_finite("features", table)
-    rows, outside = onto_ball(torch.tensor(table, dtype=torch.float64), feature_norm, dtype=dtype)
+    count, columns = table.shape
+    held = torch.empty(count, columns + (1 if intercept else 0), dtype=dtype)
+    projected, size = 0, max(1, _CHUNK // columns)
+    for first in range(0, count, size):
+        part = _in_double(table[first : first + size])
+        refuse_not_finite("features", part.numpy(), first=first)
+        rows, outside = onto_ball(part, feature_norm, dtype=dtype)
+        held[first : first + len(rows), :columns] = rows
+        projected += int(outside.sum())
     if intercept:
-        rows = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
-    return Features(rows=rows.to(device=device, dtype=dtype), columns=table.shape[1], projected=int(outside.sum()))
+        held[:, columns] = 1.0
+    return Features(rows=held.to(device=device), columns=columns, projected=projected)
 
 
 def numbers(name: str, values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -60,24 +71,55 @@ def numbers(name: str, values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     Raises:
         InputError: text, objects, complex numbers, or rows of unequal length.
     """
+    table = _as_stored(name, values)
+    return table.to(torch.float64).numpy() if isinstance(table, torch.Tensor) else table.astype(np.float64)
+
+
+def _in_double(part: torch.Tensor | np.ndarray[Any, Any]) -> torch.Tensor:
+    """A copy in float64, or the part itself."""
+    return part.to(torch.float64) if isinstance(part, torch.Tensor) else torch.from_numpy(part.astype(np.float64))
+
+
+def _as_stored(name: str, values: Any) -> torch.Tensor | np.ndarray[Any, Any]:
+    """Real numbers of any shape in the type they came in, not copied where they are an array or a tensor.
+
+    Raises:
+        InputError: as `numbers`; and a table in blocks, which would have to be read whole.
+    """
+    if is_dask(values) or isinstance(values, PartitionedTable):
+        raise InputError(
+            f"{name}: got {type(values).__name__}, a table in blocks; this needs one in memory.",
+            source=f"the argument {name}",
+            remedy='fit an estimator of lethe.estimators on it, such as LogisticRegression(mechanism="full_batch") or "pass_ends"',
+        )
     if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().to(torch.float64).numpy() if not values.is_complex() else values.detach().cpu().numpy()
+        if not values.is_complex():
+            return values.detach().cpu()
+        values = values.detach().cpu().numpy()
     try:
         array = np.asarray(values)
     except (ValueError, TypeError) as error:
         raise InputError(f"{name}: cannot be read as an array: {error}.", remedy="give rows of equal length, numbers only.") from error
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name}: got type {array.dtype}; it needs real numbers.", remedy="encode text and categories as numbers first.")
-    return array.astype(np.float64)
+    return array
 
 
-def refuse_not_finite(name: str, array: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-    """Raise InputError at the first entry that is NaN or infinite, by its 0-based index."""
+def refuse_not_finite(name: str, array: np.ndarray[Any, np.dtype[np.float64]], *, first: int = 0) -> None:
+    """Refuse NaN and infinity.
+
+    Args:
+        name: of the argument.
+        array: of any shape with at least one dimension.
+        first: the number of its first row.
+    Raises:
+        InputError: at the first such entry, by its index, counted from 0.
+    """
     finite = np.isfinite(array)
     if not finite.all():
-        first = tuple(int(index) for index in np.argwhere(~finite)[0])
-        place = ", ".join(map(str, first))
+        found = tuple(int(index) for index in np.argwhere(~finite)[0])
+        place = ", ".join(map(str, (first + found[0], *found[1:])))
         raise InputError(
-            f"{name}[{place}]: got {array[first]}; it needs a finite number (row {first[0]}, counted from 0).",
+            f"{name}[{place}]: got {array[found]}; it needs a finite number (row {first + found[0]}, counted from 0).",
             remedy="drop or fill in missing values by a rule that does not look at other records.",
         )
