@@ -28,7 +28,7 @@ def dask_table(
     Raises:
         InputError: no such collections, or two that are partitioned in different ways.
     """
-    if not is_dask(X):
+    if not is_dask(X) or X.ndim != 2:
         raise InputError(f"X: got {type(X).__name__}; it needs a dask.dataframe.DataFrame or a dask.array.Array.", source="the argument X")
     parts, read = _frames(X, y) if hasattr(X, "columns") else _arrays(X, y)
     found = given_client(client) if client is not None else current_client() if workers is None else None
@@ -39,7 +39,7 @@ def dask_table(
 
 def is_dask(X: Any) -> bool:
     """Whether X is a DataFrame, a Series or an Array of Dask; asked without importing it."""
-    return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed") and hasattr(X, "npartitions")
+    return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed") and hasattr(X, "ndim")
 
 
 def _frames(X: Any, y: Any) -> tuple[tuple[Part, ...], FrameReader]:
@@ -61,8 +61,6 @@ def _frames(X: Any, y: Any) -> tuple[tuple[Part, ...], FrameReader]:
 
 
 def _arrays(X: Any, y: Any) -> tuple[tuple[Part, ...], ArrayReader]:
-    if X.ndim != 2:
-        raise InputError(f"X: got {X.ndim} dimensions; it needs (records, columns).", source="the argument X")
     require_numbers("X", X.dtype)
     rows = X if X.numblocks[1] == 1 else X.rechunk({1: -1})
     blocks = rows.to_delayed().ravel().tolist()

@@ -193,7 +193,7 @@ def require_numbers(name: str, kind: Values | np.dtype[Any]) -> None:
     Raises:
         InputError: see above.
     """
-    dtype = np.dtype(kind.dtype) if hasattr(kind, "dtype") else np.dtype(kind)
+    dtype = kind.dtype if isinstance(kind, np.ndarray) else kind
     if dtype.kind not in _NUMBERS:
         raise InputError(f"{name}: got {dtype}; it needs numbers.", source=f"the argument {name}", remedy=_ENCODE)
 

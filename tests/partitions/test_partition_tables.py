@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from dask.delayed import delayed
 from partitioned_records import COLUMNS, frame, records, written
 
 from lethe.errors import InputError
@@ -61,7 +61,7 @@ def test_arrays_of_dask_give_the_same() -> None:
     assert kind == np.float32
 
 
-WRONG: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], str]] = {
+WRONG: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "type": (lambda part: part.astype({"height": "float64"}), "column 'height': it holds (float64|double); the"),
     "order": (lambda part: part[["height", "age", *part.columns[2:]]], "column 'age': ('height' stands|its column 1 is 'height')"),
     "missing column": (lambda part: part.drop(columns="visits"), "column 'visits'"),
@@ -77,7 +77,7 @@ def test_a_partition_unlike_the_others_is_named_with_its_column(fault: str, tmp_
     with pytest.raises(InputError, match=words) as refused:
         read(written(tmp_path, a=table[:900], b=change(table[900:])).with_target("label"))
     assert "b.parquet" in str(refused.value)
-    parts = [dask.delayed(part) for part in (table[:500], change(table[500:]))]
+    parts = [delayed(part) for part in (table[:500], change(table[500:]))]
     lying = dd.from_delayed(parts, meta=table[:0], verify_meta=False)
     with pytest.raises(InputError, match=words) as refused:
         read(dask_table(lying).with_target("label"))
@@ -124,6 +124,9 @@ def test_blocks_of_arrays_unlike_the_others_are_named() -> None:
         (lambda folder: array_table(np.array([["a"]])), "X: got <U1; it needs numbers"),
         (lambda folder: array_table(np.ones((3, 2))).with_target("a"), "columns of an array have no names"),
         (lambda folder: dask_table(np.ones((3, 2))), "X: got ndarray"),
+        (lambda folder: dask_table(da.ones(3)), "X: got Array"),
+        (lambda folder: dask_table(dd.from_pandas(frame(20), npartitions=2)["age"]), "X: got Series"),
+        (lambda folder: dask_table(dd.from_pandas(frame(20), npartitions=2), np.ones(20)), "y: got ndarray; it needs one column"),
         (lambda folder: dask_table(da.ones((4, 2), chunks=2), da.ones(4, chunks=4)), "y: got 1 partitions; it needs one column in the 2"),
         (lambda folder: dask_table(da.ones((4, 2), chunks=2), client=3), "client: got int"),
     ],

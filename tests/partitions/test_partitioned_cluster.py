@@ -11,12 +11,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.dataframe as dd
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from dask import config
+from dask.delayed import delayed
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 from partitioned_records import COLUMNS, SETTINGS, frame
@@ -49,7 +50,7 @@ FITS: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     """Two workers, each a process of its own; Lethe is imported once, by the server that they are forked from."""
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+    with config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         get_mp_context().set_forkserver_preload(["distributed", "lethe.estimators"])
         with (
             LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
@@ -67,7 +68,7 @@ def collection(goal: str, *, slow: bool = False) -> Any:
     """Six partitions, of which one is empty."""
     table = frame()[[*COLUMNS, goal]]
     parts = [table[:400], table[400:401], table[401:401], table[401:900], table[900:1200], table[1200:]]
-    whole = dd.from_delayed([dask.delayed(part) for part in parts], meta=table[:0], verify_meta=False)
+    whole = dd.from_delayed([delayed(part) for part in parts], meta=table[:0], verify_meta=False)
     return whole.map_partitions(slowly, meta=table[:0]) if slow else whole
 
 
@@ -89,13 +90,15 @@ def assert_as_in_memory(name: str, table: Any) -> None:
 
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_on_the_cluster_is_the_fit_in_memory(name: str, client: Client) -> None:
-    assert dask_table(collection(FITS[name][1])).executor.client is client
+    executor: Any = dask_table(collection(FITS[name][1])).executor
+    assert executor.client is client
     assert_as_in_memory(name, collection(FITS[name][1]))
 
 
 def test_workers_read_files_of_parquet_themselves(client: Client, tmp_path: Any) -> None:
-    for name, part in {"a": frame()[:700], "b": frame()[700:]}.items():
-        part[[*COLUMNS, "label"]].to_parquet(tmp_path / f"{name}.parquet", index=False, row_group_size=250)
+    table: Any = frame()[[*COLUMNS, "label"]]
+    for name, part in {"a": table[:700], "b": table[700:]}.items():
+        part.to_parquet(tmp_path / f"{name}.parquet", index=False, row_group_size=250)
     assert_as_in_memory("objective perturbation", parquet_table(tmp_path, client=client))
 
 
@@ -105,7 +108,8 @@ def killing(client: Client, number: int) -> tuple[Callable[[int, int, int], None
 
     def told(now: int, done: int, blocks: int) -> None:
         if now == number and done == 1 and not killed:
-            worker = sorted(client.run(os.getpid).values())[0]
+            numbers: Any = client.run(os.getpid)
+            worker = min(numbers.values())
             os.kill(worker, signal.SIGKILL)
             killed.append(worker)
 
@@ -161,7 +165,7 @@ def test_a_faulty_partition_is_named_and_nothing_is_released(client: Client) -> 
         (lambda part: part[["height", "age", *part.columns[2:]]], "partition 1, column 'age': its column 1 is 'height'"),
         (lambda part: 1 / 0, "partition 1: cannot be computed: division by zero"),
     ):
-        parts = [dask.delayed(table[:500]), dask.delayed(change, pure=False)(table[500:])]
+        parts = [delayed(table[:500]), delayed(change, pure=False)(table[500:])]
         model = logistic("objective_perturbation")
         with pytest.raises(InputError, match=words):
             model.fit(dd.from_delayed(parts, meta=table[:0], verify_meta=False), "label")

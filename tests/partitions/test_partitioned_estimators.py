@@ -137,7 +137,8 @@ def test_a_pipeline_of_both_is_the_one_in_memory(tmp_path: Path) -> None:
     table = frame()[[*COLUMNS, "label"]]
     found = pipeline().fit(written(tmp_path, a=table[:1000], b=table[1000:1000], c=table[1000:]), "label")
     expected = pipeline().fit(table[list(COLUMNS)], table["label"])
-    np.testing.assert_allclose(found["model"].coef_, expected["model"].coef_, rtol=0.0, atol=1e-9)
+    first, second = (whole.named_steps["model"].coef_ for whole in (found, expected))
+    np.testing.assert_allclose(first, second, rtol=0.0, atol=1e-9)
     assert list(found.feature_names_in_) == list(COLUMNS)
     assert privacy_of(found).guarantee == privacy_of(expected).guarantee
     assert (found.predict(table[list(COLUMNS)]) == expected.predict(table[list(COLUMNS)])).all()

@@ -93,10 +93,11 @@ def _noted(estimator: BaseEstimator, table: ExaminedTable) -> ExaminedTable:
         raise InputError(
             f"X: got {records} records in {len(table.seen)} blocks; it needs at least {FEWEST_RECORDS}.", source="the argument X"
         )
-    estimator.n_features_in_ = columns
+    fitted: Any = estimator
+    fitted.n_features_in_ = columns
     names = table.source.columns
     if all(isinstance(name, str) for name in names):
-        estimator.feature_names_in_ = np.array(names, dtype=object)
-    elif hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
+        fitted.feature_names_in_ = np.array(names, dtype=object)
+    elif hasattr(fitted, "feature_names_in_"):
+        del fitted.feature_names_in_
     return table

@@ -97,7 +97,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         blocks = table_in_blocks(X, targets=False)
         if blocks is not None:
             check_is_fitted(self)
-            fitted = tuple(getattr(self, "feature_names_in_", range(self.n_features_in_)))
+            fitted = tuple(getattr(self, "feature_names_in_", range(self.mean_.size)))
             return transformed(blocks, Standardised(self.low_, self.high_, self.mean_, self.scale_), fitted)
         rows = np.clip(self._rows(X), self.low_, self.high_)
         rows -= self.mean_  # in place: a table may be most of the memory there is
