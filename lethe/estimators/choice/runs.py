@@ -57,7 +57,7 @@ class RunMechanism:
             return f"batches = {facts.batches} was asked for"
         if facts.schedule not in ("auto", self.schedule):
             return f"schedule = {facts.schedule} was asked for"
-        if facts.in_blocks and self.design not in ("full", "cyclic"):
+        if facts.in_blocks and draws_secretly(self.design):
             return f"{self.design} batches take records from anywhere; a table in blocks is read in its stored order"
         return None
 
@@ -173,6 +173,15 @@ def training_record(run: Run, coefficients: Array, intercepts: Array | float) ->
     claims = tuple(HypothesisClaim(name, how) for name, how in enforced(run).items())
     declared = tuple(HypothesisClaim(one.name, one.detail) for one in _declared(run))
     return TrainingRecord(run=run, by=ESTIMATORS, enforced=claims, declared=declared, released=(released,))
+
+
+def draws_secretly(design: BatchDesign) -> bool:
+    """Whether batches of that design take records from anywhere, by a draw that nobody may learn.
+
+    Raises:
+        InputError: a design that no run here has.
+    """
+    return bool(_batches(design, 1).secret)
 
 
 def _batches(design: BatchDesign, size: int) -> Batches:

@@ -15,7 +15,7 @@ from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.choose import Choice, choose
 from lethe.estimators.choice.mechanism import Penalties
-from lethe.estimators.choice.runs import training_record
+from lethe.estimators.choice.runs import draws_secretly, training_record
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.norms import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, row_norms
@@ -221,7 +221,7 @@ class PrivateLinearModel(PrivateEstimator):
         Raises:
             InputError: one of them was asked for.
         """
-        if self.batches not in ("auto", "full", "cyclic"):
+        if self.batches != "auto" and draws_secretly(self.batches):  # pyright: ignore[reportArgumentType]
             raise InputError(
                 f"batches = {self.batches!r}: they take records from anywhere, and a table in blocks is read in its stored order.",
                 source="the parameter batches",
