@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import make_run
+from helpers import make_run, with_fresh_noise
 from torch import nn
 
 import lethe
@@ -109,9 +109,7 @@ def test_no_copy_adds_the_same_numbers() -> None:
     ("changes", "options", "said"),
     [
         ({"release": "last"}, {}, "release = last"),
-        ({}, {"checkpoints": "folder"}, "checkpoints"),
         ({}, {"callbacks": TrainingCallback()}, "callbacks"),
-        ({}, {"secure": True}, "secure"),
         ({}, {"noise_policy": lambda observed: 1.0}, "noise_policy"),
         ({"noise": {"kind": "banded_toeplitz", "coefficients": [1.0, 9.0]}, "steps": 20}, {}, "drowns"),
     ],
@@ -119,15 +117,68 @@ def test_no_copy_adds_the_same_numbers() -> None:
 def test_what_it_cannot_do_is_refused(changes: dict[str, Any], options: dict[str, Any], said: str, tmp_path: Path) -> None:
     model = network()
     before = copy.deepcopy(model.state_dict())
-    if "checkpoints" in options:
-        options = {"checkpoints": tmp_path / "folder"}
     with pytest.raises(LetheError, match=said):
-        fit(model, LOSS, data(), run_of(**changes), **options)
+        fit(model, LOSS, data(), run_of(**changes), checkpoints=tmp_path / "folder" if "noise_policy" not in options else None, **options)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert not (tmp_path / "folder").exists()
+    assert not (tmp_path / "folder" / "checkpoint.pt").exists()
 
 
-def test_a_loop_of_one_s_own_is_refused() -> None:
+def loop(
+    run: lethe.Run, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any = LOSS, steps: int = 6, **options: Any
+) -> PrivacyEngine:
+    """A loop of one's own, of so many steps."""
+    engine = PrivacyEngine(run, **options)
+    dtype = next(model.parameters()).dtype
+    _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=(data()[0].to(dtype), data()[1]))
+    for inputs, targets in loader:
+        with engine.recording():
+            losses = engine.losses(loss, model(inputs), targets)
+        engine.backward(losses)
+        optimizer.step()
+        optimizer.zero_grad()
+        if engine.steps == steps:
+            break
+    return engine
+
+
+def test_a_loop_of_one_s_own_takes_the_same_steps_as_fit() -> None:
+    for make in (lambda given: torch.optim.SGD(given, lr=0.5), lambda given: torch.optim.Adam(given, lr=0.1)):
+        models = [network(), network()]
+        seeds = {"seed": 4}
+        fitted = fit(models[0], LOSS, data(), run_of(), optimizer=make(models[0].parameters()), **seeds)
+        engine = loop(run_of(), models[1], make(models[1].parameters()), **seeds)
+        assert all(torch.equal(*pair) for pair in zip(models[0].parameters(), models[1].parameters(), strict=True))
+        assert engine.recorded_run() == fitted.run
+        assert with_fresh_noise(fitted.run) == run_of()
+
+
+def test_a_loop_is_certified_as_its_run_is() -> None:
+    """Half of it, and all of it: a Toeplitz strategy is one for every number of steps, a matrix for its own alone."""
+    run, model = run_of(), network()
+    engine = loop(run, model, torch.optim.Adam(model.parameters()), steps=3)
+    three = run.replace(steps=3)
+    assert engine.get_epsilon(1e-5) == lethe.certify(three, 1e-5).epsilon
+    assert engine.recorded_run() == run
+    taken = engine.recorded_run(steps_fixed_in_advance=True)
+    assert (taken.total_steps, taken.noise) == (3, run.noise)
+    assert lethe.certify(taken, 1e-5).epsilon == pytest.approx(lethe.certify(three, 1e-5).epsilon, rel=1e-12)
+    certificate = lethe.certify(engine.record(), 1e-5)
+    assert (certificate.epsilon, certificate.theorem) == (lethe.certify(run, 1e-5).epsilon, "correlated-noise")
+    assert certificate.seal is not None
+
+
+def test_a_loop_that_ends_early_has_no_matrix_of_so_many_steps(tmp_path: Path) -> None:
+    run, model = run_of(noise=LowerTriangular.saved(binary_tree(6), tmp_path / "tree.npy")), network()
+    engine = loop(run, model, torch.optim.Adam(model.parameters()), steps=3)
+    assert engine.recorded_run() == run
+    for asked in (lambda: engine.get_epsilon(1e-5), lambda: engine.recorded_run(steps_fixed_in_advance=True)):
+        with pytest.raises(InputError, match="for 6 steps; the run has 3"):
+            asked()
+
+
+def test_numbers_beside_a_correlated_run_are_compared_with_its_own() -> None:
     model = network()
-    with pytest.raises(InputError, match="banded_toeplitz"):
-        PrivacyEngine(run_of()).make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data=data())
+    with pytest.raises(InputError, match="noise_multiplier: got 2.0"):
+        PrivacyEngine(run_of()).make_private(
+            module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data=data(), noise_multiplier=2.0
+        )

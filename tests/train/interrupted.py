@@ -86,7 +86,7 @@ class Spy:
         add_to, iterate = NetworkNoise.add_to, BatchStream.__iter__
         present: list[Any] = []
 
-        def spied(noise: NetworkNoise, tensors: Any, noise_std: float) -> None:
+        def spied(noise: NetworkNoise, tensors: Any, noise_std: float, **correlating: Any) -> None:
             tensors = list(tensors)
             if noise_std == 0.0:
                 return
@@ -97,7 +97,7 @@ class Spy:
                 raise Killed
             self._tell(step, records)
             untouched = tensors[0].detach().clone()
-            add_to(noise, tensors, noise_std)
+            add_to(noise, tensors, noise_std, **correlating)
             self.steps.append(step)
             self.records.append(records)
             self.noises.append(tensors[0].detach() - untouched)

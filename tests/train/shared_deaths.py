@@ -37,11 +37,11 @@ def journal_before_noise(folder: str) -> Iterator[list[bool]]:
     seen: list[bool] = []
     drawn, before = NetworkNoise._add_to, [journaled(folder)]
 
-    def add_to(self: NetworkNoise, checked: Any, noise_std: float) -> None:
+    def add_to(self: NetworkNoise, checked: Any, noise_std: float, through: Any) -> None:
         if checked:
             seen.append((now := journaled(folder)) > before[0])
             before[0] = now
-        drawn(self, checked, noise_std)
+        drawn(self, checked, noise_std, through)
 
     NetworkNoise._add_to = add_to  # type: ignore[method-assign]
     try:
@@ -78,11 +78,11 @@ def root_dies(rank: int, run: Run, folder: str, at: int, written: bool) -> None:
     """`fit` in shards, in which process 0 dies at a step right before or after it has written it down; noise that is drawn is noted."""
     drawn, release = NetworkNoise._add_to, Journal.release
 
-    def add_to(self: NetworkNoise, checked: Any, noise_std: float) -> None:
+    def add_to(self: NetworkNoise, checked: Any, noise_std: float, through: Any) -> None:
         if checked:
             with open(f"{folder}-drawn{rank}", "a") as file:
                 file.write("drawn\n")
-        drawn(self, checked, noise_std)
+        drawn(self, checked, noise_std, through)
 
     def dying(self: Journal, step: int) -> None:
         if step != at:

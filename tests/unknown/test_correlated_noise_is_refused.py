@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from dp_accounting.privacy_accountant import NeighboringRelation
 from helpers import make_run
 from made_up_runs import DELTA, refused
+from torch import nn
 from trainers_to_ask import TRAINERS
 
 import lethe
@@ -27,7 +29,7 @@ from lethe.theorems.base import Theorem
 from lethe.theorems.budget_filter import spent_budgets
 from lethe.theorems.composition import touch_mus
 from lethe.theorems.registry import ALL
-from lethe.train import TrainingCallback, fit_linear
+from lethe.train import PrivacyEngine, TrainingCallback, fit, fit_linear
 from lethe.train.core.recorder import Recorder
 from lethe.utility.excess_risk import excess_risk_bound
 
@@ -46,6 +48,17 @@ class _Spender:
         raise AssertionError("asked of a run that nobody can price along the way")
 
     start_run = settle_run = void_run = reserve_run
+
+
+def _network(run: lethe.Run) -> tuple[nn.Module, nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+    data = torch.zeros(run.records, 3), torch.zeros(run.records, dtype=torch.long)
+    return nn.Linear(3, 2), nn.CrossEntropyLoss(reduction="none"), data
+
+
+def _loop(run: lethe.Run, **options: Any) -> Any:
+    model, _, data = _network(run)
+    optimizer = torch.optim.SGD(model.parameters(), lr=float(run.step_sizes[0]))
+    return PrivacyEngine(run, **options).make_private(module=model, optimizer=optimizer, data=data)
 
 
 def correlated(**changes: Any) -> lethe.Run:
@@ -99,11 +112,17 @@ ASKED: dict[str, Callable[[lethe.Run], Any]] = {
     "sweep": lambda run: compare(run, DELTA, over="noise", values=[1.0, 2.0]),
     "ledger": lambda run: fit_linear(run, *_DATA, classes=2, ledger=_Spender()),
     "callbacks": lambda run: fit_linear(run, *_DATA, classes=2, callbacks=TrainingCallback()),
+    "ledger of a network": lambda run: fit(*_network(run), run, ledger=_Spender()),
+    "callbacks of a network": lambda run: fit(*_network(run), run, callbacks=TrainingCallback()),
+    "ledger of a loop": lambda run: _loop(run, ledger=_Spender()),
+    "callbacks of a loop": lambda run: _loop(run, callbacks=TrainingCallback()),
+    "last iterate of a network": lambda run: fit(*_network(run), run.replace(release="last")),
+    "last iterate of a loop": lambda run: _loop(run.replace(release="last")),
     "recorder": lambda run: Recorder(run, seeded=False),
     "quadratic": lambda run: quadratic_influence(run, PUBLIC),
     "adjoint": lambda run: adjoint_influence(run, PUBLIC, repeats=2, seed=0),
     "retraining": lambda run: retraining_influence(run, PUBLIC, repeats=2, seed=0),
-    **{f"trainer {name}": trainer for name, trainer in TRAINERS.items() if name not in ("fit_linear", "fit")},
+    **{f"trainer {name}": trainer for name, trainer in TRAINERS.items() if name not in ("fit_linear", "fit", "engine")},
 }
 
 

@@ -1,24 +1,52 @@
-r"""Noise correlated step by step: $w = C^{-1} z$ solved forward, for NumPy arrays and for tensors alike.
+r"""Noise correlated step by step: $w = C^{-1} z$ solved forward, for NumPy arrays and for tensors alike; and $y = Cg$, the other way.
 
 The result that rounding leaves solves $C w = z + e$ with $e$ as small as the rounding of the products in its row, however badly
 conditioned C is: what is released is as private as with the noise $z + e$.
+
+**What is kept** is a memory of a few rows, each as long as the noise, of which every step takes one weighted sum.
+
+**Forgotten steps.** A step that is forgotten has 0 in the memory: the rows of later steps then act as rows of a C whose entries in that
+column are 0. With $C \ge 0$ that C is no larger, entry by entry, and so no more sensitive.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 
 
-class Stream(ABC):
-    """Turns independent draws, one a step, into correlated noise. One object serves one run, once, from its first step on."""
+class Row(NamedTuple):
+    """A row of C as a stream needs it.
 
-    def __init__(self) -> None:
+    Args:
+        weights: of the first rows of the memory.
+        diagonal: the entry on the diagonal.
+        kept_in: the row of the memory that keeps this step; None: none does, or each a share of it.
+    """
+
+    weights: FloatArray
+    diagonal: float
+    kept_in: int | None
+
+
+class Stream(ABC):
+    r"""Turns independent draws, one a step, into correlated noise. One object serves one run, once, from its first step on.
+
+    Args:
+        product: to make $y_t = \sum_s C_{ts} g_s$ of what it is given instead, keeping that.
+    """
+
+    def __init__(self, *, product: bool = False) -> None:
         self.step = 0
+        self.memory: Any = None
+        self._product = product
+        self._row: tuple[Row, Any] | None = None
 
     def next(self, fresh: Any) -> Any:
         r"""$w_t$ from $z_t$, of the same shape and kind; what it was given is left as it was.
@@ -26,39 +54,86 @@ class Stream(ABC):
         Raises:
             InputError: the strategy has no row for this step.
         """
-        made = self._next(fresh)
-        self.step += 1
+        given = fresh if hasattr(fresh, "reshape") else np.asarray(fresh, dtype=np.float64)
+        flat = given.reshape(-1)
+        made = self.part(flat, 0, len(flat))
+        self.forward()
+        return made.reshape(given.shape)
+
+    def part(self, fresh: Any, start: int, size: int) -> Any:
+        """Some coordinates of $w_t$; `forward` ends the step once all were asked for, each once.
+
+        Args:
+            fresh: those of $z_t$, shape (m,); left as it was.
+            start: number of the first.
+            size: how many there are in all.
+        Raises:
+            InputError: the strategy has no row for this step.
+        """
+        if self.memory is None:
+            self.memory = _zeros(self.held, size, fresh)
+        (weights, diagonal, kept_in), vector = self._present(fresh)
+        kept = self.memory[:, start : start + len(fresh)]
+        known = vector @ kept[: len(weights)] if len(weights) else 0.0
+        made = fresh * diagonal + known if self._product else (fresh - known) / diagonal if diagonal != 1.0 else fresh - known
+        self._keep(kept, fresh if self._product else made, kept_in)
         return made
 
+    def forward(self) -> None:
+        """The step is over."""
+        self.step, self._row = self.step + 1, None
+
+    def forget(self, steps: int) -> None:
+        """So many steps are over of whose noise nothing is known any more."""
+        for _ in range(steps):
+            if self.memory is not None:
+                self._keep(self.memory, 0.0, self._present(self.memory)[0].kept_in)
+            self.forward()
+
+    def _present(self, like: Any) -> tuple[Row, Any]:
+        """The row of this step, and its weights in the kind of `like`."""
+        if self._row is None:
+            row = self.row(self.step)
+            self._row = row, like.new_tensor(row.weights) if hasattr(like, "new_tensor") else row.weights
+        return self._row
+
+    def _keep(self, kept: Any, value: Any, row: int | None) -> None:
+        if row is not None:
+            kept[row] = value
+
     @abstractmethod
-    def _next(self, fresh: Any) -> Any: ...
+    def row(self, step: int) -> Row:
+        """The row of step number `step`, from 0.
+
+        Raises:
+            InputError: the strategy has none.
+        """
 
     @property
     @abstractmethod
     def held(self) -> int:
-        """The most arrays of the noise's shape that are kept between two steps."""
+        """How many rows the memory has."""
 
 
 class BandedStream(Stream):
-    r"""$w_t = \big(z_t - \sum_{k=1}^{p-1} c_k w_{t-k}\big)/c_0$: keeps the last p - 1 outputs.
+    r"""$w_t = \big(z_t - \sum_{k=1}^{p-1} c_k w_{t-k}\big)/c_0$: keeps the last p - 1 outputs, each in the place of the oldest.
 
     Args:
         coefficients: $c_0 > 0, c_1, \ldots, c_{p-1}$.
+        product: see `Stream`.
     """
 
-    def __init__(self, coefficients: Sequence[float]) -> None:
-        super().__init__()
-        self._coefficients = tuple(coefficients)
-        self._last: list[Any] = []
+    def __init__(self, coefficients: Sequence[float], *, product: bool = False) -> None:
+        super().__init__(product=product)
+        self._coefficients = np.asarray(coefficients, dtype=np.float64)
 
-    def _next(self, fresh: Any) -> Any:
-        made = fresh * 1.0
-        for coefficient, earlier in zip(self._coefficients[1:], self._last, strict=False):
-            made = _less(made, coefficient, earlier)
-        if self._coefficients[0] != 1.0:
-            made = made / self._coefficients[0]
-        self._last = [made, *self._last][: self.held]
-        return made
+    def row(self, step: int) -> Row:
+        """Of step t - k the memory's row t - k modulo p - 1."""
+        first, held = float(self._coefficients[0]), self.held
+        back = np.arange(1, min(step, held) + 1)
+        weights = np.zeros(len(back))
+        weights[(step - back) % held if held else back] = self._coefficients[back]
+        return Row(weights, first, step % held if held else None)
 
     @property
     def held(self) -> int:
@@ -72,23 +147,21 @@ class BufferedStream(Stream):
     Args:
         scales: $\omega_i$.
         decays: $\theta_i$, as many.
+        product: see `Stream`.
     """
 
-    def __init__(self, scales: Sequence[float], decays: Sequence[float]) -> None:
-        super().__init__()
-        self._scales, self._decays = tuple(scales), tuple(decays)
-        self._buffers: list[Any] | None = None
+    def __init__(self, scales: Sequence[float], decays: Sequence[float], *, product: bool = False) -> None:
+        super().__init__(product=product)
+        self._scales, self._decays = np.asarray(scales, dtype=np.float64), tuple(decays)
 
-    def _next(self, fresh: Any) -> Any:
-        if self._buffers is None:
-            made = fresh * 1.0
-            self._buffers = [made] * len(self._scales)
-            return made
-        made = fresh * 1.0
-        for scale, buffer in zip(self._scales, self._buffers, strict=True):
-            made = _less(made, scale, buffer)
-        self._buffers = [decay * buffer + made for decay, buffer in zip(self._decays, self._buffers, strict=True)]
-        return made
+    def row(self, step: int) -> Row:
+        """The same at every step."""
+        return Row(self._scales, 1.0, None)
+
+    def _keep(self, kept: Any, value: Any, row: int | None) -> None:
+        for number, decay in enumerate(self._decays):
+            kept[number] *= decay
+            kept[number] += value
 
     @property
     def held(self) -> int:
@@ -101,44 +174,57 @@ class MatrixStream(Stream):
 
     Args:
         matrix: C, lower-triangular with a positive diagonal, shape (T, T).
+        product: see `Stream`.
     """
 
-    def __init__(self, matrix: FloatArray) -> None:
-        super().__init__()
+    def __init__(self, matrix: FloatArray, *, product: bool = False) -> None:
+        super().__init__(product=product)
         self._matrix = matrix
-        # The last row that uses each output.
-        self._until = [int(column.nonzero()[0][-1]) for column in matrix.T]
-        self._kept: dict[int, Any] = {}
+        self._places, self._held = _places([int(column.nonzero()[0][-1]) for column in matrix.T])
 
-    def _next(self, fresh: Any) -> Any:
-        if self.step >= len(self._matrix):
+    def row(self, step: int) -> Row:
+        """Of an earlier step, where it has a place in the memory, that one.
+
+        Raises:
+            InputError: the matrix has fewer rows.
+        """
+        if step >= len(self._matrix):
             raise InputError(
-                f"noise: step {self.step + 1} is beyond the {len(self._matrix)} steps of the strategy.",
+                f"noise: step {step + 1} is beyond the {len(self._matrix)} steps of the strategy.",
                 source="run.noise",
                 remedy="make a strategy for so many steps.",
             )
-        row, made = self._matrix[self.step], fresh * 1.0
-        for step, earlier in self._kept.items():
-            made = _less(made, float(row[step]), earlier)
-        made = made / float(row[self.step])
-        self._kept[self.step] = made
-        self._kept = {step: value for step, value in self._kept.items() if self._until[step] > self.step}
-        return made
+        entries = self._matrix[step]
+        used = entries[:step].nonzero()[0]
+        weights = np.zeros(int(self._places[used].max(initial=-1)) + 1)
+        weights[self._places[used]] = entries[used]
+        place = int(self._places[step])
+        return Row(weights, float(entries[step]), None if place < 0 else place)
 
     @property
     def held(self) -> int:
         """As many as the matrix needs, at most T - 1."""
-        waiting, most = 0, 0
-        ends = sorted(self._until)
-        for step in range(len(ends)):
-            waiting += 1
-            while ends and ends[0] <= step:
-                ends.pop(0)
-                waiting -= 1
-            most = max(most, waiting)
-        return most
+        return self._held
 
 
-def _less(made: Any, factor: float, earlier: Any) -> Any:
-    """`made` less a multiple of what was made earlier; of a tensor in place, without another of its size."""
-    return made.sub_(earlier, alpha=factor) if hasattr(made, "sub_") else made - factor * earlier
+def _places(until: Sequence[int]) -> tuple[Any, int]:
+    """Of each output the row of the memory that keeps it, -1 where no later row of the matrix uses it; and how many rows there are.
+
+    Args:
+        until: of each output the last row of the matrix that uses it.
+    """
+    places, free, held = np.full(len(until), -1), list[int](), 0
+    ending: dict[int, list[int]] = {}
+    for step, last in enumerate(until):
+        free += ending.pop(step, [])  # this step's row is read before it is written
+        if last > step:
+            if not free:
+                free, held = [held], held + 1
+            places[step] = free.pop()
+            ending.setdefault(last, []).append(int(places[step]))
+    return places, held
+
+
+def _zeros(rows: int, size: int, like: Any) -> Any:
+    """Zeros of the kind of `like`, shape (rows, size)."""
+    return like.new_zeros((rows, size)) if hasattr(like, "new_zeros") else np.zeros((rows, size))

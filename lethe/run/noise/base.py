@@ -44,8 +44,12 @@ class CorrelatedNoise(Specification, ABC):
         """
 
     @abstractmethod
-    def stream(self) -> Stream:
-        """What correlates the draws of one training, from its first step on."""
+    def stream(self, *, product: bool = False) -> Stream:
+        """What correlates the draws of one training, from its first step on.
+
+        Args:
+            product: to multiply by C instead of its inverse.
+        """
 
     def to_document(self) -> dict[str, Any]:
         """{kind: name, ...}."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lethe.errors import HypothesisError
+from lethe.errors import HypothesisError, InputError
 from lethe.run.noise.base import CorrelatedNoise
 
 
@@ -13,12 +13,16 @@ class Draws:
 
     Args:
         noise: correlated.
+        product: to multiply what is given by C, instead of its inverse.
+
+    Attributes:
+        steps: how many there were so far.
     """
 
-    __slots__ = ("_noise", "_steps", "_stream")
+    __slots__ = ("_drawn", "_noise", "_stream", "steps")
 
-    def __init__(self, noise: CorrelatedNoise) -> None:
-        self._noise, self._stream, self._steps = noise, noise.stream(), 0
+    def __init__(self, noise: CorrelatedNoise, *, product: bool = False) -> None:
+        self._noise, self._stream, self.steps, self._drawn = noise, noise.stream(product=product), 0, 0
 
     def next(self, fresh: Any) -> Any:
         """The noise of the next step, where a fresh draw has standard deviation 1.
@@ -26,24 +30,75 @@ class Draws:
         Args:
             fresh: independent normal numbers, an array or a tensor.
         """
-        self._steps += 1
-        return self._stream.next(fresh)
+        made = self._stream.next(fresh)
+        self.elsewhere()
+        return made
+
+    def part(self, fresh: Any, start: int, size: int) -> Any:
+        """Some coordinates of the noise of the next step; `over` ends the step.
+
+        Args:
+            fresh: independent normal numbers, shape (m,).
+            start: number of the first coordinate.
+            size: how many there are in all.
+        """
+        return self._stream.part(fresh, start, size)
+
+    def over(self) -> None:
+        """All coordinates of the step were drawn."""
+        self._stream.forward()
+        self.elsewhere()
+
+    def elsewhere(self) -> None:
+        """The noise of the next step is drawn, here or in another process."""
+        self.steps += 1
+        self._drawn += 1
 
     def none(self) -> None:
         """The next step has no noise, as all steps of a run without noise."""
-        self._steps += 1
+        self.steps += 1
 
-    def executed(self, recorded: Any) -> Any:
+    def forget(self, steps: int) -> None:
+        """So many steps were released, or may have been, by a process that is gone; of their noise nothing is known any more.
+
+        The later ones then have the noise of a strategy with fewer entries (`lethe.calculus.correlated.streams`).
+        """
+        self._stream.forget(steps)
+        self.steps += steps
+        self._drawn += steps
+
+    def executed(self, recorded: Any, *, steps: int | None = None) -> Any:
         """The recorded Run, of independent noise, with the strategy that made the noise.
 
+        Args:
+            recorded: the run that is stated.
+            steps: that were taken; None: all of that run.
         Raises:
             HypothesisError: some step took none of it, or some of it was taken elsewhere.
         """
-        steps, drawn = recorded.total_steps, self._stream.step
-        if self._steps != steps or drawn not in (0, steps) or (drawn == 0) != (not recorded.noise_multipliers.any()):
+        taken = recorded.total_steps if steps is None else steps
+        if self.steps != taken or self._drawn not in (0, taken) or (self._drawn == 0) != (not recorded.noise_multipliers.any()):
             raise HypothesisError(
-                f"correlated noise was drawn {drawn} times in {steps} steps; a strategy describes one draw for each step.",
+                f"correlated noise was drawn {self._drawn} times in {taken} steps; a strategy describes one draw for each step.",
                 source="run.noise",
-                remedy="train with lethe.train.fit or fit_linear as they are.",
+                remedy="train with lethe.train as it is.",
             )
         return recorded.replace(noise=self._noise)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many steps there were, and what is kept of their noise; secret, as the noise is."""
+        return {"steps": self.steps, "drawn": self._drawn, "memory": self._stream.memory}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on from what `state_dict` returned for the same noise.
+
+        Args:
+            state: its memory on the device of the noise.
+        Raises:
+            InputError: it is the state of other noise.
+        """
+        names, memory = {"steps", "drawn", "memory"}, state.get("memory") if isinstance(state, dict) else None
+        if not isinstance(state, dict) or set(state) != names or (memory is not None and len(memory) != self._stream.held):
+            raise InputError("state: this is not what this noise noted.", source="checkpoints.folder")
+        self.steps, self._drawn = int(state["steps"]), int(state["drawn"])
+        self._stream.step, self._stream.memory = self._drawn, memory

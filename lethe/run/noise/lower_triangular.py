@@ -83,9 +83,9 @@ class LowerTriangular(CorrelatedNoise):
             )
         return matrix
 
-    def stream(self) -> MatrixStream:
+    def stream(self, *, product: bool = False) -> MatrixStream:
         """Keeps every output that a later row uses."""
-        return MatrixStream(_read(self.file, self.sha256))
+        return MatrixStream(_read(self.file, self.sha256), product=product)
 
 
 @lru_cache(maxsize=4)

@@ -53,9 +53,9 @@ class BandedToeplitz(CorrelatedNoise):
         column[: len(kept)] = kept
         return column
 
-    def stream(self) -> BandedStream:
+    def stream(self, *, product: bool = False) -> BandedStream:
         """Keeps the last p - 1 outputs."""
-        return BandedStream(self.coefficients)
+        return BandedStream(self.coefficients, product=product)
 
 
 class BufferedToeplitz(CorrelatedNoise):
@@ -82,6 +82,6 @@ class BufferedToeplitz(CorrelatedNoise):
         """The first column, shape (T,)."""
         return blt_column(self.scales, self.decays, steps)
 
-    def stream(self) -> BufferedStream:
+    def stream(self, *, product: bool = False) -> BufferedStream:
         """Keeps one buffer for each decay."""
-        return BufferedStream(self.scales, self.decays)
+        return BufferedStream(self.scales, self.decays, product=product)

@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError, LetheError
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
 from lethe.train.callbacks.in_force import spender_in_force
@@ -62,7 +63,12 @@ class Paying(TrainingCallback):
         self._started = self._settled = False
 
     def before(self, run: Run) -> None:
-        """Reserve, before a record is read. Processes that train together do it when all are ready, and end together if it fails."""
+        """Reserve, before a record is read. Processes that train together do it when all are ready, and end together if it fails.
+
+        Raises:
+            InputError: the run's noise is correlated, which no ledger prices along the way.
+        """
+        require_run(run)
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             self._number = self._spender.reserve_run(run)
 

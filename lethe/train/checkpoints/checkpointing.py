@@ -1,7 +1,9 @@
 r"""Checkpointed training: it continues correctly after being killed at any moment.
 
-**Noise is never stored.** A training that goes on draws fresh noise. What was drawn before is gone with the process, and noise of a known
-generator is refused a second time, so the same noise is never added to two different things.
+**No generator is stored.** A training that goes on draws fresh noise. What was drawn before is gone with the process, and noise of a known
+generator is refused a second time, so the same noise is never added to two different things. Correlated noise is stored as far as later
+steps take it back; under a seed each of its steps has a generator of its own, and no step is taken twice. That of steps that are lost to
+a kill is not taken back: its model is lost as well (`CorrelatedNetworkNoise`).
 
 **release: all.** A noisy gradient counts as released from the moment its noise may have been drawn, and the journal says so before that
 moment. With a checkpoint of step t and a journal up to step j, training goes on with step j + 1 from the parameters of step t: the batches
@@ -39,7 +41,7 @@ from lethe.run.run import Run
 from lethe.train.checkpoints.file import Checkpoints, read_checkpoint, told, write_checkpoint
 from lethe.train.checkpoints.journal import Journal
 from lethe.train.checkpoints.sharded_state import drop_others, read_shards, refuse_other_shards, write_shards
-from lethe.train.checkpoints.training_state import AGAIN, PARTS, Training, refuse_others, set_right, taken_down
+from lethe.train.checkpoints.training_state import AGAIN, PARTS, Training, refuse_others, set_right, taken_down, without_memory
 from lethe.train.core.generators import same_stream, state_digest
 from lethe.train.distributed.workers import Workers
 
@@ -86,7 +88,7 @@ class Checkpointing:
 
     Args:
         checkpoints: where and how often.
-        run: that is carried out.
+        run: that is carried out, with its noise.
         noise_generator: the user's, if one was given.
         seeded: whether somebody can make its noise or its secret batches again; what a process before this one drew counts as well.
         workers: the processes that train together.
@@ -95,7 +97,7 @@ class Checkpointing:
     """
 
     def __init__(self, checkpoints: Checkpoints, run: Run, noise_generator: NoiseGenerator, workers: Workers, *, seeded: bool) -> None:
-        self._seeded = seeded
+        self._seeded, self._asked, run = seeded, run, run.uncorrelated
         self._checkpoints, self._run, self._noise_generator, self._workers = checkpoints, run, noise_generator, workers
         self._noisy = np.isin(np.arange(run.total_steps), run.noisy_steps)
         self._path = Path(checkpoints.folder) / "checkpoint.pt"
@@ -105,6 +107,7 @@ class Checkpointing:
         try:
             self._noise_start = self._checked_noise()
             found = self._checked_folder() if self._journal else None
+            self._memory, found = without_memory(found)  # what noise is taken back is no other process's business
             self._found, self._released = told(found, 0 if self._journal is None else self._journal.step, workers)
         except BaseException:
             self.close()
@@ -136,6 +139,10 @@ class Checkpointing:
         least = step if self._run.release == "all" else 0
         if not training.stream.steps_done == training.recorder.steps == step or self._released < least:
             raise InputError(f"{self._path}: its parts and the journal are not of one step.", source="checkpoints.folder", remedy=AGAIN)
+        lost = max(self._released - step, 0)
+        if training.noise is not None:
+            training.noise.load_state_dict({**found["noise"], "memory": self._memory})
+            training.noise.forget(lost)
         self._start()
         shards = None
         if training.placement.sharded:
@@ -143,7 +150,7 @@ class Checkpointing:
             shards = read_shards(found, training, self._path.parent, self._workers)
         set_right(found, training, also, random=self._workers.root, shards=shards)
         self._saved, self._found = step, None
-        return step + self._skip(training, step)
+        return step + self._skip(training, step, lost)
 
     def before_noise(self, step: int) -> None:
         """Call before the noise of step number `step` is drawn: from here on it counts as released.
@@ -186,7 +193,7 @@ class Checkpointing:
             self._training.held.refuse_changes("before they were saved")
             shards["shards"] = write_shards(self._path.parent, step, self._training, self._workers)
         if self._journal:
-            head = {"journal": self._journal.name, "run": _text(self._run), "step": step}
+            head = {"journal": self._journal.name, "run": _text(self._asked), "step": step}
             write_checkpoint(self._path, head | taken_down(self._training, self._checkpoints.also) | shards)
             if shards:
                 drop_others(self._path.parent, shards["shards"]["folder"])
@@ -223,9 +230,8 @@ class Checkpointing:
         if self._journal:
             self._journal.start(self._noise_start or ("seeded" if self._seeded else None))
 
-    def _skip(self, training: Training, step: int) -> int:
+    def _skip(self, training: Training, step: int, lost: int) -> int:
         """The steps that were released after the checkpoint: recorded as planned, their batches drawn and dropped; returns how many."""
-        lost = max(self._released - step, 0)
         for number, batch in enumerate(training.stream.skip(lost), start=step):
             training.recorder.note(
                 step_size=float(self._run.step_sizes[number]),
@@ -275,13 +281,13 @@ class Checkpointing:
             )
         if found is None:
             return None
-        if set(found) - {"shards"} != PARTS | {"journal", "run", "step"} or found["journal"] != journal.name:
+        if set(found) - {"shards", "noise"} != PARTS | {"journal", "run", "step"} or found["journal"] != journal.name:
             raise InputError(
                 f"{self._path} and {journal.path} do not belong together.",
                 source="checkpoints.folder",
                 remedy="keep the two files of a folder together; begin another run in another folder.",
             )
-        if found["run"] != _text(self._run):
+        if found["run"] != _text(self._asked):
             raise InputError(f"run: the checkpoint is not of run {self._run.run_id}.", source="checkpoints.folder", remedy=AGAIN)
         given = self._noise_generator
         if isinstance(given, torch.Generator) and torch.equal(given.get_state(), found["stream"]["anchor_state"]):

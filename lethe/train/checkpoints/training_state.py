@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,23 @@ from lethe.train.distributed.placement import Placement
 AGAIN = "give what training began with, or begin another run in another folder."
 """What to do where the parts of a training are others than those of its checkpoint."""
 PARTS = {"trained", "untrained", "clipping", "optimizer", "also", "stream", "recorder", "random"}
-"""The names of what `taken_down` returns."""
+"""The names of what `taken_down` returns, but for "noise"."""
+
+
+class KeptNoise(Protocol):
+    """Noise that depends on the noise of earlier steps."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps, draws, and the memory: a list of tensors."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; without memory, in a process that draws nothing."""
+        ...
+
+    def forget(self, steps: int) -> None:
+        """So many steps were released, or may have been, after the checkpoint."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,6 +50,7 @@ class Training:
         stream: of the batches.
         recorder: of the steps.
         held: the trained parameters, as the last step left them: others are not saved.
+        noise: correlated over steps; None: independent, of which nothing is saved.
         optimizer: None: the plain recursion.
         pass_weights: that passes end at; None: at their last iterate.
     """
@@ -43,6 +60,7 @@ class Training:
     stream: BatchStream
     recorder: Recorder
     held: HeldParameters
+    noise: KeptNoise | None = None
     optimizer: torch.optim.Optimizer | None = None
     pass_weights: tuple[float, ...] | None = None
 
@@ -55,12 +73,15 @@ class Training:
 def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
     """The state of a training between two steps, as tensors and plain data; no generator of noise is in it.
 
+    Of correlated noise there is what later steps take back, under "noise".
+
     Raises:
         InputError: a step is only half done.
         HypothesisError: something else than a step moved the parameters; a training that goes on from there would not know of it.
     """
     training.held.refuse_changes("before they were saved")
-    return {
+    noise = {} if training.noise is None else {"noise": training.noise.state_dict()}
+    return noise | {
         "trained": {name: parameter.detach().cpu().clone() for name, parameter in _whole(training).items()},
         "untrained": _untrained(training.clipper.model),
         "clipping": _clipping(training.clipper),
@@ -136,6 +157,13 @@ def set_right(
         part.load_state_dict(found["also"][name])
     if random:
         _set_random_state(found["random"], _device(training))
+
+
+def without_memory(found: dict[str, Any] | None) -> tuple[list[Tensor], dict[str, Any] | None]:
+    """What correlated noise takes back, and the rest of the checkpoint."""
+    if found is None or "noise" not in found:
+        return [], found
+    return found["noise"]["memory"], {**found, "noise": {**found["noise"], "memory": []}}
 
 
 def whole_part(state: Mapping[str, Any]) -> dict[str, Any]:

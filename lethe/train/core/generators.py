@@ -18,6 +18,8 @@ _OFFSET = 24
 
 # The first word of the spawn keys of shards; those of `seeded_generators` begin with less.
 _SHARDS = 2**16
+# And of the steps of correlated noise.
+_STEPS = 2**17
 
 
 def fresh_generator(device: torch.device) -> torch.Generator:
@@ -65,6 +67,19 @@ def shard_generator(seed: int, device: torch.device, *, rank: int, start: int) -
         start: how often training with this seed was started before.
     """
     stream = np.random.SeedSequence(int(seed), spawn_key=(_SHARDS, start, rank))
+    return torch.Generator(device=device).manual_seed(int(stream.generate_state(1, np.uint32)[0]))
+
+
+def step_generator(seed: int, device: torch.device, *, part: int, step: int) -> torch.Generator:
+    """The generator of the draws of one step of correlated noise, under a seed: the same one in whatever process takes that step.
+
+    Args:
+        seed: any integer >= 0.
+        device: of the noise.
+        part: 0: of what all processes hold whole; rank + 1: of the shards of a process.
+        step: from 0; a step is never taken twice, so no number is used for two things.
+    """
+    stream = np.random.SeedSequence(int(seed), spawn_key=(_STEPS, part, step))
     return torch.Generator(device=device).manual_seed(int(stream.generate_state(1, np.uint32)[0]))
 
 

@@ -81,7 +81,7 @@ class Asked:
                     source="the run in PrivacyEngine(run)",
                     remedy="give the data set as data=...; or leave the run out: PrivacyEngine().make_private(data_loader=..., ...).",
                 )
-        _refuse_other_numbers(require_run(run), self.noise_multiplier, self.max_grad_norm)
+        _refuse_other_numbers(require_run(run, correlated=True).uncorrelated, self.noise_multiplier, self.max_grad_norm)
         return Opening(run, self.data, None, self.users, self.records_per_user)
 
     def _made(self, optimizer: Any) -> Opening:

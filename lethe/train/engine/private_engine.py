@@ -196,7 +196,7 @@ class PrivacyEngine(LoopProgress):
         with self._workers.watched():
             opening = asked.opening(self._run, optimizer, known=known)
             self._loop, ready = self._paid(bare_module(module), optimizer, opening)
-            self._run, self._model, self._source = ready.run, module, ready.source
+            self._run, self._model, self._source = ready.asked, module, ready.source
             self._workers.end()
         return module, optimizer, loader_of(self._loop, ready.source, opening.steps_per_epoch)
 

@@ -28,6 +28,7 @@ from lethe.train.engine.step_guard import StepGuard
 from lethe.train.engine.steps_taken import StepsTaken
 from lethe.train.fitted import Report
 from lethe.train.model_state.untouched_state import UntouchedState
+from lethe.train.network.noise.shared import correlated_in
 from lethe.train.network.preparation import PreparedNetwork
 from lethe.train.network.report import reported, warn_early
 from lethe.train.network.steps import NoisySums, refuse_end
@@ -54,11 +55,12 @@ class LoopState:
         self._parameters = list(named.values())
         self._device = self._parameters[0].device
         self._untouched = UntouchedState(clipper.model, attributes=True)
-        self._taken = StepsTaken(run, Recorder(run, seeded=ready.seeded))
+        self._taken = StepsTaken(run, Recorder(run, seeded=ready.seeded), ready.noise)
         self._kept = kept
         self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release], placement=ready.placement)
         recorder = self._taken.recorder
-        training = Training(named=named, clipper=clipper, stream=stream, recorder=recorder, held=self._held, optimizer=optimizer)
+        parts: dict[str, Any] = {"stream": stream, "recorder": recorder, "held": self._held, "noise": correlated_in(ready.noise)}
+        training = Training(named=named, clipper=clipper, optimizer=optimizer, **parts)
         self.resumed = kept.begin(training)
         self._taken.resume(self.resumed)
         self._held.keep()  # from now on a change of parameters is the user's

@@ -8,6 +8,7 @@ from lethe.run.run import Run
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
 from lethe.train.engine.refusals import not_the_end, nothing_spent_yet
+from lethe.train.network.noise.shared import Noise, executed_with
 from lethe.train.network.steps import Executed
 
 
@@ -17,14 +18,15 @@ class StepsTaken:
     Args:
         run: that is carried out.
         recorder: of its steps.
+        noise: of them, which may be correlated.
 
     Attributes:
         count: how many steps were taken, including those before training was resumed.
         drawn: how many had their noise drawn, and are shared by all processes: `count`, or one more.
     """
 
-    def __init__(self, run: Run, recorder: Recorder) -> None:
-        self._run, self.recorder = run, recorder
+    def __init__(self, run: Run, recorder: Recorder, noise: Noise) -> None:
+        self._run, self.recorder, self._noise = run, recorder, noise
         self.count = self.drawn = 0
         self._next: tuple[Executed, Batch] | None = None
 
@@ -54,11 +56,11 @@ class StepsTaken:
             HypothesisError: no Run describes them; or release is last, steps are missing, and their number was not fixed in advance.
         """
         if self.count >= self._run.total_steps or steps_fixed_in_advance:
-            return self.recorder.run(self._run, enforced=False)
+            return executed_with(self._noise, self.recorder.run(self._run, enforced=False))
         recorded = self.recorder.beginning_of(self._run, enforced=False)
         if self._run.release == "last":
             raise not_the_end(self._run, self.count)
-        return recorded
+        return executed_with(self._noise, recorded, steps=self.count)
 
     def refuse_half_a_last_iterate(self) -> None:
         """Refuse to say what is spent before the last step of a run of which only the last iterate is released.
@@ -75,7 +77,7 @@ class StepsTaken:
         if self.drawn > self.count:
             recorder = copy.deepcopy(recorder)
             self._note_in(recorder)
-        return recorder.run(self._run, enforced=False) if recorder.steps else None
+        return executed_with(self._noise, recorder.run(self._run, enforced=False)) if recorder.steps else None
 
     def _note_in(self, recorder: Recorder) -> None:
         assert self._next is not None

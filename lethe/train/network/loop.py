@@ -34,8 +34,7 @@ from lethe.train.model_state.untouched_state import UntouchedState
 from lethe.train.network.calls import Calls, GivenBatch
 from lethe.train.network.micro_batches import add_batch
 from lethe.train.network.noise.budget import NetworkBudget
-from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
-from lethe.train.network.noise.correlating import correlating, refuse_correlated_network
+from lethe.train.network.noise.shared import correlated_in, executed_with
 from lethe.train.network.options import NetworkOptions
 from lethe.train.network.preparation import prepared_network
 from lethe.train.network.report import reported, warn_early
@@ -61,20 +60,18 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         raise InputError(f"loss: got {type(loss).__name__}; it needs a function of (outputs, targets) to one loss a record.")
     require_run(run, correlated=True)
     model = bare_module(model)
-    refuse_correlated_network(run, common, options)
-    asked, ready = run, prepared_network(model, data, run.uncorrelated, common, options, own_loop=False)
+    ready = prepared_network(model, data, run, common, options, own_loop=False)
     run, clipper, named, budget, workers, stream = ready.run, ready.clipper, ready.named, ready.budget, ready.workers, ready.stream
     parameters, optimizer, placement = list(named.values()), options.optimizer, ready.placement
     device = parameters[0].device
     with closing(ready.kept) as kept:
         calls = Calls(model, loss, ready.source, options.users if isinstance(options.users, str) else None)
-        noise = correlating(asked, ready.noise, parameters)
         extras: dict[str, Any] = {"groups": options.proximal_groups or (), "budget": budget}
         held = HeldParameters(model, named, step="fit's own step", remedy=_ALONE, placement=placement)
         update: Update = (
-            PlainDescent(named, run, noise, **extras)
+            PlainDescent(named, run, ready.noise, **extras)
             if optimizer is None
-            else ByOptimizer(named, run, noise, optimizer, held=held, **extras)
+            else ByOptimizer(named, run, ready.noise, optimizer, held=held, **extras)
         )
         untouched = UntouchedState(model, attributes=True)
         losses, alone = CheckedLoss(calls.loss, clipper), AloneCheck(model)
@@ -87,6 +84,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     stream=stream,
                     recorder=recorder,
                     held=held,
+                    noise=correlated_in(ready.noise),
                     optimizer=optimizer,
                     pass_weights=update.pass_weights,
                 )
@@ -128,9 +126,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         workers.from_root(placement.whole)
         refuse_end(run, parameters)
         loss_said = of_loss(optimiser=optimizer is not None and run.release == "all", users=run.unit == "user")
-        recorded = recorder.run(run, enforced=False)
-        if isinstance(noise, CorrelatedNetworkNoise):
-            recorded = noise.executed(recorded)
+        recorded = executed_with(ready.noise, recorder.run(run, enforced=False))
         kept.finish()
         averaged = None if ready.average is None else ready.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise

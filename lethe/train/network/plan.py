@@ -30,7 +30,7 @@ def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) 
         InputError: no run, no groups, no method, or not those of the run.
         HypothesisError: the plan counts with what this method would not keep.
     """
-    require_run(run)
+    require_run(run, correlated=True)
     if not isinstance(method, str | None):
         raise InputError(f"clip_method: got {method!r}; it needs 'clip', 'normalise' or 'automatic'.", source="method")
     if "envelope" in (method, run.clip_method):

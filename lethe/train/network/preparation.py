@@ -20,6 +20,7 @@ from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.averaging import MovingAverage, kept_too, moving_average
 from lethe.train.network.noise.budget import NetworkBudget, network_budget
+from lethe.train.network.noise.correlating import refuse_correlated_network
 from lethe.train.network.noise.shared import Noise
 from lethe.train.network.noise.sources import placed_sources, sources_of
 from lethe.train.network.options import NetworkOptions
@@ -35,7 +36,8 @@ class PreparedNetwork(NamedTuple):
     """A network that is about to be trained.
 
     Args:
-        run: with the clipping that is used.
+        run: with the clipping that is used, of the noise that is drawn anew at each step.
+        asked: the same with the noise that it has, which may be correlated.
         clipper: of the model.
         named: the trained parameters.
         budget: of a run that has one.
@@ -50,6 +52,7 @@ class PreparedNetwork(NamedTuple):
     """
 
     run: Run
+    asked: Run
     clipper: Clipper
     named: dict[str, nn.Parameter]
     budget: NetworkBudget | None
@@ -75,7 +78,8 @@ def prepared_network(
     Raises:
         BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`; the checkpoints are closed then.
     """
-    run = as_clipped(run, groups=options.clip_groups, method=options.method)
+    asked = as_clipped(run, groups=options.clip_groups, method=options.method)
+    run = asked.uncorrelated
     # One record at a time needs no rule; a forward pass of the caller's own cannot be asked for again for one.
     way = RECORD_BY_RECORD if options.physical_size == 1 else PER_LAYER
     given: dict[str, Any] = {"groups": options.clip_groups, "verify": options.verify, "gradient_memory": options.gradient_memory}
@@ -95,11 +99,12 @@ def prepared_network(
     if placement.sharded:
         averaged = average is not None and options.checkpoints is not None
         refuse_for_shards(run, policed=common.noise_policy is not None, grouped=options.proximal_groups is not None, averaged=averaged)
+    refuse_correlated_network(asked, common, options, placement)
     seeded, policed = common.seeded(run), common.noise_policy is not None
-    kept = keeping(kept_too(options.checkpoints, average), run, common.noise_generator, workers, seeded=seeded, policed=policed)
+    kept = keeping(kept_too(options.checkpoints, average), asked, common.noise_generator, workers, seeded=seeded, policed=policed)
     try:
         own = sources_of(run, device, **common.randomness, secure=options.secure, start=kept.starts)
-        batches, noise = placed_sources(own, placement, workers, seed=common.seed, start=kept.starts)
+        batches, noise = placed_sources(asked, own, placement, workers, seed=common.seed, start=kept.starts)
         source = as_source(data, leave_out=(options.users,) if isinstance(options.users, str) else ())
         grouped = {"users": options.users, "records_per_user": options.records_per_user, "views": options.views}
         members = members_of(run, data, source, **grouped, seed=common.seed)
@@ -108,8 +113,8 @@ def prepared_network(
         compared = {name: getattr(options, name) for name in _COMPARED} | {"seeded": seeded}
         compared["users"] = None if members is None else members.digest()
         compared["fields"] = fields_of(source)
-        refuse_other_start(workers, model, run, source, optimizer=options.optimizer, options=compared, pays=common.callbacks.pays)
+        refuse_other_start(workers, model, asked, source, optimizer=options.optimizer, options=compared, pays=common.callbacks.pays)
     except BaseException:
         kept.close()
         raise
-    return PreparedNetwork(run, clipper, named, budget, workers, seeded, kept, noise, source, stream, average, placement)
+    return PreparedNetwork(run, asked, clipper, named, budget, workers, seeded, kept, noise, source, stream, average, placement)

@@ -23,7 +23,7 @@ from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.tensors import as_part_of, local
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.secure import grid_noise_std
-from lethe.train.network.noise.shared import Noise, is_secure, noisy_dimension
+from lethe.train.network.noise.shared import Noise, fresh_share_of, is_secure, noisy_dimension
 from lethe.train.network.plan import refuse_other_recursion
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 from lethe.train.network.step_sizes import refuse_other_step_size
@@ -79,7 +79,7 @@ class NoisySums:
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
         # The noisy sums are released, in effect, only where all iterates are.
         if not secure and self._run.release == "all":
-            _refuse_drowned(noise_std, sums)
+            _refuse_drowned(noise_std * fresh_share_of(self._noise), sums)
         for tensor in sums:
             tensor.div_(self._run.batch_size)
         return Executed(self._step_sizes[step - 1], of_parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 import numpy as np
@@ -74,12 +74,13 @@ class NetworkNoise:
         return state_digest(self._normals.generator)
 
     @torch.no_grad()
-    def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
+    def add_to(self, tensors: Iterable[Tensor], noise_std: float, *, through: Callable[[Tensor, int], Tensor] | None = None) -> None:
         r"""$x \leftarrow x + \nu$, $\nu \sim N(0, \tau^2 I)$, for every tensor x.
 
         Args:
             tensors: gradient sums, displacements or parameters: float32 or float64, of any shapes.
             noise_std: $\tau \ge 0$, in the tensors' own units; 0 draws nothing.
+            through: gives what is added for some of the draws, shape (m,), and the number of the first of them; None: they are.
         Raises:
             InputError: a tensor that cannot take noise, a standard deviation out of range, or another process than the noise was made in;
                 nothing is changed then.
@@ -95,9 +96,10 @@ class NetworkNoise:
                 remedy="make the NetworkNoise, or call make_private or fit, in the process that trains.",
             )
         with self._lock:  # no number goes to two threads
-            self._add_to(checked, noise_std)
+            self._add_to(checked, noise_std, through)
 
-    def _add_to(self, checked: Iterable[Tensor], noise_std: float) -> None:
+    def _add_to(self, checked: Iterable[Tensor], noise_std: float, through: Callable[[Tensor, int], Tensor] | None) -> None:
+        before = 0
         for tensor in checked:
             whole = tensor.is_contiguous()
             flat = tensor.detach().view(-1) if whole else torch.zeros(tensor.numel(), dtype=torch.float64, device=tensor.device)
@@ -105,8 +107,11 @@ class NetworkNoise:
             while start < flat.numel():
                 drawn = self._normals.some(flat.numel() - start)
                 part = flat[start : start + drawn.numel()]
+                if through is not None:
+                    drawn = through(drawn, before + start)
                 part.copy_(part.double().add_(drawn, alpha=noise_std))  # faster than adding float64 to float32, with the same result
                 start += drawn.numel()
+            before += start
             if not whole:
                 tensor.detach().add_(flat.view_as(tensor))
 

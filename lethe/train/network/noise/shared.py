@@ -7,12 +7,18 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from lethe.run.run import Run
 from lethe.train.core.tensors import dimension
 from lethe.train.distributed.collectives import control_device
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
+from lethe.train.network.noise.correlated_secure import SecureCorrelatedNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
+
+
+Correlated = CorrelatedNetworkNoise | SecureCorrelatedNoise
+OfOneProcess = NetworkNoise | SecureNoise | Correlated
 
 
 class SharedNoise:
@@ -28,8 +34,13 @@ class SharedNoise:
 
     __slots__ = ("_noise", "_workers")
 
-    def __init__(self, noise: NetworkNoise | SecureNoise, workers: Workers) -> None:
+    def __init__(self, noise: OfOneProcess, workers: Workers) -> None:
         self._noise, self._workers = noise, workers
+
+    @property
+    def own(self) -> OfOneProcess:
+        """Of this process; in process 0 alone it is drawn from."""
+        return self._noise
 
     @property
     def secure(self) -> bool:
@@ -47,6 +58,8 @@ class SharedNoise:
         tensors = list(tensors)
         if self._workers.root:
             self._noise.add_to(tensors, noise_std)
+        elif isinstance(self._noise, Correlated):
+            self._noise.elsewhere(noise_std)
         self._workers.from_root_noisy(tensors, noise_std)
 
 
@@ -65,13 +78,18 @@ class ShardedNoise:
 
     __slots__ = ("_own", "_parts", "_shared", "dimension")
 
-    def __init__(self, own: NetworkNoise | SecureNoise, shared: SharedNoise, parts: Sequence[bool], dimension: int) -> None:
+    def __init__(self, own: OfOneProcess, shared: SharedNoise, parts: Sequence[bool], dimension: int) -> None:
         self._own, self._shared, self._parts, self.dimension = own, shared, list(parts), dimension
 
     @property
     def secure(self) -> bool:
         """Whether the noise is on a grid, from a cryptographic source."""
         return isinstance(self._own, SecureNoise)
+
+    @property
+    def own(self) -> OfOneProcess:
+        """Of this process's shards."""
+        return self._own
 
     def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
         """As `SharedNoise.add_to`, of this process's shards and all that is whole, in the order of `parts`."""
@@ -80,7 +98,33 @@ class ShardedNoise:
         self._own.add_to([tensor for tensor, part in found if part and tensor.numel()], noise_std)
 
 
-Noise = NetworkNoise | SecureNoise | SharedNoise | ShardedNoise | CorrelatedNetworkNoise
+Noise = OfOneProcess | SharedNoise | ShardedNoise
+
+
+def correlated_in(noise: Noise) -> Correlated | None:
+    """What correlates noise in this process; None: it is independent."""
+    own = noise.own if isinstance(noise, SharedNoise | ShardedNoise) else noise
+    return own if isinstance(own, Correlated) else None
+
+
+def fresh_share_of(noise: Noise) -> float:
+    """How much of a step's own draw is in its noise, at the least; infinity where no rounding hides it."""
+    correlated = correlated_in(noise)
+    return 1.0 if correlated is None else correlated.fresh_share
+
+
+def executed_with(noise: Noise, recorded: Run, *, steps: int | None = None) -> Run:
+    """The run with the strategy of its noise, from what was recorded of each step.
+
+    Args:
+        noise: of the training.
+        recorded: of independent noise.
+        steps: that were taken; None: all of that run.
+    Raises:
+        HypothesisError: correlated noise was not drawn at every step, so that no Run describes what was executed.
+    """
+    correlated = correlated_in(noise)
+    return recorded if correlated is None else correlated.executed(recorded, steps=steps)
 
 
 def is_secure(noise: Noise) -> bool:

@@ -14,9 +14,11 @@ from lethe.train.core.generators import fresh_generator, refuse_predictable, see
 from lethe.train.distributed.collectives import control_device
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import Workers
+from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
+from lethe.train.network.noise.correlated_secure import SecureCorrelatedNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
-from lethe.train.network.noise.shared import Noise, ShardedNoise, SharedNoise, share_generator
+from lethe.train.network.noise.shared import Noise, OfOneProcess, ShardedNoise, SharedNoise, share_generator
 
 _CPU = torch.device("cpu")
 
@@ -36,15 +38,16 @@ def shared_sources(sources: Sources, workers: Workers) -> Sources:
     """
     if not workers.several:
         return sources
-    assert isinstance(sources.noise, NetworkNoise | SecureNoise)
+    assert not isinstance(sources.noise, SharedNoise | ShardedNoise)
     share_generator(sources.batches, workers)
     return Sources(sources.batches, SharedNoise(sources.noise, workers))
 
 
-def placed_sources(sources: Sources, placement: Placement, workers: Workers, *, seed: int | None, start: int) -> Sources:
-    """`shared_sources`; of parameters in shards, noise of each process's own for these.
+def placed_sources(run: Run, sources: Sources, placement: Placement, workers: Workers, *, seed: int | None, start: int) -> Sources:
+    """`shared_sources`, correlated as the run says; of parameters in shards, noise of each process's own for these.
 
     Args:
+        run: that is carried out.
         sources: that this process has made.
         placement: of the trained parameters.
         workers: all processes.
@@ -52,12 +55,14 @@ def placed_sources(sources: Sources, placement: Placement, workers: Workers, *, 
         start: as `sources_of` was given it in process 0, which counts.
     Raises:
         InputError: two processes would draw the same noise.
+        LetheError: correlated noise would outgrow its draws.
         StoppedElsewhere: another process had an error, or is gone.
     """
-    shared = shared_sources(sources, workers)
+    assert isinstance(sources.noise, NetworkNoise | SecureNoise)
+    whole = correlating(run, sources.noise, placement, seed=seed)
+    shared = shared_sources(Sources(sources.batches, whole), workers)
     if not placement.sharded:
         return shared
-    assert isinstance(sources.noise, NetworkNoise | SecureNoise)
     own, told = sources.noise, torch.tensor([start], device=control_device())
     workers.from_root([told])
     if seed is not None:
@@ -65,8 +70,29 @@ def placed_sources(sources: Sources, placement: Placement, workers: Workers, *, 
     digest = own.stream if isinstance(own, NetworkNoise) else ""
     remedy = "leave noise_generator out: each process then draws from fresh entropy of its own; or give each another generator."
     workers.refuse_agreement("noise_generator", digest, remedy=remedy)
-    whole = shared.noise if isinstance(shared.noise, SharedNoise) else SharedNoise(sources.noise, workers)
-    return Sources(shared.batches, ShardedNoise(own, whole, placement.parts(), placement.dimension))
+    own = correlating(run, own, placement, seed=seed, part=workers.rank + 1)
+    of_all = shared.noise if isinstance(shared.noise, SharedNoise) else SharedNoise(whole, workers)
+    return Sources(shared.batches, ShardedNoise(own, of_all, placement.parts(), placement.dimension))
+
+
+def correlating(run: Run, noise: NetworkNoise | SecureNoise, placement: Placement, *, seed: int | None, part: int = 0) -> OfOneProcess:
+    """The noise that a run asks for, from what is drawn anew at each step.
+
+    Args:
+        run: whose noise may be correlated.
+        noise: drawn anew at each step.
+        placement: of the trained parameters.
+        seed: that it was made of; None: no seed.
+        part: see `step_generator`.
+    Raises:
+        LetheError: correlated noise would outgrow its draws.
+    """
+    if run.noise is None:
+        return noise
+    coarsest = max((parameter.dtype for parameter in placement.named.values()), key=lambda dtype: torch.finfo(dtype).eps)
+    if isinstance(noise, SecureNoise):
+        return SecureCorrelatedNoise(run, noise, coarsest, dimension=placement.dimension)
+    return CorrelatedNetworkNoise(run, noise, coarsest, seed=seed, part=part)
 
 
 def sources_of(

@@ -1,0 +1,196 @@
+"""Trainings with correlated noise that are killed and taken up again, by fit and in a loop of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import with_fresh_noise
+from interrupted import Killed, Spy, planned_batches, quick_disk, trained
+from networks import flat, make_network, make_network_run, one_thread
+from private_loops import Loop
+
+import lethe
+from lethe.calculus.correlated.matrices import as_matrix, binary_tree
+from lethe.calculus.correlated.sensitivity import slot_sensitivities
+from lethe.errors import InputError
+from lethe.run.noise import LowerTriangular
+from lethe.run.run import Run
+from lethe.train import Checkpoints
+from lethe.train.network import NetworkNoise
+
+STEPS = 12
+BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
+BUFFERED = {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]}
+KINDS = ("banded", "buffered", "matrix")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick() -> Iterator[None]:
+    with one_thread(), quick_disk():
+        yield
+
+
+def run_of(kind: str, folder: Path, **changes: Any) -> Run:
+    matrix = np.tril(np.random.default_rng(0).uniform(0.1, 1.0, size=(STEPS, STEPS))) + np.eye(STEPS)
+    matrix[6:, 2] = 0.0  # some outputs are let go of before others
+    noise = {"banded": BANDED, "buffered": BUFFERED}.get(kind) or LowerTriangular.saved(matrix, folder / "C.npy")
+    return make_network_run("cyclic", noise=noise, noise_multiplier=1.0, steps=STEPS, **changes)
+
+
+def strategy_of(run: Run) -> np.ndarray[Any, Any]:
+    assert run.noise is not None
+    return as_matrix(run.noise.strategy(run.total_steps))
+
+
+def by_engine(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, **options: Any) -> Loop | None:
+    """A loop with checkpoints; None: it was killed."""
+    with (Spy() if spy is None else spy).watching():
+        loop = Loop(run, checkpoints=Checkpoints(folder=folder, every=every), **{"noise_generator": None, **options})
+        try:
+            loop.whole()
+        except Killed:
+            loop.engine.close()
+            return None
+        loop.engine.close()
+        return loop
+
+
+@pytest.mark.parametrize(("kind", "kill"), [("banded", 3), ("buffered", 9), ("matrix", 4)])
+def test_a_seeded_training_that_lost_no_step_ends_where_the_uninterrupted_one_does(kind: str, kill: int, tmp_path: Path) -> None:
+    """Killed before a step is drawn, right after a checkpoint; bit for bit, with Adam's state and an average."""
+    run = run_of(kind, tmp_path)
+    options: dict[str, Any] = {"seed": 7, "batch_generator": None, "every": 1, "ema": 0.5}
+
+    def one(folder: str, spy: Spy | None = None) -> Any:
+        model = make_network()
+        return trained(tmp_path / folder, run, spy, model=model, optimizer=torch.optim.Adam(model.parameters(), lr=0.1), **options)
+
+    whole = one("whole")
+    spy = Spy()
+    spy.kill(kill, before=True)
+    assert one("killed", spy) is None
+    # The journal counts the step that was about to be drawn: it alone is lost where the journal is written before the noise is drawn.
+    journal = tmp_path / "killed" / "journal"
+    journal.write_text(journal.read_text().replace(f"step {kill}\n", ""))  # as a kill just before that line leaves it
+    again = one("killed")
+    assert whole is not None
+    assert again is not None
+    assert torch.equal(flat(whole.model), flat(again.model))
+    assert all(torch.equal(value, again.averaged[name]) for name, value in whole.averaged.items())
+    assert again.run == whole.run
+    assert with_fresh_noise(again.run) == run
+
+
+@pytest.mark.parametrize("way", ["fit", "loop"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_executed_after_kills_is_a_strategy_with_fewer_entries(kind: str, way: str, tmp_path: Path) -> None:
+    """Each process draws from a generator of its own that the test knows; C' w = z for the C' that theory says, no more sensitive than C."""
+    run, spy, fresh = run_of(kind, tmp_path), Spy(), []
+    lost: list[tuple[int, int]] = []  # after a checkpoint: first and last lost step, from 0
+
+    def go(seed: int) -> Any:
+        generator = np.random.default_rng(seed)
+        train: Any = trained if way == "fit" else by_engine
+        return train(tmp_path / "kept", run, spy, every=4, noise_generator=generator)
+
+    for process, (draws, before) in enumerate(((6, False), (3, False), (99, False))):
+        begun = len(spy.steps)
+        spy.kill(draws, before=before)
+        done = go(process)
+        taken = len(spy.steps) - begun
+        fresh.append((process, taken))
+        if done is None:
+            lost.append((4, spy.steps[-1] - 1))
+    assert spy.steps == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]  # each step's noise was drawn once
+    assert spy.records == planned_batches(run.uncorrelated)
+    # Process 2 goes on from step 4 with 5, 6 lost; process 3 from the checkpoint of step 8, with 9 lost.
+    executed = strategy_of(run).copy()
+    executed[6:, 4:6] = 0.0
+    executed[9:, 8] = 0.0
+    drawn = []
+    for process, taken in fresh:
+        source = NetworkNoise(np.random.default_rng(process))
+        for _ in range(taken):
+            zeros = [torch.zeros_like(parameter) for parameter in make_network().parameters()]
+            source.add_to(zeros, 1.0)
+            drawn.append(zeros[0].reshape(-1).numpy())
+    noises = np.stack([noise.reshape(-1).numpy() for noise in spy.noises]) / (run.noise_multiplier * run.clip_bound)  # type: ignore[operator]
+    assert executed @ noises == pytest.approx(np.stack(drawn), abs=1e-9)
+    assert (slot_sensitivities(executed, run.steps_per_pass) <= slot_sensitivities(strategy_of(run), run.steps_per_pass)).all()
+    recorded = done.run if way == "fit" else done.engine.recorded_run()
+    assert with_fresh_noise(recorded) == run
+    assert lethe.certify(with_fresh_noise(recorded), 1e-3).epsilon == lethe.certify(run, 1e-3).epsilon
+
+
+def test_dropping_entries_of_a_strategy_without_negative_ones_never_makes_it_more_sensitive() -> None:
+    random = np.random.default_rng(1)
+    for _ in range(300):
+        steps, slots = random.integers(1, 12), random.integers(1, 6)
+        matrix = np.tril(random.uniform(size=(steps, steps))) + 0.1 * np.eye(steps)
+        fewer = np.where(random.uniform(size=matrix.shape) < 0.5, matrix, 0.0)
+        fewer[np.diag_indices(steps)] = np.diagonal(matrix)
+        assert (slot_sensitivities(fewer, slots) <= slot_sensitivities(matrix, slots) * (1 + 1e-12)).all()
+
+
+def test_a_strategy_with_negative_entries_does_not_go_on_without_its_noise(tmp_path: Path) -> None:
+    """One that is dropped may have kept two participations apart."""
+    apart = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [1, 0, -1, 1]])
+    forgotten = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1]])
+    assert slot_sensitivities(forgotten, 2)[0] > 1.05 * slot_sensitivities(apart, 2)[0]
+    matrix = np.eye(STEPS) - 0.9 * np.eye(STEPS, k=-5)
+    run = make_network_run(
+        "cyclic",
+        noise=LowerTriangular.saved(matrix, tmp_path / "C.npy"),
+        noise_multiplier=1.0,
+        steps=STEPS,
+        batches={"design": "cyclic", "size": 5},
+    )
+    spy = Spy()
+    spy.kill(6, before=False)
+    assert trained(tmp_path / "kept", run, spy, every=4) is None
+    model = make_network()
+    with pytest.raises(InputError, match=r"2 steps were released.*negative entries"):
+        trained(tmp_path / "kept", run, model=model, every=4)
+    assert torch.equal(flat(model), flat(make_network()))
+    # Without lost steps it goes on.
+    spy = Spy()
+    spy.kill(5, before=True)
+    assert trained(tmp_path / "other", run, spy, every=1, optimizer=None) is None
+    journal = tmp_path / "other" / "journal"
+    journal.write_text(journal.read_text().replace("step 5\n", ""))
+    assert trained(tmp_path / "other", run, every=1) is not None
+
+
+def test_another_strategy_is_refused(tmp_path: Path) -> None:
+    run, spy = run_of("matrix", tmp_path), Spy()
+    spy.kill(6, before=True)
+    assert trained(tmp_path / "kept", run, spy) is None
+    others = [
+        run.uncorrelated,
+        run_of("banded", tmp_path),
+        run.replace(noise=LowerTriangular.saved(binary_tree(STEPS), tmp_path / "tree.npy")),
+    ]
+    for other in others:
+        with pytest.raises(InputError, match="run: the checkpoint is not of run"):
+            trained(tmp_path / "kept", other)
+        with pytest.raises(InputError, match="run: the checkpoint is not of run"):
+            Loop(other, checkpoints=tmp_path / "kept")
+    document = run.to_document()
+    (tmp_path / "C.npy").write_bytes((tmp_path / "tree.npy").read_bytes())
+    from lethe.run.noise import lower_triangular
+
+    lower_triangular._read.cache_clear()  # another process
+    with pytest.raises(InputError, match="has the hash"):
+        Run(**document)
+
+
+def test_independent_noise_keeps_nothing_of_itself(tmp_path: Path) -> None:
+    run = make_network_run("cyclic", noise_multiplier=1.0)
+    trained(tmp_path / "kept", run)
+    outer = torch.load(tmp_path / "kept" / "checkpoint.pt", weights_only=True)
+    assert b"drawn" not in outer["content"].numpy().tobytes()
