@@ -71,7 +71,7 @@ def compare(
         InputError: a value out of range, a run without noise, or a listed schedule that would have to be stretched.
         HypothesisError: none of `theorems` can certify the run.
     """
-    delta = delta_for(require_run(run).records, delta, allow_large_delta=allow_large_delta)
+    delta = delta_for(require_run(run, correlated=True).records, delta, allow_large_delta=allow_large_delta)
     if over != "noise" and run.noise_multiplier is None:
         raise InputError(
             "noise_multiplier: null; this run has no noise yet.",

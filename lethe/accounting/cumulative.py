@@ -70,9 +70,10 @@ def cumulative_privacy(
         allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
         progress: told (steps done, steps in all).
     Raises:
-        InputError: an argument out of range, or a run without noise or with noise that was chosen along the way.
+        InputError: an argument out of range, or a run without noise, with noise that was chosen along the way, or with noise correlated
+            by a matrix, which is one for all its steps.
     """
-    delta = delta_for(require_run(run).records, delta, allow_large_delta=allow_large_delta)
+    delta = delta_for(require_run(run, correlated=True).records, delta, allow_large_delta=allow_large_delta)
     if run.noise_budget is not None:
         raise InputError(
             "noise_budget: what was spent at a step of a run with a budget filter says nothing of its beginning alone.",
@@ -95,6 +96,8 @@ def cumulative_privacy(
 
 def stopped(run: Run, steps: int) -> Run:
     """The run's first `steps` steps, with the noise and the step sizes they have in the whole run."""
+    if run.noise is not None:  # of one noise multiplier at every step
+        return run.replace(steps=steps, step_size=run.step_sizes[:steps].tolist())
     entries = int(np.searchsorted(run.noisy_steps, steps))
     noise = run.noise_multipliers[run.noisy_steps][:entries]
     if run.noise_at == "pass_ends" and run.noisy_steps[entries - 1] != steps - 1:

@@ -101,7 +101,7 @@ def _grid(run: Run, over: Over, delta: float) -> tuple[float, ...]:
     if over in ("steps", "passes"):
         return _length_grid(run, over)
     moved(run, over, own := own_value(run, over, delta) or 0.0)  # a run without the quantity is refused, in words
-    if over == "noise" and (not own or run.noise_multipliers.max() == 0):
+    if over == "noise" and (not own or run.uncorrelated.noise_multipliers.max() == 0):
         raise InputError(
             "over='noise': the run has no noise to vary.", source="noise_multiplier", remedy="say which noises: values=[5, 10, 20]."
         )

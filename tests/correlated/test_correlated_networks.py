@@ -178,7 +178,7 @@ def test_a_loop_that_ends_early_has_no_matrix_of_so_many_steps(tmp_path: Path) -
 
 def test_numbers_beside_a_correlated_run_are_compared_with_its_own() -> None:
     model = network()
-    with pytest.raises(InputError, match="noise_multiplier: got 2.0"):
+    with pytest.raises(InputError, match=r"noise_multiplier: got 2\.0"):
         PrivacyEngine(run_of()).make_private(
             module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data=data(), noise_multiplier=2.0
         )

@@ -89,9 +89,11 @@ def test_a_seeded_training_that_lost_no_step_ends_where_the_uninterrupted_one_do
 @pytest.mark.parametrize("way", ["fit", "loop"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_executed_after_kills_is_a_strategy_with_fewer_entries(kind: str, way: str, tmp_path: Path) -> None:
-    """Each process draws from a generator of its own that the test knows; C' w = z for the C' that theory says, no more sensitive than C."""
+    """Each process draws from a generator of its own that the test knows; C' w = z for the C' that theory says, no more sensitive."""
     run, spy, fresh = run_of(kind, tmp_path), Spy(), []
     lost: list[tuple[int, int]] = []  # after a checkpoint: first and last lost step, from 0
+
+    done: Any = None
 
     def go(seed: int) -> Any:
         generator = np.random.default_rng(seed)

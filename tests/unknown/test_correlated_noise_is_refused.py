@@ -8,23 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dp_accounting.privacy_accountant import NeighboringRelation
 from helpers import make_run
 from made_up_runs import DELTA, refused
 from torch import nn
 from trainers_to_ask import TRAINERS
 
 import lethe
-from lethe.accounting.compare import compare
-from lethe.accounting.cumulative import cumulative_privacy
 from lethe.certificates.findings import first_failure
 from lethe.errors import InputError
 from lethe.influence import SyntheticData, adjoint_influence, quadratic_influence, retraining_influence
-from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant, to_dp_event
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped
-from lethe.report.document.build import document_of
-from lethe.report.document.subject import subject_of
 from lethe.theorems.base import Theorem
 from lethe.theorems.budget_filter import spent_budgets
 from lethe.theorems.composition import touch_mus
@@ -98,18 +92,12 @@ ASKED: dict[str, Callable[[lethe.Run], Any]] = {
     "record_noise": lambda run: run.record_noise,
     "touches": touch_mus,
     "budgets": spent_budgets,
-    "compare": lambda run: compare(run, DELTA),
-    "cumulative": lambda run: cumulative_privacy(run, DELTA, points=2),
     **{
         f"allocate {schedule}": lambda run, schedule=schedule: allocate(run, 1.0, DELTA, schedule=schedule)
         for schedule in ("auto", "uniform", "exponential", "influence", "joint")
     },
     "shaped": lambda run: shaped(run, "influence", influence_of_curvature(make_run())),
     "excess risk": lambda run: excess_risk_bound(run, dimension=2, initial_gap=1.0),
-    "dp event": lambda run: to_dp_event(lethe.certify(run, DELTA)),
-    "accountant": lambda run: LetheAccountant(NeighboringRelation.REPLACE_ONE).compose(LastIterateDpEvent(run, "monday")),
-    "report": lambda run: document_of(subject_of(lethe.certify(run, DELTA))),
-    "sweep": lambda run: compare(run, DELTA, over="noise", values=[1.0, 2.0]),
     "ledger": lambda run: fit_linear(run, *_DATA, classes=2, ledger=_Spender()),
     "callbacks": lambda run: fit_linear(run, *_DATA, classes=2, callbacks=TrainingCallback()),
     "ledger of a network": lambda run: fit(*_network(run), run, ledger=_Spender()),

@@ -74,8 +74,10 @@ class Stream(ABC):
             self.memory = _zeros(self.held, size, fresh)
         (weights, diagonal, kept_in), vector = self._present(fresh)
         kept = self.memory[:, start : start + len(fresh)]
-        known = vector @ kept[: len(weights)] if len(weights) else 0.0
-        made = fresh * diagonal + known if self._product else (fresh - known) / diagonal if diagonal != 1.0 else fresh - known
+        used = kept[: len(weights)]
+        made = _sum(fresh, diagonal, vector, used) if self._product else _sum(fresh, 1.0, -vector, used)
+        if not self._product and diagonal != 1.0:
+            made /= diagonal
         self._keep(kept, fresh if self._product else made, kept_in)
         return made
 
@@ -223,6 +225,13 @@ def _places(until: Sequence[int]) -> tuple[Any, int]:
             places[step] = free.pop()
             ending.setdefault(last, []).append(int(places[step]))
     return places, held
+
+
+def _sum(fresh: Any, factor: float, weights: Any, rows: Any) -> Any:
+    """`factor` times what is fresh, and the weighted sum of some rows; of tensors in one pass over the rows."""
+    if hasattr(fresh, "addmv"):
+        return fresh.addmv(rows.T, weights, beta=factor)
+    return fresh * factor + weights @ rows
 
 
 def _zeros(rows: int, size: int, like: Any) -> Any:

@@ -73,6 +73,7 @@ def to_dp_event(certificate: Certificate) -> ExportedEvent:
     |---|---|---|
     | $\mu$-GDP | `GaussianDpEvent(1/mu)`; NoOp for 0, NonPrivate for infinity | PLD, RDP |
     | $\rho$-zCDP | `ZCDpEvent(rho)` | RDP |
+    | the same, of correlated noise | one `GaussianDpEvent`, for all steps: $1/\mu = z/(s\,\mathrm{sens}(C))$ | PLD, RDP |
     | sampled Gaussian, Poisson | compositions of `PoissonSampledDpEvent(q, GaussianDpEvent(z))` | PLD, RDP (PLD alone for replace one) |
 
     A Gaussian event means noise relative to one record's bound, and under REPLACE_ONE the PLD accountant doubles the distance while
@@ -92,7 +93,7 @@ def to_dp_event(certificate: Certificate) -> ExportedEvent:
         raise InputError(
             f"certificate: got {type(certificate).__name__}; it needs a lethe.Certificate.", remedy="give what lethe.certify returns."
         )
-    neighbours = require_run(certificate.run).neighbours
+    neighbours = require_run(certificate.run, correlated=True).neighbours
     event, relation, note = _export(_unwrapped(certificate.guarantee), neighbours, certificate)
     if certificate.run.unit != "record":
         note += "; the unit is one user: add no event that is about records"

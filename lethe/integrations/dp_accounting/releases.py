@@ -14,7 +14,7 @@ from lethe.run.run import Run
 
 
 def _is_run(_: object, __: object, value: Any) -> None:
-    if require_run(value).noise_multiplier is None:
+    if require_run(value, correlated=True).noise_multiplier is None:
         raise InputError(
             "run: noise_multiplier is null; this run has no noise yet.",
             remedy="set it, or let lethe.plan(run, epsilon=..., delta=...) find it.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lethe.errors import HypothesisError, InputError
@@ -89,7 +90,7 @@ class Draws:
         """How many steps there were, and what is kept of their noise; secret, as the noise is."""
         return {"steps": self.steps, "drawn": self._drawn, "memory": self._stream.memory}
 
-    def load_state_dict(self, state: Any) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned for the same noise.
 
         Args:
@@ -97,8 +98,8 @@ class Draws:
         Raises:
             InputError: it is the state of other noise.
         """
-        names, memory = {"steps", "drawn", "memory"}, state.get("memory") if isinstance(state, dict) else None
-        if not isinstance(state, dict) or set(state) != names or (memory is not None and len(memory) != self._stream.held):
+        memory = state["memory"]
+        if memory is not None and len(memory) != self._stream.held:
             raise InputError("state: this is not what this noise noted.", source="checkpoints.folder")
         self.steps, self._drawn = int(state["steps"]), int(state["drawn"])
         self._stream.step, self._stream.memory = self._drawn, memory

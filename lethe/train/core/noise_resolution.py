@@ -7,17 +7,13 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from scipy import linalg
 
-from lethe.calculus.correlated.streams import Stream
 from lethe.errors import LetheError
+from lethe.run.noise.growth import growths
 from lethe.run.run import Run
-from lethe.run.schedules import Array
 
 # How many units of rounding noise must span to count as a Gaussian.
 _ROUNDINGS = 1024
-# The square of a growth that no arithmetic here survives.
-_TOO_MUCH = 1e40
 
 
 def refuse_drowned(noise_std: float, parameters: torch.Tensor) -> None:
@@ -87,34 +83,12 @@ def refuse_unstable(run: Run, dtype: torch.dtype) -> None:
     """
     if run.noise is None:
         return
-    stream, strategy = run.noise.stream(), run.noise.strategy(run.total_steps)
-    growth = largest_noise(stream, strategy)
+    strategy, growth = run.noise.strategy(run.total_steps), float(growths(run.noise, run.total_steps).max())
     # C w = z + e, with e at most the rounding of the products in a row.
-    lost = (stream.held + 2) * float(np.abs(strategy).max()) * growth * torch.finfo(dtype).eps
+    lost = (run.noise.stream().held + 2) * float(np.abs(strategy).max()) * growth * torch.finfo(dtype).eps
     if not lost * _ROUNDINGS < 1.0:
         raise LetheError(
             f"the noise of a step becomes {growth:.3g} times what is drawn for it, which drowns in the rounding of {dtype}.",
             source=f"noise.kind = {run.noise.kind}",
             remedy="take coefficients that fall off, as lethe.correlate finds them, fewer steps, or float64.",
         )
-
-
-def largest_noise(stream: Stream, strategy: Array) -> float:
-    """The largest standard deviation of a step's correlated noise, where the draws have 1; infinity where it overflows.
-
-    Args:
-        stream: of the strategy, new.
-        strategy: a Toeplitz column, shape (T,), or a matrix, shape (T, T).
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        if strategy.ndim == 2:
-            inverse = linalg.solve_triangular(strategy, np.eye(len(strategy)), lower=True)
-            largest = float(np.sqrt(np.square(inverse).sum(axis=1)).max())
-        else:
-            squares = 0.0
-            for step in range(len(strategy)):
-                squares += float(stream.next(float(step == 0))) ** 2
-                if not squares < _TOO_MUCH:
-                    return math.inf
-            largest = math.sqrt(squares)
-    return largest if math.isfinite(largest) else math.inf

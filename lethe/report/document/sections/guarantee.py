@@ -199,8 +199,10 @@ def _noise(run: Run) -> str:
     at = "at every step" if run.noise_at == "every_step" else "at the end of each pass"
     if len(run.noisy_steps) == 1:
         at = f"once, at step {count(int(run.noisy_steps[0]) + 1)}"
-    noisy = run.noise_multipliers[run.noisy_steps]
+    noisy = run.uncorrelated.noise_multipliers[run.noisy_steps]
     low, high = float(noisy.min()), float(noisy.max())
     if isinstance(run.noise_multiplier, Schedule) and low < high:
         return f"Gaussian, standard deviation {number(low)} to {number(high)} times the longest gradient that a record may have, {at}"
+    if run.noise is not None:
+        at += f", drawn anew and correlated over the steps ({run.noise.summary})"
     return f"Gaussian, standard deviation {number(high)} times the longest gradient that a record may have, {at}" if high > 0.0 else "none"

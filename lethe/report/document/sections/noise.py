@@ -5,6 +5,7 @@ from __future__ import annotations
 from lethe.report.document.model import Picture, Section, Table, Text
 from lethe.report.document.subject import Subject
 from lethe.report.document.wording import count, number
+from lethe.run.noise.growth import growths
 from lethe.run.schedules import schedule_document
 
 _ROWS = 8
@@ -16,8 +17,10 @@ def noise(subject: Subject) -> Section | None:
     if run is None:
         return None
     noisy = run.noisy_steps
-    levels = run.noise_multipliers[noisy]
-    stds = run.noise_stds[noisy]
+    # Of correlated noise what a step has, which is more than what is drawn for it.
+    grown = 1.0 if run.noise is None else growths(run.noise, run.total_steps)[noisy]
+    levels = run.uncorrelated.noise_multipliers[noisy] * grown
+    stds = run.uncorrelated.noise_stds[noisy] * grown
     sizes = run.step_sizes
     stride = max(1, -(-len(noisy) // _ROWS))
     shown_places = sorted({*range(0, len(noisy), stride), len(noisy) - 1})
@@ -32,6 +35,12 @@ def noise(subject: Subject) -> Section | None:
     else:
         words = f"Noise is added at {at}: {count(len(noisy))} of {count(run.total_steps)} steps" + (
             f", each time with the same multiplier {number(float(levels[0]))}." if constant else "."
+        )
+    if run.noise is not None:
+        drawn = float(run.uncorrelated.noise_multipliers.max())
+        words += (
+            f" It is correlated over the steps ({run.noise.summary}): what is drawn for a step has the multiplier {number(drawn)}, and each "
+            "step takes back part of the noise of the steps before it."
         )
     if float(levels.min()) == 0.0:
         words += " Where the multiplier is 0, there is no noise."

@@ -63,7 +63,7 @@ def steps(subject: Subject) -> Section | None:
 
 def _without_noise(run: Run, found: Cumulative) -> str:
     """Why nothing is proved of all iterates, where steps without noise are the reason."""
-    bare = int((run.noise_multipliers == 0.0).sum())
+    bare = int((run.uncorrelated.noise_multipliers == 0.0).sum())
     if bare == 0 or found.every_iterate[-1] < math.inf:
         return ""
     told = f"{count(bare)} of {count(run.total_steps)} steps {'has' if bare == 1 else 'have'} no noise"
