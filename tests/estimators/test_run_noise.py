@@ -13,6 +13,7 @@ from helpers import with_fresh_noise
 from scipy.special import expit, softmax
 
 from lethe.accounting.certify import certify
+from lethe.calculus.correlated.matrices import as_matrix
 from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression
 from lethe.estimators.randomness import randomness
 from lethe.run.regularisers import Ridge
@@ -65,14 +66,18 @@ def replayed(run: Run, targets: np.ndarray, outputs: int, *, noise: float = 1.0)
     lengths = np.maximum(np.linalg.norm(ROWS, axis=1, keepdims=True), NORM)
     rows = np.hstack([ROWS / lengths, np.full((RECORDS, 1), CONSTANT)])[chance.order]
     targets = targets[chance.order]
-    iterate = np.zeros((3, outputs))
+    iterate, drawn = np.zeros((3, outputs)), list[np.ndarray]()
+    stds, mixed = run.uncorrelated.noise_stds, np.eye(run.total_steps)
+    if run.noise is not None:
+        mixed = np.linalg.inv(as_matrix(run.noise.strategy(run.total_steps)))
     for step, batch in enumerate(batches(run, chance.draws.batches)):
         bounds = (math.inf if run.clip_norm is None else run.clip_norm) / np.linalg.norm(rows[batch], axis=1)
         gradient = rows[batch].T @ slopes(rows[batch] @ iterate, targets[batch], run.loss, bounds) / run.batch_size
         iterate = iterate - run.step_sizes[step] * gradient
-        if run.noise_stds[step] > 0.0:
-            drawn = torch.randn(iterate.shape, generator=chance.draws.noise, dtype=torch.float64).numpy()
-            iterate = iterate + noise * run.noise_stds[step] * drawn
+        if stds[step] > 0.0:
+            drawn.append(torch.randn(iterate.shape, generator=chance.draws.noise, dtype=torch.float64).numpy())
+            own = drawn[-1] if run.noise is None else np.tensordot(mixed[step, : step + 1], np.array(drawn), 1)
+            iterate = iterate + noise * stds[step] * own
         for part in run.regularisers:
             assert isinstance(part, Ridge)
             iterate = iterate / (1.0 + run.step_sizes[step] * part.strength)

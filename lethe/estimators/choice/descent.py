@@ -8,13 +8,14 @@ from lethe.estimators.choice.mechanism import AnyRecords, Draws
 from lethe.mechanisms.base import Array
 from lethe.run.descended import descends_envelope
 from lethe.run.run import Run
-from lethe.train.core.budgeted_noise import as_planned
+from lethe.train.core.budgeted_noise import above_rounding, as_planned
+from lethe.train.core.noise_resolution import fresh_share, refuse_drowned, refuse_unstable, smallest_noise
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.proximal import proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.linear.loop import descend, recorded_after
-from lethe.train.linear.noise import GaussianNoise
+from lethe.train.linear.noise import step_noise
 
 
 class _Gradients:
@@ -43,20 +44,24 @@ def carry_out(run: Run, records: AnyRecords, draws: Draws) -> tuple[Array, Run]:
     """
     shape = (records.columns + (1 if records.intercept else 0), records.loss.outputs)
     start = torch.zeros(shape, dtype=torch.float64)
-    recorder = Recorder(run, seeded=draws.seeded)
+    refuse_unstable(run, start.dtype)
+    drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
+    recorder = Recorder(drawn, seeded=draws.seeded)
+    noise = step_noise(run, start.shape, draws.noise, start.dtype)
     last = descend(
         start,
         _Gradients(records, run),  # pyright: ignore[reportArgumentType]
-        draw_batches(run, draws.batches),
+        draw_batches(drawn, draws.batches),
         run.step_sizes.tolist(),
-        run.noise_stds.tolist(),
+        drawn.noise_stds.tolist(),
         run.batch_size,
-        GaussianNoise(start.shape, draws.noise, start.dtype),
+        noise,
         proximal_step(run.regularisers),
         recorder,
         lambda step: None,
-        as_planned,
+        above_rounding(fresh_share(run)) if run.release == "all" else as_planned,
         PassAverage(run.pass_averages),
     )
-    recorded = recorded_after(last, run, recorder, remedy="take fewer passes or a larger epsilon.")
+    recorded = noise.executed(recorded_after(last, drawn, recorder, remedy="take fewer passes or a larger epsilon."))
+    refuse_drowned(smallest_noise(recorded), last)
     return last.numpy().copy(), recorded

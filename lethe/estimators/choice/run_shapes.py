@@ -5,7 +5,8 @@ For each design the rule takes, of a small grid, the passes, the batches a pass 
 
 - at pass ends: $\tau^2 = Ps^2/\mu^2$, once a pass;
 - cyclic, at every step: $\tau^2 = s^2(1 + (P-1)/\ell)/\mu^2$; shuffled once: $s^2(H_\ell + P - 1)/(\ell\mu^2)$;
-- full: $\tau^2 = Ps^2/\mu^2$; Poisson: $\mu = \frac1\ell\sqrt{T(e^{s^2/\tau^2} - 1)}$,
+- full: $\tau^2 = Ps^2/\mu^2$; Poisson: $\mu = \frac1\ell\sqrt{T(e^{s^2/\tau^2} - 1)}$;
+- correlated: $\tau^2 = s^2\,\mathrm{sens}(C)^2/\mu^2$ drawn at every step, for C the square root of the prefix sums, cut to the steps of a pass,
 
 the values of the last-iterate theorem, and of the central limit of composition, without contraction. The certificate decides.
 """
@@ -18,17 +19,26 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy import signal
 
+from lethe.calculus.correlated.matrices import square_root
+from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.errors import InputError
 from lethe.estimators.choice.cuts import cut_losses, run_losses
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, risks
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
+from lethe.mechanisms.base import Array
 
 _PASSES = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 400)
 _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 _STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 1.9)  # of 1/smoothness: no step of at most 2 expands
 _MOST_STEPS = 40_000
 _MOST_BATCHES_IN_BLOCKS = 20  # a pass
+# Of correlated noise: strategies of more take long to find.
+_MOST_CORRELATED = 2000
+_MOST_BANDS = 64
+# What a step contracts by, 1 - f: how many are looked at, and from where on.
+_FACTORS, _LEAST = 12, 1e-6
 _MOST_WORK = 1.5e10  # products of a feature and a weight: less than a minute
 # With noise at pass ends, of shapes whose predicted risk is this near to the least, the one of fewest passes is taken, and of these the
 # one of fewest steps.
@@ -63,21 +73,22 @@ def best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu
         schedule: of the noise, not "auto".
         mu: what may be spent, as $\mu$ of GDP.
     """
-    return _best_shape(facts, design, schedule in ("pass_ends", "joint"), mu)
+    return _best_shape(facts, design, "pass_ends" if schedule == "joint" else schedule, mu)
 
 
 # The same shape serves for all schedules with noise at pass ends.
 @lru_cache(maxsize=64)
-def _best_shape(facts: PublicFacts, design: BatchDesign, pass_ends: bool, mu: float) -> RunShape:
+def _best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float) -> RunShape:
+    pass_ends = schedule == "pass_ends"
     # Of noise at every step some theorems that count secret batches know no envelopes.
-    losses = run_losses(facts) if pass_ends else cut_losses(facts)
-    shapes = [shape for one, cost in losses for shape in _shapes(one, design, pass_ends, mu, cost)]
+    losses = cut_losses(facts) if schedule == "uniform" else run_losses(facts)
+    shapes = [shape for one, cost in losses for shape in _shapes(one, design, schedule, mu, cost)]
     enough = (_NEAR if pass_ends else 1.0) * min(shape.risk for shape in shapes)
     near = [shape for shape in shapes if shape.risk <= enough]
     return min(near, key=lambda shape: (shape.passes, facts.records // shape.size, shape.risk)) if near else shapes[0]
 
 
-def _shapes(facts: PublicFacts, design: BatchDesign, pass_ends: bool, mu: float, cost: float) -> Iterator[RunShape]:
+def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, cost: float) -> Iterator[RunShape]:
     limit = 1.0 / facts.smoothness
     for batches in _batches_a_pass(design, in_blocks=facts.in_blocks):
         size = facts.records // batches
@@ -85,11 +96,14 @@ def _shapes(facts: PublicFacts, design: BatchDesign, pass_ends: bool, mu: float,
             break
         slots = facts.records // size
         for passes in _PASSES if facts.passes is None else (facts.passes,):
-            too_long = passes * slots > _MOST_STEPS or passes * facts.records * facts.weights > _MOST_WORK
+            too_long = (
+                passes * slots > (_MOST_CORRELATED if schedule == "correlated" else _MOST_STEPS)
+                or passes * facts.records * facts.weights > _MOST_WORK
+            )
             if facts.passes is None and passes > 1 and too_long:
                 continue
             sizes = [step * limit for step in _STEPS]
-            predicted = _risks(facts, design, pass_ends, mu, passes=passes, slots=slots, size=size, step_sizes=sizes)
+            predicted = _risks(facts, design, schedule, mu, passes=passes, slots=slots, size=size, step_sizes=sizes)
             for step_size, risk in zip(sizes, predicted, strict=True):
                 yield RunShape(passes=passes, size=size, step_size=step_size, facts=facts, risk=risk + cost)
 
@@ -109,7 +123,7 @@ def _batches_a_pass(design: BatchDesign, *, in_blocks: bool) -> tuple[int, ...]:
 
 
 def _risks(
-    facts: PublicFacts, design: BatchDesign, pass_ends: bool, mu: float, *, passes: int, slots: int, size: int, step_sizes: list[float]
+    facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, *, passes: int, slots: int, size: int, step_sizes: list[float]
 ) -> list[float]:
     """Predicted, for each step size."""
     if mu <= 0.0:
@@ -120,12 +134,41 @@ def _risks(
     missed = missed + (1.0 - missed) * factor**steps
     swap, bound = facts.swap, facts.gradient_bound
     touches = [swap * step_size * bound / size for step_size in step_sizes]
-    if pass_ends:
+    if schedule == "correlated":
+        kept = correlated_kept(factor, slots, steps)
+        return risks(facts, missed, np.square(np.array(touches) / mu)[:, None] * kept).tolist()
+    if schedule == "pass_ends":
         variances, decay, times = [passes * (touch / mu) ** 2 for touch in touches], factor**slots, passes
     else:
         variances, decay, times = [_expected_variance(design, touch, mu, passes=passes, slots=slots) for touch in touches], factor, steps
     kept = np.where(decay < 1.0, (1.0 - decay ** (2 * times)) / np.maximum(1.0 - decay**2, 1e-300), times)
     return risks(facts, missed, np.array(variances)[:, None] * kept).tolist()
+
+
+def correlated_kept(factors: Array, slots: int, steps: int) -> Array:
+    r"""What is left of the noise in the last iterate: $\mathrm{sens}(C)^2\sum_m\big(\sum_{k\le m}f^{m-k}h_k\big)^2$ with h the first column of
+    $C^{-1}$, for the square root of the prefix sums cut to at most 64 bands, and to the steps of a pass.
+
+    Args:
+        factors: f in [0, 1], by which a step contracts, of any shape.
+        slots: the steps of a pass.
+        steps: T.
+    """
+    logarithms, left = _kept_at(slots, steps)
+    # Between two factors the logarithm is nearly straight in that of 1 - f.
+    return np.asarray(np.exp(np.interp(np.log(np.maximum(1.0 - factors, _LEAST)), logarithms, left)))
+
+
+@lru_cache(maxsize=4096)
+def _kept_at(slots: int, steps: int) -> tuple[Array, Array]:
+    """Logarithms of some 1 - f, ascending, and of what is left of the noise there."""
+    bands = min(steps, max(8, min(slots, _MOST_BANDS)))
+    column, impulse = square_root(steps, bands), np.zeros(steps)
+    impulse[0] = 1.0
+    inverse = signal.lfilter([1.0], column[:bands], impulse)
+    away = np.geomspace(_LEAST, 1.0, _FACTORS)
+    left = [float(np.square(signal.lfilter([1.0], [1.0, one - 1.0], inverse)).sum()) for one in away]
+    return np.log(away), np.log(np.array(left) * sensitivity(column, slots) ** 2)
 
 
 def _expected_variance(design: BatchDesign, touch: float, mu: float, *, passes: int, slots: int) -> float:

@@ -1,4 +1,4 @@
-"""Training by a run: gradient descent on batches, certified for its last iterate."""
+"""Training by a run: gradient descent on batches, certified for its last iterate, with correlated noise for all of them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from lethe.estimators.choice.run_shapes import RunShape, best_shape, unknown_des
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.mechanisms.base import Array, Statement
 from lethe.noise_allocation.allocate import allocate
+from lethe.noise_allocation.correlate import correlate
 from lethe.run.batches import Batches, Cyclic, Full, Poisson, ShuffledOnce
 from lethe.run.regularisers import L1, ElasticNet, Regulariser, Ridge
 from lethe.run.run import Run
@@ -113,7 +114,8 @@ class RunMechanism:
             clip_norm=facts.envelope,
             clip_method="clip" if facts.envelope is None else "envelope",
             regulariser=_regulariser(Penalties(facts.ridge, facts.l1)),
-            release="last",
+            # What correlated noise hides, it hides of all iterates.
+            release="all" if self.schedule == "correlated" else "last",
             neighbours=facts.neighbours,
             unit=facts.unit,
         )
@@ -128,11 +130,13 @@ RUNS = (
     RunMechanism("poisson", "poisson", "uniform"),
     RunMechanism("shuffled_once_pass_ends", "shuffled_once", "pass_ends"),
     RunMechanism("full_batch_joint", "full", "joint"),
+    RunMechanism("correlated", "cyclic", "correlated"),
 )
 
 
 def _with_noise(run: Run, budget: Budget, schedule: NoiseShape) -> Run:
     found: list[Run] = []
+    run = correlate(run) if schedule == "correlated" else run
 
     def guarantee_at(target: ApproxDP) -> Guarantee:  # at the delta of the budget, which the estimator has looked at
         if schedule == "joint":

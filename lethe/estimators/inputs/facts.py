@@ -16,7 +16,7 @@ from lethe.run.unit import Unit
 CONSTANT = 0.3
 
 BatchDesign = Literal["auto", "cyclic", "shuffled_once", "poisson", "full"]
-NoiseShape = Literal["auto", "uniform", "joint", "pass_ends"]
+NoiseShape = Literal["auto", "uniform", "joint", "pass_ends", "correlated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from lethe.mechanisms.selection.privacy import selection_guarantee
 from lethe.mechanisms.selection.repetitions import TruncatedNegativeBinomial
 
 # Whose guarantee is mu-GDP whatever the problem, if no norm or range is released; every fit is checked.
-GAUSSIAN = frozenset({"adassp", "output_perturbation", "cyclic", "pass_ends", "joint", "full_batch", "full_batch_joint"})
+GAUSSIAN = frozenset({"adassp", "output_perturbation", "cyclic", "pass_ends", "joint", "full_batch", "full_batch_joint", "correlated"})
 DOWN = 1e-9  # what a fit gets less than one try is charged for: calibrations round
 
 

@@ -39,8 +39,8 @@ def noise(subject: Subject) -> Section | None:
     if run.noise is not None:
         drawn = float(run.uncorrelated.noise_multipliers.max())
         words += (
-            f" It is correlated over the steps ({run.noise.summary}): what is drawn for a step has the multiplier {number(drawn)}, and each "
-            "step takes back part of the noise of the steps before it."
+            f" It is correlated over the steps ({run.noise.summary}): what is drawn for a step has the multiplier {number(drawn)}, and "
+            "each step takes back part of the noise of the steps before it."
         )
     if float(levels.min()) == 0.0:
         words += " Where the multiplier is 0, there is no noise."

@@ -1,11 +1,11 @@
 r"""Correlated noise from a cryptographic source, on a grid.
 
 The noise is added to $a_t = \sum_{s\le t}C_{ts}g_s$, of the sums $g_s$ so far, by `SecureNoise`: $y_t = R(a_t) + R(z_t)$. Of
-$y_1, \ldots, y_t$ alone, by forward substitution, comes $\hat g_t = (C^{-1}y)_t$, which is $g_t + (C^{-1}z)_t$ up to the rounding to the grid.
+$y_1, \ldots, y_t$ alone, by forward substitution, comes $\hat g_t = (C^{-1}y)_t$, which is $g_t + (C^{-1}z)_t$ up to that rounding.
 
 **Statement.** All $\hat g_t$ are a function of the $y_t$, and these of Gaussian mechanisms on $R(a_t)$ (`secure.py`). A record that moves
-the $a_t$ by $\sqrt{\sum_t\|d_t\|^2} \le S_j$ moves the $R(a_t)$ by at most $S_j + \gamma\sqrt{dT}$ (Minkowski: T steps of d numbers). With the
-standard deviation of `grid_noise_std` for the smallest $S_j$ and dT numbers it is as private as the exact mechanism, in every slot.
+the $a_t$ by $\sqrt{\sum_t\|d_t\|^2} \le S_j$ moves the $R(a_t)$ by at most $S_j + \gamma\sqrt{dT}$ (Minkowski: T steps of d numbers). With
+the standard deviation of `grid_noise_std` for the smallest $S_j$ and dT numbers it is as private as the exact mechanism, in every slot.
 
 Covered and not covered: as `secure.py` says; $a_t$ is computed in float64, as the sums are in the parameters' type.
 """

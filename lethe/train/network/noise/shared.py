@@ -16,7 +16,6 @@ from lethe.train.network.noise.correlated_secure import SecureCorrelatedNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
 
-
 Correlated = CorrelatedNetworkNoise | SecureCorrelatedNoise
 OfOneProcess = NetworkNoise | SecureNoise | Correlated
 
