@@ -1,7 +1,7 @@
 """Accuracy of a small CNN on MNIST at epsilon 3, every iterate released: independent noise, correlated noise, and Poisson batches.
 
-`python benchmarks/correlated_mnist.py --data mnist.npz` prints Markdown. 10 000 records, zero out, delta 1e-5, 10 passes, clip norm 1, plain
-SGD. Step sizes are the best of four on the test records with one seed, for each kind alike, which no certificate covers.
+`python benchmarks/correlated_mnist.py --data mnist.npz` prints Markdown. 10 000 records, zero out, delta 1e-5, 10 passes, clip norm 1,
+plain SGD. Step sizes are the best of four on the test records with one seed, for each kind alike, which no certificate covers.
 """
 
 from __future__ import annotations

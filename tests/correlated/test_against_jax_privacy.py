@@ -105,14 +105,14 @@ def test_the_best_bands_for_one_participation_are_as_good(steps: int, bands: int
     """`toeplitz.optimize_banded_toeplitz`: mean error times squared sensitivity."""
     found = np.zeros(steps)
     found[:bands] = banded_toeplitz(steps, steps, bands)
-    assert mean_squared_error(found, prefix_sums(steps), steps) <= theirs * (1 + 1e-4)
+    assert mean_squared_error(found, prefix_sums(steps), steps) == pytest.approx(theirs, rel=1e-6)
 
 
-@pytest.mark.parametrize(("passes", "theirs"), [(1, 3.579999382137288), (4, 16.219080381535417)])
-def test_the_best_matrices_of_32_steps_are_as_good(passes: int, theirs: float) -> None:
-    """`dense.optimize`, whose X has no negative constraint of ours to meet: it may be a little better, or worse."""
+@pytest.mark.parametrize(("passes", "theirs", "worse"), [(1, 3.579999382137288, 1e-9), (4, 16.219080381535417, 0.0058)])
+def test_the_best_matrices_of_32_steps_are_as_good(passes: int, theirs: float, worse: float) -> None:
+    """`dense.optimize`, of sensitivity 1: the same for one participation; for four the search here ends .6 % above."""
     found = dense(32, 32 // passes)
-    assert mean_squared_error(found, prefix_sums(32), 32 // passes) <= theirs * 1.01
+    assert mean_squared_error(found, prefix_sums(32), 32 // passes) == pytest.approx(theirs * (1 + worse), rel=1e-4)
 
 
 def test_coefficients_of_buffers() -> None:

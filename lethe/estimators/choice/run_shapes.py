@@ -6,7 +6,7 @@ For each design the rule takes, of a small grid, the passes, the batches a pass 
 - at pass ends: $\tau^2 = Ps^2/\mu^2$, once a pass;
 - cyclic, at every step: $\tau^2 = s^2(1 + (P-1)/\ell)/\mu^2$; shuffled once: $s^2(H_\ell + P - 1)/(\ell\mu^2)$;
 - full: $\tau^2 = Ps^2/\mu^2$; Poisson: $\mu = \frac1\ell\sqrt{T(e^{s^2/\tau^2} - 1)}$;
-- correlated: $\tau^2 = s^2\,\mathrm{sens}(C)^2/\mu^2$ drawn at every step, for C the square root of the prefix sums, cut to the steps of a pass,
+- correlated: $\tau^2 = s^2\,\mathrm{sens}(C)^2/\mu^2$ drawn at every step, C being the square root of the prefix sums, cut to a pass,
 
 the values of the last-iterate theorem, and of the central limit of composition, without contraction. The certificate decides.
 """
@@ -146,8 +146,8 @@ def _risks(
 
 
 def correlated_kept(factors: Array, slots: int, steps: int) -> Array:
-    r"""What is left of the noise in the last iterate: $\mathrm{sens}(C)^2\sum_m\big(\sum_{k\le m}f^{m-k}h_k\big)^2$ with h the first column of
-    $C^{-1}$, for the square root of the prefix sums cut to at most 64 bands, and to the steps of a pass.
+    r"""What is left of the noise in the last iterate: $\mathrm{sens}(C)^2\sum_m\big(\sum_{k\le m}f^{m-k}h_k\big)^2$ with h the first column
+    of $C^{-1}$, for the square root of the prefix sums cut to at most 64 bands, and to the steps of a pass.
 
     Args:
         factors: f in [0, 1], by which a step contracts, of any shape.
