@@ -39,10 +39,12 @@ _MOST_CORRELATED = 2000
 _MOST_BANDS = 64
 # What a step contracts by, 1 - f: how many are looked at, and from where on.
 _FACTORS, _LEAST = 12, 1e-6
-_MOST_WORK = 1.5e10  # products of a feature and a weight: less than a minute
+_MOST_WORK = 1e11  # products of a feature and a weight: minutes
 # With noise at pass ends, of shapes whose predicted risk is this near to the least, the one of fewest passes is taken, and of these the
-# one of fewest steps.
-_NEAR = 1.005
+# one of fewest steps. Of long runs, about a minute and more, a tenth of the risk is given for fewer passes: what is predicted to be gained
+# in more of them is less sure than the time they take.
+_NEAR, _NEAR_LONG = 1.005, 1.1
+_LONG_WORK = 1.5e10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +85,17 @@ def _best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, m
     # Of noise at every step some theorems that count secret batches know no envelopes.
     losses = cut_losses(facts) if schedule == "uniform" else run_losses(facts)
     shapes = [shape for one, cost in losses for shape in _shapes(one, design, schedule, mu, cost)]
-    enough = (_NEAR if pass_ends else 1.0) * min(shape.risk for shape in shapes)
+    if not pass_ends:
+        return _nearest(shapes, 1.0)
+    best = _nearest(shapes, _NEAR)
+    return best if best.passes * facts.records * facts.weights <= _LONG_WORK else _nearest(shapes, _NEAR_LONG)
+
+
+def _nearest(shapes: list[RunShape], tie: float) -> RunShape:
+    """Of those whose predicted risk is within a factor of the least the one of fewest passes."""
+    enough = tie * min(shape.risk for shape in shapes)
     near = [shape for shape in shapes if shape.risk <= enough]
-    return min(near, key=lambda shape: (shape.passes, facts.records // shape.size, shape.risk)) if near else shapes[0]
+    return min(near, key=lambda shape: (shape.passes, shape.facts.records // shape.size, shape.risk)) if near else shapes[0]
 
 
 def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, cost: float) -> Iterator[RunShape]:
