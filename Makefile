@@ -71,6 +71,11 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/joint_schedule_speed.py
 	$(BIN)/python benchmarks/noise_schedules.py
 
+# How good a private model can be, of the page docs/records.md: make records DATA=FOLDER [RECORDS="--datasets digits"]
+.PHONY: records
+records: $(STAMP)
+	$(WORKERS) $(BIN)/python benchmarks/utility_records.py $(if $(DATA),--data $(DATA)) $(RECORDS)
+
 # The long search for holes; CI runs a short part of it as tests.
 .PHONY: fuzz
 fuzz: $(STAMP)

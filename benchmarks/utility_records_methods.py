@@ -1,0 +1,199 @@
+"""What the benchmark of records compares. Relation: one record's contribution set to zero (zero out), delta = 1e-5, unless said.
+
+Ours: `auto`, whose settings follow from public facts alone, and a private search. Tuned on the test records, which no certificate covers
+and which favours them: DP-SGD on Poisson batches by Lethe, the same algorithm by Opacus at the settings that were best for it, with
+Opacus's own accountant (a record added or removed, which asks for the same noise of Poisson batches), and correlated noise with every
+iterate released. diffprivlib is held to pure epsilon-DP for one record replaced, all that it has: the stronger promise of all here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import warnings
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import sklearn
+import torch
+from private_linear_data import Array, Problem
+from private_linear_rivals import NotPossible, Predict
+
+import lethe
+from lethe.errors import LetheError
+from lethe.estimators import LogisticRegression, PrivateSearch, PrivateWhitening, split_budget
+from lethe.features import RecordNormalizer
+from lethe.run.losses import LinearLoss
+from lethe.train import fit_linear
+
+DELTA = 1e-5
+AUTO, SEARCH, POISSON, OPACUS, CORRELATED, DIFFPRIVLIB, PLAIN = (
+    "auto", "private search", "Poisson, tuned", "Opacus, tuned", "correlated, tuned", "diffprivlib", "not private",
+)  # fmt: skip
+METHODS = (AUTO, SEARCH, POISSON, OPACUS, CORRELATED, DIFFPRIVLIB, PLAIN)
+TUNED = {POISSON: POISSON, OPACUS: POISSON, CORRELATED: CORRELATED}  # whose grid
+CLIPS, LENGTHS = (0.1, 0.5), (0.1, 0.3, 1.0, 3.0)  # clip norms, and step sizes times the clip norm
+WHITENING_SHARE = 0.05  # of the squared mu
+Settings = tuple[int, int, float, float]  # passes, batches a pass, clip norm, step size times it
+
+
+def grid(method: str, passes: tuple[int, ...], batches: tuple[int, ...]) -> list[Settings]:
+    """What a method is tuned over: one grid for all, but for the shapes whose correlations are searched in a reasonable time."""
+    if method == CORRELATED:
+        passes, batches = (20,), (5,)
+    return list(itertools.product(passes, batches, CLIPS, LENGTHS))
+
+
+def whitened(problem: Problem, channels: int, epsilon: float, seed: int) -> tuple[Problem, float]:
+    """Rows whitened by a private mean and covariance of their channels, and the epsilon that is left, at delta, for a model.
+
+    Of a Gaussian model both together cost epsilon; of Poisson batches a little more, in their favour.
+    """
+    steps = [
+        PrivateWhitening(channels, feature_norm=1.0, neighbours="zero_out", random_state=seed, seed_noise=True),
+        model_of(problem, "pass_ends", seed),
+    ]
+    whitening, model = split_budget(steps, epsilon, DELTA, shares=[WHITENING_SHARE, 1.0 - WHITENING_SHARE])
+    fitted, scaled = whitening.fit(problem.train), RecordNormalizer()
+    train, test = (scaled.fit_transform(fitted.transform(rows)) for rows in (problem.train, problem.test))
+    found = Problem(train=train, test=test, train_targets=problem.train_targets, test_targets=problem.test_targets, column_bound=1.0)
+    return found, model.epsilon
+
+
+def train(
+    method: str, problem: Problem, epsilon: float, seed: int, settings: Settings | None, mechanism: str = "auto"
+) -> tuple[Predict, dict[str, Any]]:
+    """A way to predict, and what it took: settings, passes.
+
+    Raises:
+        NotPossible: the method cannot train this problem, or is not installed.
+    """
+    match method:
+        case "auto":
+            return _auto(problem, epsilon, seed, mechanism)
+        case "private search":
+            return _search(problem, epsilon, seed)
+        case "diffprivlib":
+            return _diffprivlib(problem, epsilon, seed), {}
+        case "not private":
+            return _plain(problem), {}
+    assert settings is not None
+    told = {"passes": settings[0], "chosen": "{} passes of {} batches, clip {:g}, step x clip {:g}".format(*settings)}
+    if method == OPACUS:
+        return _opacus(problem, epsilon, seed, settings), told
+    return _clipped(problem, epsilon, seed, settings, correlated=method == CORRELATED), told
+
+
+def model_of(problem: Problem, mechanism: str, seed: int) -> LogisticRegression:
+    """Ours, whose epsilon is still to be set; no penalty of its own."""
+    return LogisticRegression(
+        C=np.inf, mechanism=mechanism, delta=DELTA, feature_norm=1.0, classes=list(range(problem.classes)), neighbours="zero_out",
+        random_state=seed, seed_noise=True,
+    )  # fmt: skip
+
+
+def _auto(problem: Problem, epsilon: float, seed: int, mechanism: str) -> tuple[Predict, dict[str, Any]]:
+    model = model_of(problem, mechanism, seed).set_params(epsilon=epsilon).fit(problem.train, problem.train_targets)
+    assert model.statement_.planned.epsilon(DELTA) <= epsilon  # of the same fit with fresh noise
+    return model.predict, {"chosen": model.statement_.name, "passes": model.n_iter_}
+
+
+def _search(problem: Problem, epsilon: float, seed: int) -> tuple[Predict, dict[str, Any]]:
+    """Over what the rule decides: how many passes, and whether noise is at pass ends."""
+    model = model_of(problem, "pass_ends", seed).set_params(random_state=None, seed_noise=False)
+    candidates = {"passes": [10, 30, 100], "mechanism": ["pass_ends", "joint"]}
+    search = PrivateSearch(
+        model, candidates, tries=4.0, epsilon=epsilon,
+        delta=DELTA, neighbours="zero_out", random_state=seed, seed_noise=True,
+    )  # fmt: skip
+    search.fit(problem.train, problem.train_targets)
+    return search.predict, {"chosen": str(search.best_params_), "passes": search.best_params_["passes"]}
+
+
+def _loss(problem: Problem) -> LinearLoss:
+    kind: Any = lethe.losses.Logistic if problem.classes == 2 else lethe.losses.Softmax
+    return kind(feature_norm=1.0, evidence="enforced")
+
+
+@lru_cache(maxsize=256)
+def _run(records: int, loss: LinearLoss, epsilon: float, settings: Settings, correlated: bool) -> lethe.Run:
+    """Planned for a step of one clip norm; the noise, relative to the clip norm, is the same for steps of any size."""
+    passes, batches, clip, length = settings
+    common: dict[str, Any] = {
+        "records": records, "passes": passes, "step_size": length / clip, "clip_norm": clip, "loss": loss, "release": "all",
+        "neighbours": "zero_out",
+    }  # fmt: skip
+    if not correlated:
+        return lethe.plan(lethe.Run(batches=lethe.Poisson(size=records // batches), **common), epsilon=epsilon, delta=DELTA)
+    run = lethe.Run(batches=lethe.Cyclic(size=records // batches), **common)
+    return lethe.plan(run.replace(noise=_strategy(run.replace(step_size=1.0, clip_norm=1.0))), epsilon=epsilon, delta=DELTA)
+
+
+@lru_cache(maxsize=16)
+def _strategy(run: lethe.Run) -> Any:
+    return lethe.correlate(run, "banded_toeplitz").noise
+
+
+def _clipped(problem: Problem, epsilon: float, seed: int, settings: Settings, *, correlated: bool) -> Predict:
+    base = (*settings[:2], 1.0, 1.0)
+    planned = _run(len(problem.train), _loss(problem), epsilon, base, correlated)
+    run = planned.replace(clip_norm=settings[2], step_size=settings[3] / settings[2])
+    try:
+        fitted = fit_linear(run, problem.train, problem.train_targets.astype(np.int64), classes=problem.classes, seed=seed)
+    except LetheError as error:
+        raise NotPossible(str(error)) from None
+    return fitted.model.predict
+
+
+def _opacus(problem: Problem, epsilon: float, seed: int, settings: Settings) -> Predict:
+    if importlib.util.find_spec("opacus") is None:
+        raise NotPossible("not installed")
+    from opacus import PrivacyEngine  # pyright: ignore[reportMissingImports]
+
+    torch.manual_seed(seed)
+    passes, batches, clip, length = settings
+    rows, targets = torch.tensor(problem.train, dtype=torch.float32), torch.tensor(problem.train_targets).long()
+    model = torch.nn.Linear(rows.shape[1], problem.classes, bias=False)  # as `fit_linear` without an intercept
+    torch.nn.init.zeros_(model.weight)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on the generator, which is secure only on request
+        private, optimiser, loader = PrivacyEngine().make_private_with_epsilon(
+            module=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=length / clip),
+            data_loader=torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows, targets), batch_size=len(rows) // batches),
+            target_epsilon=epsilon,
+            target_delta=DELTA,
+            epochs=passes,
+            max_grad_norm=clip,
+        )
+        for _ in range(passes):
+            for batch, wanted in loader:
+                optimiser.zero_grad()
+                torch.nn.functional.cross_entropy(private(batch), wanted).backward()
+                optimiser.step()
+    weights = model.weight.detach().double().numpy()
+    return lambda features: (features @ weights.T).argmax(axis=1).astype(np.float64)
+
+
+def _diffprivlib(problem: Problem, epsilon: float, seed: int) -> Predict:
+    if importlib.util.find_spec("diffprivlib") is None:
+        raise NotPossible("not installed")
+    try:
+        from diffprivlib import models  # pyright: ignore[reportMissingImports]
+    except ImportError as error:  # 0.6.6 asks for parts of scikit-learn that 1.9 no longer has
+        raise NotPossible(f"cannot be imported beside scikit-learn {sklearn.__version__}: {error.msg.partition(' (')[0]}") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on deprecated parameters of scikit-learn, and on steps of its solver
+        model = models.LogisticRegression(epsilon=epsilon, data_norm=1.0, random_state=seed)
+        return model.fit(problem.train, problem.train_targets).predict
+
+
+def _plain(problem: Problem) -> Predict:
+    from sklearn.linear_model import LogisticRegression as Plain
+
+    def predict(features: Array) -> Array:
+        return model.predict(features)
+
+    model = Plain(C=100.0, max_iter=300).fit(problem.train, problem.train_targets)
+    return predict

@@ -1,0 +1,178 @@
+"""The tables and the picture of the page "How good can a private model be", and README's table, from the file of results."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from private_linear_summary import Cells, behind, cell
+from resumable import read_lines
+from utility_records_data import DATASETS
+from utility_records_methods import AUTO, METHODS, OPACUS, PLAIN, POISSON, TUNED
+from utility_records_summary import Rows, best_settings, cells_of, passes_of, standing
+
+RESULTS = Path(__file__).with_name("results") / "utility_records.jsonl"
+ABLATION = Path(__file__).with_name("results") / "utility_ablation.jsonl"
+EPSILONS = (0.5, 1.0, 3.0)
+_HEAD = "| | seeds | " + " | ".join(rf"$\varepsilon = {epsilon:g}$" for epsilon in EPSILONS) + " |\n|---|---|" + "---|" * len(EPSILONS)
+
+
+def results() -> Rows:
+    """All rows."""
+    return read_lines(RESULTS)
+
+
+def tables() -> str:
+    """One for each data set: a row a method, mean and 95 % interval of the accuracy, and the passes."""
+    rows = results()
+    cells, pages = cells_of(rows), []
+    for name, known in DATASETS.items():
+        lines = [line for method in METHODS if (line := _line(rows, cells, name, method))]
+        if lines:
+            pages.append(f"**{known.what}**\n\n{_HEAD}\n" + "\n".join(lines))
+    return "\n\n".join(pages)
+
+
+def readme_table() -> str:
+    """What was trained on by `auto` and by a tuned rival: short."""
+    rows = results()
+    cells = cells_of(rows)
+    lines = ["| accuracy at ε = 0.5 / 1 / 3 | Lethe `auto`, not tuned | DP-SGD, tuned | not private |", "|---|---|---|---|"]
+    for name, known in DATASETS.items():
+        shown = [_short(cells, name, method) for method in (AUTO, POISSON, PLAIN)]
+        if shown[0] != "-":
+            lines.append(f"| {known.what.rsplit(', ', 1)[0]} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def standings() -> str:
+    """How `auto` stands to each rival, and the places where it is behind by more than noise."""
+    rows = results()
+    cells = cells_of(rows)
+    lines = [f"- `auto` against {method}: {standing(rows, method)}." for method in TUNED]
+    for (dataset, epsilon, method), scores in sorted(cells.items()):
+        if method in (POISSON, OPACUS) and (dataset, epsilon, AUTO) in cells:
+            gap, noise = behind(cells[dataset, epsilon, AUTO], scores)
+            if gap > noise:
+                few = "" if noise else " (one seed, so no interval)"
+                lines.append(f"- Behind: {DATASETS[dataset].what.split(',')[0]} at {epsilon:g}, by {gap:.4f} ± {noise:.4f}{few}, {method}.")
+    return "\n".join(lines)
+
+
+def tuning() -> str:
+    """The place of the grid that was best, for every tuned method."""
+    rows = results()
+    lines = ["| | passes of batches, clip norm, step size x clip norm: best of the grid | places tried |", "|---|---|---|"]
+    for method in (POISSON,):
+        for name, known in DATASETS.items():
+            for epsilon in EPSILONS:
+                best = best_settings(rows, name, epsilon, method)
+                if best is not None:
+                    tried = sum((r["dataset"], r["epsilon"], r["method"], r["seed"] >= 100) == (name, epsilon, method, True) for r in rows)
+                    text = "{} of {}, {:g}, {:g}".format(*best)
+                    lines.append(rf"| {known.what.split(', ')[0]}, $\varepsilon = {epsilon:g}$ | {text} | {tried} |")
+    return "\n".join(lines)
+
+
+def chosen() -> str:
+    """What `auto` took, for every set and epsilon, and the processor's seconds of a fit."""
+    rows, lines = results(), [r"| | $\varepsilon$ | what `auto` took | seconds of a processor |", "|---|---|---|---|"]
+    for name, known in DATASETS.items():
+        for epsilon in EPSILONS:
+            found = [r for r in rows if (r["dataset"], r["epsilon"], r["method"]) == (name, epsilon, AUTO)]
+            if found:
+                took = ", ".join(sorted({re.sub(r"(pass_ends|joint): ", r"`\1`, ", row["chosen"]) for row in found}))
+                seconds = statistics.median(row["seconds"] for row in found)
+                lines.append(f"| {known.what.rsplit(', ', 1)[0]} | {epsilon:g} | {took} | {seconds:.1f} |")
+    return "\n".join(lines)
+
+
+def figure() -> Figure:
+    """Accuracy against epsilon, a panel a data set; bars are 95 % intervals."""
+    cells = cells_of(results())
+    names = [name for name in DATASETS if any(key[0] == name and key[2] == AUTO for key in cells)]
+    drawn, across = Figure(figsize=(10.0, 3.0 * -(-len(names) // 3)), layout="constrained"), 3
+    for place, name in enumerate(names):
+        axes = drawn.add_subplot(-(-len(names) // across), across, place + 1)
+        for method, colour, mark in ((AUTO, "black", "o"), (POISSON, "C0", "s"), (OPACUS, "C1", "^")):
+            line = [(epsilon, cells[name, epsilon, method]) for epsilon in EPSILONS if (name, epsilon, method) in cells]
+            if line:
+                heights = [statistics.fmean(scores.values()) for _, scores in line]
+                axes.plot([epsilon for epsilon, _ in line], heights, marker=mark, color=colour, label=method)
+        if plain := cells.get((name, 0.0, PLAIN)):
+            axes.axhline(statistics.fmean(plain.values()), color="0.5", linestyle=":", label=PLAIN)
+        axes.set(xscale="log", xticks=EPSILONS, xticklabels=[f"{epsilon:g}" for epsilon in EPSILONS], xlabel="epsilon")
+        axes.set_title(", ".join(DATASETS[name].what.split(", ")[:2]), fontsize=9)
+        if place == 0:
+            axes.legend(fontsize=7)
+    return drawn
+
+
+def _line(rows: Rows, cells: Cells, name: str, method: str) -> str:
+    found = [cells.get((name, 0.0 if method == PLAIN else epsilon, method), {}) for epsilon in EPSILONS]
+    if not any(found):
+        return ""
+    seeds = sorted({len(scores) for scores in found if scores})
+    shown = [_with_passes(cell(scores, 4), passes_of(rows, name, epsilon, method)) for epsilon, scores in zip(EPSILONS, found, strict=True)]
+    return f"| {method} | {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} | {' | '.join(shown)} |"
+
+
+def _with_passes(text: str, passes: int | None) -> str:
+    return text if passes is None or text == "-" else f"{text} ({passes})"
+
+
+def _short(cells: Cells, name: str, method: str) -> str:
+    if method == PLAIN:
+        return _mean(cells.get((name, 0.0, method), {}))
+    found = [cells.get((name, epsilon, method), {}) for epsilon in EPSILONS]
+    return " / ".join(map(_mean, found)) if any(found) else "-"
+
+
+def _mean(scores: dict[int, float]) -> str:
+    return f"{statistics.fmean(scores.values()):.3f}".lstrip("0") if scores else "-"
+
+
+# Set, method, epsilon, accuracy, source. Rows without a word on it were tuned on the test records, as far as the sources say.
+PUBLISHED = (
+    ("MNIST", "scattering, linear (Tramèr & Boneh 2021, arXiv:2011.11660, table in their repository)", "3", ".987"),
+    ("MNIST", "convolutional network, end to end (the same table)", "3", ".981"),
+    ("Fashion-MNIST", "scattering, linear (the same table)", "3", ".897"),
+    ("Fashion-MNIST", "convolutional network, end to end (the same table)", "3", ".860"),
+    ("CIFAR-10", "scattering, linear (the same table)", "3", ".670"),
+    ("CIFAR-10", "scattering, convolutional network (the same table)", "3", ".693"),
+    ("CIFAR-10", "tempered sigmoids (Papernot et al. 2020, arXiv:2007.14191, as Tramèr & Boneh cite it)", "7.53", ".662"),
+    ("CIFAR-10", "Wide-ResNet-40, augmented (De et al. 2022, arXiv:2204.13650, abstract)", "8", ".814"),
+)
+
+
+def published() -> str:
+    """Figures of others beside those of `auto` on scattering features."""
+    cells = cells_of(results())
+    lines = [r"| set | model | $\varepsilon$ | accuracy |", "|---|---|---|---|"]
+    for what, name in (("MNIST", "mnist_scattering"), ("Fashion-MNIST", "fashion_scattering"), ("CIFAR-10, 20 000", "cifar_scattering")):
+        for epsilon in EPSILONS:
+            scores = cells.get((name, epsilon, AUTO), {})
+            if scores:
+                seeds = "one seed" if len(scores) == 1 else f"{len(scores)} seeds"
+                lines.append(f"| {what} | **scattering, whitened, linear, by the rule** ({seeds}) | {epsilon:g} | **{cell(scores, 4)}** |")
+        lines += [
+            f"| {one} | {model} | {epsilon} | {accuracy} |" for one, model, epsilon, accuracy in PUBLISHED if one == what.split(", ")[0]
+        ]
+    return "\n".join(lines)
+
+
+def ablation() -> str:
+    """What is lost where one part is left out."""
+    rows = read_lines(ABLATION)
+    if not rows:
+        return "Not run yet: `python benchmarks/utility_ablation.py`."
+    lines = ["| left out | accuracy | less than all parts |", "|---|---|---|"]
+    scores = {
+        name: {row["seed"]: row["score"] for row in rows if row["part"] == name} for name in dict.fromkeys(row["part"] for row in rows)
+    }
+    for name, found in scores.items():
+        gap, noise = behind(found, scores["nothing"])
+        lines.append(f"| {name} | {cell(found, 4)} | {'' if name == 'nothing' else f'{gap:.4f}' + (f' ± {noise:.4f}' if noise else '')} |")
+    return "\n".join(lines)
