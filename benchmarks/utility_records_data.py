@@ -1,7 +1,7 @@
 """Data sets of the benchmark of records: rows of norm at most 1 by public constants; images also as whitened scattering coefficients.
 
-What the rule of `auto` was calibrated on is none of these. Its authors had looked at digits, at MNIST and at adult, at small pixels of CIFAR,
-and at first figures of California; the rides were held out altogether.
+What the rule of `auto` was calibrated on is none of these. Its authors had looked at digits, at MNIST and at adult, at small pixels of
+CIFAR, and at first figures of California; the rides were held out altogether.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ def standings() -> str:
         if method in (POISSON, OPACUS) and (dataset, epsilon, AUTO) in cells:
             gap, noise = behind(cells[dataset, epsilon, AUTO], scores)
             if gap > noise:
-                few = "" if noise else " (one seed, so no interval)"
-                lines.append(f"- Behind: {DATASETS[dataset].what.split(',')[0]} at {epsilon:g}, by {gap:.4f} ± {noise:.4f}{few}, {method}.")
+                by = f"{gap:.4f} ± {noise:.4f}" if noise else f"{gap:.4f}, one seed"
+                lines.append(f"- Behind: {DATASETS[dataset].what.split(',')[0]} at {epsilon:g}, by {by}, {method}.")
     return "\n".join(lines)
 
 
