@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from private_linear_summary import Cells, behind, cell
+from private_linear_summary import Cells, behind, cell, half_width
 from resumable import read_lines
 from utility_records_data import DATASETS
 from utility_records_methods import AUTO, METHODS, OPACUS, PLAIN, POISSON, TUNED
@@ -100,10 +100,13 @@ def figure() -> Figure:
             line = [(epsilon, cells[name, epsilon, method]) for epsilon in EPSILONS if (name, epsilon, method) in cells]
             if line:
                 heights = [statistics.fmean(scores.values()) for _, scores in line]
-                axes.plot([epsilon for epsilon, _ in line], heights, marker=mark, color=colour, label=method)
+                halves = [half_width(list(scores.values())) for _, scores in line]
+                where = [epsilon for epsilon, _ in line]
+                axes.errorbar(where, heights, yerr=halves, marker=mark, color=colour, capsize=2, label=method)
         if plain := cells.get((name, 0.0, PLAIN)):
             axes.axhline(statistics.fmean(plain.values()), color="0.5", linestyle=":", label=PLAIN)
         axes.set(xscale="log", xticks=EPSILONS, xticklabels=[f"{epsilon:g}" for epsilon in EPSILONS], xlabel="epsilon")
+        axes.minorticks_off()
         axes.set_title(", ".join(DATASETS[name].what.split(", ")[:2]), fontsize=9)
         if place == 0:
             axes.legend(fontsize=7)
