@@ -100,7 +100,7 @@ def _methods(name: str, rows: list[dict[str, Any]], options: argparse.Namespace)
     for epsilon in options.epsilons:
         for seed in range(options.seeds):
             for method in options.methods:
-                if seed >= min(fewer.get(key, options.seeds) for key in (name, method, f"{name}/{method}")):
+                if seed >= min(fewer.get(key, int(options.seeds)) for key in (name, method, f"{name}/{method}")):
                     continue
                 if method == SEARCH and DATASETS[name].channels is not None:
                     continue

@@ -12,7 +12,7 @@ import importlib.util
 import itertools
 import warnings
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import sklearn
@@ -136,8 +136,8 @@ def _strategy(run: lethe.Run) -> Any:
 
 
 def _clipped(problem: Problem, epsilon: float, seed: int, settings: Settings, *, correlated: bool) -> Predict:
-    base = (*settings[:2], 1.0, 1.0)
-    planned = _run(len(problem.train), _loss(problem), epsilon, base, correlated)
+    base, loss = (*settings[:2], 1.0, 1.0), cast("Any", _loss(problem))
+    planned = _run(len(problem.train), loss, epsilon, base, correlated)
     run = planned.replace(clip_norm=settings[2], step_size=settings[3] / settings[2])
     try:
         fitted = fit_linear(run, problem.train, problem.train_targets.astype(np.int64), classes=problem.classes, seed=seed)
