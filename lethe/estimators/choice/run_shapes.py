@@ -39,12 +39,12 @@ _MOST_CORRELATED = 2000
 _MOST_BANDS = 64
 # What a step contracts by, 1 - f: how many are looked at, and from where on.
 _FACTORS, _LEAST = 12, 1e-6
-_MOST_WORK = 1e11  # products of a feature and a weight: minutes
+_MOST_WORK = 1e11  # products of a feature and a weight, with noise at pass ends: minutes
 # With noise at pass ends, of shapes whose predicted risk is this near to the least, the one of fewest passes is taken, and of these the
 # one of fewest steps. Of long runs, about a minute and more, a tenth of the risk is given for fewer passes: what is predicted to be gained
 # in more of them is less sure than the time they take.
 _NEAR, _NEAR_LONG = 1.005, 1.1
-_LONG_WORK = 1.5e10
+_LONG_WORK = 1.5e10  # and the most with other noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +106,9 @@ def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: f
             break
         slots = facts.records // size
         for passes in _PASSES if facts.passes is None else (facts.passes,):
-            too_long = (
-                passes * slots > (_MOST_CORRELATED if schedule == "correlated" else _MOST_STEPS)
-                or passes * facts.records * facts.weights > _MOST_WORK
-            )
+            too_long = passes * slots > (
+                _MOST_CORRELATED if schedule == "correlated" else _MOST_STEPS
+            ) or passes * facts.records * facts.weights > (_MOST_WORK if schedule == "pass_ends" else _LONG_WORK)
             if facts.passes is None and passes > 1 and too_long:
                 continue
             sizes = [step * limit for step in _STEPS]
