@@ -83,8 +83,7 @@ def test_it_can_be_read_on_every_screen(address: str) -> None:
     with chromium() as page:
         page.open(f"{address}/index.html")
         for name in SHOWN:
-            # Every width and every scheme once: colours do not depend on the width, nor what folds away on the colours.
-            for width, scheme in zip(WIDTHS, SCHEMES, strict=True):
+            for width, scheme in ((width, scheme) for width in WIDTHS for scheme in SCHEMES):
                 page.look(width, scheme)
                 page.driver.execute_script("localStorage.clear()")  # the theme remembers the scheme that it was first shown in
                 page.open(f"{address}/{name}.html")
@@ -92,7 +91,9 @@ def test_it_can_be_read_on_every_screen(address: str) -> None:
                 assert page.complaints() == [], seen
                 assert all(one.startswith(address) for one in page.requests()), seen
                 assert page.overflow() <= 0, seen
-                assert page.violations(without=apart) == [], seen
+                # Every width and every scheme once: colours do not depend on the width, nor what folds away on the colours.
+                if (width == WIDTHS[0]) is (scheme == "light"):
+                    assert page.violations(without=apart) == [], seen
             shown = page.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
             assert shown != "rgb(255, 255, 255)", "the last look was a dark one"
 
