@@ -6,7 +6,7 @@ import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -125,8 +125,14 @@ def _listed(paths: Any) -> list[str]:
     if isinstance(paths, str | os.PathLike):
         path = Path(paths)
         found = [path] if path.is_file() else sorted(path.glob("*.parquet") if path.is_dir() else path.parent.glob(path.name))
+    elif isinstance(paths, Sequence) and all(isinstance(one, str | os.PathLike) for one in cast(Sequence[Any], paths)):
+        found = [Path(one) for one in cast(Sequence[Any], paths)]
     else:
-        found = [Path(one) for one in paths]
+        raise InputError(
+            f"paths: got {paths!r}; it needs a file, a folder, a pattern or a list of files.",
+            source="the argument paths",
+            remedy='parquet_table("people.parquet")',
+        )
     if not found:
         raise InputError(
             f"paths: got {paths!r}; there is no such file.", source="the argument paths", remedy="give .parquet files, or a folder"

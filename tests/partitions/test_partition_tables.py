@@ -113,6 +113,9 @@ def test_blocks_of_arrays_unlike_the_others_are_named() -> None:
     ("make", "words"),
     [
         (lambda folder: parquet_table(folder / "none"), "there is no such file"),
+        (lambda folder: parquet_table(3), "paths: got 3; it needs a file"),
+        (lambda folder: parquet_table([folder / "a.parquet", 3]), "it needs a file, a folder, a pattern or a list of files"),
+        (lambda folder: parquet_table([]), "there is no such file"),
         (lambda folder: parquet_table(folder / "text.parquet"), "cannot be read as a Parquet file"),
         (lambda folder: parquet_table(folder / "a.parquet", columns=["agee"]), "columns: got 'agee'"),
         (lambda folder: parquet_table(folder / "a.parquet").with_target("labels"), "y: got 'labels'; the table has the columns 'age'"),

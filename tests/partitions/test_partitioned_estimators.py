@@ -77,7 +77,7 @@ def test_a_fit_in_blocks_is_the_fit_in_memory(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["pass_ends", "cyclic"])
+@pytest.mark.parametrize("mechanism", ["pass_ends", "cyclic", "correlated"])
 def test_batches_of_consecutive_records_are_those_of_the_stored_order(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fitted(table: Any, labels: Any) -> Any:
         return LogisticRegression(mechanism=mechanism, passes=2, feature_norm=2.0, **SETTINGS).fit(table, labels)
