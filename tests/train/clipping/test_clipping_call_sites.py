@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from lethe.errors import InputError
 from lethe.train.clipping import Clipper
+from lethe.train.clipping.checks.order import fewer_in_another_order
 from lethe.train.core.comparison import chance
 
 
@@ -120,6 +122,16 @@ def test_a_model_that_sorts_is_refused_though_its_first_batch_stands_in_order(be
     """It passed as checked where it sorted vectors, in every seed, and a record then moved the sum by more than C."""
     with pytest.raises(InputError, match=r"another order|depends on the other records"):
         sums_of(Sorting(before), [in_order(tokens(seed))], verify=True)
+
+
+@pytest.mark.parametrize("records", [2, 3, 5, 8, 30])
+def test_at_least_half_of_the_pairs_are_turned_round(records: int) -> None:
+    """One order in a hundred turned round nothing but records of one length, which a model that sorts leaves as they are."""
+    for _ in range(300):
+        order = fewer_in_another_order(records)
+        assert len({*order}) == len(order) == min(records - 1, 7)
+        pairs = list(combinations(order, 2))
+        assert 2 * sum(left > right for left, right in pairs) >= len(pairs)
 
 
 @pytest.mark.slow
