@@ -208,11 +208,11 @@ def test_monotone() -> None:
 
 @pytest.mark.slow
 def test_a_hundred_thousand_steps() -> None:
-    """Under two seconds each on two cores; five here, so that a busy machine does not fail the test."""
+    """One or two seconds of a processor each; steps that each looked at all others would take hours."""
     for cost in (lambda: smooth_cost(1.00001, 10**5, 1e3), lambda: smooth_cost(0.9999, 10**5), lambda: holder_cost(0.0, 0.5, 10**5, 9e3)):
-        started = time.perf_counter()
+        started = time.process_time()
         cost()
-        assert time.perf_counter() - started < 5
+        assert time.process_time() - started < 20
 
 
 # Its standing.
