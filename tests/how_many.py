@@ -1,8 +1,19 @@
-"""How many examples hypothesis tries: as many as a test says by night, a quarter of them by day, and never fewer than ten for that."""
+"""How many examples a test tries: as many as it says by night, a quarter of them by day, and never fewer than ten for that."""
+
+from collections.abc import Sequence
+from typing import TypeVar
 
 from hypothesis import settings
+
+Case = TypeVar("Case")
 
 
 def examples(by_night: int) -> int:
     """The number of examples under the profile in force, where a test needs `by_night` of them and the whole profile has a hundred."""
     return max(min(by_night, 10), by_night * settings().max_examples // 100)
+
+
+def some(cases: Sequence[Case]) -> list[Case]:
+    """All of the cases by night, and by day as many of them as `examples` says, evenly spread and the same ones every time."""
+    count = examples(len(cases))
+    return [cases[place * len(cases) // count] for place in range(count)]
