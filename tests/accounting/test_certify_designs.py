@@ -37,6 +37,14 @@ def test_poisson_sampling_end_to_end() -> None:
 
 
 @pytest.mark.slow
+def test_fresh_orders_cost_more_than_one() -> None:
+    run = make_run(batches=batches("shuffled", 10), passes=5, step_size=0.05, clip_norm=1.0, loss={"kind": "convex", "smoothness": 1.0})
+    once = lethe.certify(run.replace(batches=lethe.ShuffledOnce(size=10)), 1e-5).epsilon
+    assert lethe.certify(run, 1e-5).epsilon > 1.005 * once
+
+
+@pytest.mark.slow
+@pytest.mark.nightly(by_day="test_fresh_orders_cost_more_than_one")
 def test_fresh_orders_are_not_taken_for_one() -> None:
     """Clipped steps, 100 batches, 20 passes, h = .05, s/tau = .1: averaged over 1500 random paths the optimum of each gives .2595
     (standard error .0005); one shuffle, another mechanism, gives .2457."""

@@ -27,8 +27,9 @@ def test_all_iterates_lose_more_and_more() -> None:
 @pytest.mark.slow
 def test_a_moment_without_noise_after_a_touch_is_not_private() -> None:
     run = make_run(noise_multiplier=[0.0, 5.0] * 25)
-    assert cumulative_privacy(run, 1e-5, points=50).last_iterate[0] == math.inf
-    assert cumulative_privacy(run, 1e-5, points=50).to_dict()["last_iterate"][0] == "inf"
+    found = cumulative_privacy(run, 1e-5, points=10)
+    assert found.last_iterate[0] == math.inf
+    assert found.to_dict()["last_iterate"][0] == "inf"
 
 
 def test_a_beginning_keeps_noise_and_step_sizes() -> None:

@@ -214,6 +214,7 @@ def run_file(tmp_path: Path) -> str:
     return str(tmp_path / "run.yaml")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["certify"], ["compare"], ["plan", "--epsilon", "1"], ["plan", "--epsilon", "1", "--schedule", "uniform"]]

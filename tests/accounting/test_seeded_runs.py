@@ -25,6 +25,7 @@ from lethe.theorems.registry import ALL
 DELTA = 1e-5
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("release", ["last", "all"])
@@ -45,6 +46,7 @@ def test_nothing_is_certified_of_a_seeded_run(design: str, release: str) -> None
     recheck(again)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_no_theorem_says_anything_finite(design: str) -> None:

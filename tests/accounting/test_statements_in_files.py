@@ -96,6 +96,7 @@ def test_fewer_records_than_the_phases_go_through_are_refused() -> None:
     assert recheck_statement(Statement.from_dict(content)).statement.records == 60_000
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "add_or_remove"])
 def test_a_guarantee_of_other_neighbours_is_refused(relation: Neighbours) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from audit_truths import Generator, assert_invalid, assert_powerful, assert_valid, canaries, gaussian, laplace, repeated
+from how_many import examples
 
 from lethe.audit import (
     AnyMechanism,
@@ -62,7 +63,8 @@ def one_laplace_run(generator: Generator, pairs: list[tuple[int, int]]) -> float
 @pytest.mark.parametrize("rule", [FixedThreshold(threshold=1.0), Ranks(ranks=(10, 20, 40)), Split(seed=0), MultiSplit(seed=0, splits=5)])
 def test_few_runs_and_a_large_level(rule: Rule) -> None:
     """Where a wrong quantile, a shifted count or a lost Bonferroni factor would show most."""
-    epsilons = repeated(audited(rule, lambda generator: laplace(generator, 60), level=0.4), times=1500, seed=2)
+    times = examples(1500) if isinstance(rule, MultiSplit) else 1500
+    epsilons = repeated(audited(rule, lambda generator: laplace(generator, 60), level=0.4), times=times, seed=2)
     assert_valid(epsilons, 1.0, level=0.4)
 
 
@@ -81,7 +83,7 @@ def test_one_rank_uses_its_whole_level() -> None:
 
 @pytest.mark.slow
 def test_several_splits() -> None:
-    epsilons = repeated(audited(MultiSplit(seed=0), lambda generator: laplace(generator, 400)), times=300, seed=4)
+    epsilons = repeated(audited(MultiSplit(seed=0), lambda generator: laplace(generator, 400)), times=examples(300), seed=4)
     assert_valid(epsilons, 1.0)
 
 
@@ -89,7 +91,7 @@ def test_several_splits() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("pairs", "mean"), [([(100, 0)], 0.613), (PAIRS, 0.780)])
 def test_laplace_one_run(pairs: list[tuple[int, int]], mean: float) -> None:
-    epsilons = repeated(lambda generator: one_laplace_run(generator, pairs), times=600 if len(pairs) == 1 else 150, seed=5)
+    epsilons = repeated(lambda generator: one_laplace_run(generator, pairs), times=600 if len(pairs) == 1 else examples(150), seed=5)
     assert_valid(epsilons, 1.0)
     assert_powerful(epsilons, mean, of=2000)
 
@@ -97,7 +99,7 @@ def test_laplace_one_run(pairs: list[tuple[int, int]], mean: float) -> None:
 @pytest.mark.slow
 def test_credible_limits() -> None:
     rule = FixedThreshold(threshold=1.0)
-    epsilons = repeated(lambda g: credible(*laplace(g, 1000), at(0.0), rule=rule).epsilon, times=300, seed=6)
+    epsilons = repeated(lambda g: credible(*laplace(g, 1000), at(0.0), rule=rule).epsilon, times=examples(300), seed=6)
     assert_powerful(epsilons, 0.879, of=300)
     assert np.mean(epsilons > 1.0) < 0.12  # a frequency near 0.05, which nothing promises
 
@@ -202,7 +204,7 @@ def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> N
 @pytest.mark.parametrize(("rule", "mean"), [*LAPLACE, (MultiSplit(seed=0), 0.654)])
 def test_laplace_two_worlds(rule: Rule, mean: float) -> None:
     # Many splits take long, and their median is hardly ever above the truth.
-    times = 500 if isinstance(rule, MultiSplit) else 2000
+    times = examples(500) if isinstance(rule, MultiSplit) else 2000
     epsilons = repeated(audited(rule, lambda generator: laplace(generator, 1000)), times=times, seed=13)
     assert_valid(epsilons, 1.0)
     assert_powerful(epsilons, mean, of=2000)
@@ -233,7 +235,8 @@ def test_a_sampled_linear_run() -> None:
         return noise * generator.normal(size=500), noise * generator.normal(size=500) + generator.binomial(50, 0.1, size=500)
 
     for rule in (FixedThreshold(threshold=4.0), Split(seed=0), MultiSplit(seed=0, splits=5), Ranks(ranks=(10, 50, 100))):
-        assert_valid(repeated(audited(rule, worlds, delta=1e-5), times=400, seed=15), truth)
+        times = examples(400) if isinstance(rule, MultiSplit) else 400
+        assert_valid(repeated(audited(rule, worlds, delta=1e-5), times=times, seed=15), truth)
 
 
 @pytest.mark.slow

@@ -131,6 +131,7 @@ def _projected_chain(diameter: float, noise: float, mean: float, q: float, steps
     return mass
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "radius", "steps"), [(1.0, 0.2, 40), (0.6, 0.1, 10), (2.0, 0.1, 200), (1.0, 2.0, 200)])
 def test_sound_for_poisson_batches_against_an_exact_chain(noise: float, radius: float, steps: int) -> None:
@@ -228,6 +229,7 @@ SOUND_CASES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), SOUND_CASES, ids=lambda value: getattr(value, "run_id", getattr(value, "name", "")))
 def test_certify_is_never_looser(theorem: Theorem, run: lethe.Run) -> None:

@@ -145,6 +145,7 @@ def test_composition_is_never_below_a_linear_run() -> None:
         assert bound.delta(epsilon) >= exact > 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("c", [0.5, 0.9, 1.0])
 def test_windows_are_never_below_a_contracting_linear_run(c: float) -> None:

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 from helpers import make_run
+from how_many import examples
 from scipy import stats
 
 import lethe
@@ -141,7 +142,7 @@ def test_several_passes() -> None:
 @pytest.mark.slow
 def test_no_certificate_is_below_it() -> None:
     draw = random.Random(2)
-    for _ in range(40):
+    for _ in range(examples(40)):
         run = make_run(
             records=draw.randint(20, 400),
             batches={"design": draw.choice(["shuffled", "shuffled_once"]), "size": draw.randint(1, 15)},
@@ -170,7 +171,7 @@ def test_it_is_no_guarantee() -> None:
 def test_it_exhibits_how_far_below_the_truth_it_may_be() -> None:
     """A lower bound certifies nothing: the exact delta of two slots, by quadrature, is above it where the event is not optimal."""
     noise, epsilon = 1.3, 0.8
-    x = np.linspace(-9, 11, 1601)
+    x = np.linspace(-9, 11, 801)
     first, second = np.meshgrid(x, x)
     pdf = stats.norm(scale=noise).pdf
     densities = [(pdf(first - shift) * pdf(second) + pdf(first) * pdf(second - shift)) / 2 for shift in (2.0, 1.0)]

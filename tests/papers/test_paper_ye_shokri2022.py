@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from helpers import make_run
+from how_many import examples
 from oracles import brute_force_shift
 
 import lethe
@@ -66,7 +67,7 @@ def test_the_fixed_order_is_the_rdp_column_of_bok_et_al(c: float, passes: int, e
 def test_no_position_is_ever_below_its_optimal_shift() -> None:
     """Odd and even numbers of batches; with one pass the two are the same number."""
     generator = np.random.default_rng(2)
-    for _ in range(250):
+    for _ in range(examples(250)):
         batches, passes = int(generator.integers(2, 12)), int(generator.integers(1, 20))
         contraction = 10 ** generator.uniform(-5, -0.02)
         run = _run(batches, passes, contraction)

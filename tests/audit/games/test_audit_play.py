@@ -55,12 +55,12 @@ def other(inside: bool, seed: int) -> float:
 
 
 @pytest.mark.slow
-def test_chunks_and_processes_change_nothing() -> None:
+@pytest.mark.parametrize(("chunk", "workers"), [(7, 1), (5, 2), pytest.param(40, None, marks=pytest.mark.nightly(by_day="two workers"))])
+def test_chunks_and_processes_change_nothing(chunk: int, workers: int | None) -> None:
     plain = play(Shifted(), TwoWorldGame(runs=20, chunk=1), seed=3)
-    for chunk, workers in ((7, 1), (40, None), (5, 2)):
-        again = play(Shifted(), TwoWorldGame(runs=20, chunk=chunk, workers=workers), seed=3)
-        assert (again.out_scores == plain.out_scores).all()
-        assert (again.in_scores == plain.in_scores).all()
+    again = play(Shifted(), TwoWorldGame(runs=20, chunk=chunk, workers=workers), seed=3)
+    assert (again.out_scores == plain.out_scores).all()
+    assert (again.in_scores == plain.in_scores).all()
     assert not np.isin(play(Shifted(), TwoWorldGame(runs=20), seed=4).out_scores, plain.out_scores).any()
 
 

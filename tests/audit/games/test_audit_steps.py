@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from audit_truths import assert_valid
+from how_many import examples
 
 from lethe.audit import AuditPage, AuditSetting, Claim, gaussian_epsilon
 from lethe.audit.games import Observations, TwoWorldScores, audit_steps, watch_steps
@@ -46,7 +47,7 @@ def test_a_sampled_gaussian_is_found_and_not_exceeded() -> None:
 def test_steps_that_all_hold_the_record_compose_as_gaussians_and_keep_the_level() -> None:
     truth, setting = gaussian_epsilon(0.5 * math.sqrt(200), 1e-5), SETTING.model_copy(update={"level": 0.4})
     found = []
-    for seed in range(300):
+    for seed in range(examples(300)):
         shown = watch_steps(Sampled(0.5, 1.0, 200), E1, seed=seed)
         found.append(audit_steps(PAGE, shown, setting, sampling_probability=1.0).audits[0].epsilon)
     assert_valid(np.array(found), truth, level=0.4)
