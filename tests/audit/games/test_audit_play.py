@@ -147,7 +147,24 @@ def test_changed_methods_are_another_game(monkeypatch: pytest.MonkeyPatch) -> No
     assert game_fingerprint(Shifted()) != before
 
 
+def chosen(word: int) -> bool:
+    return word in {0, 8}
+
+
+def test_a_fingerprint_does_not_depend_on_the_order_of_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, other = chosen.__code__, frozenset([8, 0])
+    assert list(other) != list(frozenset([0, 8]))
+    before = game_fingerprint(chosen)
+    constants = tuple(other if isinstance(constant, frozenset) else constant for constant in code.co_consts)
+    assert constants.index(other) >= 0
+    monkeypatch.setattr(chosen, "__code__", code.replace(co_consts=constants))
+    assert game_fingerprint(chosen) == before
+    monkeypatch.setattr(chosen, "__code__", code.replace(co_consts=(*constants[:-1], frozenset([0, 9]))))
+    assert game_fingerprint(chosen) != before
+
+
 @pytest.mark.slow
+@pytest.mark.nightly(by_day="test_a_fingerprint_does_not_depend_on_the_order_of_sets")
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     """Sets of text are in another order in each."""
     code = "from sets_of_text import chosen\nfrom lethe.audit.games.fingerprint import game_fingerprint\nprint(game_fingerprint(chosen))"
