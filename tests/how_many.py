@@ -8,6 +8,11 @@ from hypothesis import settings
 Case = TypeVar("Case")
 
 
+def by_night() -> bool:
+    """Whether everything is tried, as `make nightly` does."""
+    return settings().max_examples >= 100
+
+
 def examples(by_night: int) -> int:
     """The number of examples under the profile in force, where a test needs `by_night` of them and the whole profile has a hundred."""
     return max(min(by_night, 10), by_night * settings().max_examples // 100)

@@ -13,23 +13,34 @@ from pathlib import Path
 
 import pytest
 from api_pages import PUBLIC, public_names
-from browser import SCHEMES, WIDTHS, chromium
+from browser import WIDTHS, Scheme, chromium
+from how_many import by_night
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 # One of each kind: text, code that ran, formulas, the reference, pictures, wide tables.
+LONG = [f"tutorials/{name}.md" for name in ("gpt2", "many_processes", "trainer", "vit")]
+"""Minutes of training: what they show runs by day in tests/integrations and tests/train."""
 SHOWN = ("index", "start", "theory", "reference/lethe.schedules", "choose/epsilon", "gallery", "cli")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site. mkdocs fails on a link that leads nowhere, a page that the menu lacks, and an example that does not run."""
+    """The built site. mkdocs fails on a link that leads nowhere, a page that the menu lacks, and an example that does not run.
+
+    By day the examples of the longest pages are shown and not run.
+    """
     pytest.importorskip("material", reason="the documentation's packages are not installed")
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tools'}", "NO_MKDOCS_2_WARNING": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tools'}",
+            "NO_MKDOCS_2_WARNING": "1",
+            "LETHE_PAGES_NOT_RUN": "" if by_night() else " ".join(LONG),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -75,27 +86,38 @@ def address(site: Path) -> Iterator[str]:
     server.server_close()
 
 
+AT_NIGHT = pytest.mark.nightly(by_day="the same test on another screen")
+
+
 @pytest.mark.slow
-def test_it_can_be_read_on_every_screen(address: str) -> None:
+@pytest.mark.parametrize(
+    ("width", "scheme", "names"),
+    [
+        (WIDTHS[0], "light", SHOWN),
+        (WIDTHS[1], "dark", SHOWN[1::2]),
+        pytest.param(WIDTHS[1], "dark", SHOWN[::2], marks=AT_NIGHT),
+        pytest.param(WIDTHS[1], "light", SHOWN, marks=AT_NIGHT),
+        pytest.param(WIDTHS[0], "dark", SHOWN, marks=AT_NIGHT),
+    ],
+)
+def test_it_can_be_read_on_every_screen(address: str, width: int, scheme: Scheme, names: tuple[str, ...]) -> None:
     # The theme's switch between light and dark is two hidden radio buttons, whose labels a script shows; axe takes them for unlabelled.
-    # Formulas are pictures with hidden MathML beside them; axe is minutes over a page of proofs.
+    # Formulas are pictures with hidden MathML beside them.
     apart = ("mjx-container", ".md-option")
     with chromium() as page:
-        page.open(f"{address}/index.html")
-        for name in SHOWN:
-            for width, scheme in ((width, scheme) for width in WIDTHS for scheme in SCHEMES):
-                page.look(width, scheme)
-                page.driver.execute_script("localStorage.clear()")  # the theme remembers the scheme that it was first shown in
-                page.open(f"{address}/{name}.html")
-                seen = f"{name} at {width}, {scheme}"
-                assert page.complaints() == [], seen
-                assert all(one.startswith(address) for one in page.requests()), seen
-                assert page.overflow() <= 0, seen
-                # Every width and every scheme once: colours do not depend on the width, nor what folds away on the colours.
-                if (width == WIDTHS[0]) is (scheme == "light"):
-                    assert page.violations(without=apart) == [], seen
-            shown = page.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
-            assert shown != "rgb(255, 255, 255)", "the last look was a dark one"
+        page.look(width, scheme)
+        for name in names:
+            page.open(f"{address}/{name}.html")
+            # Every width and every scheme once: colours do not depend on the width, nor what folds away on the colours.
+            if (width == WIDTHS[0]) is (scheme == "light"):
+                assert page.violations(without=apart) == [], name
+            if by_night():
+                page.driver.execute_script("window.dispatchEvent(new Event('beforeprint'))")  # sets the formulas that are out of view
+            assert page.complaints() == [], name
+            assert all(one.startswith(address) for one in page.requests()), name
+            assert page.overflow() <= 0, name
+        shown = page.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert (shown == "rgb(255, 255, 255)") is (scheme == "light")
 
 
 @pytest.mark.parametrize("page", sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")))

@@ -1,5 +1,7 @@
 """Pages and scripts of the documentation that are made while it is built: the reference, the changelog, and MathJax from its package."""
 
+import os
+import re
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -7,6 +9,7 @@ from api_pages import api_pages
 from jinja2 import Environment
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from lethe.report.document.subject import subject_of
 from lethe.report.document.writing import written
@@ -15,8 +18,8 @@ from lethe.run.run import Run
 ROOT = Path(__file__).resolve().parent.parent
 
 _PYODIDE = "_markdown_exec_pyodide"
-# One file with all of TeX and no fonts to fetch.
-_MATHJAX = "mathjax/static/mathjax/es5/tex-svg-full.js"
+# One file with all of TeX and no fonts to fetch; and what sets formulas only when they come into view.
+_MATHJAX = {"mathjax.js": "tex-svg-full.js", "ui/lazy.js": "ui/lazy.js"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -25,9 +28,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=text))
     files.append(File.generated(config, "changelog.md", content=(ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")))
     files.append(File.generated(config, "example_report.html", content=example_report()))
-    mathjax = distribution("django-static-mathjax").locate_file(_MATHJAX)
-    files.append(File.generated(config, "javascripts/mathjax.js", abs_src_path=str(mathjax)))
+    for script, source in _MATHJAX.items():
+        path = distribution("django-static-mathjax").locate_file(f"mathjax/static/mathjax/es5/{source}")
+        files.append(File.generated(config, f"javascripts/{script}", abs_src_path=str(path)))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Shows the code of the pages that $LETHE_PAGES_NOT_RUN names and does not run it: `make test` leaves the longest to `make nightly`."""
+    if page.file.src_uri in os.environ.get("LETHE_PAGES_NOT_RUN", "").split():
+        return re.sub(r'^```python exec="on".*$', "```python", markdown, flags=re.M)
+    return markdown
 
 
 def on_env(env: Environment, config: MkDocsConfig, files: Files) -> Environment:

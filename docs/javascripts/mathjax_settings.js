@@ -1,5 +1,7 @@
 // arithmatex leaves formulas as \(...\) and \[...\]; nothing else on a page is to be read as one.
 window.MathJax = {
+  // Formulas are set when they come into view: a page of proofs has thousands.
+  loader: { load: ["ui/lazy"] },
   tex: {
     inlineMath: [["\\(", "\\)"]],
     displayMath: [["\\[", "\\]"]],
