@@ -7,13 +7,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from lethe.calculus.correlated.dense_optimum import dense
 from lethe.calculus.correlated.matrices import MOST_DENSE, prefix_sums, sgd_workload
 from lethe.calculus.correlated.toeplitz_optimum import banded_toeplitz, buffered_toeplitz
 from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import InputError
+from lethe.noise_allocation.kept_strategies import kept_dense
 from lethe.run.known_fields import require_run
-from lethe.run.noise import BandedToeplitz, BufferedToeplitz, CorrelatedNoise, LowerTriangular
+from lethe.run.noise import BandedToeplitz, BufferedToeplitz, CorrelatedNoise
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 
@@ -48,7 +48,8 @@ def correlate(
         momentum: of the optimiser that takes the noisy gradients, in [0, 1); `fit_linear` has none.
         influence: how noise fades until the end; then $A_{ts} = \sqrt{q_{T-t+s}/q_T}$: noise fades on its way to each iterate as it does on
             its way to the last one. None: it does not. For steps of one size, without momentum.
-        path: of the .npy file that a dense strategy is written to.
+        path: of the .npy file that a dense strategy is written to; or an existing folder, in which the file is named by a hash of what was
+            asked for, and is taken again, without a search, if it is there.
     Raises:
         InputError: an argument out of range, or a run that cannot have correlated noise.
     """
@@ -87,7 +88,7 @@ def _best(
     if strategy == "dense":
         require_count("steps", steps, high=MOST_DENSE)
         full = sgd_workload(run.step_sizes, momentum=momentum) if influence is None else _toeplitz(run, momentum, influence)
-        return LowerTriangular.saved(dense(steps, slots, workload=full, bands=bands), path)
+        return kept_dense(path, steps, slots, workload=full, bands=bands)
     workload = _toeplitz(run, momentum, influence)
     if strategy == "buffered_toeplitz":
         return BufferedToeplitz(**buffered_toeplitz(steps, slots, buffers, workload=workload)._asdict())

@@ -64,6 +64,13 @@ def test_where_all_is_released_correlated_noise_is_taken_and_is_what_correlate_a
     assert [row["noise"] is None for row in table] == [one.run is None for one in found.candidates]
 
 
+def test_it_says_that_the_last_iterate_alone_costs_as_much() -> None:
+    last, every = (allocate(_cyclic(release=release), 1.0, 1e-5, schedule="correlated") for release in ("last", "all"))
+    assert last.run.noise_multiplier == every.run.noise_multiplier
+    assert any("release: all costs no more" in note for note in last.notes)
+    assert not any("release: all" in note for note in every.notes)
+
+
 def test_pass_ends_are_taken_where_only_the_last_model_is_released() -> None:
     run = _cyclic(release="last", loss=CONVEX, clip_norm=None)
     found = allocate(run, 1.0, 1e-5)
