@@ -227,7 +227,9 @@ def _candidate(run: Run, shape: Shape, influence: Influence, goal: Guarantee, de
     except (InputError, CalibrationError) as error:
         if not forgiving:
             raise
-        return Candidate(shape=shape, run=None, certificate=None, harm=math.inf, why=error.what.rstrip("."))
+        return Candidate(
+            shape=shape, run=None, certificate=None, harm=math.inf, why=error.what.rstrip(".").removeprefix(f"schedule: got {shape}; ")
+        )
     return Candidate(shape=shape, run=found, certificate=certificate_of(found, delta, verdicts), harm=harm_of(found, influence))
 
 
