@@ -84,6 +84,7 @@ def _file(run: lethe.Run) -> Path:
     return Path(run.noise.file)
 
 
+@pytest.mark.slow
 def test_a_folder_keeps_what_was_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found again without a search, by all that was asked for; a file that was cut short or is for other steps is refused."""
     run = make_run(steps=20, release="all")

@@ -72,6 +72,7 @@ def test_where_nothing_contracts_full_batches_gain_nothing_from_the_last_iterate
     assert any("already optimal" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_cyclic_batches_put_the_noise_at_pass_ends_and_gain() -> None:
     run = make_run(records=100, batches=batches("cyclic", 20), passes=4, noise_multiplier=None, loss=CONVEX)
     found = allocate(run, 1.0, 1e-5)
@@ -140,6 +141,7 @@ def test_bad_arguments() -> None:
         shaped(run, "influence", Influence(weights=(1.0, 2.0), basis="assumed"))
 
 
+@pytest.mark.slow
 def test_an_influence_by_hand_is_taken_and_says_so() -> None:
     run = make_run(noise_multiplier=None)
     by_rate, by_list = (
@@ -162,6 +164,7 @@ def test_no_residue_is_left_where_no_noise_is_meant() -> None:
     assert noise[noise > 0].min() > 0.01 * noise.max()
 
 
+@pytest.mark.slow
 def test_it_says_what_it_does_not_protect() -> None:
     found = allocate(make_run(noise_multiplier=None), 1.0, 1e-5)
     assert any("45 of 50 steps have no noise" in note for note in found.notes)

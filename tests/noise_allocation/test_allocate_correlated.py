@@ -71,6 +71,7 @@ def test_it_says_that_the_last_iterate_alone_costs_as_much() -> None:
     assert not any("release: all" in note for note in every.notes)
 
 
+@pytest.mark.slow
 def test_pass_ends_are_taken_where_only_the_last_model_is_released() -> None:
     run = _cyclic(release="last", loss=CONVEX, clip_norm=None)
     found = allocate(run, 1.0, 1e-5)
@@ -78,6 +79,7 @@ def test_pass_ends_are_taken_where_only_the_last_model_is_released() -> None:
     assert found.run == lethe.plan(run.replace(noise_at="pass_ends"), 1.0, 1e-5)
 
 
+@pytest.mark.slow
 def test_what_needs_other_batches_is_shown_and_never_chosen() -> None:
     run = _cyclic(release="all", records=10_000, batches=batches("cyclic", 20), passes=None, steps=20)
     found = allocate(run, 1.0, 1e-5)
