@@ -10,6 +10,7 @@ from lethe_experiments.bok_tables import bok_figure_1, bok_table_1, bok_table_3,
 from lethe_experiments.hong.figure_1 import hong_figure_1
 from lethe_experiments.kong_ribero_figure_1 import kong_ribero_figure_1
 from lethe_experiments.liang.figures import liang_figure_1, liang_figure_2
+from lethe_experiments.matrix_mechanisms import matrix_mechanisms
 
 __all__ = [
     "EXPERIMENTS",
@@ -40,6 +41,7 @@ REPRODUCTIONS: dict[str, Callable[[Progress | None], Reproduction]] = {
     "hong-figure-1": hong_figure_1,
     "liang-figure-1": liang_figure_1,
     "liang-figure-2": liang_figure_2,
+    "matrix-mechanisms": matrix_mechanisms,
 }
 """What `lethe reproduce` knows."""
 

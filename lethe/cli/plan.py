@@ -29,7 +29,7 @@ def plan(
         str | None,
         typer.Option(
             "--schedule",
-            help="Choose the noise's shape too: auto, uniform, exponential, influence or joint.",
+            help=f"Choose the noise's shape too: {', '.join(SCHEDULES)}.",
             autocompletion=schedule_names,
         ),
     ] = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,11 +22,13 @@ from lethe.certificates.certificate import Certificate
 from lethe.documents.shortened import few_lines
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError, require_finite
+from lethe.noise_allocation.candidates import UNITS, Candidate, other_designs, step_noise
+from lethe.noise_allocation.harm import harm_of
 from lethe.noise_allocation.noise_shapes import SHAPES, Shape, influence_of_curvature, shaped
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 
-Schedule = Literal["auto", "uniform", "exponential", "influence", "joint"]
+Schedule = Literal["auto", "uniform", "pass_ends", "exponential", "influence", "joint", "correlated"]
 SCHEDULES: tuple[Schedule, ...] = ("auto", *SHAPES)
 
 # Harms this near count as equal, and the simpler shape is taken.
@@ -34,37 +36,12 @@ _TIE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Candidate:
-    """One shape of noise, scaled to the target.
-
-    Args:
-        shape: its name.
-        run: the run with this noise; None if it cannot be had.
-        certificate: of that run.
-        harm: $\\sum_t q_t\\tau_t^2$; inf if it cannot be had.
-        why: the reason against it, or empty.
-    """
-
-    shape: Shape
-    run: Run | None
-    certificate: Certificate | None
-    harm: float
-    why: str = ""
-
-    def __repr__(self) -> str:
-        certificate = self.certificate
-        large = ", delta >= 1/records" if certificate is not None and certificate.large_delta else ""
-        said = self.why if certificate is None else f"harm {self.harm:.4g}, epsilon {certificate.epsilon:.6g}{large}"
-        return f"Candidate({self.shape}: {said})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Allocation:
     """The noise that was chosen, and what else was tried.
 
     Args:
-        chosen: the candidate of least harm, the simplest of those within a thousandth.
-        candidates: all that were tried, simplest first.
+        chosen: the candidate of least harm that the run allows, the simplest of those within a thousandth.
+        candidates: all that were tried, simplest first; then those that need other batches.
         influence: what harm was measured with.
         notes: what a person should know, a sentence each.
     """
@@ -87,10 +64,14 @@ class Allocation:
         """The candidates, the chosen one, the notes and the certificate, as text."""
         tried = [
             f"{'->' if one is self.chosen else '  '} {one.shape:<12} "
-            + (one.why if one.certificate is None else f"harm {one.harm / self.chosen.harm if self.chosen.harm > 0 else 1.0:.4g}")
+            + (one.why if one.certificate is None else f"noise {one.noise:<11.4g} harm {self._relative(one):<8.4g} {one.words}")
             for one in self.candidates
         ]
-        return "\n".join([f"Harm is the sum of q tau^2, {self.influence.describe()}.", *tried, *self.notes, "", self.certificate.explain()])
+        head = [f"{UNITS}", f"Harm is that noise squared, beside the chosen one's; {self.influence.describe()}."]
+        return "\n".join([*head, *tried, *self.notes, "", self.certificate.explain()])
+
+    def _relative(self, one: Candidate) -> float:
+        return one.harm / self.chosen.harm if self.chosen.harm > 0 else 1.0
 
     @property
     def run(self) -> Run:
@@ -106,16 +87,18 @@ class Allocation:
 
     def to_dict(self) -> dict[str, Any]:
         """What was tried, as plain data; harm relative to the chosen one's."""
-        unit = self.chosen.harm
         return {
             "schedule": self.chosen.shape,
             "influence": self.influence.describe(),
             "candidates": [
                 {
                     "schedule": one.shape,
-                    "harm": None if one.run is None else one.harm / unit if unit > 0 else 1.0,
+                    "noise": None if one.run is None else one.noise,
+                    "harm": None if one.run is None else self._relative(one),
                     "epsilon": None if one.certificate is None else one.certificate.epsilon,
                     "theorem": None if one.certificate is None else one.certificate.theorem,
+                    "words": one.words,
+                    "needs": one.needs,
                     "why": one.why,
                 }
                 for one in self.candidates
@@ -132,7 +115,11 @@ def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None
         cumulative: its epsilons after some of its steps.
         allocation: gives the other candidates; None: the run alone.
     """
-    shapes = {"planned": run} if allocation is None else {one.shape: one.run for one in allocation.candidates if one.run is not None}
+    shapes = (
+        {"planned": run}
+        if allocation is None
+        else {one.shape: one.run for one in allocation.candidates if one.run is not None and not one.needs}
+    )
     large = " >= 1/records" if is_large(cumulative.delta, run.records) else ""
     last = run.release == "last"
     epsilon, what = (cumulative.last_iterate, "the last iterate") if last else (cumulative.every_iterate, "all iterates")
@@ -143,7 +130,7 @@ def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None
                 "name": name,
                 "chosen": one is run,
                 "steps": (one.noisy_steps + 1).tolist(),
-                "noise_multipliers": one.noise_multipliers[one.noisy_steps].tolist(),
+                "noise_multipliers": step_noise(one).tolist(),
             }
             for name, one in shapes.items()
         ],
@@ -167,7 +154,7 @@ def allocate(
     r"""Choose the shape of a run's noise, and the smallest scale at which its certificate meets the target.
 
     Every shape is certified by the same theorems, so at equal privacy the one with the smaller harm $\sum_t q_t\tau_t^2$ is better, as
-    far as the influence $q_t$ is right.
+    far as the influence $q_t$ is right. Harm of correlated noise: `lethe.noise_allocation.harm`.
 
     Args:
         run: its own noise is not looked at; `noise_at` says where noise may be.
@@ -175,7 +162,8 @@ def allocate(
         delta: in (0, 1), and below 1/records; beside a `target` it only says where epsilons are shown; the default is the smaller of
             1e-5 and 1/(10 records).
         target: instead of epsilon: a GDP, ZCDP, RDPCurve or ApproxDP to be met.
-        schedule: a shape, or "auto": the best of all.
+        schedule: a shape, or "auto": the best of all that the run's release and batches allow; it also says what another batch design
+            would have given.
         influence: $q_t$: an Influence, or by hand a rate r for $r^{T-t}$ or a list of one number a step; None: what curvature proves,
             which without strong convexity is that all steps count alike.
         floor: a least noise multiplier at every step that may have noise, as a protection of what may leak besides.
@@ -199,19 +187,22 @@ def allocate(
     weights = _as_influence(run, influence)
     if run.noise_budget is not None:
         planned(run, goal)  # says why it cannot be planned
-    shapes = SHAPES if schedule == "auto" else (schedule,)
+    auto = schedule == "auto"
+    asked: list[tuple[str, Run, Shape, str]] = [(shape, run, shape, "") for shape in (SHAPES if auto else (schedule,))]
+    asked += other_designs(run) if auto and least == 0.0 else []
     candidates: list[Candidate] = []
     if progress is not None:
-        progress(0, len(shapes))
-    for shape in shapes:
-        candidates.append(_candidate(run, shape, weights, goal, shown_delta, least, forgiving=schedule == "auto"))
+        progress(0, len(asked))
+    for name, of, shape, needs in asked:
+        found = _candidate(of, shape, weights, goal, shown_delta, least, forgiving=auto)
+        candidates.append(replace(found, shape=name, needs=needs))
         if progress is not None:
-            progress(len(candidates), len(shapes))
-    harms = [one.harm for one in candidates]
+            progress(len(candidates), len(asked))
+    harms = [one.harm for one in candidates if not one.needs]
     if min(harms) == math.inf:
         raise CalibrationError(f"no schedule meets {goal.describe()}: {candidates[0].why}.", remedy="allow noise at every step.")
-    chosen = next(one for one in candidates if one.harm <= min(harms) * (1 + _TIE))
-    notes = (*_notes(candidates, weights), *_cautions(chosen, goal, least))
+    chosen = next(one for one in candidates if not one.needs and one.harm <= min(harms) * (1 + _TIE))
+    notes = (*_notes(candidates, weights), *_other_batches(candidates, chosen), *_cautions(chosen, goal, least))
     return Allocation(chosen=chosen, candidates=tuple(candidates), influence=weights, notes=notes)
 
 
@@ -236,16 +227,19 @@ def _candidate(run: Run, shape: Shape, influence: Influence, goal: Guarantee, de
     except (InputError, CalibrationError) as error:
         if not forgiving:
             raise
-        return Candidate(shape=shape, run=None, certificate=None, harm=math.inf, why=error.what.rstrip("."))
-    harm = float(np.sum(influence.values(run.total_steps) * np.square(found.noise_stds)))
-    return Candidate(shape=shape, run=found, certificate=certificate_of(found, delta, verdicts), harm=harm)
+        return Candidate(
+            shape=shape, run=None, certificate=None, harm=math.inf, why=error.what.rstrip(".").removeprefix(f"schedule: got {shape}; ")
+        )
+    return Candidate(shape=shape, run=found, certificate=certificate_of(found, delta, verdicts), harm=harm_of(found, influence))
 
 
 def _planned_above(start: Run, goal: Guarantee, floor: float) -> tuple[Run, tuple[Verdict, ...]]:
     """The smallest scale of a shape, with every step raised to the floor, that meets the goal."""
-    shape = start.noise_multipliers[start.noisy_steps]
+    shape = start.uncorrelated.noise_multipliers[start.noisy_steps]
 
     def raised(scale: float) -> Run:
+        if start.noise is not None:  # which adds to a step's own draw, as C has ones on its diagonal
+            return start.replace(noise_multiplier=max(scale, floor))
         return start.replace(noise_multiplier=np.maximum(scale * shape, floor).tolist())
 
     def misses(scale: float) -> float:
@@ -274,15 +268,28 @@ def _cautions(chosen: Candidate, goal: Guarantee, floor: float) -> list[str]:
     run, certificate = chosen.run, chosen.certificate
     assert run is not None
     assert certificate is not None
-    silent = int(np.count_nonzero(run.noise_multipliers == 0))
+    multipliers = run.uncorrelated.noise_multipliers
+    silent = int(np.count_nonzero(multipliers == 0))
     cautions: list[str] = []
+    if run.noise is not None and run.release == "last":
+        cautions.append("Correlated noise protects every iterate: release: all costs no more, and networks train with it so only.")
     if silent:
         cautions.append(
             f"{silent} of {run.total_steps} steps have no noise: an intermediate iterate that leaks has no guarantee; a floor keeps some."
         )
-    if floor > 0 and isinstance(goal, ApproxDP) and run.noise_multipliers[run.noisy_steps].max() <= floor:
+    if floor > 0 and isinstance(goal, ApproxDP) and multipliers[run.noisy_steps].max() <= floor:
         cautions.append(f"The floor alone gives epsilon = {shown(certificate.epsilon)}: less noise than that was never tried.")
     return cautions
+
+
+def _other_batches(candidates: Sequence[Candidate], chosen: Candidate) -> list[str]:
+    """That the best was not taken because the run's batches are others."""
+    best = min((one for one in candidates if one.needs), key=lambda one: one.harm, default=chosen)
+    if not best.harm < chosen.harm * (1 - _TIE):
+        return []
+    return [
+        f"With {best.needs} the noise would be {best.noise / chosen.noise:.3g} times that of {chosen.shape}; the run has other batches."
+    ]
 
 
 def _notes(candidates: Sequence[Candidate], influence: Influence) -> tuple[str, ...]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from typing import Any, Literal, get_args
 
-from lethe.calculus.correlated.dense_optimum import dense
+import numpy as np
+
 from lethe.calculus.correlated.matrices import MOST_DENSE, prefix_sums, sgd_workload
 from lethe.calculus.correlated.toeplitz_optimum import banded_toeplitz, buffered_toeplitz
 from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import InputError
+from lethe.noise_allocation.kept_strategies import kept_dense
 from lethe.run.known_fields import require_run
-from lethe.run.noise import BandedToeplitz, BufferedToeplitz, CorrelatedNoise, LowerTriangular
+from lethe.run.noise import BandedToeplitz, BufferedToeplitz, CorrelatedNoise
 from lethe.run.run import Run
+from lethe.run.schedules import Influence
 
 Strategy = Literal["banded_toeplitz", "buffered_toeplitz", "dense"]
 
@@ -26,6 +29,7 @@ def correlate(
     bands: int | None = None,
     buffers: int = 3,
     momentum: float = 0.0,
+    influence: Influence | None = None,
     path: str | os.PathLike[str] | None = None,
 ) -> Run:
     r"""The same run with correlated noise that is best for its order: the smallest mean squared error of its iterates' noise.
@@ -42,7 +46,10 @@ def correlate(
         bands: None: of a Toeplitz strategy as many as a pass has steps, but 8 to 64; of a dense one all.
         buffers: at most 10.
         momentum: of the optimiser that takes the noisy gradients, in [0, 1); `fit_linear` has none.
-        path: of the .npy file that a dense strategy is written to.
+        influence: how noise fades until the end; then $A_{ts} = \sqrt{q_{T-t+s}/q_T}$: noise fades on its way to each iterate as it does on
+            its way to the last one. None: it does not. For steps of one size, without momentum.
+        path: of the .npy file that a dense strategy is written to; or an existing folder, in which the file is named by a hash of what was
+            asked for, and is taken again, without a search, if it is there.
     Raises:
         InputError: an argument out of range, or a run that cannot have correlated noise.
     """
@@ -55,23 +62,41 @@ def correlate(
     steps, slots = plain.total_steps, plain.steps_per_pass
     if bands is not None:
         bands = require_count("bands", bands, high=steps)
-    return plain.replace(noise=_best(plain, strategy, steps, slots, bands=bands, buffers=buffers, momentum=momentum, path=path))
+    if influence is not None and momentum != 0.0:
+        raise InputError(
+            f"influence: got one, and momentum = {momentum:g}; how noise fades under momentum is not known here.",
+            source="influence, momentum",
+            remedy="leave out one of the two.",
+        )
+    return plain.replace(
+        noise=_best(plain, strategy, steps, slots, bands=bands, buffers=buffers, momentum=momentum, influence=influence, path=path)
+    )
 
 
 def _best(
-    run: Run, strategy: Strategy, steps: int, slots: int, *, bands: int | None, buffers: int, momentum: float, path: Any
+    run: Run,
+    strategy: Strategy,
+    steps: int,
+    slots: int,
+    *,
+    bands: int | None,
+    buffers: int,
+    momentum: float,
+    influence: Influence | None,
+    path: Any,
 ) -> CorrelatedNoise:
     if strategy == "dense":
         require_count("steps", steps, high=MOST_DENSE)
-        return LowerTriangular.saved(dense(steps, slots, workload=sgd_workload(run.step_sizes, momentum=momentum), bands=bands), path)
-    workload = _toeplitz(run, momentum)
+        full = sgd_workload(run.step_sizes, momentum=momentum) if influence is None else _toeplitz(run, momentum, influence)
+        return kept_dense(path, steps, slots, workload=full, bands=bands)
+    workload = _toeplitz(run, momentum, influence)
     if strategy == "buffered_toeplitz":
         return BufferedToeplitz(**buffered_toeplitz(steps, slots, buffers, workload=workload)._asdict())
     width = min(steps, _MOST_BANDS, max(8, slots)) if bands is None else bands
     return BandedToeplitz(coefficients=tuple(banded_toeplitz(steps, slots, width, workload=workload).tolist()))
 
 
-def _toeplitz(run: Run, momentum: float) -> FloatArray:
+def _toeplitz(run: Run, momentum: float, influence: Influence | None) -> FloatArray:
     sizes = run.step_sizes
     if sizes.min() != sizes.max():
         raise InputError(
@@ -79,4 +104,7 @@ def _toeplitz(run: Run, momentum: float) -> FloatArray:
             source="step_size",
             remedy='take strategy="dense", or correlate the run with one step size and give its noise to this one: it is as private.',
         )
+    if influence is not None:
+        fading = np.sqrt(influence.values(run.total_steps)[::-1])
+        return np.asarray(fading / fading[0], dtype=np.float64)
     return prefix_sums(run.total_steps) if momentum == 0.0 else sgd_workload(sizes, momentum=momentum)

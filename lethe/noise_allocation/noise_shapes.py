@@ -1,7 +1,8 @@
 r"""How noise may be spread over a run: shapes, whose scale `plan` then finds.
 
 All minimise $\sum_t q_t\tau_t^2$, the harm of the noise, under some account of its privacy: equal noise under none; the exponential and
-the influence schedule under composition, where each step pays for itself; the joint one for the last iterate.
+the influence schedule under composition, where each step pays for itself; the joint one for the last iterate. Equal noise at pass ends
+alone needs that nothing else is released; correlated noise, a fixed order.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from lethe.errors import InputError
+from lethe.noise_allocation.correlated_shape import correlated
 from lethe.noise_allocation.joint import joint_cyclic, joint_passes, joint_schedule, joint_schedule_reset
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
@@ -20,8 +22,8 @@ from lethe.theorems.shuffled.averaged import as_passes
 from lethe.theorems.shuffled.positions import worst_position
 from lethe.theorems.steps import Steps, step_constants
 
-Shape = Literal["uniform", "exponential", "influence", "joint"]
-SHAPES: tuple[Shape, ...] = ("uniform", "exponential", "influence", "joint")
+Shape = Literal["uniform", "pass_ends", "exponential", "influence", "joint", "correlated"]
+SHAPES: tuple[Shape, ...] = ("uniform", "pass_ends", "exponential", "influence", "joint", "correlated")
 
 # Where curvature forgets noise faster than this, more of it gains nothing: no noise is more than a million times another.
 _LEAST_INFLUENCE = 1e-24
@@ -36,7 +38,8 @@ def shaped(run: Run, shape: Shape, influence: Influence, *, mu: float = 1.0, flo
         run: its own noise is not looked at.
         shape: "uniform": one multiplier. "influence": $\tau_t^2 \propto s_t/\sqrt{q_t}$ within each batch slot, the optimum under
             composition. "exponential": the same for the nearest $q_t = r^{T-t}$. "joint": the optimum for the last iterate, with
-            noise_at = pass_ends where there is no other noise.
+            noise_at = pass_ends where there is no other noise. "pass_ends": one multiplier at the ends of passes, and no other noise.
+            "correlated": later steps take back part of it, by a Toeplitz strategy.
         influence: $q_t$ of the run's steps.
         mu: with a floor the joint optimum depends on the scale; it is found for $\mu$-GDP.
         floor: a least noise multiplier at every step that may have noise; the other shapes do not look at it.
@@ -46,6 +49,10 @@ def shaped(run: Run, shape: Shape, influence: Influence, *, mu: float = 1.0, flo
     require_run(run)
     if shape == "uniform":
         return run.replace(noise_multiplier=1.0)
+    if shape == "pass_ends":
+        return _only_at_pass_ends(run, floor)
+    if shape == "correlated":
+        return correlated(run, influence)
     weights = influence.values(run.total_steps)
     if shape == "exponential":
         weights = _exponential_weights(weights)
@@ -90,6 +97,25 @@ def _composed(run: Run, weights: Array) -> Array:
         own = slice(slot, None, slots)
         variances[own] = optimal_schedule(weights[own], 1.0, run.sensitivities[own]).variances
     return np.sqrt(variances)
+
+
+def _only_at_pass_ends(run: Run, floor: float) -> Run:
+    why = (
+        f"release is {run.release}, and iterates between the pass ends would be shown without noise"
+        if run.release != "last"
+        else f"{run.batches.design} batches are drawn afresh, and have no passes"
+        if not run.batches.fixed
+        else "a pass is one step, so that this is uniform noise"
+        if run.steps_per_pass == 1
+        else "the run has its noise there already: that is uniform noise"
+        if run.noise_at == "pass_ends"
+        else f"the floor of {floor:g} asks for noise at every step"
+        if floor > 0
+        else ""
+    )
+    if why:
+        raise InputError(f"schedule: got pass_ends; {why}.", source="schedule, release, batches", remedy="take schedule uniform or auto.")
+    return run.replace(noise_at="pass_ends", noise_multiplier=1.0)
 
 
 def _at_pass_ends(run: Run) -> Run:

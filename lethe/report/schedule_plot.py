@@ -7,7 +7,14 @@ from typing import Any
 
 from lethe.report.drawing import Axes, End, Figure, MaxNLocator, clear, label_ends, png
 
-_COLOURS = {"uniform": "#777777", "exponential": "#E69F00", "influence": "#009E73", "joint": "#0072B2"}
+_COLOURS = {
+    "uniform": "#777777",
+    "pass_ends": "#56B4E9",
+    "exponential": "#E69F00",
+    "influence": "#009E73",
+    "joint": "#0072B2",
+    "correlated": "#CC79A7",
+}
 _CHOSEN = "#0072B2"
 _MARKS_UP_TO = 60  # more points than this are drawn as a line
 

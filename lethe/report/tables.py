@@ -126,16 +126,19 @@ def _cell(row: ComparisonRow) -> str:
 
 
 def allocation_table(content: dict[str, Any]) -> Table:
-    """The schedules that were tried: the harm of each beside the chosen one's, the epsilon it certifies, or why it cannot be had."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=f"harm: sum of q tau^2, {content['influence']}")
+    """The schedules that were tried: the noise that each leaves in the last model, its harm beside the chosen one's; or why not."""
+    caption = f"noise: standard deviation in a coordinate of the last model; harm: its square; {content['influence']}"
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption)
     table.add_column("schedule", no_wrap=True)
+    table.add_column("noise", justify="right", no_wrap=True)
     table.add_column("harm", justify="right", no_wrap=True)
     table.add_column("epsilon", justify="right", no_wrap=True)
-    table.add_column("by", overflow="fold")
+    table.add_column("what it is, and what proves it", overflow="fold")
     for row in content["candidates"]:
-        style = "bold" if row["schedule"] == content["schedule"] else ""
+        style = "bold" if row["schedule"] == content["schedule"] else "dim" if row["needs"] else ""
         if row["harm"] is None:
-            table.add_row(row["schedule"], "-", "-", escape(row["why"]), style="dim")
+            table.add_row(row["schedule"], "-", "-", "-", escape(row["why"]), style="dim")
         else:
-            table.add_row(row["schedule"], f"{row['harm']:.4g}", shown(row["epsilon"]), escape(row["theorem"]), style=style)
+            how = f"{row['words']} ({row['theorem']})"
+            table.add_row(row["schedule"], f"{row['noise']:.4g}", f"{row['harm']:.4g}", shown(row["epsilon"]), escape(how), style=style)
     return table

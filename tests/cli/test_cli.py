@@ -238,10 +238,21 @@ def test_plan_chooses_a_schedule_and_draws_it(run_file: Path, tmp_path: Path) ->
     assert lethe.certify(lethe.Run.load(tmp_path / "planned.yaml"), 1e-5).epsilon <= 1.0
     content = json.loads(runner.invoke(app, [*words, "--json"]).stdout)
     assert content["allocation"]["schedule"] == "joint"
-    assert [row["schedule"] for row in content["allocation"]["candidates"]] == ["uniform", "exponential", "influence", "joint"]
+    names = ["uniform", "pass_ends", "exponential", "influence", "joint", "correlated", "poisson"]
+    assert [row["schedule"] for row in content["allocation"]["candidates"]] == names
     lethe.Influence(rate=0.97, basis="assumed").save(tmp_path / "influence.json")
     same = json.loads(runner.invoke(app, [*words[:-1], str(tmp_path / "influence.json"), "--json"]).stdout)
     assert same["run"] == content["run"]
+
+
+def test_plan_writes_a_run_with_correlated_noise_and_says_what_each_noise_would_give(run_file: Path, tmp_path: Path) -> None:
+    words = ["plan", str(run_file), "--epsilon", "1", "--delta", "1e-5", "--schedule"]
+    result = runner.invoke(app, [*words, "correlated", "-o", str(tmp_path / "planned.yaml")])
+    assert result.exit_code == 0
+    assert "later steps take part of it back" in " ".join(result.stdout.split())
+    planned = lethe.Run.load(tmp_path / "planned.yaml")
+    assert planned.noise is not None
+    assert 0.999 < lethe.certify(planned, 1e-5).epsilon <= 1.0
 
 
 @pytest.mark.parametrize(

@@ -77,3 +77,34 @@ def test_what_it_cannot_do_is_refused(changes: dict[str, Any], options: dict[str
     with pytest.raises(InputError, match=said):
         lethe.correlate(make_run(**changes), **options)
     assert not Path("C.npy").exists()
+
+
+def _file(run: lethe.Run) -> Path:
+    assert isinstance(run.noise, lethe.noise.LowerTriangular)
+    return Path(run.noise.file)
+
+
+@pytest.mark.slow
+def test_a_folder_keeps_what_was_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found again without a search, by all that was asked for; a file that was cut short or is for other steps is refused."""
+    run = make_run(steps=20, release="all")
+    first = lethe.correlate(run, "dense", path=tmp_path)
+    others = [
+        lethe.correlate(run.replace(steps=21), "dense", path=tmp_path),
+        lethe.correlate(run, "dense", path=tmp_path, bands=3),
+        lethe.correlate(run, "dense", path=tmp_path, momentum=0.5),
+        lethe.correlate(run, "dense", path=tmp_path, influence=lethe.Influence(rate=0.9)),
+        lethe.correlate(run.replace(batches={"design": "cyclic", "size": 20}), "dense", path=tmp_path),
+    ]
+    assert len(list(tmp_path.iterdir())) == 6
+    assert len({_file(one) for one in [first, *others]}) == 6
+    monkeypatch.setattr("lethe.noise_allocation.kept_strategies.dense", None)
+    assert lethe.correlate(run, "dense", path=tmp_path) == first
+    kept = _file(first)
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:-8])
+    with pytest.raises(InputError, match="cannot be read"):
+        lethe.correlate(run, "dense", path=tmp_path)
+    kept.write_bytes(_file(others[0]).read_bytes())
+    with pytest.raises(InputError, match="21 steps"):
+        lethe.correlate(run, "dense", path=tmp_path)

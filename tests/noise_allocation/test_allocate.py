@@ -5,11 +5,13 @@ import math
 import numpy as np
 import pytest
 from helpers import DESIGNS, batches, make_run
+from scipy import linalg
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
 from lethe.calculus.targets import overshoot
 from lethe.noise_allocation.allocate import SCHEDULES, allocate
+from lethe.noise_allocation.candidates import step_noise
 from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped
 from lethe.run.schedules import Influence
 
@@ -36,13 +38,16 @@ def test_every_candidate_meets_the_target_and_the_chosen_one_does_least_harm(des
     harms = []
     for one in found.candidates:
         if one.run is None:
-            assert one.shape == "joint"
+            assert one.shape in ("joint", "pass_ends", "correlated")
             assert one.why
             continue
         assert lethe.certify(one.run, 1e-5).epsilon <= 1.0
         assert lethe.certify(one.run.with_noise_scaled(1 - 1e-4), 1e-5).epsilon > 1.0
-        assert one.harm == pytest.approx(float(np.sum(DECAY.values(run.total_steps) * one.run.noise_stds**2)))
-        harms.append(one.harm)
+        shares = np.sqrt(DECAY.values(run.total_steps)) * one.run.uncorrelated.noise_stds
+        strategy = np.array([1.0] + [0.0] * (run.total_steps - 1)) if one.run.noise is None else one.run.noise.strategy(run.total_steps)
+        assert one.harm == pytest.approx(float(np.sum((shares @ np.linalg.inv(np.tril(linalg.toeplitz(strategy)))) ** 2)))
+        if not one.needs:
+            harms.append(one.harm)
     assert found.chosen.harm <= min(harms) * 1.001
     assert found.certificate.epsilon <= 1.0
 
@@ -67,10 +72,11 @@ def test_where_nothing_contracts_full_batches_gain_nothing_from_the_last_iterate
     assert any("already optimal" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_cyclic_batches_put_the_noise_at_pass_ends_and_gain() -> None:
     run = make_run(records=100, batches=batches("cyclic", 20), passes=4, noise_multiplier=None, loss=CONVEX)
     found = allocate(run, 1.0, 1e-5)
-    assert found.chosen.shape == "joint"
+    assert found.chosen.shape == "pass_ends"  # the joint optimum, said more simply
     assert np.flatnonzero(found.run.noise_multipliers).tolist() == [4, 9, 14, 19]
     uniform = found.candidates[0]
     assert found.chosen.harm < uniform.harm / 1.3
@@ -84,11 +90,11 @@ def test_the_joint_schedule_of_averaged_passes() -> None:
     assert len(found.run.noise_multiplier.listed) == 5  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", [one for one in SCHEDULES if one != "pass_ends"])
 def test_a_floor_is_kept_and_the_target_met(schedule) -> None:
     run = make_run(records=100, batches=batches("cyclic", 25), passes=3, noise_multiplier=None, loss=CONVEX)
     found = allocate(run, 1.0, 1e-5, schedule=schedule, influence=DECAY, floor=2.0)
-    assert found.run.noise_multipliers.min() >= 2.0
+    assert step_noise(found.run).min() >= 2.0
     assert found.certificate.epsilon <= 1.0
     assert found.certificate.epsilon > 0.99
 
@@ -135,6 +141,7 @@ def test_bad_arguments() -> None:
         shaped(run, "influence", Influence(weights=(1.0, 2.0), basis="assumed"))
 
 
+@pytest.mark.slow
 def test_an_influence_by_hand_is_taken_and_says_so() -> None:
     run = make_run(noise_multiplier=None)
     by_rate, by_list = (
@@ -157,6 +164,7 @@ def test_no_residue_is_left_where_no_noise_is_meant() -> None:
     assert noise[noise > 0].min() > 0.01 * noise.max()
 
 
+@pytest.mark.slow
 def test_it_says_what_it_does_not_protect() -> None:
     found = allocate(make_run(noise_multiplier=None), 1.0, 1e-5)
     assert any("45 of 50 steps have no noise" in note for note in found.notes)

@@ -17,7 +17,7 @@ from lethe.accounting.certify import evaluate_theorems
 from lethe.accounting.compare import compare
 from lethe.accounting.cumulative import cumulative_privacy
 from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant, to_dp_event
-from lethe.noise_allocation.allocate import allocate
+from lethe.noise_allocation.allocate import SCHEDULES, allocate
 from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped
 from lethe.utility.excess_risk import excess_risk_bound
 
@@ -27,10 +27,7 @@ PLANNERS: dict[str, Callable[[lethe.Run], Any]] = {
     "compare": lambda run: compare(run, DELTA),
     "cumulative": lambda run: cumulative_privacy(run, DELTA, points=2),
     "plan": lambda run: lethe.plan(run, epsilon=1.0, delta=DELTA),
-    **{
-        f"allocate {schedule}": lambda run, schedule=schedule: allocate(run, 1.0, DELTA, schedule=schedule)
-        for schedule in ("auto", "uniform", "exponential", "influence", "joint")
-    },
+    **{f"allocate {schedule}": lambda run, schedule=schedule: allocate(run, 1.0, DELTA, schedule=schedule) for schedule in SCHEDULES},
     "shaped": lambda run: shaped(run, "influence", influence_of_curvature(of_design("cyclic"))),
     "excess risk": lambda run: excess_risk_bound(run, dimension=2, initial_gap=1.0),
 }

@@ -8,7 +8,7 @@ from scipy import linalg
 
 from lethe.calculus.correlated.matrices import as_matrix, require_strategy
 from lethe.calculus.correlated.sensitivity import sensitivity
-from lethe.calculus.domains import FloatArray, outside
+from lethe.calculus.domains import FloatArray, outside, require_vector
 from lethe.calculus.rounding import as_bound
 
 
@@ -43,6 +43,30 @@ def noise_squares(strategy: ArrayLike, workload: ArrayLike) -> float:
             return as_bound(float(np.sum(np.arange(len(given), 0, -1) * np.square(column))))
     with np.errstate(over="ignore", invalid="ignore"):
         solved = linalg.solve_triangular(as_matrix(given), as_matrix(asked).T, lower=True, trans="T", check_finite=False)
+        return as_bound(float(np.sum(np.square(solved))))
+
+
+def output_square(strategy: ArrayLike, weights: ArrayLike) -> float:
+    r"""$\|C^{-\top}a\|^2$: the squared error of one output $a^\top C^{-1}z$, a coordinate, where $z$ has variance 1; infinity where it
+    overflows.
+
+    Args:
+        strategy: C, shape (T,) or (T, T).
+        weights: $a \ge 0$, how much of each step's noise the output has, shape (T,).
+    Raises:
+        InputError: what is no strategy, or no weights for it.
+    """
+    given = require_strategy(strategy)
+    asked = require_vector("weights", weights, low=0.0)
+    if len(asked) != len(given):
+        raise outside("weights", f"{len(asked)} numbers", f"one for each of {len(given)} steps")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if given.ndim == 1:
+            from scipy import signal
+
+            solved = np.asarray(signal.lfilter([1.0], np.trim_zeros(given, "b"), asked[::-1]), dtype=np.float64)  # pyright: ignore
+        else:
+            solved = linalg.solve_triangular(given, asked, lower=True, trans="T", check_finite=False)
         return as_bound(float(np.sum(np.square(solved))))
 
 

@@ -17,6 +17,7 @@ from lethe.calculus.correlated.matrices import MOST_DENSE, require_strategy
 from lethe.calculus.correlated.streams import MatrixStream
 from lethe.calculus.domains import FloatArray
 from lethe.documents.array_files import reading_arrays
+from lethe.documents.strict import write_bytes
 from lethe.errors import InputError
 from lethe.run.noise.base import CorrelatedNoise
 
@@ -62,11 +63,19 @@ class LowerTriangular(CorrelatedNoise):
             raise InputError(f"path: got {file}; it needs a name that ends in .npy.")
         held = io.BytesIO()
         np.save(held, given, allow_pickle=False)
-        try:
-            file.write_bytes(held.getvalue())
-        except OSError as error:
-            raise InputError(f"{file} cannot be written: {error.strerror}.", remedy="choose another path.") from error
+        write_bytes(file, held.getvalue())
         return cls(file=str(file), sha256=hashlib.sha256(held.getvalue()).hexdigest())
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> LowerTriangular:
+        """The noise of a matrix that stands in a .npy file, whatever its hash is.
+
+        Args:
+            path: of the file.
+        Raises:
+            InputError: there is none, or what it holds is no strategy.
+        """
+        return cls(file=str(path), sha256=hashlib.sha256(_content(str(path))).hexdigest())
 
     def strategy(self, steps: int) -> FloatArray:
         """C, shape (T, T).
@@ -91,15 +100,7 @@ class LowerTriangular(CorrelatedNoise):
 @lru_cache(maxsize=4)
 def _read(name: str, digest: str) -> FloatArray:
     """The matrix, read once a process; what is kept is what has the hash."""
-    file = Path(name)
-    try:
-        size = file.stat().st_size if file.is_file() else None
-        content = None if size is None or size > 8 * MOST_DENSE**2 + _HEADER else file.read_bytes()
-    except OSError as error:
-        raise InputError(f"file: {name} cannot be read: {error.strerror}.", source="noise.file", remedy=_REMEDY) from error
-    if content is None:
-        why = "there is no such file" if size is None else f"it is larger than a matrix of {MOST_DENSE} steps"
-        raise InputError(f"file: {name}: {why}.", source="noise.file", remedy=_REMEDY)
+    file, content = Path(name), _content(name)
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
         raise InputError(f"sha256: {name} has the hash {found}; the run says {digest}.", source="noise.sha256", remedy=_REMEDY)
@@ -110,3 +111,17 @@ def _read(name: str, digest: str) -> FloatArray:
     kept = require_strategy(matrix).copy()
     kept.flags.writeable = False
     return kept
+
+
+def _content(name: str) -> bytes:
+    """The bytes of a file that may hold a matrix."""
+    file = Path(name)
+    try:
+        size = file.stat().st_size if file.is_file() else None
+        content = None if size is None or size > 8 * MOST_DENSE**2 + _HEADER else file.read_bytes()
+    except OSError as error:
+        raise InputError(f"file: {name} cannot be read: {error.strerror}.", source="noise.file", remedy=_REMEDY) from error
+    if content is None:
+        why = "there is no such file" if size is None else f"it is larger than a matrix of {MOST_DENSE} steps"
+        raise InputError(f"file: {name}: {why}.", source="noise.file", remedy=_REMEDY)
+    return content

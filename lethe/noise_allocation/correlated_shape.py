@@ -1,0 +1,51 @@
+"""Correlated noise as a shape: the strategy of least harm among those that need few numbers a parameter."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lethe.calculus.correlated.sensitivity import sensitivity
+from lethe.noise_allocation.correlate import correlate
+from lethe.noise_allocation.harm import harm_of
+from lethe.run.run import Run
+from lethe.run.schedules import Influence
+
+# A Toeplitz strategy has the same numbers at every step; those that are best for so many steps are taken for longer runs too.
+_LONGEST = 50_000
+# Passes of more steps are more than a banded strategy of usual width reaches back.
+_LONG_PASS = 64
+
+
+def correlated(run: Run, influence: Influence) -> Run:
+    r"""The run with Toeplitz noise, banded or, where a pass is long, buffered; of noise multiplier 1.
+
+    Each is the best for the mean of all iterates, by `correlate`; of the two the one is taken whose last iterate has less harm at equal
+    privacy, $\mathrm{harm}\cdot\mathrm{sens}^2$.
+
+    Args:
+        run: its own noise is not looked at; its steps may differ in size, the strategy is that of equal steps.
+        influence: $q_t$ of the run's steps.
+    Raises:
+        InputError: the run cannot have correlated noise.
+    """
+    plain = run.replace(noise_multiplier=1.0)
+    steps, slots = plain.total_steps, plain.steps_per_pass
+    if steps > _LONGEST:
+        searched, fading = plain.replace(step_size=1.0, steps=_LONGEST), _end_of(influence, steps)
+    else:
+        searched, fading = plain.replace(step_size=1.0), influence
+    noises = [correlate(searched, influence=fading).noise]
+    if slots > _LONG_PASS:
+        noises.append(correlate(searched, "buffered_toeplitz", influence=fading).noise)
+    found = [plain.replace(noise=noise) for noise in noises]
+    return min(found, key=lambda one: _at_equal_privacy(one, influence))
+
+
+def _end_of(influence: Influence, steps: int) -> Influence:
+    last = influence.values(steps)[-_LONGEST:]
+    return Influence(weights=tuple(np.maximum(last, np.finfo(np.float64).tiny).tolist()), basis=influence.basis)
+
+
+def _at_equal_privacy(run: Run, influence: Influence) -> float:
+    assert run.noise is not None
+    return harm_of(run, influence) * sensitivity(run.noise.strategy(run.total_steps), run.steps_per_pass) ** 2

@@ -1,0 +1,144 @@
+"""Correlated noise, pass ends and other batches as candidates: one unit, the best that the run allows, and words on the rest."""
+
+import numpy as np
+import pytest
+from helpers import batches, make_run
+from scipy import linalg
+
+import lethe
+from lethe.calculus.correlated.error import output_square
+from lethe.calculus.correlated.sensitivity import sensitivity
+from lethe.noise_allocation.allocate import allocate
+from lethe.noise_allocation.candidates import other_designs, step_noise
+from lethe.noise_allocation.correlated_shape import correlated
+from lethe.noise_allocation.harm import harm_of
+from lethe.noise_allocation.noise_shapes import shaped
+from lethe.run.schedules import Influence
+
+CONVEX = {"kind": "convex", "smoothness": 0.5, "gradient_bound": 1.0}
+UNKNOWN = {"loss": {"kind": "unknown"}, "clip_norm": 1.0, "noise_multiplier": None, "neighbours": "zero_out"}
+FLAT = Influence(rate=1.0, basis="assumed")
+
+
+def _cyclic(**changes):
+    return make_run(**({"records": 200, "batches": batches("cyclic", 20), "passes": 5, **UNKNOWN} | changes))
+
+
+def test_the_output_square_is_that_of_the_inverse() -> None:
+    random = np.random.default_rng(0)
+    for steps in (1, 2, 7):
+        dense = np.tril(random.normal(size=(steps, steps))) + 3.0 * np.eye(steps)
+        column = np.append(1.0, random.uniform(size=steps - 1) / 4)
+        weights = random.uniform(size=steps)
+        for strategy, matrix in ((dense, dense), (column, np.tril(linalg.toeplitz(column)))):
+            assert output_square(strategy, weights) == pytest.approx(np.sum((weights @ np.linalg.inv(matrix)) ** 2), rel=1e-12)
+    for wrong in ([1.0], [1.0, -1.0], [1.0, np.nan], [[1.0, 1.0]]):
+        with pytest.raises(lethe.InputError, match="weights"):
+            output_square([1.0, 0.5], wrong)
+
+
+def test_harm_is_the_variance_of_the_last_model() -> None:
+    """Drawn, not computed: the noise of all steps, summed, of a run with steps of two sizes."""
+    run = lethe.correlate(_cyclic()).replace(step_size=[2.0] * 25 + [1.0] * 25, noise_multiplier=3.0)
+    random, sums = np.random.default_rng(1), np.zeros(20_000)
+    stream = run.noise.stream()
+    for size in run.step_sizes:
+        sums += size * stream.next(random.normal(size=20_000))
+    assert harm_of(run, FLAT) == pytest.approx(sums.var() * (3.0 / 20) ** 2, rel=0.05)  # 5 standard errors of a variance
+
+
+def test_where_all_is_released_correlated_noise_is_taken_and_is_what_correlate_and_plan_give() -> None:
+    run = _cyclic(release="all")
+    found = allocate(run, 1.0, 1e-5)
+    assert found.chosen.shape == "correlated"
+    assert found.run == lethe.plan(lethe.correlate(run), 1.0, 1e-5)
+    assert found.certificate.epsilon <= 1.0
+    assert lethe.certify(found.run.with_noise_scaled(1 - 1e-4), 1e-5).epsilon > 1.0
+    by_name = {one.shape: one for one in found.candidates}
+    assert by_name["uniform"].harm > 2.0 * found.chosen.harm
+    assert by_name["uniform"].noise == pytest.approx(float(np.linalg.norm(by_name["uniform"].run.noise_stds)))
+    assert "would be shown without noise" in by_name["pass_ends"].why
+    assert "every iterate pays for itself" in by_name["joint"].why
+    assert all(one.words in found.explain() or one.why in found.explain() for one in found.candidates)
+    table = found.to_dict()["candidates"]
+    assert [row["noise"] is None for row in table] == [one.run is None for one in found.candidates]
+
+
+def test_it_says_that_the_last_iterate_alone_costs_as_much() -> None:
+    last, every = (allocate(_cyclic(release=release), 1.0, 1e-5, schedule="correlated") for release in ("last", "all"))
+    assert last.run.noise_multiplier == every.run.noise_multiplier
+    assert any("release: all costs no more" in note for note in last.notes)
+    assert not any("release: all" in note for note in every.notes)
+
+
+@pytest.mark.slow
+def test_pass_ends_are_taken_where_only_the_last_model_is_released() -> None:
+    run = _cyclic(release="last", loss=CONVEX, clip_norm=None)
+    found = allocate(run, 1.0, 1e-5)
+    assert found.chosen.shape == "pass_ends"
+    assert found.run == lethe.plan(run.replace(noise_at="pass_ends"), 1.0, 1e-5)
+
+
+@pytest.mark.slow
+def test_what_needs_other_batches_is_shown_and_never_chosen() -> None:
+    run = _cyclic(release="all", records=10_000, batches=batches("cyclic", 20), passes=None, steps=20)
+    found = allocate(run, 1.0, 1e-5)
+    poisson = found.candidates[-1]
+    assert (poisson.shape, poisson.needs) == ("poisson", "poisson batches")
+    assert poisson.harm < found.chosen.harm
+    assert poisson.run == lethe.plan(run.replace(batches=lethe.Poisson(size=20)), 1.0, 1e-5)
+    assert found.run.batches == run.batches
+    assert any("With poisson batches" in note for note in found.notes)
+    assert [name for name, *_ in other_designs(run.replace(batches=lethe.Poisson(size=20)))] == ["cyclic"]
+    assert other_designs(run.replace(batches=lethe.Poisson(size=20), neighbours="add_or_remove")) == []
+    assert other_designs(run.replace(batches=lethe.Poisson(size=20, truncate_at=40))) == []
+    assert other_designs(run.replace(batches=lethe.Full())) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"release": "all"}, "release is all"),
+        ({"batches": batches("poisson", 20)}, "drawn afresh"),
+        ({"batches": {"design": "full"}, "passes": 3}, "a pass is one step"),
+        ({"noise_at": "pass_ends"}, "has its noise there already"),
+    ],
+)
+def test_pass_ends_need_what_they_need(changes: dict, why: str) -> None:
+    with pytest.raises(lethe.InputError, match=why):
+        allocate(
+            _cyclic(release="last", loss=CONVEX, clip_norm=None) if not changes else _cyclic(**changes), 1.0, 1e-5, schedule="pass_ends"
+        )
+    with pytest.raises(lethe.InputError, match="floor"):
+        allocate(_cyclic(release="last"), 1.0, 1e-5, schedule="pass_ends", floor=1.0)
+
+
+def test_correlated_noise_needs_a_fixed_order() -> None:
+    for changes in ({"batches": batches("poisson", 20)}, {"noise_at": "pass_ends", "release": "last"}):
+        with pytest.raises(lethe.InputError, match="does not go with"):
+            allocate(_cyclic(**changes), 1.0, 1e-5, schedule="correlated")
+
+
+def test_the_strategy_follows_the_influence_and_steps_of_several_sizes_take_that_of_equal_ones() -> None:
+    run, fading = _cyclic(release="all"), Influence(rate=0.8, basis="assumed")
+    follows, plain = correlated(run, fading), correlated(run, FLAT)
+    assert follows.noise != plain.noise
+
+    def cost(one: lethe.Run) -> float:
+        return harm_of(one, fading) * sensitivity(one.noise.strategy(run.total_steps), run.steps_per_pass) ** 2
+
+    assert cost(follows) < cost(plain)
+    assert shaped(run.replace(step_size=[1.0] * 25 + [0.5] * 25), "correlated", FLAT).noise == plain.noise
+    with pytest.raises(lethe.InputError, match="momentum"):
+        lethe.correlate(run, influence=fading, momentum=0.5)
+
+
+def test_a_long_pass_takes_the_strategy_that_reaches_back_over_it() -> None:
+    run = _cyclic(release="all", records=4000, batches=batches("cyclic", 20), passes=2)
+    assert correlated(run, FLAT).noise.kind == "buffered_toeplitz"
+
+
+def test_the_noise_that_a_step_has_is_drawn_noise_and_what_is_taken_back() -> None:
+    run = lethe.correlate(_cyclic(release="all")).replace(noise_multiplier=2.0)
+    inverse = np.linalg.inv(np.tril(linalg.toeplitz(run.noise.strategy(50))))
+    assert step_noise(run) == pytest.approx(2.0 * np.linalg.norm(inverse, axis=1))
