@@ -98,6 +98,8 @@ def test_the_last_iterate_is_that_of_a_training_that_releases_all(way: str) -> N
     certificates = [lethe.certify(run, DELTA) for run in runs]
     assert certificates[1].epsilon == certificates[0].epsilon
     assert certificates[1].theorem == "correlated-noise"
+    said = [[one.detail for one in certificate.findings if one.name == "last iterate"] for certificate in certificates]
+    assert said == [[], ["a function of all iterates, which are certified: it costs what release: all costs"]]
 
 
 class Heard(TrainingCallback):
