@@ -198,7 +198,7 @@ def fit(
     )
     try:
         if payer is not None:
-            payer.before(require_run(run))
+            payer.before(require_run(run, correlated=True))
         fitted = _trained(model, loss, data, run, adaptive, common, network)
     except BaseException as error:
         told.failed(type(error).__name__)

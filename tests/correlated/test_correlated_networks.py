@@ -16,7 +16,7 @@ import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.errors import InputError, LetheError
 from lethe.run.noise import LowerTriangular
-from lethe.train import PrivacyEngine, TrainingCallback, fit
+from lethe.train import PrivacyEngine, fit
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 
@@ -108,8 +108,6 @@ def test_no_copy_adds_the_same_numbers() -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "said"),
     [
-        ({"release": "last"}, {}, "release = last"),
-        ({}, {"callbacks": TrainingCallback()}, "callbacks"),
         ({}, {"noise_policy": lambda observed: 1.0}, "noise_policy"),
         ({"noise": {"kind": "banded_toeplitz", "coefficients": [1.0, 9.0]}, "steps": 20}, {}, "drowns"),
     ],
@@ -171,9 +169,9 @@ def test_a_loop_that_ends_early_has_no_matrix_of_so_many_steps(tmp_path: Path) -
     run, model = run_of(noise=LowerTriangular.saved(binary_tree(6), tmp_path / "tree.npy")), network()
     engine = loop(run, model, torch.optim.Adam(model.parameters()), steps=3)
     assert engine.recorded_run() == run
-    for asked in (lambda: engine.get_epsilon(1e-5), lambda: engine.recorded_run(steps_fixed_in_advance=True)):
-        with pytest.raises(InputError, match="for 6 steps; the run has 3"):
-            asked()
+    assert engine.get_epsilon(1e-5) == lethe.certify(run, 1e-5).epsilon  # of the whole plan
+    with pytest.raises(InputError, match="for 6 steps; the run has 3"):
+        engine.recorded_run(steps_fixed_in_advance=True)
 
 
 def test_numbers_beside_a_correlated_run_are_compared_with_its_own() -> None:

@@ -187,7 +187,7 @@ def test_no_noise_and_seeds_give_no_privacy() -> None:
 def test_the_findings_say_what_it_rests_on() -> None:
     run = make_run(noise=BANDED, batches={"design": "shuffled_once", "size": 10})
     found = {finding.name: finding for finding in CorrelatedNoiseTheorem().examine(run)}
-    assert set(found) == {"gradient bound", "order", "secrecy", "strategy"}
+    assert set(found) == {"gradient bound", "order", "secrecy", "strategy", "last iterate"}
     assert found["secrecy"].evidence == "declared"
 
 

@@ -10,6 +10,8 @@ import pytest
 from helpers import make_run
 
 import lethe
+from lethe.calculus.correlated.matrices import as_matrix
+from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.errors import InputError
 from lethe.ledger import Budget, Ledger, Spending, spending
 
@@ -177,21 +179,23 @@ def test_two_at_once_an_unknown_data_set_and_a_block_that_fails(ledger) -> None:
     assert settled(ledger) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
-def test_a_training_with_correlated_noise_is_refused_and_reserves_nothing(ledger, named: bool) -> None:
-    """What a step of such a run costs is not that of independent noise: who pays must not be told the one for the other."""
+def test_a_training_with_correlated_noise_costs_one_gaussian_of_its_strategy(ledger, named: bool) -> None:
+    """By the definition alone: mu is 2 sens(C)/z where a record is replaced; the filter adds up the squares."""
     run = make_run(noise={"kind": "banded_toeplitz", "coefficients": [1.0, 0.5]}, release="all", clip_norm=1.0)
+    square = (2.0 * sensitivity(as_matrix(run.noise.strategy(run.total_steps)), run.steps_per_pass) / run.noise_multiplier) ** 2
+    assert ledger.terms("patients").budget.kind == "gdp"
     data = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
     own = {"ledger": Spending(ledger, "patients")} if named else {}
     loss = torch.nn.CrossEntropyLoss(reduction="none")
     tensors = torch.tensor(data[0], dtype=torch.float32), torch.tensor(data[1])
     with nullcontext() if named else spending(ledger, "patients"):
-        with pytest.raises(InputError, match="noise"):
-            fit_linear(run, *data, classes=2, **own)
-        with pytest.raises(InputError, match="noise"):
-            fit(torch.nn.Linear(3, 2), loss, tensors, run, **own)
-    assert ledger.show("patients").lines == ()
+        fit_linear(run, *data, classes=2, **own)
+        fit(torch.nn.Linear(3, 2), loss, tensors, run, **own)
+        fit(torch.nn.Linear(3, 2), loss, tensors, run.replace(release="last"), **own)
+    assert settled(ledger) == 3
+    for line in ledger.show("patients").lines:
+        assert square * (1 - 1e-12) <= line.price.cost / 2**80 <= square * (1 + 1e-9)
 
 
 def test_a_certificate_of_correlated_noise_is_reserved_at_its_own_price(ledger) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from interrupted import Killed
 from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
 from processes import Processes, all_raised
-from shared_work import network, sharded
+from shared_work import everything, network, sharded
 from test_distributed_training import in_a_loop, refuse_difference, trained
 from torch import Tensor, nn
 
@@ -22,7 +23,9 @@ from lethe.errors import InputError
 from lethe.run.noise import LowerTriangular
 from lethe.run.run import Run
 from lethe.train import Checkpoints, fit
+from lethe.train.core.generators import step_generator
 from lethe.train.core.tensors import local
+from lethe.train.network import NetworkNoise
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 
@@ -108,19 +111,19 @@ def test_each_shard_s_noise_has_the_strategy_s_covariance(processes: Processes, 
     assert across == pytest.approx(np.zeros((4, 4)), abs=5 / np.sqrt(least))
 
 
-def kept(rank: int, run: Run, folder: str, stop: int | None, shards: bool = False) -> Any:
+def kept(rank: int, run: Run, folder: str, stop: int | None, how: str | None = None) -> Any:
     """`fit` with checkpoints after each step; it is killed in step `stop`, after its noise."""
 
     def progress(step: int, steps: int) -> None:
         if step == stop:
             raise Killed
 
-    model = sharded(network()) if shards else make_network()
+    model = make_network() if how is None else sharded(network(), how)
     try:
         fit(model, CROSS_ENTROPY, make_data(), run, seed=5, checkpoints=Checkpoints(folder=folder, every=1), progress=progress)
     except Killed:
         return "killed"
-    return flat(model)
+    return flat(model) if how is None else everything(model)
 
 
 def test_processes_go_on_from_the_noise_that_process_0_kept(processes: Processes, tmp_path: Path) -> None:
@@ -137,6 +140,70 @@ def test_processes_go_on_from_the_noise_that_process_0_kept(processes: Processes
     assert torch.equal(again[0], whole[0])
 
 
-def test_checkpoints_of_shards_are_refused(processes: Processes, tmp_path: Path) -> None:
-    for message in all_raised(processes.run(2, kept, run_of(), str(tmp_path / "kept"), None, True), InputError):
-        assert "checkpoints of parameters in shards" in message
+@pytest.mark.parametrize("how", ["all", "some"])
+def test_processes_go_on_from_the_noise_of_their_own_shards(processes: Processes, tmp_path: Path, how: str) -> None:
+    """Bit for bit where no step was lost."""
+    run = run_of()
+    whole = processes.run(2, kept, run, str(tmp_path / "whole"), None, how)
+    assert processes.run(2, kept, run, str(tmp_path / "kept"), 5, how)[0] == "killed"
+    journal = tmp_path / "kept" / "journal"
+    journal.write_text(journal.read_text().replace("step 5\n", ""))  # as if it had been killed before
+    again = processes.run(2, kept, run, str(tmp_path / "kept"), None, how)
+    assert torch.equal(again[0], again[1])
+    assert torch.equal(again[0], whole[0])
+
+
+def without_gradient(rank: int, run: Run, folder: str, stop: int | None) -> list[tuple[Tensor, Tensor]]:
+    """What lies in this process's shards, and what is whole, at the start and after each step; killed in step `stop`, after its noise."""
+    model = sharded(network(), "some")
+    places: list[tuple[Tensor, Tensor]] = []
+
+    def note(step: int, steps: int) -> None:
+        parameters = [local(parameter.detach()) for parameter in model.parameters()]
+        parts = (parameters[4:6], parameters[:4] + parameters[6:])
+        places.append(tuple(torch.cat([one.reshape(-1) for one in part]) for part in parts))  # type: ignore[arg-type]
+        if step == stop:
+            raise Killed
+
+    note(0, 0)
+    with suppress(Killed):
+        kept_as = Checkpoints(folder=folder, every=2)
+        fit(
+            model, lambda outputs, targets: outputs.sum(1) * 0.0, make_data(), run, seed=5, checkpoints=kept_as, progress=note, verify=False
+        )
+    return places
+
+
+def test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step(processes: Processes, tmp_path: Path) -> None:
+    """C' w = z, number for number, in both shards and in what is whole; C' has no entries for the lost step 3 below its own."""
+    run = run_of()
+    first, second = (processes.run(2, without_gradient, run, str(tmp_path / "kept"), stop) for stop in (3, None))
+    assert run.noise is not None
+    fewer = as_matrix(run.noise.strategy(run.total_steps)).copy()
+    fewer[3:, 2] = 0.0
+    scale = float(run.step_sizes[0]) * float(run.noise_multiplier) * run.clip_bound / run.batch_size  # type: ignore[arg-type]
+    whole = [tuple(parameter.shape) for parameter in network().parameters()]
+    in_shards = [(2, 5), (2,)]  # of 4 rows in 2 processes
+    del whole[4:6]
+    for rank, kind, part, shapes in ((0, 0, 1, in_shards), (1, 0, 2, in_shards), (0, 1, 0, whole), (1, 1, 0, whole)):
+        before, after = [place[kind] for place in first[rank]], [place[kind] for place in second[rank]]
+        assert (len(before), len(after)) == (4, 7)
+        # Step 4 goes on from the checkpoint after step 2.
+        moves = [*np.diff(torch.stack(before), axis=0), (after[1] - before[2]).numpy(), *np.diff(torch.stack(after[1:]), axis=0)]
+        drawn = []
+        for step in range(run.total_steps):
+            fresh = [torch.zeros(shape, dtype=torch.float64) for shape in shapes]
+            NetworkNoise(step_generator(5, torch.device("cpu"), part=part, step=step)).add_to(fresh, 1.0)
+            drawn.append(torch.cat([one.reshape(-1) for one in fresh]).numpy())
+        assert fewer @ (-np.array(moves) / scale) == pytest.approx(np.array(drawn), abs=1e-9)
+
+
+def test_noise_of_shards_is_not_taken_up_by_another_number_of_processes(processes: Processes, tmp_path: Path) -> None:
+    run, folder = run_of(), str(tmp_path / "kept")
+    assert processes.run(2, kept, run, folder, 5, "all")[0] == "killed"
+    for message in all_raised(processes.run(3, kept, run, folder, None, "all"), InputError):
+        assert "2 processes have kept" in message
+    damaged = next((tmp_path / "kept").glob("shards-*/noise-1.pt"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"0")
+    told = [str(result) for result in processes.run(2, kept, run, folder, None, "all")]
+    assert any("noise-1.pt is gone, damaged" in one for one in told)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from helpers import make_run
 from made_up_runs import DELTA, refused
-from torch import nn
 from trainers_to_ask import TRAINERS
 
 import lethe
@@ -23,36 +20,12 @@ from lethe.theorems.base import Theorem
 from lethe.theorems.budget_filter import spent_budgets
 from lethe.theorems.composition import touch_mus
 from lethe.theorems.registry import ALL
-from lethe.train import PrivacyEngine, TrainingCallback, fit, fit_linear
 from lethe.train.core.recorder import Recorder
 from lethe.utility.excess_risk import excess_risk_bound
 
 KIND = "banded_toeplitz"
 NOISE = {"kind": KIND, "coefficients": [1.0, 0.5]}
 PUBLIC = SyntheticData(columns=3, classes=2, seed=0)
-
-
-_DATA = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
-
-
-class _Spender:
-    """Whoever pays for a training is asked before it begins."""
-
-    def reserve_run(self, *_: Any) -> Any:
-        raise AssertionError("asked of a run that nobody can price along the way")
-
-    start_run = settle_run = void_run = reserve_run
-
-
-def _network(run: lethe.Run) -> tuple[nn.Module, nn.Module, tuple[torch.Tensor, torch.Tensor]]:
-    data = torch.zeros(run.records, 3), torch.zeros(run.records, dtype=torch.long)
-    return nn.Linear(3, 2), nn.CrossEntropyLoss(reduction="none"), data
-
-
-def _loop(run: lethe.Run, **options: Any) -> Any:
-    model, _, data = _network(run)
-    optimizer = torch.optim.SGD(model.parameters(), lr=float(run.step_sizes[0]))
-    return PrivacyEngine(run, **options).make_private(module=model, optimizer=optimizer, data=data)
 
 
 def correlated(**changes: Any) -> lethe.Run:
@@ -98,19 +71,11 @@ ASKED: dict[str, Callable[[lethe.Run], Any]] = {
     },
     "shaped": lambda run: shaped(run, "influence", influence_of_curvature(make_run())),
     "excess risk": lambda run: excess_risk_bound(run, dimension=2, initial_gap=1.0),
-    "ledger": lambda run: fit_linear(run, *_DATA, classes=2, ledger=_Spender()),
-    "callbacks": lambda run: fit_linear(run, *_DATA, classes=2, callbacks=TrainingCallback()),
-    "ledger of a network": lambda run: fit(*_network(run), run, ledger=_Spender()),
-    "callbacks of a network": lambda run: fit(*_network(run), run, callbacks=TrainingCallback()),
-    "ledger of a loop": lambda run: _loop(run, ledger=_Spender()),
-    "callbacks of a loop": lambda run: _loop(run, callbacks=TrainingCallback()),
-    "last iterate of a network": lambda run: fit(*_network(run), run.replace(release="last")),
-    "last iterate of a loop": lambda run: _loop(run.replace(release="last")),
     "recorder": lambda run: Recorder(run, seeded=False),
     "quadratic": lambda run: quadratic_influence(run, PUBLIC),
     "adjoint": lambda run: adjoint_influence(run, PUBLIC, repeats=2, seed=0),
     "retraining": lambda run: retraining_influence(run, PUBLIC, repeats=2, seed=0),
-    **{f"trainer {name}": trainer for name, trainer in TRAINERS.items() if name not in ("fit_linear", "fit", "engine")},
+    **{f"trainer {name}": trainer for name, trainer in TRAINERS.items() if name not in ("fit_linear", "fit", "engine", "fit_head")},
 }
 
 

@@ -64,7 +64,7 @@ def planned(
             neighbours=neighbours,
         )
         return Planned(plan(made, epsilon=epsilon, delta=delta), physical, per_epoch)
-    require_run(run)
+    require_run(run, correlated=True)
     if clip_norm is not None and clip_norm != run.clip_norm:
         raise InputError(f"clip_norm: got {clip_norm!r}; the run says {run.clip_norm!r}.", remedy="leave it out: the run's is used.")
     if accumulated != 1 and physical * accumulated != run.batch_size:

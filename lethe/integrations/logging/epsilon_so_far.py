@@ -47,7 +47,7 @@ class EpsilonSoFar:
     def __init__(self, run: Run, delta: float, *, steps_done: int = 0, allow_large_delta: bool = False) -> None:
         self._run, self._delta = run, delta_for(run.records, delta, allow_large_delta=allow_large_delta)
         planned = run.noise_multiplier is not None
-        self._used: list[float] = run.noise_multipliers[:steps_done].tolist() if planned else []
+        self._used: list[float] = run.uncorrelated.noise_multipliers[:steps_done].tolist() if planned else []
 
     @property
     def note(self) -> str:
@@ -83,6 +83,8 @@ class EpsilonSoFar:
             return self._certified(lambda: run.replace(steps=taken, step_size=sizes, noise_multiplier=list(self._used)))
         if run.noise_at == "pass_ends" and taken not in run.noisy_steps + 1:
             return math.inf  # an iterate that has no noise of its own is out
+        if run.noise is not None and not run.noise.any_length:
+            return self._certified(lambda: run)  # a matrix is for the whole run, whose epsilon covers its beginning
         return self._certified(lambda: stopped(run, taken))
 
     def _certified(self, run: Callable[[], Run]) -> float:

@@ -73,7 +73,8 @@ def corrected(optimizer: torch.optim.Optimizer, run: Run) -> CorrectedAdamW:
         optimizer: an AdamW that took no step.
         run: with one noise multiplier for all steps.
     Raises:
-        InputError: another optimiser, or noise that changes.
+        InputError: another optimiser, or noise that changes or is correlated: of a coordinate's noise the second moment then depends on
+            the step, and the corrected estimate would be wrong.
     """
     if not isinstance(optimizer, torch.optim.AdamW):
         raise InputError(
@@ -82,6 +83,12 @@ def corrected(optimizer: torch.optim.Optimizer, run: Run) -> CorrectedAdamW:
         )
     if not isinstance(run.noise_multiplier, float) or run.clip_groups is not None:
         raise InputError("noise_corrected: needs one noise multiplier for all steps, and no clip_groups.", source="run.noise_multiplier")
+    if run.noise is not None:
+        raise InputError(
+            f"noise_corrected: given, and the run has {run.noise.summary}, which is larger at a step than what is drawn for it.",
+            source="run.noise",
+            remedy="leave noise_corrected out: a plain AdamW trains with correlated noise; or take independent noise.",
+        )
     kept = ("params", "lr", "betas", "eps", "weight_decay")
     groups = [{name: group[name] for name in kept} for group in optimizer.param_groups]
     return CorrectedAdamW(groups, noise_std=run.noise_multiplier * run.clip_bound / run.batch_size)

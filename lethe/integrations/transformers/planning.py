@@ -71,7 +71,7 @@ def planned(
             remedy="give a map-style data set, such as datasets.Dataset.",
         )
     if run is not None and users is None:
-        refuse_users(require_run(run), "PrivateTrainer without users=")
+        refuse_users(require_run(run, correlated=True), "PrivateTrainer without users=")
     units = len(dataset) if users is None else owners_of(users).users
     physical, accumulated = args.per_device_train_batch_size, args.gradient_accumulation_steps
     logical = physical * accumulated if run is None else run.batch_size

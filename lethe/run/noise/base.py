@@ -16,10 +16,12 @@ class CorrelatedNoise(Specification, ABC):
     Class attributes:
         kind: the name in a Run document.
         summary: what it is, in a few words.
+        any_length: whether it is a strategy for every number of steps; else for its own alone.
     """
 
     kind: ClassVar[str]
     summary: ClassVar[str]
+    any_length: ClassVar[bool] = True
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -37,6 +37,7 @@ class LowerTriangular(CorrelatedNoise):
 
     kind: ClassVar[str] = "lower_triangular"
     summary: ClassVar[str] = "correlated noise of a given matrix"
+    any_length: ClassVar[bool] = False
     file: str = Field(min_length=1)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 

@@ -21,6 +21,8 @@ from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.composition import averaged_over_slots, touch_mus
 from lethe.theorems.requirements import gradient_bound, secrecy
 
+_LAST = "a function of all iterates, which are certified: it costs what release: all costs"
+
 
 class CorrelatedNoiseTheorem(Theorem):
     r"""The matrix mechanism in a fixed order: a record takes part in one slot of every pass, and gradients may depend on all released.
@@ -61,15 +63,16 @@ class CorrelatedNoiseTheorem(Theorem):
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
+        also = () if run.release == "all" else (holds("last iterate", _LAST),)
         match run.batches.participation:
             case Participation.EVERY_STEP:
-                return (gradient_bound(run), holds("order", "every record is in every batch"), _strategy(run))
+                return (gradient_bound(run), holds("order", "every record is in every batch"), _strategy(run), *also)
             case Participation.PUBLIC_SLOT:
                 order = f"one slot of {run.steps_per_pass}, the same in every pass"
-                return (gradient_bound(run), holds("order", order), _strategy(run))
+                return (gradient_bound(run), holds("order", order), _strategy(run), *also)
             case Participation.SECRET_SLOT:
                 order = f"one slot of {run.steps_per_pass}, drawn once, the same in every pass"
-                return (gradient_bound(run), holds("order", order), secrecy(run), _strategy(run))
+                return (gradient_bound(run), holds("order", order), secrecy(run), _strategy(run), *also)
             case Participation.FRESH_SECRET_SLOT | Participation.INDEPENDENT_DRAW:
                 return (gradient_bound(run), _no_order(run))
         raise unknown_participation(run.batches.design, run.batches.participation)

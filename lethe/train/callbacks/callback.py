@@ -33,7 +33,8 @@ class StepEnd:
         steps: T of the run; it may end sooner.
         step_size: the factor of the mean gradient; of an `AdaptiveDescent` the length that was chosen.
         noise_std: of the noise in the parameters, in parameter units; None of an `AdaptiveDescent`, whose steps have another scale.
-        noise_multiplier: of the noise relative to the clip norm, on the sum of the gradients; 0 of a step without noise.
+            Of correlated noise: of what is drawn anew for the step.
+        noise_multiplier: of the same noise relative to the clip norm, on the sum of the gradients; 0 of a step without noise.
         clip_norm: C; None: no clipping.
         batch_size: b, the nominal one, which a sum of gradients is divided by.
         spent: the zCDP spent so far of the run's noise_budget, the most of any record; None without a budget.

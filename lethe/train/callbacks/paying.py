@@ -66,9 +66,9 @@ class Paying(TrainingCallback):
         """Reserve, before a record is read. Processes that train together do it when all are ready, and end together if it fails.
 
         Raises:
-            InputError: the run's noise is correlated, which no ledger prices along the way.
+            BudgetExceededError, InputError, HypothesisError, LetheError: as `Spender.reserve_run`.
         """
-        require_run(run)
+        require_run(run, correlated=True)
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             self._number = self._spender.reserve_run(run)
 

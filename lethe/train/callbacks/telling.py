@@ -53,16 +53,14 @@ class Telling:
         """Tell that training begins; an error ends it.
 
         Args:
-            run: that is carried out.
+            run: that is carried out, with the noise that it has.
             seeded: whether somebody can make its noise or secret batches again.
             done: steps that were taken before.
             budget: of a run with a noise_budget.
-        Raises:
-            InputError: its noise is correlated.
         """
         if not self._callbacks or not _leads():
             return
-        require_run(run)  # what callbacks are told of a step's noise is that of independent noise
+        require_run(run, correlated=True)
         self._run, self._budget = run.replace(seeded=seeded or run.seeded), budget
         for callback in self._callbacks:
             callback.on_train_begin(self._run, steps_done=done)
@@ -159,6 +157,6 @@ def _leads() -> bool:
 
 def _multiplier(run: Run, step: int, step_size: float, noise_std: float) -> float:
     """The run's own number where its noise was taken, else what the policy's noise comes to."""
-    if run.noise_multiplier is not None and noise_std == float(run.noise_stds[step - 1]):
-        return float(run.noise_multipliers[step - 1])
+    if run.noise_multiplier is not None and noise_std == float(run.uncorrelated.noise_stds[step - 1]):
+        return float(run.uncorrelated.noise_multipliers[step - 1])
     return noise_std / (step_size * (run.clip_bound / run.batch_size))

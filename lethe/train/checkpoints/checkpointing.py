@@ -40,7 +40,7 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.checkpoints.file import Checkpoints, read_checkpoint, told, write_checkpoint
 from lethe.train.checkpoints.journal import Journal
-from lethe.train.checkpoints.sharded_state import drop_others, read_shards, refuse_other_shards, write_shards
+from lethe.train.checkpoints.sharded_state import drop_others, read_noise, read_shards, refuse_other_shards, write_shards
 from lethe.train.checkpoints.training_state import AGAIN, PARTS, Training, refuse_others, set_right, taken_down, without_memory
 from lethe.train.core.generators import same_stream, state_digest
 from lethe.train.distributed.workers import Workers
@@ -143,6 +143,9 @@ class Checkpointing:
         if training.noise is not None:
             training.noise.load_state_dict({**found["noise"], "memory": self._memory})
             training.noise.forget(lost)
+        if training.shard_noise is not None:
+            training.shard_noise.load_state_dict(read_noise(found, self._path.parent, self._workers))
+            training.shard_noise.forget(lost)
         self._start()
         shards = None
         if training.placement.sharded:

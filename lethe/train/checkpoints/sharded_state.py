@@ -2,7 +2,8 @@ r"""The shards of a training in a checkpoint, written by all processes together 
 
 They are in a folder of their own beside `checkpoint.pt`, which names it, with a hash of each of its files: so a folder that was half
 written when a process was killed is never read, and a damaged file is an error before anything is unpickled. The new folder is on disk
-before `checkpoint.pt` points to it, and the old one is removed after. Any number of processes may go on from there.
+before `checkpoint.pt` points to it, and the old one is removed after. Any number of processes may go on from there; with correlated noise
+as many as before: each has kept what later steps take back of the noise of its own shards.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PIECE = 2**24
 
 
 def write_shards(folder: Path, step: int, training: Training, workers: Workers) -> dict[str, Any]:
-    """Write the shards of parameters and optimiser states; all processes call this together.
+    """Write the shards of parameters and optimiser states, and the noise of each process; all processes call this together.
 
     Args:
         folder: of the checkpoints, which all processes see.
@@ -56,6 +57,8 @@ def write_shards(folder: Path, step: int, training: Training, workers: Workers) 
         workers.meet_to_gather()
         with _written(place), reached(), _quiet():
             save(tensors, storage_writer=FileSystemWriter(place, single_file_per_rank=True), no_dist=not workers.several)
+            if training.shard_noise is not None:
+                _write_noise(_noise_file(place, workers.rank), training)
         workers.meet_to_gather()
         names = sorted(one.name for one in place.iterdir())
         digests = workers.gathered({name: _digest(place / name) for name in names[workers.rank :: workers.world_size]})
@@ -66,6 +69,7 @@ def write_shards(folder: Path, step: int, training: Training, workers: Workers) 
         "folder": place.name,
         "digests": {name: digest for one in digests for name, digest in one.items()},
         "entries": {name: _described(tensor) for name, tensor in tensors.items()},
+        "noises": 0 if training.shard_noise is None else workers.world_size,
     }
 
 
@@ -93,6 +97,7 @@ def refuse_other_shards(found: Mapping[str, Any], training: Training, folder: Pa
     if not training.placement.sharded:
         return
     said = found["shards"]
+    _refuse_other_noise(said, training, workers)
     here = {name: _described(parameter)[:2] for name, parameter in _parameters(training).items()}
     there = {name: tuple(entry)[:2] for name, entry in said["entries"].items() if name.startswith("trained.")}
     if here != there:
@@ -138,6 +143,50 @@ def read_shards(found: Mapping[str, Any], training: Training, folder: Path, work
     with reached(), _quiet(), torch.no_grad():
         load(tensors, storage_reader=FileSystemReader(folder / found["shards"]["folder"]), no_dist=not workers.several)
     return state
+
+
+def read_noise(found: Mapping[str, Any], folder: Path, workers: Workers) -> dict[str, Any]:
+    """What this process kept of the noise of its shards.
+
+    Args:
+        found: the checkpoint, which `refuse_other_shards` let pass.
+        folder: of the checkpoints.
+        workers: all processes.
+    """
+    return torch.load(_noise_file(folder / found["shards"]["folder"], workers.rank), weights_only=True)
+
+
+def _noise_file(place: Path, rank: int) -> Path:
+    return place / f"noise-{rank}.pt"
+
+
+def _write_noise(path: Path, training: Training) -> None:
+    assert training.shard_noise is not None
+    with path.open("wb") as file:
+        torch.save(training.shard_noise.state_dict(), file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _refuse_other_noise(said: Mapping[str, Any], training: Training, workers: Workers) -> None:
+    """Refuse shards of correlated noise that are divided in another way than the parameters now are."""
+    if training.shard_noise is None:
+        return
+    if said.get("noises") != workers.world_size:
+        raise InputError(
+            f"shards: {said.get('noises')} processes have kept the correlated noise of their own shards; {workers.world_size} train now.",
+            source="checkpoints.folder",
+            remedy="go on with as many processes as before.",
+        )
+    here = {name: _described(parameter) for name, parameter in _parameters(training).items()}
+    there = {name: tuple(entry) for name, entry in said["entries"].items() if name.startswith("trained.")}
+    if divided := [name for name in here if name in there and here[name][2] != there[name][2]]:
+        raise InputError(
+            f"model: {divided[0].removeprefix('trained.')} is divided along another dimension than in the checkpoint, and its correlated "
+            "noise with it.",
+            source="checkpoints.folder",
+            remedy=AGAIN,
+        )
 
 
 def _parameters(training: Training) -> dict[str, Tensor]:

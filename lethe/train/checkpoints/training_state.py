@@ -51,6 +51,7 @@ class Training:
         recorder: of the steps.
         held: the trained parameters, as the last step left them: others are not saved.
         noise: correlated over steps; None: independent, of which nothing is saved.
+        shard_noise: of this process's shards, correlated; None: it is independent, or there are none.
         optimizer: None: the plain recursion.
         pass_weights: that passes end at; None: at their last iterate.
     """
@@ -61,6 +62,7 @@ class Training:
     recorder: Recorder
     held: HeldParameters
     noise: KeptNoise | None = None
+    shard_noise: KeptNoise | None = None
     optimizer: torch.optim.Optimizer | None = None
     pass_weights: tuple[float, ...] | None = None
 

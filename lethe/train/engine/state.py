@@ -28,7 +28,7 @@ from lethe.train.engine.step_guard import StepGuard
 from lethe.train.engine.steps_taken import StepsTaken
 from lethe.train.fitted import Report
 from lethe.train.model_state.untouched_state import UntouchedState
-from lethe.train.network.noise.shared import correlated_in
+from lethe.train.network.noise.shared import kept_noise
 from lethe.train.network.preparation import PreparedNetwork
 from lethe.train.network.report import reported, warn_early
 from lethe.train.network.steps import NoisySums, refuse_end
@@ -59,13 +59,13 @@ class LoopState:
         self._kept = kept
         self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release], placement=ready.placement)
         recorder = self._taken.recorder
-        parts: dict[str, Any] = {"stream": stream, "recorder": recorder, "held": self._held, "noise": correlated_in(ready.noise)}
-        training = Training(named=named, clipper=clipper, optimizer=optimizer, **parts)
+        parts: dict[str, Any] = {"stream": stream, "recorder": recorder, "held": self._held}
+        training = Training(named=named, clipper=clipper, optimizer=optimizer, **parts, **kept_noise(ready.noise))
         self.resumed = kept.begin(training)
         self._taken.resume(self.resumed)
         self._held.keep()  # from now on a change of parameters is the user's
         self._callbacks = callbacks
-        callbacks.begin(run, seeded=recorder.seeded, done=self.resumed)
+        callbacks.begin(ready.asked, seeded=recorder.seeded, done=self.resumed)
         self._guard = StepGuard(optimizer, named, run, self._held, self._taken.take, lambda: callbacks.step(recorder), done=self.resumed)
         self._verify = verify
         self._alone, self._factors = LoopAlone(clipper.model), SharedFactors()

@@ -8,7 +8,7 @@ from lethe.run.run import Run
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
 from lethe.train.engine.refusals import not_the_end, nothing_spent_yet
-from lethe.train.network.noise.shared import Noise, executed_with
+from lethe.train.network.noise.shared import Noise, any_length, executed_with
 from lethe.train.network.steps import Executed
 
 
@@ -72,12 +72,19 @@ class StepsTaken:
             raise nothing_spent_yet(self._run, self.count)
 
     def begun(self) -> Run | None:
-        """The run of all noise drawn so far, that of a step not yet taken included; None: none was."""
+        """The run of all noise drawn so far, that of a step not yet taken included; None: none was.
+
+        Of noise that a matrix correlates, which is for the whole run alone, the whole plan.
+        """
         recorder = self.recorder
         if self.drawn > self.count:
             recorder = copy.deepcopy(recorder)
             self._note_in(recorder)
-        return executed_with(self._noise, recorder.run(self._run, enforced=False)) if recorder.steps else None
+        if not recorder.steps:
+            return None
+        whole = recorder.steps < self._run.total_steps and not any_length(self._noise)
+        recorded = (recorder.beginning_of if whole else recorder.run)(self._run, enforced=False)
+        return executed_with(self._noise, recorded, steps=recorder.steps)
 
     def _note_in(self, recorder: Recorder) -> None:
         assert self._next is not None

@@ -100,7 +100,7 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
         BudgetExceededError, LetheError: as `fit`.
     """
     backbone, head = described.backbone, described.head
-    refuse_users(require_run(run), "the trainer of a Head")
+    refuse_users(require_run(run, correlated=True), "the trainer of a Head")
     loss = linear_loss(run.loss)
     _refuse_head(head, loss)
     _refuse_shared(backbone, head)

@@ -34,7 +34,7 @@ from lethe.train.model_state.untouched_state import UntouchedState
 from lethe.train.network.calls import Calls, GivenBatch
 from lethe.train.network.micro_batches import add_batch
 from lethe.train.network.noise.budget import NetworkBudget
-from lethe.train.network.noise.shared import correlated_in, executed_with
+from lethe.train.network.noise.shared import executed_with, kept_noise
 from lethe.train.network.options import NetworkOptions
 from lethe.train.network.preparation import prepared_network
 from lethe.train.network.report import reported, warn_early
@@ -84,16 +84,16 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     stream=stream,
                     recorder=recorder,
                     held=held,
-                    noise=correlated_in(ready.noise),
                     optimizer=optimizer,
                     pass_weights=update.pass_weights,
+                    **kept_noise(ready.noise),
                 )
             )
             held.keep()
             if budget is not None:
                 budget.pay_again(done)
             told = common.callbacks
-            told.begin(run, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
+            told.begin(ready.asked, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
             with reporting(common.progress if workers.root or common.progress is not True else False, run.total_steps) as finished:
                 looking = alone if options.verify else None
                 for step, records, found in steps_of(clipper, calls, losses, stream, device, held, budget, looking, told, placement):
@@ -124,7 +124,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         held.refuse_changes("after the last step")
         untouched.refuse_changes()
         workers.from_root(placement.whole)
-        refuse_end(run, parameters)
+        refuse_end(ready.asked, parameters)
         loss_said = of_loss(optimiser=optimizer is not None and run.release == "all", users=run.unit == "user")
         recorded = executed_with(ready.noise, recorder.run(run, enforced=False))
         kept.finish()

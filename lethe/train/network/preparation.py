@@ -20,7 +20,6 @@ from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.averaging import MovingAverage, kept_too, moving_average
 from lethe.train.network.noise.budget import NetworkBudget, network_budget
-from lethe.train.network.noise.correlating import refuse_correlated_network
 from lethe.train.network.noise.shared import Noise
 from lethe.train.network.noise.sources import placed_sources, sources_of
 from lethe.train.network.options import NetworkOptions
@@ -91,7 +90,7 @@ def prepared_network(
     average = moving_average(options.ema, run, named)
     if options.proximal_groups is not None:
         refuse_groups(options.proximal_groups, run, model)
-    refuse_start(run, parameters)
+    refuse_start(asked, parameters)
     budget = network_budget(run, parameters, common.noise_policy)
     device, workers = parameters[0].device, Workers.current()
     workers.refuse_device(device)
@@ -99,7 +98,6 @@ def prepared_network(
     if placement.sharded:
         averaged = average is not None and options.checkpoints is not None
         refuse_for_shards(run, policed=common.noise_policy is not None, grouped=options.proximal_groups is not None, averaged=averaged)
-    refuse_correlated_network(asked, common, options, placement)
     seeded, policed = common.seeded(run), common.noise_policy is not None
     kept = keeping(kept_too(options.checkpoints, average), asked, common.noise_generator, workers, seeded=seeded, policed=policed)
     try:

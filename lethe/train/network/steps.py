@@ -2,7 +2,8 @@ r"""One step of a network's parameters from the sums of its records' clipped gra
 
 Where every iterate is released, noise goes to the sums, $\tilde g_t = \frac1b(\sum_i \mathrm{Clip}_C(\nabla f_i) + \zeta_t)$ with
 $\zeta_t \sim N(0, z_t^2C^2I)$, and what follows is a function of them: an optimiser, or the plain step. Where only the last iterate is, the
-plain step adds it to the parameters, $\nu_t = -\lambda_t\zeta_t/b$, after the average that a pass may end at.
+plain step adds it to the parameters, $\nu_t = -\lambda_t\zeta_t/b$, after the average that a pass may end at. Correlated noise goes to the
+sums in both cases: what is certified of it is certified of all iterates, and the last is a function of them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.tensors import as_part_of, local
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.secure import grid_noise_std
-from lethe.train.network.noise.shared import Noise, fresh_share_of, is_secure, noisy_dimension
+from lethe.train.network.noise.shared import Noise, correlated_in, fresh_share_of, is_secure, noisy_dimension
 from lethe.train.network.plan import refuse_other_recursion
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 from lethe.train.network.step_sizes import refuse_other_step_size
@@ -77,8 +78,8 @@ class NoisySums:
         if secure and noise_std > 0:
             wider = grid_noise_std(noise_std, self._run.touch_factor * self._run.record_bound, noisy_dimension(self._noise, sums))
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
-        # The noisy sums are released, in effect, only where all iterates are.
-        if not secure and self._run.release == "all":
+        # The noisy sums are released, in effect, only where all iterates are; with correlated noise they are certified as released.
+        if not secure and _certified_as_released(self._run, self._noise):
             _refuse_drowned(noise_std * fresh_share_of(self._noise), sums)
         for tensor in sums:
             tensor.div_(self._run.batch_size)
@@ -96,7 +97,7 @@ class PlainDescent:
     Args:
         named: the trained parameters.
         run: what to do.
-        noise: of the sums if all iterates are released, else of the parameters.
+        noise: of the sums if all iterates are released or it is correlated, else of the parameters.
         groups: with regularisers of their own, where the run has none (`refuse_groups`).
         budget: of the run, if it has one.
     Raises:
@@ -114,7 +115,8 @@ class PlainDescent:
     ) -> None:
         self._parameters = list(named.values())
         self._run, self._noise = run, noise
-        self._on_sums = NoisySums(run, noise, budget) if run.release == "all" and run.pass_weights is None else None
+        on_sums = _certified_as_released(run, noise) and run.pass_weights is None
+        self._on_sums = NoisySums(run, noise, budget) if on_sums else None
         self._planned = _planned(run) if self._on_sums is None else None
         self._step_sizes = run.step_sizes.tolist()
         self._proximal = NetworkProximal(named, [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups)
@@ -199,7 +201,7 @@ class ByOptimizer:
 
 
 def refuse_start(run: Run, parameters: Sequence[Tensor]) -> None:
-    """Refuse, before training, noise that drowns in the start, where it will be added to parameters.
+    """Refuse, before training, noise of `run` as it was asked for that drowns in the start, where it will be added to parameters.
 
     Raises:
         InputError: the start is not finite.
@@ -212,7 +214,7 @@ def refuse_start(run: Run, parameters: Sequence[Tensor]) -> None:
 
 
 def refuse_end(run: Run, parameters: Sequence[Tensor]) -> None:
-    """Refuse a last iterate that is not finite, or noise that is lost in its rounding.
+    """Refuse a last iterate that is not finite, or noise of `run` as it was asked for that is lost in its rounding.
 
     Raises:
         LetheError: it is not, or the noise is too small.
@@ -223,8 +225,13 @@ def refuse_end(run: Run, parameters: Sequence[Tensor]) -> None:
 
 
 def _refuse_where_added(run: Run, parameters: Sequence[Tensor]) -> None:
-    if run.release == "last" or run.pass_weights is not None:
+    if (run.release == "last" and run.noise is None) or run.pass_weights is not None:
         _refuse_drowned(smallest_noise(run), parameters)
+
+
+def _certified_as_released(run: Run, noise: Noise) -> bool:
+    """Whether the noisy sums of all steps are, by the theorem on the run's noise: all are released, or it is correlated."""
+    return run.release == "all" or correlated_in(noise) is not None
 
 
 def _refuse_drowned(noise_std: float, tensors: Sequence[Tensor]) -> None:

@@ -80,6 +80,11 @@ class CorrelatedNetworkNoise:
         """
         return self._draws.executed(recorded, steps=steps)
 
+    @property
+    def any_length(self) -> bool:
+        """See `CorrelatedNoise`."""
+        return self._draws.any_length
+
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, as private as the data: whoever has seen the iterates learns the last gradients from it."""
         return state_of([self._draws])

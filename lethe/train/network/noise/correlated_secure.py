@@ -78,6 +78,11 @@ class SecureCorrelatedNoise:
         """As `Draws.executed`."""
         return self._noisy.executed(recorded, steps=steps)
 
+    @property
+    def any_length(self) -> bool:
+        """See `CorrelatedNoise`."""
+        return self._noisy.any_length
+
     def state_dict(self) -> dict[str, Any]:
         """As `CorrelatedNetworkNoise.state_dict`."""
         return state_of([self._sums, self._noisy])

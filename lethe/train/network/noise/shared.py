@@ -90,6 +90,11 @@ class ShardedNoise:
         """Of this process's shards."""
         return self._own
 
+    @property
+    def shared(self) -> SharedNoise:
+        """Of what all processes hold whole."""
+        return self._shared
+
     def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
         """As `SharedNoise.add_to`, of this process's shards and all that is whole, in the order of `parts`."""
         found = list(zip(tensors, self._parts, strict=True))
@@ -110,6 +115,19 @@ def fresh_share_of(noise: Noise) -> float:
     """How much of a step's own draw is in its noise, at the least; infinity where no rounding hides it."""
     correlated = correlated_in(noise)
     return 1.0 if correlated is None else correlated.fresh_share
+
+
+def kept_noise(noise: Noise) -> dict[str, Correlated | None]:
+    """What a checkpoint keeps of correlated noise: `noise` of whole parameters, and `shard_noise` of this process's shards."""
+    if isinstance(noise, ShardedNoise):
+        return {"noise": correlated_in(noise.shared), "shard_noise": correlated_in(noise)}
+    return {"noise": correlated_in(noise), "shard_noise": None}
+
+
+def any_length(noise: Noise) -> bool:
+    """Whether it is the noise of a run of any number of steps."""
+    correlated = correlated_in(noise)
+    return correlated is None or correlated.any_length
 
 
 def executed_with(noise: Noise, recorded: Run, *, steps: int | None = None) -> Run:
