@@ -272,7 +272,7 @@ def _cautions(chosen: Candidate, goal: Guarantee, floor: float) -> list[str]:
     silent = int(np.count_nonzero(multipliers == 0))
     cautions: list[str] = []
     if run.noise is not None and run.release == "last":
-        cautions.append("Correlated noise protects every iterate: release: all costs no more, and networks train with it so only.")
+        cautions.append("Correlated noise protects every iterate: release: all costs no more.")
     if silent:
         cautions.append(
             f"{silent} of {run.total_steps} steps have no noise: an intermediate iterate that leaks has no guarantee; a floor keeps some."
