@@ -1,15 +1,18 @@
 """The journal: what counts, what a kill may tear, and who may write."""
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forked import forking
 from hypothesis import given
 from hypothesis import strategies as st
 from interrupted import quick_disk
+from journal_holders import held, killed_with_a_worker
 
 from lethe.errors import InputError, LetheError
 from lethe.train.checkpoints.journal import Journal
@@ -124,6 +127,15 @@ def test_other_files_are_refused_and_unlocked(tmp_path: Path, content: str, line
     assert path.read_text(encoding="utf-8") == content
 
 
+def started(work: Callable[[Path, Connection], None], path: Path) -> tuple[Any, Connection]:
+    """A process that does so, and the end of its pipe."""
+    mine, theirs = forking().Pipe()
+    process = forking().Process(target=work, args=(path, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return process, mine
+
+
 @pytest.mark.slow
 def test_one_at_a_time_in_one_process_and_in_several(tmp_path: Path) -> None:
     path = tmp_path / "journal"
@@ -131,19 +143,13 @@ def test_one_at_a_time_in_one_process_and_in_several(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is locked"):
         Journal(path)
     journal.close()
-    script = f"""
-from pathlib import Path
-from lethe.train.checkpoints.journal import Journal
-journal = Journal(Path({str(path)!r}))
-print(journal.step, flush=True)
-input()
-"""
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "1\n"
-        with pytest.raises(InputError, match="is locked"):
-            Journal(path)
-        other.communicate("\n")
+    process, pipe = started(held, path)
+    assert pipe.recv() == 1
+    with pytest.raises(InputError, match="is locked"):
+        Journal(path)
+    pipe.send("end")
+    process.join(60)
+    assert process.exitcode == 0
     Journal(path).close()
 
 
@@ -151,25 +157,10 @@ input()
 def test_a_forgotten_journal_unlocks_and_a_forked_worker_holds_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     begun(path, 1)  # dropped at once
-    script = f"""
-import os, signal, time
-from pathlib import Path
-from lethe.train.checkpoints.journal import Journal
-journal = Journal(Path({str(path)!r}))
-reading, writing = os.pipe()
-worker = os.fork()
-if worker == 0:
-    os.write(writing, b"x")
-    time.sleep(60)
-os.read(reading, 1)
-print(worker, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    killed = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script], stdout=subprocess.PIPE, text=True)
-    assert killed.stdout is not None
-    worker = int(killed.stdout.readline())
-    killed.wait()
-    killed.stdout.close()
+    killed, pipe = started(killed_with_a_worker, path)
+    worker = pipe.recv()
+    killed.join(60)
+    assert killed.exitcode == -signal.SIGKILL
     try:
         os.kill(worker, 0)  # it outlives the training
         Journal(path).close()
