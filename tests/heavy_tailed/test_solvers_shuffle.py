@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from how_many import examples
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import advanced_composition
 from scipy import stats
@@ -71,7 +71,7 @@ def test_the_messages_and_the_simulation_have_the_exact_law() -> None:
     """The whole protocol, bits and all, against the convolution; and so the simulation."""
     protocol = ScalarProtocol(users=3, range=2.0, levels=2, bits=3, probability=0.3)
     values, rng = np.array([0.3, 1.7, 2.0]), np.random.default_rng(1)
-    exact, runs = law_of_ones(values, protocol), 20_000
+    exact, runs = law_of_ones(values, protocol), 5_000
     counts = np.zeros((2, len(exact)))
     for _ in range(runs):
         messages = np.array([local_messages(float(value), protocol, rng) for value in values])
@@ -95,6 +95,7 @@ def test_the_shuffler_hides_who_sent_what() -> None:
     assert messages[0, 0]  # what was given is not changed
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("users", "epsilon", "delta"), [(2, 1.0, 1e-2), (3, 0.7, 1e-3), (4, 3.0, 1e-6), (5, 15.0, 1e-3), (1, 15.0, 0.5), (1, 4.0, 1e-3)]
 )
@@ -135,6 +136,7 @@ def test_the_chosen_constants_always_give_their_cost(users: int, epsilon: float,
 
 
 @settings(max_examples=examples(80), deadline=None)
+@example(trials=1, chance=0.9, levels=1, epsilon=8.0)  # reached to one part in a thousand: 1 % too small would show
 @given(trials=st.integers(1, 400), chance=st.floats(0.1, 0.9), levels=st.integers(1, 8), epsilon=st.floats(0.01, 8.0))
 def test_the_bound_for_all_shifts_is_one(trials: int, chance: float, levels: int, epsilon: float) -> None:
     bound = all_shifts_delta(trials, chance, levels, epsilon)
@@ -242,14 +244,14 @@ def test_two_coordinates_are_private_by_exact_calculation(
 def test_the_shuffled_mean_is_unbiased_with_the_stated_variance() -> None:
     rows = np.array([[3.0, 0.0], [0.0, 0.4], [-0.2, -0.1], [0.1, 0.1]])
     oracle, rng = ShuffledClippedMean(clip_norm=1.0, epsilon=3.0, delta=1e-2), np.random.default_rng(4)
-    draws = np.array([oracle.mean(rows, rng) for _ in range(20_000)])
+    draws = np.array([oracle.mean(rows, rng) for _ in range(8_000)])
     expected = np.array([(1.0 - 0.2 + 0.1) / 4, 0.1])
     deviation = oracle.release(4, 2).noise_std
-    assert draws.mean(axis=0) == pytest.approx(expected, abs=5 * deviation / math.sqrt(20_000))
+    assert draws.mean(axis=0) == pytest.approx(expected, abs=5 * deviation / math.sqrt(8_000))
     protocol = oracle.protocol(4, 2)
     clipped = np.vstack([[1.0, 0.0], rows[1:]]) + 1.0
     variances = [protocol.variance(column) / 16 for column in clipped.T]
-    assert draws.var(axis=0) == pytest.approx(variances, rel=0.05)
+    assert draws.var(axis=0) == pytest.approx(variances, rel=0.08)  # five deviations of 8000 squares
 
 
 def test_the_median_of_noisy_means_is_biased_and_one_group_is_not() -> None:
