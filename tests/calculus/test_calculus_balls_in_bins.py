@@ -34,6 +34,7 @@ def one_way(direction: Direction, epsilon: float, guarantee: BallsInBinsGaussian
     return math.exp(guarantee._fine(names[direction], epsilon))  # pyright: ignore[reportPrivateUsage]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("direction", get_args(Direction))
 @pytest.mark.parametrize("mus", [(0.2, 0.2), (1.0, 1.0), (0.5, 1.5)])
 @pytest.mark.parametrize("epsilon", [0.1, 0.7, 2.0])
@@ -86,6 +87,7 @@ def test_monte_carlo_finds_no_more(direction: Direction, epsilon: float, mu: flo
     assert tight * found < least
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("direction", get_args(Direction))
 def test_no_adaptive_adversary_beats_the_pair(direction: Direction, seed: int) -> None:
@@ -149,6 +151,7 @@ def test_never_more_than_for_who_knows_the_bin_and_monotone(mu: float, count: in
     assert bins(mu, count, "zero_out").delta(epsilon) <= bins(mu, count, "replace_one").delta(epsilon) * 1.01
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "add_or_remove", "replace_one"])
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-12])

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from helpers import make_run
+from how_many import examples
 from scipy.stats import norm
 
 import lethe
@@ -52,7 +53,7 @@ COVERED = {
 def test_a_cover_is_nowhere_below(name) -> None:
     guarantee, slack = COVERED[name]
     mu, levels = covering_mu(guarantee, slack), np.random.default_rng(3)
-    for level in [0.0, *levels.uniform(0.0, 1.3 * guarantee.epsilon(slack), 60).tolist()]:
+    for level in [0.0, *levels.uniform(0.0, 1.3 * guarantee.epsilon(slack), examples(120)).tolist()]:
         assert guarantee.delta(level) <= (slack + (1 - slack) * gdp_delta(mu, level)) * (1 + 1e-9), level
 
 
@@ -60,7 +61,7 @@ def test_a_cover_is_nowhere_below(name) -> None:
 def test_a_cover_is_close_to_the_smallest(name) -> None:
     guarantee, slack = COVERED[name]
     mu = 0.97 * covering_mu(guarantee, slack)
-    levels = np.linspace(0.0, guarantee.epsilon(slack), 2000)
+    levels = np.linspace(0.0, guarantee.epsilon(slack), 400)
     assert any(guarantee.delta(level) > slack + (1 - slack) * gdp_delta(mu, level) for level in levels.tolist())
 
 
@@ -81,6 +82,7 @@ def hockey_stick(mu: float, level: np.ndarray) -> np.ndarray:
     return norm.cdf(mu / 2 - level / mu) - np.exp(level) * norm.cdf(-mu / 2 - level / mu)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("first", "second", "slack"), [(0.5, 0.5, 0.02), (0.2, 0.8, 0.1), (1.0, 1.0, 0.001)])
 @pytest.mark.parametrize("epsilon", [0.1, 0.7, 1.5])
 def test_choosing_along_the_way_gains_nothing_on_the_bound(first, second, slack, epsilon) -> None:
@@ -103,6 +105,7 @@ def test_choosing_along_the_way_gains_nothing_on_the_bound(first, second, slack,
     assert either > max(float(weights @ more), float(weights @ (exchange + (1 - exchange) * stop)))
 
 
+@pytest.mark.nightly(by_day="test_a_cover_is_nowhere_below")
 def test_covers_of_one_mechanism_many_times_are_above_its_exact_composition() -> None:
     """20 trainings with sampling, each covered, against the convolution of their privacy losses."""
     times, slack, delta = 20, 1e-10, 1e-6

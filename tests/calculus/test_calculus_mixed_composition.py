@@ -16,6 +16,7 @@ from lethe.calculus.guarantees import Tightest, WithSlack
 from lethe.calculus.sampled.gaussian import SampledGaussian
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 6.0])
 @pytest.mark.parametrize("parts", [1, 9])

@@ -21,6 +21,7 @@ def log_densities(q: float, mu: float, x: np.ndarray) -> tuple[np.ndarray, np.nd
     return np.logaddexp(math.log1p(-q) + normal, math.log(q) + normal + mu * x - mu * mu / 2), normal
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("q", "z"), CASES)
 def test_profile_is_the_worse_direction_of_an_integral_and_its_mirror(q: float, z: float) -> None:
     mu = 2 / z
@@ -52,6 +53,7 @@ def profile_of(masses: np.ndarray, unbounded: float, interval: float, epsilon: f
     return unbounded + float((masses[above] * -np.expm1(epsilon - losses[above])).sum())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("q", "z"), CASES)
 @pytest.mark.parametrize("interval", [1e-4, 1e-3, 0.02])
 def test_discretised_profile_is_never_below_the_exact_one(q: float, z: float, interval: float) -> None:
@@ -94,7 +96,7 @@ def test_profile_is_monotone(log_q: float, log_z: float, epsilon: float) -> None
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_two_steps_are_not_below_the_pair_they_dominate(relation: str) -> None:
     q, z = 0.2, 2.0
-    x = np.linspace(-10, 11, 2101)
+    x = np.linspace(-10, 11, 1051)
     width = x[1] - x[0]
     # In units of the noise, from where another record stands: nobody there, the neighbour's nothing half way, the record at 2 / z.
     drawn, normal = log_densities(q, 2 / z, x)
@@ -105,15 +107,16 @@ def test_two_steps_are_not_below_the_pair_they_dominate(relation: str) -> None:
             float(np.maximum(np.exp(a[:, None] + a) - np.exp(epsilon + b[:, None] + b), 0.0).sum()) * width * width
             for a, b in (pair, pair[::-1])
         )
-        # The symmetric profile is above the pair where both directions are comparable, by a tenth here; 1e-4 is the error of the grid.
-        assert exact * (1 - 1e-4) <= mechanism.delta(epsilon) <= exact * (1.1 if relation == "replace_one" else 1.3)
+        # The symmetric profile is above the pair where both directions are comparable, by a tenth here; 4e-4 is the error of the grid.
+        assert exact * (1 - 4e-4) <= mechanism.delta(epsilon) <= exact * (1.1 if relation == "replace_one" else 1.3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("probability", "noise"), [(0.001, 0.5), (0.02, 1.0), (0.1, 4.0), (0.5, 2.0), (0.9, 0.8), (0.999, 3.0)])
 def test_zero_out_is_its_worst_pair_and_no_other_pair_is_worse(probability: float, noise: float) -> None:
     """By integration on a line: the record at 1, another at -1, nothing at 0; and other places, in both directions."""
-    line = np.linspace(-1 - 12 * noise, 1 + 12 * noise, 400_001)
+    line = np.linspace(-1 - 12 * noise, 1 + 12 * noise, 100_001)
     width = float(line[1] - line[0])
 
     def at(centre: float) -> np.ndarray:
@@ -126,8 +129,8 @@ def test_zero_out_is_its_worst_pair_and_no_other_pair_is_worse(probability: floa
     for epsilon in (0.0, 0.01, 0.1, 0.5, 2.0):
         accounted = float(fixed_size_delta(probability, noise, epsilon, "zero_out"))
         exact = hockey((1 - probability) * at(-1) + probability * at(1), (1 - probability) * at(-1) + probability * at(0), epsilon)
-        # The grid costs the integral 1e-8 of itself; 1 % too small would be seen.
-        assert exact * (1 - 1e-7) <= accounted <= exact * (1 + 1e-7) + 1e-13
+        # The grid costs the integral 2e-7 of itself; 1 % too small would be seen.
+        assert exact * (1 - 2e-6) <= accounted <= exact * (1 + 2e-6) + 1e-13
         assert accounted <= float(fixed_size_delta(probability, noise, epsilon)) * (1 + 1e-12)
         for record, other in generator.uniform(-1, 1, (6, 2)):
             worlds = [(1 - probability) * at(other) + probability * at(place) for place in (record, 0.0)]

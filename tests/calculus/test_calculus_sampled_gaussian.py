@@ -32,6 +32,7 @@ def grid(z: float, points: int) -> tuple[np.ndarray, float]:
 CASES = [(0.1, 1.0), (0.01, 0.7), (0.5, 2.0), (0.9, 5.0)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("relation", ["zero_out", "add_or_remove", "replace_one"])
 @pytest.mark.parametrize(("q", "z"), CASES)
 def test_one_step_is_the_worse_direction_of_an_integral(q: float, z: float, relation: Relation) -> None:
@@ -49,7 +50,7 @@ def test_one_step_is_the_worse_direction_of_an_integral(q: float, z: float, rela
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_two_steps_are_the_worse_direction_of_a_double_integral(relation: Relation) -> None:
     q, z = 0.2, 1.0
-    x, width = grid(z, 3001)
+    x, width = grid(z, 1501)
     p, r = log_pair(q, z, relation, x)
     mechanism = steps(q, z, 2, relation)
     for epsilon in (0.2, 1.0, 2.0):
@@ -58,8 +59,8 @@ def test_two_steps_are_the_worse_direction_of_a_double_integral(relation: Relati
             joint = np.maximum(np.exp(a[:, None] + a[None, :]) - np.exp(epsilon + b[:, None] + b[None, :]), 0.0)
             exact = max(exact, float(joint.sum()) * width * width)
         value = mechanism.delta(epsilon)
-        # A grid of 0.01 in each direction: the kink costs at most 1e-4 of the value (measured by halving it).
-        assert exact * (1 - 1e-4) <= value <= exact * (1 + 1e-3)
+        # The kink costs at most 4e-4 of the value: 1e-4 on a grid twice as fine (measured by halving that).
+        assert exact * (1 - 4e-4) <= value <= exact * (1 + 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,7 @@ def test_renyi_printed_values() -> None:
     assert fixed.epsilon(1e-5) < 60.0  # the loss distribution is half of that
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize(("q", "z"), CASES)
 def test_renyi_curve_bounds_both_directions_at_every_order(q: float, z: float, relation: Relation) -> None:
@@ -119,6 +121,7 @@ def test_renyi_curve_bounds_both_directions_at_every_order(q: float, z: float, r
             assert value >= exact * (1 - 1e-9) - 1e-11  # the trapezoidal rule is spectrally accurate on Gaussians
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize(("q", "z"), [(0.01, 1.0), (0.1, 1.0), (0.1, 1.5), (0.1, 2.0), (0.01, 0.7)])
 def test_fixed_size_batches_hold_against_the_worst_other_records(q: float, z: float, relation: Relation) -> None:
@@ -156,6 +159,7 @@ def test_no_sampling_and_no_noise() -> None:
     assert sampled_gaussian(0.1, [0.0, 1.0], "zero_out", "poisson") == NotPrivate()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
@@ -169,6 +173,7 @@ def test_laws(design: Design, relation: Relation) -> None:
     assert steps(0.02, 1.2, 200, "zero_out", design).epsilon(1e-6) <= steps(0.02, 1.2, 200, "replace_one", design).epsilon(1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("delta", [1e-14, 1e-15, 1e-20, 1e-100])
 def test_deltas_below_the_floor_of_a_loss_distribution(relation: Relation, delta: float) -> None:

@@ -67,6 +67,7 @@ def test_twenty_million_steps_are_answered_by_their_losses() -> None:
     assert steps.epsilon(1.1e-7) <= 0.004 < steps.renyi_curve().epsilon(1e-6) / 5
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("q", "z"), [(0.1, 1.0), (0.01, 0.7), (0.5, 2.0)])
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_mirror_images_are_the_other_direction_as_dp_accounting_has_it(q: float, z: float, relation: Relation) -> None:

@@ -56,7 +56,7 @@ def summed(q: float, z: float, order: float, first: tuple[float, float], second:
     return float(exponent.max()) + math.log(total)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(("q", "z", "order"), CASES)
 @pytest.mark.parametrize("pair", ["opposite", "in front", "added"])
@@ -69,6 +69,7 @@ def test_pairs_are_just_above_twenty_digits(pair: Pair, q: float, z: float, orde
         assert value <= exact * (1 + 1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("q", "z"), [(1e-3, 1.0), (0.2, 2.5), (0.6, 0.8), (0.02, 6.0)])
 @pytest.mark.parametrize("order", [1.3, 2.0, 5.7, 24.0])
@@ -78,6 +79,7 @@ def test_a_curve_one_per_cent_too_small_would_be_below_the_replaced_pair(q: floa
     assert exact <= value <= exact * 1.001
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("q", "z"), [(1e-3, 1.0), (0.2, 2.5), (0.6, 0.8), (0.02, 6.0)])
 @pytest.mark.parametrize("order", [1.3, 2.0, 5.7, 9.0])
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
@@ -94,6 +96,7 @@ def test_fixed_size_curves_are_above_every_pair_on_a_line_in_both_directions(q: 
         assert relation == "replace_one" or value <= worst * (1.1 if z <= 1 else 1.35)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
@@ -117,6 +120,7 @@ def test_no_directions_in_the_plane_are_worse(relation: Relation, design: Design
         assert math.log(float(np.sum(np.exp(order * one + (1 - order) * two)))) / (order - 1) <= value * (1 + 1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("q", "z"), [(0.05, 1.0), (0.2, 2.5), (0.6, 0.8), (0.02, 6.0), (0.95, 3.0)])
 @pytest.mark.parametrize("order", [1.1, 1.7, 2.0, 3.3, 8.0, 10.9])
 def test_a_replaced_record_in_doubles_in_both_directions(q: float, z: float, order: float) -> None:
@@ -125,6 +129,7 @@ def test_a_replaced_record_in_doubles_in_both_directions(q: float, z: float, ord
     assert max(exact) - 1e-11 <= value <= min(exact) * 1.001 + 1e-11
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("q", "z", "order"), [(1e-3, 1.0, 2.5), (0.3, 2.0, 4.0), (0.05, 5.0, 1.4), (0.7, 1.2, 7.0), (0.01, 40.0, 3.0)])
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
@@ -180,6 +185,7 @@ def test_fixed_size_batches_are_cheaper_at_small_deltas(relation: Relation, befo
     assert guarantee.epsilon(1e-14) < 0.9 * 41.76
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
@@ -196,6 +202,7 @@ def test_windows_use_it_too(relation: Relation, design: Design) -> None:
     assert least * 0.99 <= windowed.renyi_curve().values[order] <= least * 1.03
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 def test_many_levels_are_lowered_never_raised(design: Design) -> None:

@@ -47,6 +47,7 @@ def test_whole_orders_equal_dp_accounting(q: float) -> None:
             assert values[i, j] * (order - 1) == pytest.approx(theirs, rel=1e-6, abs=2e-12)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [2, 3, 5, 64, 1024])
 @pytest.mark.parametrize(("q", "z"), [(1e-12, 0.3), (1e-6, 100.0), (1e-6, 1.0), (0.01, 1e4), (0.3, 0.7), (0.01, 7.0), (0.999, 2.0)])

@@ -85,6 +85,7 @@ def test_a_seed_repeats_it_and_is_told() -> None:
     assert not (fresh[0] == fresh[1]).any()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("batches", [{"design": "full"}, {"design": "shuffled_once", "size": 10}, {"design": "balls_in_bins", "size": 10}])
 def test_it_trains_in_every_kept_order(batches: dict[str, Any], dtype: str) -> None:
@@ -137,6 +138,7 @@ def test_no_noise_is_no_noise() -> None:
     assert (fitted.model.weights == fit_linear(run.uncorrelated, *data(), classes=2).model.weights).all()
 
 
+@pytest.mark.nightly(by_day="test_each_shard_s_noise_has_the_strategy_s_covariance")
 @pytest.mark.slow
 def test_an_audit_finds_what_the_noise_gives_away_and_no_more() -> None:
     """A canary alone in full batches: the last iterate is Gaussian, its noise the sum of the correlated noise of 4 steps."""

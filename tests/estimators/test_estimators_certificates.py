@@ -129,6 +129,7 @@ def test_a_tiny_epsilon_gives_zeros_for_nothing() -> None:
     assert (model.predict(two_blobs()[0]) == 0).all()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("epsilon", [2e-3, 1e-7, 1e-12])
 @pytest.mark.parametrize("given", [{}, {"feature_norm": 4.0}])
 @pytest.mark.parametrize("make", [LogisticRegression, LinearRegression])

@@ -15,7 +15,7 @@ from lethe.run.losses import Logistic, Softmax
 SEEDED = {"random_state": 0, "seed_noise": True}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cyclic", "shuffled_once", "objective_perturbation"])
 @pytest.mark.parametrize("make", [sparse.csr_array, sparse.csr_matrix, sparse.coo_array])

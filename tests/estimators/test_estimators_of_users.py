@@ -38,6 +38,7 @@ def _rows(most: int | None = None, ids: Any = IDS) -> UserRows:
     return rows_of_users(ids, count=len(ids), most=most, generator=np.random.default_rng(1))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("most", [None, 2])
 def test_a_users_gradient_is_the_mean_of_its_rows(most: int | None, weighted: bool) -> None:

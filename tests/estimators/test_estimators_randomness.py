@@ -24,6 +24,7 @@ def test_random_state_repeats_batches_but_not_noise() -> None:
     assert np.abs(one - same).max() < 0.1 * np.abs(one - other).max()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cyclic", "poisson", "objective_perturbation"])
 @pytest.mark.parametrize("norm", [4.0, "auto"])

@@ -37,7 +37,7 @@ def fitted(make: type[Any], scale: float, target_scale: float, **parameters: Any
     return make(**SEEDED, **parameters).fit(scale * rows, target_scale * values if numeric else (values > 0).astype(int))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_guarantee_does_not_depend_on_what_was_released(make: type[PrivateLi
     assert all(model.statement_.planned.epsilon(model.delta_) <= epsilon for model in models)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=1.0)], ids=["logistic", "huber"]
@@ -97,6 +97,7 @@ def test_what_was_planned_without_a_ridge_holds_with_one(name: str, loss: Linear
             assert certificate.guarantee.delta(epsilon) <= planned.delta(epsilon) * (1.0 + 1e-9)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", ["objective_perturbation", "output_perturbation"])

@@ -75,6 +75,7 @@ class _Constant(LogisticRegression):
         return np.zeros(X.shape[0], dtype=np.int64)
 
 
+@pytest.mark.nightly(by_day="test_the_stated_guarantee_holds_for_the_exact_law_of_the_best_score")
 @pytest.mark.slow
 def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
     """Where every model predicts the same, 120 searches against E[Phi^K]."""
@@ -90,6 +91,7 @@ def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
     assert stats.kstest(heights, "uniform").pvalue < 0.01
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("epsilon", [1e-2, 0.5, 1.0, 8.0])
 @pytest.mark.parametrize("gaussian", [True, False])
 def test_one_try_uses_up_the_budget_and_no_more(epsilon: float, gaussian: bool) -> None:
@@ -183,6 +185,7 @@ def test_mixed_mechanisms_are_charged_as_points(neighbours: str) -> None:
     assert gaussian.score_noise_std_ < search.score_noise_std_
 
 
+@pytest.mark.nightly(by_day="test_a_good_pipeline_is_found")
 @pytest.mark.slow
 def test_a_good_candidate_is_found_and_three_classes_and_sparse_tables_work() -> None:
     X, y = three_blobs(2_000)

@@ -29,6 +29,7 @@ def test_two_fits_with_the_same_random_state_share_no_number(name: str) -> None:
     assert not shared(released(name), released(name))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
@@ -80,7 +81,7 @@ def test_what_is_searched_on_a_grid_is_fresh_too(model: Any, names: tuple[str, .
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("how", ["fork", pytest.param("joblib", marks=pytest.mark.slow)])  # joblib's workers import everything anew
+@pytest.mark.parametrize("how", ["fork", pytest.param("joblib", marks=pytest.mark.nightly)])  # joblib's workers import everything anew
 def test_two_processes_share_no_number(how: str) -> None:
     """Two children of this very process, which has loaded everything and drawn many numbers; and two workers of joblib."""
     if how == "fork":

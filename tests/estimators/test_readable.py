@@ -30,6 +30,7 @@ def stored_twice(last: list[tuple[int, float]], records: int = 1000) -> Any:
     return table
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array, sparse.csr_matrix])
 @pytest.mark.parametrize("last", HUGE)
 def test_huge_rows_keep_their_direction_and_the_others_their_entries(make: Any, last: list[float]) -> None:
@@ -73,6 +74,7 @@ def test_columns_stored_twice_are_added_up_first(last: list[tuple[int, float]], 
     assert np.linalg.norm(moved) <= 1.0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["cyclic", "shuffled_once", "pass_ends", "poisson", "full_batch", "joint", "objective_perturbation"])
 @pytest.mark.parametrize("last", HUGE[:2])

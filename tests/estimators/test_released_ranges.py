@@ -90,6 +90,7 @@ def test_a_release_sees_values_clipped_at_the_ends_and_no_more(count: int, share
     assert norm(np.where(np.abs(column) > 1e200, math.inf, np.abs(column)), share) == norm(np.abs(column), share)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("count", "share", "far"), [(*FEW, 1e6), (*MANY, 1e12)])
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 def test_what_is_beyond_an_end_is_released_at_it_with_a_warning(count: int, share: GDP, far: float, sign: float) -> None:

@@ -80,6 +80,7 @@ def test_a_step_that_costs_more_than_its_part_is_refused(monkeypatch: pytest.Mon
         search().fit(*two_blobs())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("gaussian", [True, False])
 @pytest.mark.parametrize("shares", [(1.0, 1.0, 1.0), (1e-3, 5.0, 0.2)])
 def test_the_parts_add_up_to_the_whole_and_not_to_much_less(gaussian: bool, shares: tuple[float, ...]) -> None:

@@ -33,7 +33,7 @@ def model(mechanism: str, **parameters: Any) -> Any:
     return LogisticRegression(mechanism=mechanism, classes=[0, 1], **{"feature_norm": 2.0, **parameters})
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(("total", "shares"), [(1.0, [0.2, 0.8]), (4.0, [0.5, 0.5])])
@@ -53,6 +53,7 @@ def test_released_bounds_are_within_the_share_too(released: str) -> None:
     assert privacy_of(make_pipeline(*steps).fit(X, Y)).epsilon(DELTA) <= 2.0
 
 
+@pytest.mark.nightly(by_day="test_the_total_is_met_with_every_mechanism")
 @pytest.mark.slow
 def test_three_that_are_no_gaussians() -> None:
     steps = [model("objective_perturbation"), model("poisson"), PrivateSearch(model("auto"), {"C": [1.0]})]

@@ -287,6 +287,7 @@ def test_the_list_needs_no_torch() -> None:
     assert 'pip install "lethe-dp[train]"' in done.stdout
 
 
+@pytest.mark.nightly(by_day="test_each_number_is_that_of_its_trainings")
 @pytest.mark.slow
 @pytest.mark.skipif(not MNIST.exists(), reason="needs MNIST as ../shared/data/mnist.npz")
 def test_exponential_noise_reaches_a_smaller_loss_on_mnist() -> None:

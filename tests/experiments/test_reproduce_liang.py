@@ -88,6 +88,7 @@ def test_it_is_the_same_again_and_tells_how_far_it_is(bounded: Reproduction) -> 
     assert told == [(50 * step, 3600) for step in range(1, 73)]
 
 
+@pytest.mark.nightly(by_day="test_what_is_trained_is_what_is_certified")
 @pytest.mark.slow
 def test_each_number_is_that_of_its_models(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first row again, from what the attack answered: estimates averaged over models, guesses counted over all candidates."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from fuzz_training import examine, outcomes
+from how_many import examples
 from random_models import MIXING, random_case
 
 from lethe.train.clipping.records import sums
@@ -12,11 +13,11 @@ from lethe.train.clipping.records import sums
 
 @pytest.mark.slow
 def test_no_record_moves_a_random_model_by_more_than_its_bound() -> None:
-    trained = 0
-    for case, outcome in outcomes(range(36)):
+    trained, count = 0, examples(48)
+    for case, outcome in outcomes(range(count)):
         assert not outcome.findings, (case.seed, case.description, outcome.findings)
         trained += outcome.kind == "trained"
-    assert trained >= 24  # of 36: the others mix records, or are refused
+    assert trained >= 0.6 * count  # the others mix records, or are refused
 
 
 def test_cases_are_the_same_for_the_same_seed() -> None:
@@ -34,6 +35,7 @@ def test_models_that_mix_records_are_drawn_and_refused() -> None:
     assert all(examine(case).kind.startswith("refused") for case in mixing[:3])
 
 
+@pytest.mark.nightly(by_day="test_no_record_moves_a_random_model_by_more_than_its_bound")
 @pytest.mark.slow
 def test_a_clipper_that_clips_to_twice_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = sums.clip_weights

@@ -96,12 +96,12 @@ def test_the_bound_holds_for_noisy_and_biased_gradients() -> None:
     oracle, rng = ErringMean(bias=(0.06, -0.08), variance=2.0), np.random.default_rng(0)
     eta = best_step(20, 10.0, 2.0, 2.0 + 0.1**2)
     gaps = []
-    for _ in range(1000):
+    for _ in range(300):
         done = accelerated(QUADRATIC, np.zeros(20), oracle=oracle, steps=20, step=eta, start=[-1.0, 0.0], generator=rng)
         gaps.append(quadratic_gap(done.parameters))
     bound = accelerated_bound(20, eta, 10.0, math.hypot(1.3, 0.1), 0.1, 2.0, diameter=2.0)
     assert bound == pytest.approx(0.928869, rel=1e-6)
-    assert np.mean(gaps) == pytest.approx(0.0501, rel=0.1)
+    assert np.mean(gaps) == pytest.approx(0.0501, rel=0.18)
     assert np.mean(gaps) <= bound
 
 

@@ -146,7 +146,7 @@ def test_the_inner_descent_stays_within_its_bound() -> None:
     problem = Problem(gradient=absolute_deviations, dimension=3, domain=domain)
     oracle = ClippedMean(clip_norm=clip, rho=rho)
     squares = []
-    for seed in range(40):
+    for seed in range(20):
         done = regularised_descent(
             problem,
             (features, targets),
@@ -163,7 +163,7 @@ def test_the_inner_descent_stays_within_its_bound() -> None:
     noise = 3 * phase.noise_variance(rho)
     printed = descent_distance(phase, second, noise, printed_clipping_bias(2, second, clip), width=2.0, printed=True)
     assert printed == pytest.approx(11.414975, abs=5e-7)
-    assert np.mean(squares) == pytest.approx(0.0121, rel=0.45)  # three standard errors of 40 runs, whose deviation is their mean
+    assert np.mean(squares) == pytest.approx(0.0121, rel=0.65)  # three standard errors of 20 runs, whose deviation is their mean
     assert np.mean(squares) <= descent_distance(phase, second, noise, clipping_bias(2, second, clip), width=2.0) <= printed
 
 
@@ -257,7 +257,7 @@ def test_least_absolute_deviations_with_the_practical_schedule() -> None:
         return float((np.abs(test_features @ (w - truth) - test_noise) - np.abs(test_noise)).mean())
 
     risks = []
-    for seed in range(6):
+    for seed in range(3):
         fresh = np.random.default_rng(seed)
         features = fresh.standard_t(9, size=(512, 3))
         targets = features @ truth + fresh.standard_t(3, size=512)

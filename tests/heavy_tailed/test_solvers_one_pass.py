@@ -86,12 +86,12 @@ def test_the_bound_holds_for_noisy_and_biased_gradients() -> None:
     oracle, rng = ErringMean(bias=(0.03, -0.04), variance=0.5), np.random.default_rng(0)
     gaps = [
         quadratic_gap(one_pass(QUADRATIC, np.zeros(61), oracle=oracle, steps=61, start=[-1.0, 0.0], generator=rng).parameters)
-        for _ in range(800)
+        for _ in range(250)
     ]
     start = math.hypot(1.3, 0.1)
     bound = one_pass_bound(61, 10.0, 1.0, start, 0.05, 0.5)
     assert bound == pytest.approx(0.243850, rel=1e-5)
-    assert np.mean(gaps) == pytest.approx(0.00438, rel=0.1)
+    assert np.mean(gaps) == pytest.approx(0.00438, rel=0.18)
     assert np.mean(gaps) <= bound
     printed = 32 * 10 * start**2 * math.exp(-60 / 40) + 72 * 0.5 / 60 + 2 * 0.05**2
     assert printed == pytest.approx(121.99, abs=0.01)

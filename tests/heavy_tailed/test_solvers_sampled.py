@@ -82,7 +82,7 @@ def test_it_learns_as_well_as_full_batches_at_the_same_price() -> None:
     records = np.array([0.6, -0.4]) + 0.3 * rng.standard_t(5, size=(4096, 2))
     schedule = localised_practical(PROBLEM, 4096, 2.0, most_steps=100)
     gaps = {"full": [], "sampled": []}
-    for _ in range(4):
+    for _ in range(2):
         full = localised(PROBLEM, records, schedule=schedule, rho=0.5, generator=rng)
         price = full.fresh.guarantee.epsilon(DELTA)
         sampled = sampled_localised(PROBLEM, records, schedule=schedule, epsilon=price, delta=DELTA, generator=rng)

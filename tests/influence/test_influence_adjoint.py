@@ -54,7 +54,7 @@ def logistic_loss(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     ("kind", "step_size", "clip_norm", "outputs", "record_loss"),
     [
         ("softmax_regression", 2.0, None, 3, softmax_loss),
-        ("logistic_regression", 4.0, None, 1, logistic_loss),
+        pytest.param("logistic_regression", 4.0, None, 1, logistic_loss, marks=pytest.mark.nightly),
         # A clipped gradient of a scalar model has constant length: no curvature is left out there, and some records are clipped.
         ("logistic_regression", 4.0, 0.35, 1, logistic_loss),
     ],
@@ -70,6 +70,7 @@ def test_it_is_the_second_derivative_by_autograd(
     assert (estimate.errors < 0.015 * exact).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "step_size", "curvature"), [("softmax_regression", 2.0, SoftmaxCurvature), ("logistic_regression", 4.0, LogisticCurvature)]
@@ -83,6 +84,7 @@ def test_the_term_of_the_gradient_is_needed_for_that(kind: str, step_size: float
     assert deviations(adjoint_influence(run, make_data(kind), repeats=20, seed=8, directions=1000), exact).max() > 6
 
 
+@pytest.mark.nightly(by_day="test_it_is_the_second_derivative_by_autograd")
 @pytest.mark.slow
 def test_it_agrees_with_retraining_under_the_planned_noise() -> None:
     """Softmax regression with noise large enough to matter: the mean over noisy paths is the derivative itself."""

@@ -38,6 +38,8 @@ def test_on_a_quadratic_mirrored_noise_cancels_all_but_what_is_looked_for() -> N
     assert larger.weights == pytest.approx(planned.weights, rel=1e-6)
 
 
+@pytest.mark.nightly(by_day="test_least_squares_is_met_within_its_standard_errors")
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
 def test_small_batches_and_steps_without_noise(noise_at: str) -> None:
@@ -52,6 +54,7 @@ def test_small_batches_and_steps_without_noise(noise_at: str) -> None:
     assert deviations(estimate.weights[1:], estimate.errors[1:], exact[:-1]).max() > 3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("design", ["full", "cyclic", "shuffled", "poisson"])
 @pytest.mark.parametrize("kind", ["least_squares", "softmax_regression"])
 def test_the_trainings_are_those_of_fit_linear(design: str, kind: str) -> None:

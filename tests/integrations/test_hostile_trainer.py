@@ -27,6 +27,7 @@ def broken(records: list[dict[str, Any]], key: str) -> dict[str, torch.Tensor]:
     return {**batch, key: batch[key][:, :-1]}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("collator", "said"),
     [

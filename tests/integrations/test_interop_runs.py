@@ -19,6 +19,7 @@ from lethe.integrations.dp_accounting import IterateDpEvent, LastIterateDpEvent,
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "interop.md"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_one_run_costs_its_certificate(design: str) -> None:
@@ -85,6 +86,7 @@ def test_a_replayed_ledger_never_costs_less() -> None:
         assert spent(REPLACE, accountant.ledger) >= accountant.get_epsilon(1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled", "poisson"])
 def test_an_earlier_iterate_ends_the_credit_in_both_orders(design: str) -> None:

@@ -55,6 +55,7 @@ def private(**changes: Any) -> PrivateTraining:
     return PrivateTraining(**{"run": run_of(), "delta": DELTA, "seed": 5, **changes})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("make", "records", "options", "physical_size", "changes"),
     [
@@ -224,6 +225,7 @@ def test_everything_is_as_it_was_afterwards() -> None:
         fitted(Classifier(), callback)
 
 
+@pytest.mark.nightly(by_day="test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh")
 @pytest.mark.slow
 def test_with_pytorch_lightning_it_is_the_same(tmp_path: Path) -> None:
     script = tmp_path / "other.py"

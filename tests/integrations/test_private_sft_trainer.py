@@ -44,6 +44,7 @@ def lora() -> Any:
     return {"peft_config": peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("changes", "adapter"),
     [
@@ -93,21 +94,26 @@ def test_the_clipped_sum_is_that_of_conversations_alone(data: Any, changes: dict
     assert float((flat(model()) - expected).norm()) > 1e-3
 
 
-def test_rows_are_those_of_trl(tmp_path: Path) -> None:
-    renamed = [{"body": record["text"]} for record in TEXTS]
-    cases: list[tuple[Any, dict[str, Any], dict[str, Any]]] = [
+RENAMED = [{"body": record["text"]} for record in TEXTS]
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("data", "changes", "told"),
+    [
         (TEXTS, {"max_length": 5}, {}),
         (TEXTS, {"max_length": None}, {}),
         (TEXTS, {"max_length": 4, "truncation_mode": "keep_end"}, {}),
-        (renamed, {"dataset_text_field": "body"}, {}),
-        (renamed, {}, {"formatting_func": lambda record: record["body"] + " a"}),
+        (RENAMED, {"dataset_text_field": "body"}, {}),
+        (RENAMED, {}, {"formatting_func": lambda record: record["body"] + " a"}),
         (PAIRS, {"completion_only_loss": False}, {}),
         (TALKS, {}, {}),
-    ]
-    for data, changes, told in cases:
-        plain, ours = plain_sft(tmp_path, data, told=told, **changes), private_sft(tmp_path, data, told=told, **changes)
-        for name in ("input_ids", "labels"):
-            assert list(ours.train_dataset[name]) == list(plain.train_dataset[name])
+    ],
+)
+def test_rows_are_those_of_trl(data: Any, changes: dict[str, Any], told: dict[str, Any], tmp_path: Path) -> None:
+    plain, ours = plain_sft(tmp_path, data, told=told, **changes), private_sft(tmp_path, data, told=told, **changes)
+    for name in ("input_ids", "labels"):
+        assert list(ours.train_dataset[name]) == list(plain.train_dataset[name])
 
 
 def test_a_conversation_that_truncation_empties_stays_a_record(tmp_path: Path) -> None:
@@ -162,6 +168,7 @@ def test_every_argument_of_sft_has_been_thought_of() -> None:
     assert TRAINING.honoured < SFT.honoured
 
 
+@pytest.mark.nightly(by_day="test_arguments_may_stand_in_trl_s_order")
 def test_checkpoints_of_activations_are_switched_off_and_that_is_said(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="gradient_checkpointing: SFTConfig switches it on"):
         trainer = private_sft(tmp_path, TEXTS, gradient_checkpointing=True)
@@ -176,6 +183,7 @@ def test_checkpoints_of_activations_are_switched_off_and_that_is_said(tmp_path: 
     assert alone.model.is_activation_checkpointing
 
 
+@pytest.mark.nightly(by_day="test_what_is_logged_is_what_is_spent_and_nothing_private")
 def test_logs_and_cards_hold_what_is_spent_and_nothing_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import yaml
 

@@ -35,6 +35,7 @@ def ended(folder: Path, *words: str) -> list[int]:
     return [int(word) for word in last.split()[1:]]
 
 
+@pytest.mark.nightly(by_day="test_stopped_in_the_middle_it_ends_where_it_would_have_ended")
 @pytest.mark.slow
 def test_killed_twice_and_finished(tmp_path: Path) -> None:
     out = tmp_path / "out"

@@ -91,6 +91,7 @@ def test_a_batch_of_tokens_without_labels_is_told_of_the_collator_that_makes_the
 NOT_SMOOTHED = ("numbers", "many numbers", "many classes", "answers")  # by the Trainer
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "smoothing"), [*((name, 0.0) for name in MODELS), *((name, 0.2) for name in MODELS if name not in NOT_SMOOTHED)]

@@ -214,6 +214,7 @@ def test_the_example_is_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None
     assert job.subject.prepare(job.delta).certificate is not None
 
 
+@pytest.mark.nightly(by_day="test_a_training_and_its_run_give_the_same_audit_of_the_same_certificate")
 @pytest.mark.slow
 def test_two_processes_find_what_one_finds(folder: Path) -> None:
     del folder

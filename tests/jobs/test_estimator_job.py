@@ -76,7 +76,7 @@ def test_the_census_from_the_command_line_scores_as_the_pipeline_in_python(tmp_p
     transformer = ColumnTransformer([("numbers", private.PublicScaler(low, high), list(RANGES)), ("words", encoder, list(ANSWERS))])
     estimator = private.LogisticRegression(epsilon=1.0, delta=1e-5, feature_norm=3.0, classes=["<=50K", ">50K"])
     pipeline: Any = make_pipeline(transformer, estimator).fit(train, train["income"])
-    expected = [pipeline.score(test, test["income"]), *(pipeline.fit(train, train["income"]).score(test, test["income"]) for _ in range(2))]
+    expected = pipeline.score(test, test["income"])
     yaml_of_the_page = read_document(ADULT.with_name("adult.yaml"))
     assert {name: yaml_of_the_page["columns"][name] for name in COLUMNS} == COLUMNS
     seeded = {**_adult(data=data, seed=5), "columns": yaml_of_the_page["columns"]}
@@ -85,13 +85,8 @@ def test_the_census_from_the_command_line_scores_as_the_pipeline_in_python(tmp_p
     pipeline.set_params(logisticregression__random_state=5, logisticregression__seed_noise=True).fit(train, train["income"])
     assert (command.estimator.coef_ == pipeline[-1].coef_).all()
     assert score > 0.845
-    scores = [score]
-    for again in ("second", "third"):
-        Job(**_adult(data=data)).train(tmp_path / again)
-        predicted = SavedModel.load(tmp_path / again).predict_table(tmp_path / "test.csv.gz")
-        scores.append((predicted == test["income"].to_numpy()).mean())
-    # One score has a standard deviation of 0.0024, so this difference one of 0.002.
-    assert np.mean(scores) == pytest.approx(np.mean(expected), abs=0.01)
+    # One score has a standard deviation of 0.0024, so this difference one of 0.0034; of one seed they are the same number above.
+    assert score == pytest.approx(expected, abs=0.017)
     assert SavedModel.load(tmp_path / "out").weights.shape == (42, 1)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers import make_run
+from how_many import examples
 
 import lethe
 from lethe.errors import LedgerError, LetheError
@@ -66,11 +67,11 @@ def flipped(value: object, random_bits: random.Random) -> object:
 
 
 @pytest.mark.slow
-def test_a_hundred_random_flips_of_stored_content_are_found(written, tmp_path) -> None:
-    random_bits, found = random.Random(5), 0
+def test_random_flips_of_stored_content_are_found(written, tmp_path) -> None:
+    random_bits, found, count = random.Random(5), 0, examples(160)
     source = sqlite3.connect(written)
     tables = [table for table in (ENTRIES, *SAID_IN_COLUMNS) if source.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]]
-    for case in range(100):
+    for case in range(count):
         table = random_bits.choice(tables)
         column = random_bits.choice([one.name for one in table.columns])
         rows = source.execute(f"SELECT rowid, {column} FROM {table.name}").fetchall()
@@ -85,7 +86,7 @@ def test_a_hundred_random_flips_of_stored_content_are_found(written, tmp_path) -
         else:
             raise AssertionError((case, table.name, column, value, new))
     source.close()
-    assert found == 100
+    assert found == count
 
 
 @pytest.mark.slow

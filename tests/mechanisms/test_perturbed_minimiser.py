@@ -44,6 +44,7 @@ def _pairs(kind: str, neighbours: str) -> list[tuple[list[Record], list[Record]]
     return [([*others, one], [*others, *([] if other is None else [other])]) for others in rest for one, other in changed]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("kind", list(LOSSES))
@@ -81,6 +82,7 @@ def test_determinants_and_both_signs_are_needed() -> None:
     assert 1.5 * gdp_delta(1.0, 1.0) < exact_delta(*other_way, 1.0, ridge=0.01, noise_std=1.0) <= profile.delta(1.0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", list(LOSSES))
 @pytest.mark.parametrize("solver_mu", [0.05, 0.5])
 def test_the_solvers_noise_adds_to_every_vertex(kind: str, solver_mu: float) -> None:
@@ -100,6 +102,7 @@ STATED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("kind", "neighbours"), list(STATED))
 @pytest.mark.parametrize("epsilon", [0.02, 0.5, 2.0])
 def test_the_profile_is_the_stated_sum(kind: str, neighbours: str, epsilon: float) -> None:

@@ -140,6 +140,7 @@ def cell_law(values, quantile, neighbours, mu):
     return law
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("quantile", LEVELS)

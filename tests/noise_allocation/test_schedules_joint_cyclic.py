@@ -17,6 +17,7 @@ from lethe.noise_allocation.joint.program import program_of
 from lethe.theorems.shuffled import positions
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(36))
 def test_private_within_the_constraints_and_nearly_optimal(seed: int) -> None:
     run, options = instance(seed)
@@ -29,6 +30,7 @@ def test_private_within_the_constraints_and_nearly_optimal(seed: int) -> None:
     assert (found.noise_stds**2 >= np.where(noisy, floor, 0.0)).all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(16))
 def test_no_other_noise_costs_less_than_the_lower_bound(seed: int) -> None:
     # Judged by the engine alone: any noise, scaled until it is private, is feasible, those next to the optimum too.
@@ -44,6 +46,7 @@ def test_no_other_noise_costs_less_than_the_lower_bound(seed: int) -> None:
             assert run[0] @ other**2 >= found.lower_bound * (1 - 1e-12)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_energies_are_those_of_the_engine(seed: int) -> None:
     (_, factors, touches, size), options = instance(seed)
@@ -56,6 +59,7 @@ def test_energies_are_those_of_the_engine(seed: int) -> None:
     assert (energies(gaps, noise**2) >= expected).all()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_the_sparse_form_has_the_noise_of_the_gaps(seed: int) -> None:
     (_, factors, touches, size), options = instance(seed)
@@ -69,6 +73,7 @@ def test_the_sparse_form_has_the_noise_of_the_gaps(seed: int) -> None:
     assert program.noise @ x == pytest.approx(gap_noise(gaps, noise), rel=1e-9)  # differences lose up to e^6 of 2^-52
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(16))
 def test_any_multipliers_prove_a_bound_below_any_feasible_cost(seed: int) -> None:
     (weights, factors, touches, size), options = instance(seed)
@@ -103,6 +108,7 @@ def test_the_cost_of_noise_is_its_definition() -> None:
     assert cost_of_noise(gaps, duals) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(20))
 def test_prices_of_longer_gaps_prove_as_much_for_all(seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -162,6 +168,7 @@ def test_a_bounded_domain(diameter: float, value: float, window: int) -> None:
     assert mu_of(run, found.noise_stds, diameter) <= 1.0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(15))
 def test_one_batch_a_pass_is_the_closed_form(seed: int) -> None:
     (weights, factors, touches, _), options = instance(seed)
@@ -169,6 +176,7 @@ def test_one_batch_a_pass_is_the_closed_form(seed: int) -> None:
     assert joint_cyclic(weights, factors, touches, 1, mu=options["mu"]).value == pytest.approx(value, rel=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_one_batch_a_pass_in_a_bounded_domain_is_the_closed_form(seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -180,6 +188,7 @@ def test_one_batch_a_pass_in_a_bounded_domain_is_the_closed_form(seed: int) -> N
     assert mu_of(run, found.noise_stds, diameter) <= 1.0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(9))
 def test_a_bounded_domain_is_never_worse_and_the_engine_agrees(seed: int) -> None:

@@ -25,7 +25,7 @@ def test_noise_is_exactly_zero_inside_the_passes(steps: int, size: int, rate: fl
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(40) // 2, deadline=None)
 @given(
     seed=st.integers(0, 200),
     cost=st.floats(1e-6, 1e6),
@@ -78,6 +78,7 @@ def test_one_step() -> None:
     assert joint_cyclic([2.0], [3.0], [0.5], 1, mu=0.1).noise_stds == pytest.approx([5.0], rel=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("lipschitz", [0.5, 0.9, 1.05, 1.5])
 def test_long_passes_that_expand_or_contract(lipschitz: float) -> None:
@@ -155,6 +156,7 @@ def test_growth_beyond_doubles_is_refused() -> None:
         joint_cyclic(np.ones(1000), np.full(1000, 3.0), np.ones(1000), 2, noisy=np.arange(1000) == 999)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("steps", "size", "lipschitz"), [(4000, 100, 0.999), (4000, 100, 1.001), (2000, 10, 1.0), (3000, 1000, 1.0)])
 def test_thousands_of_steps(steps: int, size: int, lipschitz: float) -> None:

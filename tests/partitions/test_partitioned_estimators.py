@@ -60,6 +60,7 @@ def in_memory(name: str) -> Any:
     return make().fit(features, labels if goal == "label" else amounts)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_in_blocks_is_the_fit_in_memory(name: str) -> None:

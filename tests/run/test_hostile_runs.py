@@ -17,7 +17,7 @@ from lethe.theorems.shuffled import positions
 CONVEX = {"kind": "convex", "smoothness": 1.0}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("records", [10**8, 10**9, 10**15])
 @pytest.mark.parametrize("design", SIZED_DESIGNS)
@@ -69,7 +69,7 @@ def test_an_overspent_budget_is_refused_by_the_ledger_and_by_certify() -> None:
     assert ledger.get_epsilon(1e-5) == 0.0  # nothing was added
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("weight", [1e-12, 1e-3, 0.1, 0.9])
 @pytest.mark.parametrize("finite", [0.0, 1.0, 30.0, 1e5])

@@ -58,6 +58,7 @@ def test_the_certificate_says_the_cost() -> None:
     assert "cut" not in lethe.certify(uncut(make_cut_run()), DELTA).explain()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "verb",
     [

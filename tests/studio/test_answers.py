@@ -31,6 +31,7 @@ def of(run: lethe.Run, **texts: str) -> str:
 SLOW = ("poisson", "balls_in_bins")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in DESIGNS])
 def test_the_epsilon_is_the_one_that_certify_gives(design: str) -> None:

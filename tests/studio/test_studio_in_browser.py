@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import SCHEMES, WIDTHS, Page, Scheme, chromium
+from browser import WIDTHS, Page, Scheme, chromium
 from studio_process import studio
 from typer.testing import CliRunner
 
@@ -179,6 +179,7 @@ def test_a_run_is_opened_from_a_file_and_a_bad_one_is_refused(tab: Tab) -> None:
     assert tab.said() == run
 
 
+@pytest.mark.nightly(by_day="test_a_run_is_opened_from_a_file_and_a_bad_one_is_refused")
 def test_a_run_with_a_long_list_is_shown_and_its_link_is_not(tab: Tab) -> None:
     tab.driver.get(tab.address)
     tab.until(lambda: tab.text("#wanted"))
@@ -195,12 +196,13 @@ def test_a_run_with_a_long_list_is_shown_and_its_link_is_not(tab: Tab) -> None:
     assert tab.driver.current_url == tab.address  # an address of another state would be a wrong one
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_page_can_be_read_by_everybody_and_asks_nobody_else(tab: Tab, scheme: Scheme) -> None:
+@pytest.mark.parametrize(("scheme", "widths"), [("light", WIDTHS), ("dark", WIDTHS[:1])])
+def test_the_page_can_be_read_by_everybody_and_asks_nobody_else(tab: Tab, scheme: Scheme, widths: tuple[int, ...]) -> None:
+    """How wide a page is changes nothing of its colours."""
     tab.page.look(1440, scheme)
     tab.driver.get(tab.address)
     tab.until(lambda: tab.text("#wanted"))
-    for width in WIDTHS:
+    for width in widths:
         tab.page.look(width, scheme)
         assert tab.page.violations() == []
         assert tab.page.overflow() <= 0

@@ -33,6 +33,7 @@ def pair(run: lethe.Run) -> BallsInBinsGaussian:
     return guarantee
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize(("neighbours", "epsilon"), [("zero_out", 0.6210), ("add_or_remove", 0.6210), ("replace_one", 0.8255)])

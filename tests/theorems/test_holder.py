@@ -105,6 +105,7 @@ def test_never_looser_than_the_published_bound(seed: int) -> None:
     assert lethe.certify(run, 1e-5).epsilon <= ChienLi2024Holder().bound(run).guarantee.epsilon(1e-5) * (1 + 1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("strength", "exponent"), [(0.2, 0.5), (1.0, 0.3), (0.5, 0.8)])
 @pytest.mark.parametrize("steps", [1, 4, 25])

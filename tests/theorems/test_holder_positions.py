@@ -111,6 +111,7 @@ def _brute(run: lethe.Run, position: int, window: int) -> float:
     return best
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("constant", "exponent", "radius"), [(0.002, 0.5, 0.3), (0.02, 0.5, 0.02), (0.01, 0.8, 0.05)])
 def test_brute_force_over_positions(constant: float, exponent: float, radius: float) -> None:
@@ -125,6 +126,7 @@ def test_brute_force_over_positions(constant: float, exponent: float, radius: fl
     assert all(one * (1 - 1e-6) <= found <= one * 1.03 for one, found in zip(exact, mus, strict=True))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("strength", "exponent"), [(0.2, 0.5), (1.0, 0.3), (0.5, 0.8)])
 @pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
@@ -180,6 +182,7 @@ def test_a_linear_loss_is_exact_and_catches_a_bound_one_per_cent_too_small() -> 
     assert pooled[0] * (1 - 1e-9) <= _guarantee(run).epsilon(1e-3) <= pooled[0] * 1.005
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
 @pytest.mark.parametrize("seed", range(6))

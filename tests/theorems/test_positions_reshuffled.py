@@ -32,6 +32,7 @@ def paid_one_by_one(factors: np.ndarray, touches: np.ndarray, noise: np.ndarray,
     return total
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_never_below_the_mean_over_all_paths(seed: int) -> None:
@@ -110,12 +111,11 @@ def test_positions_in_buckets_against_all_pairs(size: int) -> None:
 # the values of one shuffle and of no shuffle.
 SAMPLED = [
     ((40, 5, 2 / 3), 2.286, 0.001, 2.906),
-    ((100, 50, 0.2), 0.691, 0.001, 0.903),
-    ((40, 50, 2 / 3), 4.216, 0.002, 4.349),
+    pytest.param((100, 50, 0.2), 0.691, 0.001, 0.903, marks=pytest.mark.nightly),
+    pytest.param((40, 50, 2 / 3), 4.216, 0.002, 4.349, marks=pytest.mark.nightly),
 ]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("shape", "sampled", "error", "cyclic"), SAMPLED)
 def test_touch_by_touch_against_the_sampled_values(shape: tuple[int, int, float], sampled: float, error: float, cyclic: float) -> None:

@@ -26,6 +26,7 @@ HARD = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize("lipschitz", [1.0, 1.0009765625, 0.9990234375])
@@ -35,6 +36,7 @@ def test_hard_patterns_against_rational_arithmetic(name: str, lipschitz: float) 
     assert exact * (1 - 2**-52) <= mu <= exact * (1 + 16 * 308 * 2.0**-53)  # the documented excess
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", HARD)
 def test_paths_do_not_disturb_each_other(name: str) -> None:
     # Three positions, each its own path, pooled together, are as each alone.
@@ -61,7 +63,7 @@ def test_a_million_steps_of_the_hardest_pattern(last: str) -> None:
         assert mu == pytest.approx(touches.sum() / sqrt(np.sum(noise**2)), rel=1e-8)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 10, 100, 1000, 100_000])
 def test_a_million_steps_of_all_kinds(size: int) -> None:

@@ -138,6 +138,7 @@ def test_cut_bins_are_as_private_as_certified(relation: Neighbours, cap: int) ->
         assert refuted(hockey_sticks(*(bins_law(values, 2, cap) for values in pair)), claimed) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("steps", "cap"), [(2, 1), (2, 2)])

@@ -137,7 +137,7 @@ def test_the_certificate_covers_the_exact_privacy_and_could_not_be_one_percent_s
         assert mu >= 0.99 * certified
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.nightly(by_day="test_the_certificate_covers_the_exact_privacy_and_could_not_be_one_percent_smaller")
 @pytest.mark.slow
 @pytest.mark.parametrize(("design", "noise_at"), SCENARIOS)
 def test_the_strongest_attack_on_real_runs_stays_below_the_certificate(design: str, noise_at: str) -> None:

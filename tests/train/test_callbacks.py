@@ -125,6 +125,7 @@ def of_run(run: Run) -> list[StepEnd]:
 SCHEDULED = {"step_size": np.linspace(0.5, 0.1, 9).tolist(), "noise_multiplier": np.linspace(1.0, 2.0, 9).tolist()}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("train", "run"),
     [
@@ -215,6 +216,7 @@ def test_a_callback_that_fails_at_the_beginning_ends_the_training_before_its_fir
     assert heard.failed == ["OSError"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("train", [network, in_a_loop, linear])
 @pytest.mark.parametrize("at", [3, "end"])
 def test_a_callback_that_fails_later_is_left_out_and_no_step_is_lost(train: Callable[..., Any], at: str | int) -> None:
@@ -233,6 +235,7 @@ def test_a_callback_that_fails_later_is_left_out_and_no_step_is_lost(train: Call
         assert [one.sha256 for one in ended.record.released] == [one.sha256 for one in alone.record.released]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CallbackWarning])
 def test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step(

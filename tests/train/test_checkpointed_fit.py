@@ -205,6 +205,7 @@ BUDGETED = make_kept_run("cyclic", noise_multiplier=2.0, neighbours="replace_one
 """A step costs 1/2 of the account of its place: two passes of 4 steps are paid for, of the 5 that are planned."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("step", [1, 2, 5, 8])
 def test_a_budget_counts_what_was_drawn_before_a_kill(tmp_path: Path, step: int, before: bool) -> None:

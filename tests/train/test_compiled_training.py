@@ -58,7 +58,7 @@ def fitted(model: nn.Module, loss: Any = CROSS_ENTROPY) -> Tensor:
     return flat(model)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("backend", [*BACKENDS, INDUCTOR])
 @pytest.mark.parametrize("way", WAYS)
 def test_fit_ends_where_the_uncompiled_model_does(way: Callable[..., Any], backend: str) -> None:

@@ -86,6 +86,7 @@ def test_a_seeded_training_that_lost_no_step_ends_where_the_uninterrupted_one_do
     assert with_fresh_noise(again.run) == run
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", ["fit", "loop"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_executed_after_kills_is_a_strategy_with_fewer_entries(kind: str, way: str, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def loader() -> DataLoader[Any]:
     return DataLoader(listed(), batch_size=3, shuffle=True, collate_fn=together)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("design", "options"),
@@ -56,6 +57,7 @@ def test_mappings_train_as_tuples_do_bit_for_bit(design: str, options: dict[str,
     assert torch.equal(of_mappings(run, **options), of_tuples(run, **options))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("source", ["list", "loader", "collate"])

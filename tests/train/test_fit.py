@@ -58,6 +58,7 @@ def test_it_is_the_recursion_by_hand(design: str, physical_size: int | None, rel
     assert float((expected - flat(make_network())).norm()) > 0.05  # there was something to compute
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 2])
@@ -70,7 +71,7 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
     assert float((plain - expected).norm()) > 1e-3
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("design", "release"), list(zip(DESIGNS, cycle(["last", "all"]))))
 def test_the_result_with_noise_does_not_depend_on_the_physical_size(design: str, release: str) -> None:
@@ -101,7 +102,7 @@ def test_a_linear_network_is_fit_linear(design: str) -> None:
     assert network.run.loss.evidence == "declared"  # nothing projected the features
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])

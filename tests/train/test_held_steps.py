@@ -113,7 +113,7 @@ REFUSED = HELD + "|depends on the other records|another than that of the record 
 STOOD_IN = "writes a parameter"  # what a loop is told before it is compared: nothing can stand in for such a parameter
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")  # a parameter that is written has no stand-in
 @pytest.mark.parametrize("verify", [True, False])

@@ -20,6 +20,7 @@ def _fit(model: nn.Module, **options: Any) -> Fitted[nn.Module]:
     return fit(model, CROSS_ENTROPY, make_data(), run, **options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("decay", [0.5, 0.999])
 @pytest.mark.parametrize("adam", [False, True])
 def test_it_is_the_weighted_mean_of_the_iterates(decay: float, adam: bool) -> None:

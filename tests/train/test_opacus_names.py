@@ -148,6 +148,7 @@ def test_what_a_seed_spends_is_infinite_and_moved_parameters_are_found() -> None
         loop.engine.get_epsilon(DELTA)
 
 
+@pytest.mark.nightly(by_day="test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on")
 @pytest.mark.slow
 def test_epochs_go_on_after_an_interruption(tmp_path: Any) -> None:
     spent = []

@@ -39,6 +39,7 @@ def looped(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, st
     return loop
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["cyclic", "shuffled", "poisson"])
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("before", [False, True])

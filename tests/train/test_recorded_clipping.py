@@ -49,6 +49,7 @@ def by_engine(run: Run, **options: Any) -> tuple[Run, nn.Module]:
     return recorded, model
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("train", [by_fit, by_engine])
 @pytest.mark.parametrize("method", [None, "clip", "normalise", "automatic"])
 @pytest.mark.parametrize("groups", [None, GROUPS])

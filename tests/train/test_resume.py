@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import with_fresh_noise
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupted import DESIGNS, Killed, Spy, make_kept_run, planned_batches, quick_disk, trained
@@ -47,7 +48,7 @@ kills_of_a_run = st.lists(st.tuples(st.integers(1, 6), st.booleans()), min_size=
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@settings(max_examples=examples(40) // 2)
 @given(name=st.sampled_from([*DESIGNS]), kills=kills_of_a_run, every=st.integers(1, 8))
 def test_all_released_no_step_twice_and_every_one_counted(
     tmp_path_factory: pytest.TempPathFactory, name: str, kills: list[tuple[int, bool]], every: int
@@ -65,7 +66,7 @@ def test_all_released_no_step_twice_and_every_one_counted(
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@settings(max_examples=examples(40) // 2)
 @given(name=st.sampled_from([*DESIGNS]), kills=kills_of_a_run, every=st.integers(1, 8))
 def test_last_released_the_chain_is_the_run_s(
     tmp_path_factory: pytest.TempPathFactory, name: str, kills: list[tuple[int, bool]], every: int

@@ -21,6 +21,7 @@ def passes_of(batches: list[np.ndarray], per_pass: int = 4) -> list[list[np.ndar
     return [batches[first : first + per_pass] for first in range(0, len(batches), per_pass)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("changes", [{"passes": 3}, {"steps": 7}])
 def test_there_is_one_batch_a_step_without_a_record_twice(design: str, changes: dict[str, int]) -> None:
@@ -30,11 +31,13 @@ def test_there_is_one_batch_a_step_without_a_record_twice(design: str, changes: 
         assert len(np.unique(batch)) == len(batch)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("design", EXACT_DESIGNS)
 def test_batches_of_exact_size(design: str) -> None:
     assert {len(batch) for batch in drawn(design)} == {RECORDS if design == "full" else 5}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
 def test_a_pass_is_disjoint_and_leaves_out_less_than_a_batch(design: str) -> None:
     for one in passes_of(drawn(design)):

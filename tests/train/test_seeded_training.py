@@ -67,6 +67,7 @@ TRAINERS: dict[str, tuple[Callable[..., Run], Callable[[str], Run]]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("given", SEEDS)
 def test_a_seed_or_a_generator_is_recorded_and_nothing_is_released(trainer: str, given: str) -> None:
@@ -141,6 +142,7 @@ def kept(folder: Path, run: Run, randomness: dict[str, Any], *, kill: int = 0) -
     return None if ended is None else ended.run
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [("seed", "fresh"), ("fresh", "seed"), ("noise", "fresh")])
 @pytest.mark.parametrize("release", ["all", "last"])

@@ -50,6 +50,7 @@ def quick() -> Iterator[None]:
         yield
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("work", "how", "world", "design", "changes", "make", "options"),
     [
@@ -116,6 +117,7 @@ def test_with_noise_all_record_the_planned_run_and_hold_one_model(processes: Pro
         assert float((one[0] - alone[0]).abs().max()) < 1e-12
 
 
+@pytest.mark.nightly(by_day="test_layers_in_bfloat16_keep_to_the_clip_norm")
 def test_a_policy_of_precision_is_kept(processes: Processes) -> None:
     """Layers compute in bfloat16, on float32 shards; one process and two agree to the rounding of bfloat16."""
     run = make_network_run("shuffled", steps=4)
@@ -221,8 +223,14 @@ def test_another_number_of_processes_goes_on_from_a_checkpoint(processes: Proces
     expected = by_hand(network(), make_data(), run, torch.Generator().manual_seed(3))
     assert all(float((one[0] - expected).abs().max()) < 1e-12 for one in results)
     assert files(folder) == ["checkpoint.pt", "journal", "shards-9"]
+    shard = next((tmp_path / "kept").glob("shards-*/__*"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    again = processes.run(2, kept, run, folder, None, "", torch.optim.SGD)
+    assert any("gone, damaged" in str(one) for one in again), again
+    assert all(isinstance(one, LetheError) for one in again), again
 
 
+@pytest.mark.nightly(by_day="test_another_number_of_processes_goes_on_from_a_checkpoint")
 def test_optimiser_states_go_on_in_shards(processes: Processes, tmp_path: Path) -> None:
     """A tenth of a noise of 0 loses no steps where the kill comes right after a checkpoint: Adam's averages are as without it."""
     run = make_network_run("shuffled")
@@ -236,6 +244,7 @@ def test_optimiser_states_go_on_in_shards(processes: Processes, tmp_path: Path) 
         assert float((one[0] - whole).abs().max()) < 1e-12
 
 
+@pytest.mark.nightly(by_day="test_nobody_draws_noise_of_a_step_that_is_not_written_down")
 def test_a_process_that_dies_leaves_no_release_uncounted(tmp_path: Path) -> None:
     run, folder = make_network_run("shuffled", noise_multiplier=1.0), os.fspath(tmp_path / "kept")
     with Processes(3) as started:
@@ -254,7 +263,7 @@ def test_a_process_that_dies_leaves_no_release_uncounted(tmp_path: Path) -> None
         assert all(isinstance(one, LetheError) for one in again), again
 
 
-@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("written", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_nobody_draws_noise_of_a_step_that_is_not_written_down(tmp_path: Path, written: bool) -> None:
     folder = os.fspath(tmp_path / "kept")
     with Processes(2) as started:

@@ -124,6 +124,7 @@ def test_a_model_that_sorts_is_refused_though_its_first_batch_stands_in_order(be
         sums_of(Sorting(before), [in_order(tokens(seed))], verify=True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("records", [2, 3, 5, 8, 30])
 def test_at_least_half_of_the_pairs_are_turned_round(records: int) -> None:
     """One order in a hundred turned round nothing but records of one length, which a model that sorts leaves as they are."""

@@ -66,6 +66,7 @@ FOLDED: dict[str, Operation] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", FOLDED)

@@ -170,6 +170,7 @@ def case(kind: str, seed: int) -> tuple[float, float, float]:
     return moved[0], moved[1], 1 + (4e-6 if dtype == torch.float32 else 1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: str) -> None:
@@ -213,6 +214,7 @@ def attention(given: Tensor, *, own: bool, value: bool) -> Tensor:
     return torch.stack(shares)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("value", [False, True])
 @pytest.mark.parametrize(("dtype", "power"), [(torch.float32, 4), (torch.float32, 18), (torch.float64, 8), (torch.float64, 30)])

@@ -108,6 +108,7 @@ def _close(found: dict[nn.Parameter, Tensor], truth: dict[nn.Parameter, Tensor],
     assert error <= rel * clip_norm * len(weights)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("places", [PLACES, RAGGED], ids=["unlike", "one large"])
@@ -125,6 +126,7 @@ def test_a_unit_is_clipped_by_the_gradient_of_its_mean_loss(name: str, places: T
     assert clipper.verified == "checked"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_units_of_one_row_are_records(name: str) -> None:

@@ -24,6 +24,7 @@ def flat(sums: dict[nn.Parameter, Tensor]) -> Tensor:
     return torch.cat([tensor.double().flatten() for tensor in sums.values()])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check everything")  # orthogonal weights do not take NaN
 @pytest.mark.parametrize("name", MODELS)
@@ -50,7 +51,7 @@ def test_float32_agrees_with_float64(name: str) -> None:
         assert float(difference.norm()) <= 1e-5 * float(norms.clamp(max=clip_norm).sum())
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("name", ["packed lstm", "tied language model", "flat bags", "attention, time first", "excited", "bare", "hyper"])
@@ -67,6 +68,7 @@ def test_micro_batches_of_any_size_make_the_same_sums(name: str, size: int) -> N
         assert torch.allclose(tensor, expected[parameter], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["tied language model", "tied attention", "tied autoencoder", "three ways"])
 def test_groups_and_methods_are_those_of_single_records(name: str, method: str) -> None:
@@ -144,6 +146,7 @@ def test_a_record_with_no_gradient_adds_nothing_by_any_method() -> None:
         assert not flat(sums_of(clipper, batch, torch.arange(5) == 2)).any()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["channels last", "turned", "stepped", "expanded"])
 def test_any_layout_of_the_input(layout: str) -> None:

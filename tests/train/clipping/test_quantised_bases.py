@@ -53,7 +53,7 @@ def squared(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_lora_of_peft_is_that_of_records_alone(kind: str) -> None:
     transformers = pytest.importorskip("transformers")
@@ -82,6 +82,7 @@ def test_lora_of_peft_is_that_of_records_alone(kind: str) -> None:
     assert (clipper.verified, clipper.formed) == ("checked", "per layer")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_leaves_the_whole_numbers_alone_and_is_sealed(kind: str, tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_training_leaves_the_whole_numbers_alone_and_is_sealed(kind: str, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_base_is_another_training(kind: str, tmp_path: Path) -> None:
     run, data = run_of(), (TOKENS, TOKENS[:, 0])
