@@ -59,8 +59,8 @@ class LoopState:
         self._kept = kept
         self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release], placement=ready.placement)
         recorder = self._taken.recorder
-        parts: dict[str, Any] = {"stream": stream, "recorder": recorder, "held": self._held}
-        training = Training(named=named, clipper=clipper, optimizer=optimizer, **parts, **kept_noise(ready.noise))
+        parts: dict[str, Any] = {"stream": stream, "recorder": recorder, "held": self._held, **kept_noise(ready.noise)}
+        training = Training(named=named, clipper=clipper, optimizer=optimizer, **parts)
         self.resumed = kept.begin(training)
         self._taken.resume(self.resumed)
         self._held.keep()  # from now on a change of parameters is the user's
