@@ -21,8 +21,6 @@ from lethe.estimators import (
     LinearSVC,
     LogisticRegression,
     PrivateMean,
-    PrivatePCA,
-    PrivateQuantileClipper,
     PrivateStandardScaler,
     Ridge,
     SoftmaxRegression,
@@ -32,7 +30,6 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.choice import run_shapes
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.inputs.facts import PublicFacts
-from lethe.estimators.partitioned import gathered
 from lethe.partitions import array_table
 from lethe.partitions.record_sums import RecordSums
 from lethe.run.losses import LeastSquares, Logistic
@@ -180,7 +177,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "users": (lambda: Ridge(feature_norm=2.0).fit(in_blocks(2, "amount"), None, users=[1]), "users: a table in blocks has no place"),
     "no target": (lambda: Ridge().fit(array_table(np.ones((4, 2))), None), "y: it needs the targets"),
     "targets beside": (lambda: Ridge().fit(in_blocks(2, "amount"), np.ones(1500)), "y: got ndarray; for a table in blocks"),
-    "quantiles of columns": (lambda: PrivateStandardScaler().fit(in_blocks(2, "label")), "bounds = 'auto': quantiles of columns"),
     "one record": (lambda: Ridge(feature_norm=1.0).fit(array_table(np.ones((1, 2)), np.ones(1)), None), "X: got 1 records in 1 blocks"),
     "one class": (lambda: LogisticRegression().fit(array_table(np.ones((9, 2)), np.ones(9)), None), "got 1 class"),
     "fractions": (lambda: LogisticRegression().fit(in_blocks(2, "amount"), None), r"block 0 \(.*column 'y': Unknown label type"),
@@ -193,8 +189,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         r"block 1 \(records 2 to 4\), column 'y': row 0 holds nan",
     ),
     "mean": (lambda: PrivateMean().fit(in_blocks(2, "label")), "X: got PartitionedTable, a table in blocks"),
-    "components": (lambda: PrivatePCA(n_components=2).fit(in_blocks(2, "label")), "X: got PartitionedTable, a table in blocks"),
-    "clipper": (lambda: PrivateQuantileClipper().fit(in_blocks(2, "label")), "X: got PartitionedTable, a table in blocks"),
     "fit_linear": (
         lambda: fit_linear(
             lethe.Run(records=1500, batches=lethe.Full(), steps=2, step_size=0.5, noise_multiplier=1.0, loss=LOGISTIC, release="last"),
@@ -212,16 +206,6 @@ def test_what_is_not_done_in_blocks_is_refused_by_name(case: str) -> None:
     attempt, words = REFUSED[case]
     with pytest.raises(InputError, match=words):
         attempt()
-
-
-def test_quantiles_of_very_many_records_are_refused_before_anything_is_paid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathered, "MOST_GATHERED", 1000)
-    spender = Spender()
-    with pytest.raises(InputError, match='feature_norm = "auto": its quantile needs a number of each of 1500 records'):
-        LogisticRegression(ledger=spender).fit(in_blocks(2, "label"), None)
-    with pytest.raises(InputError, match='target_bound = "auto": its quantile'):
-        Ridge(feature_norm=1.0, ledger=spender).fit(in_blocks(2, "amount"), None)
-    assert spender.told == []
 
 
 class Spender:

@@ -21,7 +21,7 @@ from lethe.estimators.inputs.norms import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, rows_of_users
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
-from lethe.estimators.partitioned.gathered import gathered_norms, refuse_many
+from lethe.estimators.partitioned.gathered import BlockSizes, Norms, many_records
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.paying import is_paid
 from lethe.estimators.private_estimator import PrivateEstimator
@@ -123,9 +123,8 @@ class PrivateLinearModel(PrivateEstimator):
         if range_cost is not None:
             budget = budget.with_spent(range_cost)
         if radius is None:
-            if in_blocks:
-                refuse_many(table, 'feature_norm = "auto"', "a number R that no row is longer than, or is projected on")
-            budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours))
+            counted = in_blocks and many_records(rows)
+            budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours, counted=counted))
         asked = self._penalties_on(radius or 1.0, alpha, l1, weighted=weights is not None)
         facts = PublicFacts(
             records=records,
@@ -190,7 +189,7 @@ class PrivateLinearModel(PrivateEstimator):
         norms = None if in_blocks else row_norms(table)
         released = radius is None
         if radius is None:
-            every = gathered_norms(table) if norms is None else norms
+            every = BlockSizes(table, Norms()).found() if norms is None else norms
             radius, cost = private_norm(every, budget, neighbours=self.neighbours, generator=chance.norm, columns=columns)
             budget = budget.with_spent(cost)
         else:
