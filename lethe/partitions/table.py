@@ -129,7 +129,7 @@ class ExaminedTable:
             InputError: a block that cannot be used.
             LetheError: a block that is not as it was when the table was looked through, or one that gave nothing.
         """
-        parts = self.source.parts if records is None else self._within(records) if isinstance(records, slice) else self._at(records)
+        parts = self.source.parts if records is None else self.within(records) if isinstance(records, slice) else self._at(records)
         return total(answer.values for answer in self.answers(function, parameters, parts))
 
     def answers(self, function: Callable[..., Any], parameters: tuple[Any, ...], parts: Sequence[Part] | None = None) -> Iterator[Answer]:
@@ -154,7 +154,7 @@ class ExaminedTable:
                 yield answer
                 told(done)
 
-    def _within(self, records: slice) -> list[Part]:
+    def within(self, records: slice) -> list[Part]:
         """The parts that hold some consecutive records, each with its share of them."""
         ends = list(accumulate(one.records for one in self.seen))
         parts = list[Part]()

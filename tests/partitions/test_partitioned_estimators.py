@@ -20,7 +20,6 @@ from lethe.estimators import (
     LinearRegression,
     LinearSVC,
     LogisticRegression,
-    PrivateMean,
     PrivateStandardScaler,
     Ridge,
     SoftmaxRegression,
@@ -180,7 +179,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Ridge(feature_norm=1.0).fit(array_table(np.ones((4, 2)), np.array([0.0, 1.0, np.nan, 1.0]), blocks=2), None),
         r"block 1 \(records 2 to 4\), column 'y': row 0 holds nan",
     ),
-    "mean": (lambda: PrivateMean().fit(in_blocks(2, "label")), "X: got PartitionedTable, a table in blocks"),
     "fit_linear": (
         lambda: fit_linear(
             lethe.Run(records=1500, batches=lethe.Full(), steps=2, step_size=0.5, noise_multiplier=1.0, loss=LOGISTIC, release="last"),

@@ -44,7 +44,7 @@ def require_values(name: str, table: Any) -> None:
         raise InputError(
             f"{name}: got {type(table).__name__}, a table in blocks; this needs one in memory.",
             source=f"the argument {name}",
-            remedy="of tables in blocks linear models and private preprocessing are fitted, and nothing else is; to predict, go through "
+            remedy="of tables in blocks linear models, PrivateMean and private preprocessing are fitted, and nothing else; to predict, go through "
             "the blocks, such as by frame.map_partitions(model.predict)",
         )
     if type(table).__name__ == "LazyFrame":

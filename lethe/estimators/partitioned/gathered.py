@@ -15,6 +15,7 @@ from lethe.mechanisms.base import Array
 from lethe.mechanisms.quantiles.ranks import coordinates
 from lethe.mechanisms.quantiles.searched import COMPARISONS
 from lethe.partitions.block import Block
+from lethe.partitions.consecutive import ConsecutiveRecords
 from lethe.partitions.table import ExaminedTable
 
 MOST_GATHERED = 2**23  # 64 MiB, and ten times that while they are ranked
@@ -30,7 +31,7 @@ class BlockSizes:
         of: of a Block, to the numbers of its records, shape (m,); it must pickle.
     """
 
-    def __init__(self, table: ExaminedTable, of: Sizes) -> None:
+    def __init__(self, table: ExaminedTable | ConsecutiveRecords, of: Sizes) -> None:
         self.table, self.of = table, of
 
     def __len__(self) -> int:
@@ -53,7 +54,7 @@ class BlockColumns:
         target: whether the target is meant, as a table of one column.
     """
 
-    def __init__(self, table: ExaminedTable, *, target: bool = False) -> None:
+    def __init__(self, table: ExaminedTable | ConsecutiveRecords, *, target: bool = False) -> None:
         self.table, self.target = table, target
         self._kept, self._from = np.empty((0, 0)), 0
 
@@ -132,7 +133,7 @@ class _Columns:
         return block.targets.astype(np.float64)[None, :]
 
 
-def _gathered(table: ExaminedTable, function: Callable[[Block], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def _gathered(table: ExaminedTable | ConsecutiveRecords, function: Callable[[Block], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """What a function gives of the records of each block, side by side along the last axis: one pass."""
     values: np.ndarray[Any, Any] | None = None
     start = 0
