@@ -18,10 +18,10 @@ from lethe.calculus.rounding import round_down
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.estimators.heavy_tailed.linear import clipped_to
-from lethe.estimators.inputs.counted import CountedSizes, UnseenColumns
 from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std
+from lethe.mechanisms.quantiles.counted import CountedSizes, UnseenColumns
 from lethe.run.run import Neighbours
 
 _LEAST, _MOST = 0.1, 1.0 / 3.0  # of the records are set aside

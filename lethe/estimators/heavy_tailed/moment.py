@@ -9,11 +9,11 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
 from lethe.errors import InputError
 from lethe.estimators.heavy_tailed.facts import Fact
-from lethe.estimators.inputs.counted import CountedSizes
 from lethe.heavy_tailed import private_moment
 from lethe.heavy_tailed.block_moments import COMPARISONS, blocks_for
 from lethe.heavy_tailed.oracles.clipped import noise_for
 from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.quantiles.counted import CountedSizes
 from lethe.run.run import Neighbours
 
 _FAILURES = (0.01, 0.03, 0.1, 0.3)

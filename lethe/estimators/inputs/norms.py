@@ -10,12 +10,12 @@ import numpy as np
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import enforced
 from lethe.estimators.budget import Budget
-from lethe.estimators.inputs.counted import CountedSizes
 from lethe.estimators.inputs.range_ends import end_is_informative, public_sizes, warn_of_end
 from lethe.estimators.inputs.ranges import spread
 from lethe.estimators.inputs.scale import warn_if_unscaled
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.quantiles.counted import CountedSizes
 from lethe.mechanisms.quantiles.quantile import private_quantile, quantile_cost, searched_quantiles
 from lethe.mechanisms.quantiles.searched import COMPARISONS
 from lethe.run.run import Neighbours

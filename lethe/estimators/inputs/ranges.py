@@ -19,9 +19,9 @@ from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import round_down
 from lethe.certificates.findings import enforced
 from lethe.estimators.inputs.columns import listed
-from lethe.estimators.inputs.counted import UnseenColumns
 from lethe.estimators.inputs.range_ends import end_is_informative, public_sizes, warn_of_end
 from lethe.mechanisms.base import Array, Statement, joint
+from lethe.mechanisms.quantiles.counted import UnseenColumns
 from lethe.mechanisms.quantiles.quantile import Quantile, private_quantile, quantile_cost, searched_quantiles
 from lethe.mechanisms.quantiles.searched import COMPARISONS
 from lethe.run.run import Neighbours

@@ -9,10 +9,10 @@ import numpy as np
 
 from lethe.calculus.domains import as_number, outside
 from lethe.estimators.budget import Budget
-from lethe.estimators.inputs.counted import UnseenColumns
 from lethe.estimators.inputs.ranges import private_ranges, ranges_cost
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.quantiles.counted import UnseenColumns
 from lethe.run.run import Neighbours
 
 TARGET_SHARE = 0.05  # of the total squared mu

@@ -37,5 +37,5 @@ class UnseenColumns(Protocol):
         ...
 
     def at_most(self, points: Array, far: float) -> Array:
-        """How many entries are at most each point, in the coordinate of `ranges`, clipped to `far`: shape (d, k) as points."""
+        """How many entries are at most each point, in the coordinate of the range, clipped to `far`: shape (d, k) as points."""
         ...
