@@ -1,17 +1,18 @@
 """Tables in blocks of Parquet: time of a pass, against scikit-learn's partial_fit over the same blocks, and the peak of memory.
 
-    python benchmarks/partitioned_tables.py           # 2e6 records of 50 columns, 0.4 GB
-    python benchmarks/partitioned_tables.py --full    # and 2e7, 4 GB
+    python benchmarks/partitioned_tables.py                              # 2e6 records of 50 columns, 0.4 GB
+    python benchmarks/partitioned_tables.py --full --results FILE.json   # and 2e7, 4 GB; docs/partitions.md draws what is in FILE
 
 Each line is a process of its own, so that its peak of memory is its own. Seconds of a pass are the median over passes, reading included;
-CPU seconds are of all threads together. The one that is not private reads the same row groups and calls SGDClassifier.partial_fit once for
-each. Files are made in a temporary folder and removed.
+CPU seconds are of all threads together, and of processes that it started, in user and system mode. The one that is not private reads the
+same row groups and calls SGDClassifier.partial_fit once for each. Files are made in a temporary folder and removed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -50,16 +51,22 @@ def written(folder: Path, records: int) -> None:
                 out.write_table(pa.table(columns, schema=schema), row_group_size=GROUP)
 
 
+def now() -> tuple[float, float]:
+    """Seconds on the wall and of CPU: of all threads, and of processes that were started and have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.perf_counter(), time.process_time() + children.ru_utime + children.ru_stime
+
+
 class Clock:
     """The seconds of each pass, on the wall and of all threads."""
 
     def __init__(self) -> None:
-        self.marks = [(time.perf_counter(), time.process_time())]
+        self.marks = [now()]
 
     def __call__(self, number: int, done: int, blocks: int) -> None:
         """Told by the table after each block."""
         if done == blocks:
-            self.marks.append((time.perf_counter(), time.process_time()))
+            self.marks.append(now())
 
     def passes(self) -> tuple[float, float, int]:
         """Median seconds on the wall and of CPU, and how many passes there were; the first ends what looks through the table."""
@@ -94,10 +101,11 @@ def plain(folder: Path) -> dict[str, float]:
 
     model, marks = SGDClassifier(loss="log_loss"), []
     for _ in range(3):
-        begun = time.perf_counter(), time.process_time()
+        begun = now()
         for rows, labels in _groups(folder):
             model.partial_fit(rows, labels, classes=[0, 1])
-        marks.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
+        ended = now()
+        marks.append((ended[0] - begun[0], ended[1] - begun[1]))
     return {"wall": median(mark[0] for mark in marks), "cpu": median(mark[1] for mark in marks), "passes": 3}
 
 
@@ -122,6 +130,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="2e7 records too")
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--workers", type=int, default=2, help="threads")
+    parser.add_argument("--results", type=Path, help="write the numbers there as well")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -135,6 +144,7 @@ def main() -> None:
         print(json.dumps({**found, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}))
         return
     print(f"{'records':>10}  {'what':<24}{'passes':>7}{'s a pass':>10}{'ratio':>7}{'CPU s':>8}{'ratio':>7}{'peak GB':>9}")
+    kept: list[dict[str, Any]] = []
     for records in [options.records, *([20_000_000] if options.full else [])]:
         with tempfile.TemporaryDirectory() as name:
             written(Path(name), records)
@@ -144,6 +154,11 @@ def main() -> None:
                 ratios = [row[part] / base[part] for part in ("wall", "cpu")]
                 timed = f"{row['passes']:>7.0f}{row['wall']:>10.2f}{ratios[0]:>7.2f}{row['cpu']:>8.2f}{ratios[1]:>7.2f}"
                 print(f"{records:>10}  {which:<24}{timed}{row['memory']:>9.2f}", flush=True)
+                kept.append(
+                    {"records": records, "columns": COLUMNS, "which": which, "cpus": os.cpu_count(), "load": os.getloadavg()[0]} | row
+                )
+                if options.results is not None:
+                    options.results.write_text("".join(json.dumps(one) + "\n" for one in kept))
     print(f"asked for: at most {MOST_RATIO} of partial_fit a pass, and at most {MOST_MEMORY} GB a process")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,25 @@ from lethe.heavy_tailed.moments import Moments
 from lethe.heavy_tailed.sets import ConvexSet, WholeSpace
 
 Column = NDArray[np.generic]
-Records = Column | tuple[Column, ...]
+
+
+class RecordsInBlocks(ABC):
+    """Records that are not in memory; of their gradients an oracle gets what it asks of `gradients`, and not the rows."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """n."""
+
+    @abstractmethod
+    def part(self, block: slice) -> RecordsInBlocks:
+        """Consecutive ones."""
+
+    @abstractmethod
+    def gradients(self, problem: Problem, parameters: Array) -> Any:
+        """What stands for their gradients, with a shape (s, d)."""
+
+
+Records = Column | tuple[Column, ...] | RecordsInBlocks
 Gradient = Callable[[Array, Records], Array]
 
 
@@ -109,11 +129,13 @@ class Problem:
         return require_distance(value)
 
     def gradients(self, parameters: Array, records: Records) -> Array:
-        """The gradients of some records in float64, shape (s, d).
+        """The gradients of some records in float64, shape (s, d); of records in blocks what stands for them.
 
         Raises:
             InputError: the function returned another shape or something else than numbers.
         """
+        if isinstance(records, RecordsInBlocks):
+            return records.gradients(self, parameters)
         rows = np.asarray(self.gradient(parameters, records))
         wanted = (count_records(records), self.dimension)
         if rows.shape != wanted or rows.dtype.kind not in "iuf":
@@ -149,6 +171,8 @@ def count_records(records: Records) -> int:
     Raises:
         InputError: they are no array, or arrays of different lengths, or none at all.
     """
+    if isinstance(records, RecordsInBlocks):
+        return len(records)
     columns = records if isinstance(records, tuple) else (records,)
     if not columns or not all(isinstance(column, np.ndarray) and column.ndim >= 1 for column in columns):
         raise InputError(
@@ -168,9 +192,17 @@ def count_records(records: Records) -> int:
 
 def some_records(records: Records, block: slice) -> Records:
     """The records of a block."""
+    if isinstance(records, RecordsInBlocks):
+        return records.part(block)
     return tuple(column[block] for column in records) if isinstance(records, tuple) else records[block]
 
 
 def picked_records(records: Records, rows: NDArray[np.int64]) -> Records:
-    """The records of these numbers."""
+    """The records of these numbers.
+
+    Raises:
+        InputError: they are in blocks, of which only consecutive ones are read.
+    """
+    if isinstance(records, RecordsInBlocks):
+        raise InputError("records: in blocks; this solver draws records at random.", remedy="take multi_pass, or records in memory")
     return tuple(column[rows] for column in records) if isinstance(records, tuple) else records[rows]

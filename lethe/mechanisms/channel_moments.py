@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -49,6 +50,8 @@ from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian
 from lethe.mechanisms.covariance import symmetric_noise
 from lethe.mechanisms.rows import projected, projected_rows
 from lethe.mechanisms.tables import as_table, blocks, public_records
+from lethe.partitions.block import Block
+from lethe.partitions.table import ExaminedTable
 from lethe.run.run import Neighbours
 
 _CITATIONS = (
@@ -95,9 +98,24 @@ def channel_sensitivity(norm: float, positions: int, neighbours: object, mean_we
     return round_up(square / require_count("positions", positions) * moved, 1e-14)
 
 
+def _sums_of_block(block: Block, channels: int, norm: float) -> tuple[Array, Array]:
+    return _sums(block.features, channels, norm)
+
+
+def _sums(table: np.ndarray[Any, Any], channels: int, norm: float) -> tuple[Array, Array]:
+    positions = table.shape[1] // channels
+    sums, squares = np.zeros(channels), np.zeros((channels, channels))
+    for part in blocks("rows", table):
+        split = projected_rows(part, feature_norm=norm).reshape(len(part), channels, positions)
+        sums += split.sum(axis=(0, 2)) / positions
+        flat = split.transpose(1, 0, 2).reshape(channels, -1)
+        squares += flat @ flat.T / positions
+    return sums, squares
+
+
 @in_other_words
 def channel_moments(
-    rows: ArrayLike,
+    rows: ArrayLike | ExaminedTable,
     *,
     channels: int,
     norm: float,
@@ -110,7 +128,8 @@ def channel_moments(
     r"""Release mean and second moments of the channels, rows projected on the ball of radius `norm`.
 
     Args:
-        rows: shape (m, C P), the records present: all positions of the first channel, then of the next.
+        rows: shape (m, C P), the records present: all positions of the first channel, then of the next. Or a table in blocks
+            that was looked through.
         channels: C; it divides the number of columns.
         norm: $R\sqrt P$ > 0, public.
         target: the guarantee wanted, of both together.
@@ -123,22 +142,20 @@ def channel_moments(
         InputError: an argument is outside its range.
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Theorem 2.7 (Gaussian mechanism); the sensitivity is proved above.
     """
-    table = as_table("rows", rows)
+    table = rows if isinstance(rows, ExaminedTable) else as_table("rows", rows)
     positions = positions_of(table.shape[1], channels)
     radius = require_positive("norm", norm) / math.sqrt(positions)
-    count = public_records(records, len(table), neighbours)
+    count = public_records(records, table.shape[0], neighbours)
     weight = _weight(mean_weight)
     sensitivity = channel_sensitivity(norm, positions, neighbours, weight)
     noise_std = gaussian_noise_std(sensitivity, target)
     scale = math.sqrt(weight) * radius  # a
     if scale < 1e-150 or not sensitivity < math.inf:
         raise outside("norm", norm, "a number whose square neither vanishes nor overflows")
-    sums, squares = np.zeros(channels), np.zeros((channels, channels))
-    for part in blocks("rows", table):
-        split = projected_rows(part, feature_norm=norm).reshape(len(part), channels, positions)
-        sums += split.sum(axis=(0, 2)) / positions
-        flat = split.transpose(1, 0, 2).reshape(channels, -1)
-        squares += flat @ flat.T / positions
+    if isinstance(table, ExaminedTable):
+        sums, squares = table.sum(_sums_of_block, channels, norm)
+    else:
+        sums, squares = _sums(table, channels, norm)
     drawn = noise_generator(generator)
     mean = (sums + noise_std / scale * drawn.standard_normal(channels)) / count
     noisy = (squares + symmetric_noise(channels, noise_std, drawn)) / count

@@ -30,7 +30,9 @@ from lethe.certificates.findings import holds
 from lethe.documents.synonyms import in_other_words
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.rows import projected_rows
-from lethe.mechanisms.tables import public_records, require_table
+from lethe.mechanisms.tables import blocks, public_records, require_table
+from lethe.partitions.block import Block
+from lethe.partitions.table import ExaminedTable
 from lethe.run.run import Neighbours
 
 _CITATIONS = (Citation(key="dwork-2014", text="Dwork, Talwar, Thakurta, Zhang 2014, Analyze Gauss, STOC, Algorithm 1"),)
@@ -96,9 +98,17 @@ def symmetric_noise(columns: int, noise_std: float, generator: np.random.Generat
     return noise_std * (full + full.T) / 2.0
 
 
+def _products_of_block(block: Block, norm: float) -> tuple[Array]:
+    sums = np.zeros((block.features.shape[1],) * 2)
+    for part in blocks("rows", block.features):
+        kept = projected_rows(part, feature_norm=norm)
+        sums += kept.T @ kept
+    return (sums,)
+
+
 @in_other_words
 def second_moment(
-    rows: ArrayLike,
+    rows: ArrayLike | ExaminedTable,
     *,
     norm: float,
     target: Guarantee,
@@ -109,7 +119,7 @@ def second_moment(
     r"""Release $\sum_i x_ix_i^\top + E$, rows projected on the ball of radius R.
 
     Args:
-        rows: shape (m, d), the records present.
+        rows: shape (m, d), the records present. Or a table in blocks that was looked through.
         norm: R > 0, public.
         target: the guarantee wanted.
         neighbours: "replace_one", or "zero_out": the record is absent, or a row of zeros; n stays public.
@@ -119,14 +129,17 @@ def second_moment(
         InputError: an argument is outside its range.
     Reference: Dwork, Talwar, Thakurta, Zhang 2014, Analyze Gauss, STOC; the sensitivities are proved above.
     """
-    table = require_table("rows", rows)
+    table = rows if isinstance(rows, ExaminedTable) else require_table("rows", rows)
     columns = table.shape[1]
     count = public_records(records, table.shape[0], neighbours)
     sensitivity = moment_sensitivity(norm, columns, neighbours)
     noise_std = gaussian_noise_std(sensitivity, target)
-    if len(table) > 0:
-        table = projected_rows(table, feature_norm=norm)
-    noisy = table.T @ table + symmetric_noise(columns, noise_std, noise_generator(generator))
+    if isinstance(table, ExaminedTable):
+        (sums,) = table.sum(_products_of_block, norm)
+    else:
+        kept = projected_rows(table, feature_norm=norm) if len(table) > 0 else table
+        sums = kept.T @ kept
+    noisy = sums + symmetric_noise(columns, noise_std, noise_generator(generator))
     return SecondMoment(
         matrix=(noisy + noisy.T) / 2.0,
         records=count,

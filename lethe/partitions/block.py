@@ -50,6 +50,11 @@ class Block:
         targets = None if self.targets is None else self.targets[start:stop]
         return replace(self, features=self.features[start:stop], targets=targets)
 
+    def some(self, places: np.ndarray[Any, np.dtype[np.intp]]) -> Block:
+        """Those of its records at these places, copied."""
+        targets = None if self.targets is None else self.targets[places]
+        return replace(self, features=self.features[places], targets=targets)
+
     def fingerprint(self) -> Fingerprint:
         """The number of records and a checksum."""
         checksum = _checksum(self.features)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lethe.errors import InputError, LetheError, MissingExtraError
-from lethe.partitions.passes import Answer, Part, Work, not_computed
+from lethe.partitions.passes import Answer, Part, Rows, Work, not_computed
 
 
 def dask_module(name: str) -> Any:
@@ -89,5 +89,5 @@ class OnCluster:
                 self.client.cancel(left, force=True)
 
 
-def _answer(work: Work, place: int, name: str, stored: Any, rows: tuple[int, int] | None) -> Answer:
+def _answer(work: Work, place: int, name: str, stored: Any, rows: Rows | None) -> Answer:
     return work(place, name, stored, rows)

@@ -8,11 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from lethe.errors import InputError, LetheError
 from lethe.partitions.block import Block, Fingerprint
 
 # Of a partition as it is stored, and its name; refuses what is not as the table says.
 Reader = Callable[[Any, str], Block]
+Rows = tuple[int, int] | np.ndarray[Any, np.dtype[np.intp]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,13 +26,13 @@ class Part:
         place: its number, which it keeps in every pass.
         name: for people.
         stored: what the reader makes a Block of: an address, arrays, or a Delayed of Dask.
-        rows: which records are asked for, (start, stop); None: all.
+        rows: which records are asked for, (start, stop) or their places; None: all.
     """
 
     place: int
     name: str
     stored: Any
-    rows: tuple[int, int] | None = None
+    rows: Rows | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +66,14 @@ class Work:
     function: Callable[..., Any]
     parameters: tuple[Any, ...]
 
-    def __call__(self, place: int, name: str, stored: Any, rows: tuple[int, int] | None) -> Answer:
+    def __call__(self, place: int, name: str, stored: Any, rows: Rows | None) -> Answer:
         """What comes of a part, whose fields these are, with what it holds computed."""
         try:
             block = self.read(stored, name)
             seen = block.fingerprint()
-            return Answer(place, seen, self.function(block if rows is None else block.rows(*rows), *self.parameters))
+            if rows is not None:
+                block = block.rows(*rows) if isinstance(rows, tuple) else block.some(rows)
+            return Answer(place, seen, self.function(block, *self.parameters))
         except InputError as fault:
             return Answer(place, None, None, fault)
 

@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Protocol, Self
 
+import numpy as np
+
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError, LetheError
 from lethe.partitions.block import Block, Fingerprint
 from lethe.partitions.passes import Answer, Executor, Part, Work, once_each
 from lethe.partitions.progress import BlockCallback, blocks_told, require_progress
 from lethe.partitions.totals import total
+
+Places = np.ndarray[Any, np.dtype[np.intp]]
 
 
 class TableReader(Protocol):
@@ -111,18 +115,21 @@ class ExaminedTable:
         """Records and features."""
         return sum(one.records for one in self.seen), len(self.source.columns)
 
-    def sum(self, function: Callable[..., tuple[Any, ...]], *parameters: Any, records: slice | None = None) -> tuple[FloatArray, ...]:
+    def sum(
+        self, function: Callable[..., tuple[Any, ...]], *parameters: Any, records: slice | Places | None = None
+    ) -> tuple[FloatArray, ...]:
         """Sums of what a function gives of each block: one pass, each block once, added in the order of the blocks.
 
         Args:
             function: of (Block, *parameters), to a tuple of arrays of shapes that do not depend on the block; it must pickle.
             parameters: the same for all blocks. They go to the workers, and are as private as what they were made of.
-            records: which ones, counted through all blocks in their order; None: all.
+            records: which ones, counted through all blocks in their order: consecutive ones, or at least one by their numbers, each once.
+                None: all. The numbers go to the workers, and are as private as what they were drawn from.
         Raises:
             InputError: a block that cannot be used.
             LetheError: a block that is not as it was when the table was looked through, or one that gave nothing.
         """
-        parts = self.source.parts if records is None else self._within(records)
+        parts = self.source.parts if records is None else self.within(records) if isinstance(records, slice) else self._at(records)
         return total(answer.values for answer in self.answers(function, parameters, parts))
 
     def answers(self, function: Callable[..., Any], parameters: tuple[Any, ...], parts: Sequence[Part] | None = None) -> Iterator[Answer]:
@@ -147,7 +154,7 @@ class ExaminedTable:
                 yield answer
                 told(done)
 
-    def _within(self, records: slice) -> list[Part]:
+    def within(self, records: slice) -> list[Part]:
         """The parts that hold some consecutive records, each with its share of them."""
         ends = list(accumulate(one.records for one in self.seen))
         parts = list[Part]()
@@ -159,6 +166,15 @@ class ExaminedTable:
                 rows = max(records.start - first, 0), min(records.stop, ends[place]) - first
                 parts.append(replace(self.source.parts[place], rows=rows))
         return parts
+
+    def _at(self, records: Places) -> list[Part]:
+        """The parts that hold some of these records, each with their places in it."""
+        ends, numbers = np.cumsum([one.records for one in self.seen]), np.sort(records)
+        if len(numbers) == 0 or numbers[0] < 0 or numbers[-1] >= ends[-1] or bool((numbers[1:] == numbers[:-1]).any()):
+            raise LetheError(f"records: they need numbers from 0 to {ends[-1] - 1}, each once.", source="what draws batches")
+        held = np.searchsorted(ends, numbers, side="right")
+        found = [(int(place), numbers[held == place]) for place in np.unique(held)]
+        return [replace(self.source.parts[place], rows=own - (int(ends[place]) - self.seen[place].records)) for place, own in found]
 
 
 def _looked_at(block: Block, look: Callable[..., Any], *parameters: Any) -> Any:

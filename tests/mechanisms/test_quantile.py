@@ -130,7 +130,7 @@ def test_draws_follow_the_law():
 def cell_law(values, quantile, neighbours, mu):
     """Exact probability of every cell of the grid: a walk down the tree of comparisons."""
     ranks = data(values, quantile, neighbours)
-    points = grid(ranks)
+    points = grid(ranks.low, ranks.high)
     noise = (1.0 if neighbours == "replace_one" else max(quantile, 1.0 - quantile)) * math.sqrt(COMPARISONS) / mu
     law = np.ones(1)
     for depth in range(COMPARISONS):
@@ -158,7 +158,7 @@ def test_every_noisy_rank_has_the_noise_of_its_share(neighbours):
     """The draws of a long run follow the exact law of the cells, so the noise is neither larger nor smaller."""
     ranks, generator = data((0.1, 0.2, 0.9), 0.8, neighbours), np.random.default_rng(3)
     draws = [search_quantile(ranks, 1.5, generator) for _ in range(20_000)]
-    counts = np.histogram(draws, bins=grid(ranks))[0].reshape(16, -1).sum(axis=1)
+    counts = np.histogram(draws, bins=grid(ranks.low, ranks.high))[0].reshape(16, -1).sum(axis=1)
     expected = cell_law((0.1, 0.2, 0.9), 0.8, neighbours, 1.5).reshape(16, -1).sum(axis=1)
     assert counts / 20_000 == pytest.approx(expected, abs=5.0 * 0.5 / math.sqrt(20_000))
 

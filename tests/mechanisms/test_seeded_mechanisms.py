@@ -39,6 +39,18 @@ RELEASES: dict[str, Callable[..., Statement]] = {
     ),
     "output_perturbation": lambda **g: output_perturbation.output_perturbation(ROWS, LABELS, target=TARGET, **LINEAR, **g).statement,
     "private_quantile": lambda **g: quantile.private_quantile(ROWS[:, 0], quantile=0.5, low=-2.0, high=2.0, target=TARGET, **g).statement,
+    "searched_quantiles": lambda **g: (
+        quantile.searched_quantiles(
+            lambda points: np.array([np.count_nonzero(ROWS[:, 0] <= point) for point in points]),
+            quantiles=[0.5],
+            low=-2.0,
+            high=2.0,
+            target=TARGET,
+            neighbours="replace_one",
+            records=len(ROWS),
+            **g,
+        )[0].statement
+    ),
     "second_moment": lambda **g: covariance.second_moment(ROWS, norm=1.0, target=TARGET, **g).statement,
     "standardise": lambda **g: standardise.standardise(ROWS, low=-1.0, high=1.0, target=TARGET, **g).statement,
     "channel_moments": lambda **g: channel_moments.channel_moments(ROWS, channels=3, norm=1.0, target=TARGET, **g).statement,

@@ -14,7 +14,7 @@ import pytest
 from dask.delayed import delayed
 from partitioned_records import COLUMNS, frame, records, written
 
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
 from lethe.partitions import array_table, dask_table, parquet_table
 from lethe.partitions.block import Block
 
@@ -141,3 +141,23 @@ def test_what_is_no_table_is_refused_in_a_sentence(make: Callable[[Path], Any], 
     (tmp_path / "text.parquet").write_text("no")
     with pytest.raises(InputError, match=words):
         make(tmp_path)
+
+
+def test_records_are_found_by_their_numbers() -> None:
+    features, _, _ = records(100)
+    table, _ = array_table(features, blocks=130, workers=1).examined(_shape)  # thirty are empty
+    numbers = np.array([99, 0, 17, 42, 43])
+    (found,) = table.sum(_rows_summed, records=numbers)
+    np.testing.assert_allclose(found, features[numbers].sum(axis=0, dtype=np.float64), rtol=0.0, atol=1e-12)
+    assert len(table._at(numbers)) == 5
+    for wrong in ([1, 1], [100], [-1], []):
+        with pytest.raises(LetheError, match="records: they need numbers from 0 to 99, each once"):
+            table.sum(_rows_summed, records=np.array(wrong, dtype=np.intp))
+
+
+def _shape(block: Any) -> Any:
+    return block.features.shape
+
+
+def _rows_summed(block: Any) -> Any:
+    return (block.features.sum(axis=0, dtype=np.float64),)

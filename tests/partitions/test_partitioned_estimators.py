@@ -20,9 +20,6 @@ from lethe.estimators import (
     LinearRegression,
     LinearSVC,
     LogisticRegression,
-    PrivateMean,
-    PrivatePCA,
-    PrivateQuantileClipper,
     PrivateStandardScaler,
     Ridge,
     SoftmaxRegression,
@@ -32,7 +29,6 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.choice import run_shapes
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.inputs.facts import PublicFacts
-from lethe.estimators.partitioned import gathered
 from lethe.partitions import array_table
 from lethe.partitions.record_sums import RecordSums
 from lethe.run.losses import LeastSquares, Logistic
@@ -78,8 +74,8 @@ def test_a_fit_in_blocks_is_the_fit_in_memory(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["pass_ends", "cyclic", "correlated"])
-def test_batches_of_consecutive_records_are_those_of_the_stored_order(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mechanism", ["pass_ends", "cyclic", "correlated", "poisson", "shuffled_once", "shuffled_once_pass_ends"])
+def test_batches_are_those_of_memory_where_records_count_in_the_stored_order(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fitted(table: Any, labels: Any) -> Any:
         return LogisticRegression(mechanism=mechanism, passes=2, feature_norm=2.0, **SETTINGS).fit(table, labels)
 
@@ -151,7 +147,7 @@ def test_the_table_in_blocks_is_in_the_report_and_few_passes_come_first() -> Non
     model = LogisticRegression(feature_norm=2.0, **settings).fit(array_table(features, labels, blocks=3), None)
     assert "records in 3 blocks" in model.privacy_report_
     assert model.mechanism_ not in ("poisson", "shuffled_once", "shuffled_once_pass_ends")
-    assert "read in its stored order" in model.privacy_report_
+    assert "each step of poisson batches reads the whole table in blocks" in model.privacy_report_
 
 
 @pytest.mark.parametrize("kind", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=5.0)])
@@ -166,14 +162,6 @@ def test_of_mechanisms_of_nearly_the_same_risk_a_large_table_takes_the_one_of_fe
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "poisson": (
-        lambda: LogisticRegression(batches="poisson", feature_norm=2.0).fit(in_blocks(2, "label"), None),
-        "read in its stored order",
-    ),
-    "shuffled": (
-        lambda: LogisticRegression(batches="shuffled_once", feature_norm=2.0).fit(in_blocks(2, "label"), None),
-        "read in its stored order",
-    ),
     "weights": (
         lambda: LogisticRegression(feature_norm=2.0).fit(in_blocks(2, "label"), None, sample_weight=1.0),
         "sample_weight: a table in blocks has no place",
@@ -181,7 +169,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "users": (lambda: Ridge(feature_norm=2.0).fit(in_blocks(2, "amount"), None, users=[1]), "users: a table in blocks has no place"),
     "no target": (lambda: Ridge().fit(array_table(np.ones((4, 2))), None), "y: it needs the targets"),
     "targets beside": (lambda: Ridge().fit(in_blocks(2, "amount"), np.ones(1500)), "y: got ndarray; for a table in blocks"),
-    "quantiles of columns": (lambda: PrivateStandardScaler().fit(in_blocks(2, "label")), "bounds = 'auto': quantiles of columns"),
     "one record": (lambda: Ridge(feature_norm=1.0).fit(array_table(np.ones((1, 2)), np.ones(1)), None), "X: got 1 records in 1 blocks"),
     "one class": (lambda: LogisticRegression().fit(array_table(np.ones((9, 2)), np.ones(9)), None), "got 1 class"),
     "fractions": (lambda: LogisticRegression().fit(in_blocks(2, "amount"), None), r"block 0 \(.*column 'y': Unknown label type"),
@@ -193,9 +180,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Ridge(feature_norm=1.0).fit(array_table(np.ones((4, 2)), np.array([0.0, 1.0, np.nan, 1.0]), blocks=2), None),
         r"block 1 \(records 2 to 4\), column 'y': row 0 holds nan",
     ),
-    "mean": (lambda: PrivateMean().fit(in_blocks(2, "label")), "X: got PartitionedTable, a table in blocks"),
-    "components": (lambda: PrivatePCA(n_components=2).fit(in_blocks(2, "label")), "X: got PartitionedTable, a table in blocks"),
-    "clipper": (lambda: PrivateQuantileClipper().fit(in_blocks(2, "label")), "X: got PartitionedTable, a table in blocks"),
     "fit_linear": (
         lambda: fit_linear(
             lethe.Run(records=1500, batches=lethe.Full(), steps=2, step_size=0.5, noise_multiplier=1.0, loss=LOGISTIC, release="last"),
@@ -213,16 +197,6 @@ def test_what_is_not_done_in_blocks_is_refused_by_name(case: str) -> None:
     attempt, words = REFUSED[case]
     with pytest.raises(InputError, match=words):
         attempt()
-
-
-def test_quantiles_of_very_many_records_are_refused_before_anything_is_paid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathered, "MOST_GATHERED", 1000)
-    spender = Spender()
-    with pytest.raises(InputError, match='feature_norm = "auto": its quantile needs a number of each of 1500 records'):
-        LogisticRegression(ledger=spender).fit(in_blocks(2, "label"), None)
-    with pytest.raises(InputError, match='target_bound = "auto": its quantile'):
-        Ridge(feature_norm=1.0, ledger=spender).fit(in_blocks(2, "amount"), None)
-    assert spender.told == []
 
 
 class Spender:

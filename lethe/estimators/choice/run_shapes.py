@@ -122,7 +122,7 @@ def _batches_a_pass(design: BatchDesign, *, in_blocks: bool) -> tuple[int, ...]:
     match design:
         case "full":
             return (1,)
-        case "cyclic" if in_blocks:
+        case "cyclic" | "shuffled_once" | "poisson" if in_blocks:
             return tuple(count for count in _BATCHES if count <= _MOST_BATCHES_IN_BLOCKS)
         case "cyclic" | "shuffled_once" | "poisson":
             return _BATCHES

@@ -36,6 +36,7 @@ ENFORCED = {
     "gradient bound": _ROWS,
     "curvature": _ROWS,
 }
+_MOST_DRAWN = 2**28  # 2 GiB of numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,10 @@ class RunMechanism:
         if facts.schedule not in ("auto", self.schedule):
             return f"schedule = {facts.schedule} was asked for"
         if facts.in_blocks and draws_secretly(self.design):
-            return f"{self.design} batches take records from anywhere; a table in blocks is read in its stored order"
+            if facts.batches == "auto":
+                return f"each step of {self.design} batches reads the whole table in blocks; ask for it by name"
+            if facts.records > _MOST_DRAWN:
+                return f"{self.design} batches draw a number for each of {facts.records} records in one place; at most {_MOST_DRAWN}"
         return None
 
     def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
@@ -186,6 +190,16 @@ def draws_secretly(design: BatchDesign) -> bool:
         InputError: a design that no run here has.
     """
     return bool(_batches(design, 1).secret)
+
+
+def secret_design(mechanism: str, batches: BatchDesign) -> BatchDesign | None:
+    """The design of the batches that was asked for, by itself or by the name of a run, if it draws them secretly; else None.
+
+    Args:
+        mechanism, batches: the parameters of an estimator.
+    """
+    asked = batches if batches != "auto" else next((one.design for one in RUNS if one.name == mechanism), "full")
+    return asked if draws_secretly(asked) else None
 
 
 def _batches(design: BatchDesign, size: int) -> Batches:

@@ -14,6 +14,7 @@ from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.tables import read_table_and_targets
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
 from lethe.estimators.models.classifiers import LogisticRegression
+from lethe.estimators.partitioned.tables import examined_labels, table_in_blocks
 from lethe.mechanisms.base import Array
 from lethe.run.losses import Logistic
 
@@ -45,17 +46,25 @@ class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
         tags.classifier_tags.poor_score = True
         return tags
 
-    def _largest(self, norms: Array, targets: Array, radius: float | None) -> Array:
+    @staticmethod
+    def _largest(norms: Array, targets: Array, radius: float | None) -> Array:
         return norms if radius is not None else 0.5 * norms
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train on records X of shape (n, d), an array or a frame, with labels y of shape (n,).
+        """Train on records X of shape (n, d), an array or a frame, with labels y of shape (n,); or on a table in blocks.
 
+        Args:
+            X: features; or a table in blocks, whose first records in the stored order are set aside for constants.
+            y: labels; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        table, labels = read_table_and_targets(self, X, y, numeric=False, dtype="float64", ensure_min_samples=FEWEST_RECORDS)
-        classes, targets, how = public_labels(self.classes, labels)
+        blocks = table_in_blocks(X, y)
+        if blocks is None:
+            table, labels = read_table_and_targets(self, X, y, numeric=False, dtype="float64", ensure_min_samples=FEWEST_RECORDS)
+            classes, targets, how = public_labels(self.classes, labels)
+        else:
+            table, classes, targets, how = examined_labels(self, blocks, self.classes)
         if len(classes) > 2:
             raise InputError(
                 f"y: Only binary classification is supported. The type of the target is multiclass: {len(classes)} classes.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_down
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.estimators.heavy_tailed.linear import clipped_to
 from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std
+from lethe.mechanisms.quantiles.counted import CountedSizes, UnseenColumns
 from lethe.run.run import Neighbours
 
 _LEAST, _MOST = 0.1, 1.0 / 3.0  # of the records are set aside
@@ -43,6 +45,19 @@ class Fact:
     why: str
 
 
+class MomentsInBlocks(Protocol):
+    """Rows of a table in blocks."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """m and d."""
+        ...
+
+    def clipped_moments(self, longest: float) -> Array:
+        """The sum of the products of the rows, clipped to that norm, shape (d, d)."""
+        ...
+
+
 def set_aside(records: int, whole: GDP) -> int:
     r"""How many of n records constants are released from: $200/\mu$, but at least a tenth and at most a third; 1 and n - 1 at the ends."""
     wanted = min(max(math.ceil(_LEAST * records), math.ceil(_ENOUGH / whole.mu)), round(_MOST * records))
@@ -54,7 +69,14 @@ def part_of(whole: GDP, parts: int) -> GDP:
     return GDP(round_down(whole.mu / math.sqrt(parts), 4e-14))
 
 
-def released_curvature(features: Array, norms: Array, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None) -> Fact:
+def released_curvature(
+    features: Array | MomentsInBlocks,
+    norms: Array | CountedSizes,
+    share: GDP,
+    *,
+    neighbours: Neighbours,
+    generator: np.random.Generator | None,
+) -> Fact:
     r"""The largest eigenvalue of the second moments of rows that are clipped at a released quantile c of their norms.
 
     $$\hat\lambda = \lambda_{\max}\Big(\frac1m\sum_i\Pi_c(x_i)\Pi_c(x_i)^\top\Big) + N(0, \sigma^2),\qquad \sigma = \frac{c^2}{m\mu}$$
@@ -64,19 +86,24 @@ def released_curvature(features: Array, norms: Array, share: GDP, *, neighbours:
     within $\sigma$ and $c^2$, which is post-processing: a value too large makes steps short, one too small makes them diverge.
 
     Args:
-        features: shape (m, d).
+        features: shape (m, d); or records in blocks, that give the sum of products of clipped rows.
         norms: at least the norms of the rows, shape (m,), > 0.
         share: what both may cost together.
         neighbours: replace_one or zero_out.
         generator: None where privacy matters.
     """
-    count, columns = features.shape
+    count = features.shape[0]
     half = part_of(share, 2)
     longest, first = released_norm(norms, quantile=_QUANTILE, share=half, neighbours=neighbours, generator=generator)
-    clipped = features * np.minimum(1.0, longest * (1.0 - (columns + 16) * 2.0**-52) / norms)[:, None]
+    if isinstance(features, np.ndarray):
+        assert isinstance(norms, np.ndarray)
+        clipped = clipped_to(features, norms, longest)
+        products = clipped.T @ clipped
+    else:
+        products = features.clipped_moments(longest)
     sensitivity = longest * longest / count
     noise_std = gaussian_noise_std(sensitivity, half)
-    top = float(np.linalg.eigvalsh(clipped.T @ clipped / count)[-1])
+    top = float(np.linalg.eigvalsh(products / count)[-1])
     released = top + noise_std * float(noise_generator(generator).standard_normal())
     second = Statement(
         name="largest eigenvalue of the second moments of clipped rows",
@@ -97,7 +124,7 @@ def released_curvature(features: Array, norms: Array, share: GDP, *, neighbours:
     )
 
 
-def released_centre(table: Array, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None) -> Fact:
+def released_centre(table: Array | UnseenColumns, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None) -> Fact:
     r"""A point in the middle of the columns, shape (d,), halfway between two released quantiles of each.
 
     Args:
@@ -108,11 +135,13 @@ def released_centre(table: Array, share: GDP, *, neighbours: Neighbours, generat
     """
     name = f"middle of the columns (their {_TAIL:g} and {1.0 - _TAIL:g} quantiles)"
     found = private_ranges(table, tail=_TAIL, share=share, name=name, neighbours=neighbours, generator=generator)
-    why = f"centre: {name}, released from {len(table)} records"
+    why = f"centre: {name}, released from {table.shape[0]} records"
     return Fact(value=(found.low + found.high) / 2.0, statements=(found.statement,), why=why)
 
 
-def released_size(sizes: Array, quantile: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None) -> Fact:
+def released_size(
+    sizes: Array | CountedSizes, quantile: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None
+) -> Fact:
     """A quantile of the records' sizes: where to clip in practice. A moment would follow the outliers that clipping is to stop.
 
     Args:

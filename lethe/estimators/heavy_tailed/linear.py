@@ -11,7 +11,7 @@ import numpy as np
 
 from lethe.estimators.inputs.records import row_norms
 from lethe.heavy_tailed import ClippedMean, Problem
-from lethe.heavy_tailed.problem import Gradient
+from lethe.heavy_tailed.problem import Gradient, RecordsInBlocks
 from lethe.mechanisms.base import Array
 
 _SHORTEST = 1e-150  # squares of shorter rows underflow; a norm may be taken too large, never too small
@@ -39,6 +39,11 @@ class ScoreGradients:
         """(s, d)."""
         return self.features.shape  # pyright: ignore[reportReturnType]
 
+    def clipped_sum(self, clip_norm: float) -> Array:
+        """The sum of the gradients, each clipped, shape (d,)."""
+        reach = clip_norm * (1.0 - (self.shape[1] + 16) * 2.0**-52) / self.norms
+        return np.clip(np.where(np.isfinite(self.slopes), self.slopes, 0.0), -reach, reach) @ self.features
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearScoreProblem(Problem):
@@ -52,6 +57,8 @@ class LinearScoreProblem(Problem):
 
     def gradients(self, parameters: Array, records: Any) -> Any:
         """As `ScoreGradients`, for `ClippedLinearMean`."""
+        if isinstance(records, RecordsInBlocks):
+            return records.gradients(self, parameters)
         features, targets, norms = records
         with np.errstate(over="ignore", invalid="ignore"):
             slopes = self.slope(features @ parameters, targets)
@@ -60,17 +67,16 @@ class LinearScoreProblem(Problem):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedLinearMean(ClippedMean):
-    r"""`ClippedMean` of `ScoreGradients`: $|l'_i|\,\|x_i\|$ is the norm of a gradient, so clipping is of the slopes, at $\pm C/\|x_i\|$.
+    r"""`ClippedMean` of `ScoreGradients`, or of what else has a `clipped_sum`, such as gradients in blocks.
 
+    $|l'_i|\,\|x_i\|$ is the norm of a gradient, so clipping is of the slopes, at $\pm C/\|x_i\|$.
     The same sensitivity $2C/s$ and the same noise.
     """
 
     def mean(self, rows: Any, generator: np.random.Generator) -> Array:
         """See `ClippedMean`."""
         count, columns = rows.shape
-        reach = self.clip_norm * (1.0 - (columns + 16) * 2.0**-52) / rows.norms
-        slopes = np.clip(np.where(np.isfinite(rows.slopes), rows.slopes, 0.0), -reach, reach)
-        return slopes @ rows.features / count + self.release(count, columns).noise_std * generator.standard_normal(columns)
+        return rows.clipped_sum(self.clip_norm) / count + self.release(count, columns).noise_std * generator.standard_normal(columns)
 
 
 def linear_records(features: Array, targets: Array) -> tuple[Array, Array, Array]:
@@ -88,3 +94,14 @@ def gradient_rows(slope: Slope) -> Gradient:
             return slope(features @ parameters, targets)[:, None] * features
 
     return rows
+
+
+def clipped_to(features: Array, norms: Array, longest: float) -> Array:
+    """Rows clipped to a norm, rounded inward, shape (m, d).
+
+    Args:
+        features: shape (m, d).
+        norms: at least the norms of the rows, shape (m,), > 0.
+        longest: > 0.
+    """
+    return features * np.minimum(1.0, longest * (1.0 - (features.shape[1] + 16) * 2.0**-52) / norms)[:, None]

@@ -9,16 +9,22 @@ import numpy as np
 
 from lethe.calculus.domains import outside, require_count
 from lethe.estimators.heavy_tailed.base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
+from lethe.estimators.heavy_tailed.blocks import RowBlocks
 from lethe.estimators.heavy_tailed.facts import Fact, part_of, released_centre, released_size, set_aside
+from lethe.estimators.heavy_tailed.linear import ClippedLinearMean
 from lethe.estimators.heavy_tailed.moment import released_moment
 from lethe.estimators.heavy_tailed.solvers import PARAMETERS
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import read_table
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
+from lethe.estimators.partitioned.gathered import BlockColumns
+from lethe.estimators.partitioned.tables import examined_features, table_in_blocks
 from lethe.heavy_tailed import ClippedMean, Moments, Problem, multi_pass
 from lethe.heavy_tailed.inputs import require_point
+from lethe.heavy_tailed.problem import some_records
 from lethe.heavy_tailed.single_pass.settings import clip_grid, gradient_errors, noise_scale
 from lethe.mechanisms.base import Array
+from lethe.partitions.consecutive import ConsecutiveRecords
 
 MEAN_SOLVERS = ("clipped_mean", "multi_pass")
 _QUANTILE = 0.9  # of the distances from the centre, where practical settings clip
@@ -49,14 +55,19 @@ class PrivateMean(HeavyTailedEstimator):
         """Estimate the mean of records X of shape (n, d), an array or a frame.
 
         Args:
-            X: records.
-            y: not used.
+            X: records; or a table in blocks, whose first records in the stored order are set aside for constants.
+            y: not used; of a table in blocks it may be the name of a column that is no feature.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        table = np.asarray(read_table(self, X, dtype="float64", ensure_min_samples=FEWEST_RECORDS))
+        blocks = table_in_blocks(X, y if isinstance(y, str) else None, targets=False)
+        table: Any
+        if blocks is None:
+            table = np.asarray(read_table(self, X, dtype="float64", ensure_min_samples=FEWEST_RECORDS))
+        else:
+            table = examined_features(self, blocks)
         count, columns = table.shape
-        budget, chance = self._budget(count), self._randomness(count)
+        budget, chance = self._budget(count), self._randomness(count, stored_order=blocks is not None)
         name = "clipped_mean" if isinstance(self.solver, str) and self.solver == "auto" else self.solver
         if name not in MEAN_SOLVERS:
             raise outside("solver", self.solver, "auto, " + " or ".join(MEAN_SOLVERS))
@@ -67,16 +78,19 @@ class PrivateMean(HeavyTailedEstimator):
         stated = Moments(order=self.order, bound=1.0 if moment is None else moment)
         released = isinstance(self.centre, str) and self.centre == PRIVATE
         centre = None if released else require_point("centre", self.centre, columns)
-        whole, table = whole_cost(budget), table[chance.order]
+        whole = whole_cost(budget)
+        data: Any = table[chance.order] if blocks is None else RowBlocks(ConsecutiveRecords(table, 0, count))
         first = set_aside(count, whole) if moment is None or centre is None else 0
         each = part_of(whole, 2) if moment is None and centre is None else whole
         facts = list[Fact]()
         self._pay(budget.as_gaussian, budget, count)
+        aside: Any = some_records(data, slice(0, first)) if first else None
         if centre is None:
-            facts.append(released_centre(table[:first], each, neighbours=self.neighbours, generator=chance.norm))
+            columns_aside = BlockColumns(aside.records) if isinstance(aside, RowBlocks) else aside
+            facts.append(released_centre(columns_aside, each, neighbours=self.neighbours, generator=chance.norm))
             centre = facts[-1].value
         if moment is None:
-            sizes = row_norms(_gradient(centre, table[:first]))
+            sizes = aside.sizes(_gradient, centre) if isinstance(aside, RowBlocks) else row_norms(_gradient(centre, aside))
             facts.append(
                 released_size(sizes, _QUANTILE, each, neighbours=self.neighbours, generator=chance.norm)
                 if self.parameters == "practical"
@@ -84,12 +98,12 @@ class PrivateMean(HeavyTailedEstimator):
             )
             moment = facts[-1].value
         problem = Problem(gradient=_gradient, dimension=columns, smoothness=1.0, moments=Moments(order=stated.order, bound=moment))
-        rho, rest = 0.5 * whole.mu * whole.mu, table[first:]
+        rho, rest = 0.5 * whole.mu * whole.mu, some_records(data, slice(first, count))
         clip = _clip_norm(self.parameters, problem, len(rest), rho)
         solution = multi_pass(
             problem,
             rest,
-            oracle=ClippedMean(clip_norm=clip, rho=rho),
+            oracle=(ClippedMean if blocks is None else ClippedLinearMean)(clip_norm=clip, rho=rho),
             passes=passes,
             step_size=1.0 / np.arange(1.0, passes + 1.0),
             start=centre,
@@ -100,6 +114,7 @@ class PrivateMean(HeavyTailedEstimator):
         self.mean_ = solution.parameters.copy()
         stands = name == "clipped_mean" and not (self.moment == PRIVATE and self.parameters == "practical")
         self.error_bound_ = math.sqrt(errors.squared) if stands else None
+        stored = [] if blocks is None else [f"records in {len(table.seen)} blocks, of which the first {first} are set aside"]
         given = [f"{key} = {getattr(self, key)}" for key in ("moment", "centre") if not isinstance(getattr(self, key), str)]
         self._state_solved(
             solution,
@@ -111,7 +126,7 @@ class PrivateMean(HeavyTailedEstimator):
                 f"{name}, clipped to {clip:.4g}, {self.parameters} settings",
                 "a row farther than that from the centre counts as one at that distance: of skewed columns the mean comes out nearer to it",
             ],
-            public=[f"{columns} columns, and their names", *given],
+            public=[f"{columns} columns, and their names", *stored, *given],
         )
         return self
 

@@ -11,13 +11,17 @@ from sklearn.utils.validation import check_is_fitted
 from lethe.calculus.domains import require_count, require_positive
 from lethe.errors import InputError
 from lethe.estimators.heavy_tailed.base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
+from lethe.estimators.heavy_tailed.blocks import LinearBlocks, ScoredRows
 from lethe.estimators.heavy_tailed.facts import Fact, part_of, released_curvature, released_size, set_aside
 from lethe.estimators.heavy_tailed.linear import LinearScoreProblem, Slope, gradient_rows, linear_records
 from lethe.estimators.heavy_tailed.moment import released_moment
 from lethe.estimators.heavy_tailed.solvers import UNIFORM, chosen_solver, solve
 from lethe.estimators.inputs.tables import read_table
 from lethe.heavy_tailed import Ball, Moments, WholeSpace
+from lethe.heavy_tailed.problem import some_records
 from lethe.mechanisms.base import Array
+from lethe.partitions.consecutive import ConsecutiveRecords
+from lethe.partitions.table import ExaminedTable
 
 _QUANTILE = 0.75  # of the gradients' norms at 0, where practical settings clip
 
@@ -52,7 +56,8 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
     _loss_slope: ClassVar[Slope]
     _curvature: ClassVar[float]
 
-    def _largest(self, norms: Array, targets: Array, radius: float | None) -> Array:
+    @staticmethod
+    def _largest(norms: Array, targets: Array, radius: float | None) -> Array:
         r"""At least the norm of each record's gradient in the domain, shape (m,); at w = 0 with None."""
         raise NotImplementedError
 
@@ -62,19 +67,20 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         rows = np.asarray(read_table(self, X, reset=False, dtype="float64"))
         return rows @ self.coef_.T
 
-    def _train(self, table: Any, targets: Array, *, public: list[str]) -> tuple[Array, float]:
+    def _train(self, table: Any, targets: Any, *, public: list[str]) -> tuple[Array, float]:
         """Release what is not given, solve, and set everything but coef_ and intercept_.
 
         Args:
-            table: shape (n, d), finite.
-            targets: as the loss takes them, shape (n,).
+            table: shape (n, d), finite; or in blocks, looked through.
+            targets: as the loss takes them, shape (n,); of a table in blocks what makes them.
             public: lines on what else was taken as public.
         Returns:
             The weights, shape (d,), and the intercept.
         """
         intercept = self._switch("fit_intercept")
         count, columns = table.shape
-        budget, chance = self._budget(count), self._randomness(count)
+        in_blocks = isinstance(table, ExaminedTable)
+        budget, chance = self._budget(count), self._randomness(count, stored_order=in_blocks)
         moment, smoothness = declared("moment", self.moment), declared("smoothness", self.smoothness)
         radius = None if self.radius is None else require_positive("radius", self.radius)
         strongly = None if self.strong_convexity is None else require_positive("strong_convexity", self.strong_convexity)
@@ -86,21 +92,35 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
                 source="the parameter radius",
                 remedy="give a public bound of the norm of the weights, or take multi_pass with practical parameters",
             )
+        if in_blocks and name in UNIFORM:
+            raise InputError(
+                f'solver = "{name}": it draws records at random, again and again; a table in blocks is read in its stored order.',
+                source="the parameter solver",
+                remedy='take "multi_pass", or "one_pass", "accelerated" or "proximal", which read it once',
+            )
         # Constants first: a moment out of its range is refused before anything is released.
         stated = Moments(order=self.order, bound=1.0 if moment is None else moment, kind="uniform" if name in UNIFORM else "raw")
         whole = whole_cost(budget)
-        rows = np.hstack([table, np.ones((count, 1))]) if intercept else table
-        features, column, norms = linear_records(np.asarray(rows, dtype=np.float64)[chance.order], targets[chance.order])
         first = set_aside(count, whole) if moment is None or smoothness is None else 0
+        data: Any
+        if in_blocks:
+            data = LinearBlocks(ConsecutiveRecords(table, 0, count), ScoredRows(targets, intercept))
+            public = [*public, f"records in {len(table.seen)} blocks, of which the first {first} in the stored order are set aside"]
+        else:
+            rows = np.hstack([table, np.ones((count, 1))]) if intercept else table
+            data = linear_records(np.asarray(rows, dtype=np.float64)[chance.order], targets[chance.order])
         each = part_of(whole, 2) if moment is None and smoothness is None else whole
         facts = list[Fact]()
         self._pay(budget.as_gaussian, budget, count)
+        aside = some_records(data, slice(0, first)) if first else None
         if smoothness is None:
-            facts.append(released_curvature(features[:first], norms[:first], each, neighbours=self.neighbours, generator=chance.norm))
+            rows, norms = (aside, aside.sizes()) if isinstance(aside, LinearBlocks) else (aside[0], aside[2])
+            facts.append(released_curvature(rows, norms, each, neighbours=self.neighbours, generator=chance.norm))
             smoothness = facts[-1].value * self._curvature
         if moment is None:
             practical = self.parameters == "practical" and name not in UNIFORM
-            sizes = self._largest(norms[:first], column[:first], None if practical else radius)
+            within, largest = None if practical else radius, type(self)._largest
+            sizes = aside.sizes(largest, within) if isinstance(aside, LinearBlocks) else largest(aside[2], aside[1], within)
             facts.append(
                 released_size(sizes, _QUANTILE, each, neighbours=self.neighbours, generator=chance.norm)
                 if practical
@@ -110,7 +130,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         problem = LinearScoreProblem(
             gradient=gradient_rows(self._loss_slope),
             slope=self._loss_slope,
-            dimension=features.shape[1],
+            dimension=columns + (1 if intercept else 0),
             domain=WholeSpace() if radius is None else Ball(radius=radius),
             smoothness=smoothness,
             strong_convexity=strongly,
@@ -121,7 +141,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
             name,
             self.parameters,
             problem,
-            (features[first:], column[first:], norms[first:]),
+            some_records(data, slice(first, count)),
             0.5 * whole.mu * whole.mu,
             passes=self.passes,
             generator=chance.draws.mechanism,

@@ -7,17 +7,21 @@ import numpy as np
 from lethe.accounting.statements.phases import phases_derivation
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
+from lethe.errors import InputError
 from lethe.estimators.heavy_tailed.facts import Fact
 from lethe.heavy_tailed import private_moment
 from lethe.heavy_tailed.block_moments import COMPARISONS, blocks_for
 from lethe.heavy_tailed.oracles.clipped import noise_for
 from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.quantiles.counted import CountedSizes
 from lethe.run.run import Neighbours
 
 _FAILURES = (0.01, 0.03, 0.1, 0.3)
 
 
-def released_moment(sizes: Array, order: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None) -> Fact:
+def released_moment(
+    sizes: Array | CountedSizes, order: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None
+) -> Fact:
     r"""A bound of $(E u^k)^{1/k}$, with the smallest of four failure probabilities that there are records enough for, a public choice.
 
     Args:
@@ -29,6 +33,12 @@ def released_moment(sizes: Array, order: float, share: GDP, *, neighbours: Neigh
     Raises:
         InputError: there are too few records for the largest of these probabilities.
     """
+    if not isinstance(sizes, np.ndarray):
+        raise InputError(
+            f"moment: {len(sizes)} records of a table in blocks are set aside; of so many its moment is not released.",
+            source="the parameters moment and parameters",
+            remedy='give the moment from public knowledge, or take parameters="practical"',
+        )
     rho = 0.5 * share.mu * share.mu
     noise_std = noise_for(1.0, rho / COMPARISONS)
     failure = next((chance for chance in _FAILURES if blocks_for(chance, noise_std) <= len(sizes)), _FAILURES[-1])

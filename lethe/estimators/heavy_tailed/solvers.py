@@ -34,7 +34,7 @@ from lethe.heavy_tailed import (
     proximal_theory,
     strongly_convex,
 )
-from lethe.heavy_tailed.problem import Records
+from lethe.heavy_tailed.problem import Records, count_records
 
 SOLVERS = ("multi_pass", "one_pass", "accelerated", "proximal", "localised", "strongly_convex")
 PARAMETERS = ("practical", "theory", "optimised")
@@ -120,9 +120,9 @@ def solve(
         if name == "strongly_convex":
             limit = _MOST_STEPS if parameters == "practical" else None
             return Solved(solution=strongly_convex(rows, records, rho=rho, most_steps=limit, generator=generator), plan=None)
-        schedule = (localised_practical if parameters == "practical" else localised_theory)(rows, len(records[0]), rho)
+        schedule = (localised_practical if parameters == "practical" else localised_theory)(rows, count_records(records), rho)
         return Solved(solution=localised(rows, records, schedule=schedule, rho=rho, generator=generator), plan=None)
-    plan = planned(name, parameters, problem, len(records[0]), rho)
+    plan = planned(name, parameters, problem, count_records(records), rho)
     oracle = ClippedLinearMean(clip_norm=plan.clip_norm, rho=rho)
     if name == "accelerated":
         assert plan.step is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from lethe.estimators.inputs.ranges import spread
 from lethe.estimators.inputs.scale import warn_if_unscaled
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, Statement
-from lethe.mechanisms.quantiles.quantile import private_quantile, quantile_cost
+from lethe.mechanisms.quantiles.counted import CountedSizes
+from lethe.mechanisms.quantiles.quantile import private_quantile, quantile_cost, searched_quantiles
 from lethe.mechanisms.quantiles.searched import COMPARISONS
 from lethe.run.run import Neighbours
 
@@ -23,20 +25,26 @@ NORM_SHARE = 0.05  # of the total squared mu
 _WIDTH = 1e-3  # of what ties are spread over, of a norm
 
 
-def norm_cost(records: int, budget: Budget, *, neighbours: Neighbours) -> Statement:
+def norm_cost(records: int, budget: Budget, *, neighbours: Neighbours, counted: bool = False) -> Statement:
     """What `private_norm` of so many rows will cost, before it looks at one.
 
     Args:
         records: n.
         budget: the total.
         neighbours: replace_one or zero_out.
+        counted: whether they are too many to gather.
     """
-    guarantee = quantile_cost(_QUANTILE, records, budget.share(NORM_SHARE))
+    guarantee = quantile_cost(_QUANTILE, records, budget.share(NORM_SHARE), "search" if counted else "auto")
     return planned_statement("feature norm", guarantee, neighbours=neighbours)
 
 
 def private_norm(
-    norms: Array, budget: Budget, *, neighbours: Neighbours, generator: np.random.Generator | None, columns: int = 1
+    norms: Array | CountedSizes,
+    budget: Budget,
+    *,
+    neighbours: Neighbours,
+    generator: np.random.Generator | None,
+    columns: int = 1,
 ) -> tuple[float, Statement]:
     """The 0.75 quantile of the rows' norms, released for a twentieth of the budget (in squared mu), and what it costs.
 
@@ -52,13 +60,19 @@ def private_norm(
 
 
 def released_norm(
-    norms: Array, *, quantile: float, share: GDP, neighbours: Neighbours, generator: np.random.Generator | None, columns: int = 1
+    norms: Array | CountedSizes,
+    *,
+    quantile: float,
+    share: GDP,
+    neighbours: Neighbours,
+    generator: np.random.Generator | None,
+    columns: int = 1,
 ) -> tuple[float, Statement]:
     """A quantile of the rows' norms, and what it costs.
 
     Args:
         norms: of the rows, shape (n,); n is public. Ties are spread by a thousandth: all rows may have the same norm,
-            or one beyond the public range.
+            or one beyond the public range. Of norms that can only be counted the quantile is searched for.
         quantile: in (0, 1).
         share: what it may cost.
         neighbours: replace_one or zero_out.
@@ -66,19 +80,15 @@ def released_norm(
         columns: as `private_norm`.
     """
     count = len(norms)
-    low, high = public_sizes(quantile, count, share)
+    counted = not isinstance(norms, np.ndarray)
+    low, high = public_sizes(quantile, count, share, searched=counted)
     least, most = low * (1.0 - _WIDTH / 2.0), high * (1.0 + _WIDTH / 2.0)
-    found = private_quantile(
-        np.clip(norms, low, high) * (1.0 + spread(np.zeros(count), width=_WIDTH)),
-        quantile=quantile,
-        low=least,
-        high=most,
-        target=share,
-        neighbours=neighbours,
-        records=count,
-        spacing="logarithmic",
-        generator=generator,
-    )
+    settings: dict[str, Any] = {"low": least, "high": most, "target": share, "neighbours": neighbours, "records": count}
+    settings |= {"spacing": "logarithmic", "generator": generator}
+    if isinstance(norms, np.ndarray):
+        found = private_quantile(np.clip(norms, low, high) * (1.0 + spread(np.zeros(count), width=_WIDTH)), quantile=quantile, **settings)
+    else:
+        (found,) = searched_quantiles(lambda points: norms.at_most(points, low, high), quantiles=[quantile], **settings)
     if end_is_informative(quantile, count, share):
         ratio = (most / least) ** (0.5**COMPARISONS) if found.method == "search" else 1.0 + _WIDTH
         for end, beyond, there in ((low, "Smaller ones", found.value <= least * ratio), (high, "Larger ones", found.value >= most / ratio)):

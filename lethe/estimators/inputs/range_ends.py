@@ -23,15 +23,16 @@ class RangeEndWarning(UserWarning):
     """A released quantile is at the end of the public range: values may lie beyond it."""
 
 
-def public_sizes(quantile: float, records: int, share: GDP) -> tuple[float, float]:
+def public_sizes(quantile: float, records: int, share: GDP, *, searched: bool = False) -> tuple[float, float]:
     """The smallest size told from 0, and the largest: the same for every data set of that many records.
 
     Args:
         quantile: p in (0, 1).
         records: n, public.
         share: what the release may cost.
+        searched: whether a search is all that is possible, whose cells should be small.
     """
-    return _WIDE if quantile_method(quantile, records, share) == "exponential" else _NARROW
+    return _WIDE if not searched and quantile_method(quantile, records, share) == "exponential" else _NARROW
 
 
 def end_is_informative(quantile: float, records: int, share: GDP) -> bool:

@@ -12,6 +12,7 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.ranges import private_ranges, ranges_cost
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.quantiles.counted import UnseenColumns
 from lethe.run.run import Neighbours
 
 TARGET_SHARE = 0.05  # of the total squared mu
@@ -63,32 +64,33 @@ def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
     return _around(low, high, centred=centred)
 
 
-def range_cost(records: int, budget: Budget, *, neighbours: Neighbours) -> Statement:
+def range_cost(records: int, budget: Budget, *, neighbours: Neighbours, counted: bool = False) -> Statement:
     """What `released_range` of so many targets will cost, before it looks at one.
 
     Args:
         records: n.
         budget: the total.
         neighbours: replace_one or zero_out.
+        counted: whether they are too many to gather.
     """
-    guarantee = ranges_cost(records, 1, tail=_TAIL, share=budget.share(TARGET_SHARE))
+    guarantee = ranges_cost(records, 1, tail=_TAIL, share=budget.share(TARGET_SHARE), counted=counted)
     return planned_statement(_NAME, guarantee, neighbours=neighbours)
 
 
 def released_range(
-    targets: Array, budget: Budget, *, centred: bool, neighbours: Neighbours, generator: np.random.Generator | None
+    targets: Array | UnseenColumns, budget: Budget, *, centred: bool, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> TargetRange:
     """One and a half times the range between the 0.05 and 0.95 quantiles, released for a twentieth of the budget (in squared mu).
 
     Args:
-        targets: shape (n,).
+        targets: shape (n,), or the one column of a table in blocks that they are.
         budget: the total.
         centred: as `declared_range`.
         neighbours: replace_one or zero_out.
         generator: None where privacy matters.
     """
     found = private_ranges(
-        targets[:, None],
+        targets[:, None] if isinstance(targets, np.ndarray) else targets,
         tail=_TAIL,
         share=budget.share(TARGET_SHARE),
         name=_NAME,

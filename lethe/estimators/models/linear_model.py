@@ -15,13 +15,13 @@ from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.choose import Choice, choose
 from lethe.estimators.choice.mechanism import Penalties
-from lethe.estimators.choice.runs import draws_secretly, training_record
+from lethe.estimators.choice.runs import secret_design, training_record
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.norms import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, rows_of_users
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
-from lethe.estimators.partitioned.gathered import gathered_norms, refuse_many
+from lethe.estimators.partitioned.gathered import BlockSizes, Norms, many_records
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.paying import is_paid
 from lethe.estimators.private_estimator import PrivateEstimator
@@ -123,9 +123,9 @@ class PrivateLinearModel(PrivateEstimator):
         if range_cost is not None:
             budget = budget.with_spent(range_cost)
         if radius is None:
-            if in_blocks:
-                refuse_many(table, 'feature_norm = "auto"', "a number R that no row is longer than, or is projected on")
-            budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours))
+            counted = in_blocks and many_records(rows)
+            budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours, counted=counted))
+        secret = secret_design(self.mechanism, self.batches)  # pyright: ignore[reportArgumentType]
         asked = self._penalties_on(radius or 1.0, alpha, l1, weighted=weights is not None)
         facts = PublicFacts(
             records=records,
@@ -138,7 +138,7 @@ class PrivateLinearModel(PrivateEstimator):
             target_bound=target_bound,
             keeps_loss=self._keeps_loss,
             weighted=weights is not None,
-            batches=self.batches,  # pyright: ignore[reportArgumentType]
+            batches=(secret if in_blocks else None) or self.batches,  # pyright: ignore[reportArgumentType]
             passes=declared_passes(self.passes),
             schedule=self.schedule,  # pyright: ignore[reportArgumentType]
             unit="record" if users is None else "user",
@@ -190,7 +190,7 @@ class PrivateLinearModel(PrivateEstimator):
         norms = None if in_blocks else row_norms(table)
         released = radius is None
         if radius is None:
-            every = gathered_norms(table) if norms is None else norms
+            every = BlockSizes(table, Norms()).found() if norms is None else norms
             radius, cost = private_norm(every, budget, neighbours=self.neighbours, generator=chance.norm, columns=columns)
             budget = budget.with_spent(cost)
         else:
@@ -202,6 +202,8 @@ class PrivateLinearModel(PrivateEstimator):
         given: dict[str, Any] = {"loss": loss, "feature_norm": radius, "intercept": intercept}
         if in_blocks:
             known.append(f"records in {len(table.seen)} blocks, in the order in which they are stored")
+            if secret_design(self.mechanism, self.batches) is not None:  # pyright: ignore[reportArgumentType]
+                known.append("NOT public: which records are in a batch, of which each worker is told those that it holds")
             norm = PublicFacts(records=1, columns=columns, loss=loss, intercept=intercept).norm
             data = BlockRecords(table, PreparedRows(targets=targets, **given), norm=norm)
         else:
@@ -216,17 +218,11 @@ class PrivateLinearModel(PrivateEstimator):
         return scaled[:columns], CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
 
     def _in_blocks(self, table: ExaminedTable, sample_weight: Any, users: Any) -> Randomness:
-        """The randomness of a fit on a table in blocks, which takes neither sample weights nor users nor random batches.
+        """The randomness of a fit on a table in blocks, which takes neither sample weights nor users.
 
         Raises:
             InputError: one of them was asked for.
         """
-        if self.batches != "auto" and draws_secretly(self.batches):  # pyright: ignore[reportArgumentType]
-            raise InputError(
-                f"batches = {self.batches!r}: they take records from anywhere, and a table in blocks is read in its stored order.",
-                source="the parameter batches",
-                remedy='set batches to "auto", "full", or "cyclic", whose batches are consecutive records',
-            )
         for name, value in (("sample_weight", sample_weight), ("users", users), ("rows_per_user", self.rows_per_user)):
             if value is not None:
                 raise InputError(

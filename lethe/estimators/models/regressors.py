@@ -12,7 +12,7 @@ from lethe.estimators.inputs.targets import TargetRange, declared_range, range_c
 from lethe.estimators.inputs.users import row_by_row
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
-from lethe.estimators.partitioned.gathered import gathered_targets, refuse_many
+from lethe.estimators.partitioned.gathered import BlockColumns, many_columns
 from lethe.estimators.partitioned.tables import examined_numbers, table_in_blocks
 from lethe.estimators.partitioned.targets import Centred
 from lethe.mechanisms.base import Array
@@ -95,9 +95,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             raise row_by_row('target_bound = "auto"', "the range of the targets, a number or a pair")
         public = [] if known is None else self._taken_as_public(known)
         # A range that is to be released stands for itself by one of half width 1, in whose units the plan is the same for all.
-        ahead = known or TargetRange(centre=0.0, half=1.0, statement=range_cost(records, budget, neighbours=self.neighbours))
-        if known is None and blocks is not None:
-            refuse_many(table, 'target_bound = "auto"', "the range of the targets, a number or a pair")
+        counted = blocks is not None and many_columns(records, 1)
+        cost = None if known is not None else range_cost(records, budget, neighbours=self.neighbours, counted=counted)
+        ahead = known or TargetRange(centre=0.0, half=1.0, statement=cost)
         planned_loss = self._loss(ahead)
         unit, bound = self._unit(ahead)
         planned = self._plan(
@@ -113,7 +113,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         )
         if known is None:
             known = released_range(
-                gathered_targets(table) if targets is None else targets,
+                BlockColumns(table, target=True) if targets is None else targets,
                 budget,
                 centred=bool(self.fit_intercept),
                 neighbours=self.neighbours,

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lethe.errors import InputError
 from lethe.estimators.inputs.readable import readable
 from lethe.estimators.inputs.records import Index, Records
 from lethe.mechanisms.base import Array
@@ -59,7 +58,7 @@ class PreparedRows:
 class BlockRecords:
     """Records of a table in blocks, as mechanisms ask for them.
 
-    Batches are consecutive records in the order of the blocks.
+    Batches are consecutive records in the order of the blocks, or records by their numbers: then every block is read that holds one.
 
     Args:
         table: that was looked through.
@@ -114,14 +113,15 @@ class BlockRecords:
         return RecordSums(table=self.table, prepare=prepared, columns=width, norm=self.norm), None
 
     def gradient_sum(self, parameters: Array, batch: slice | Index) -> Array:
-        """The sum of the losses' gradients over consecutive records, shape (D, k): one pass over the blocks that hold them.
+        """The sum of the losses' gradients over some records, shape (D, k): one pass over the blocks that hold them.
 
-        Raises:
-            InputError: the batch is drawn at random.
+        Args:
+            parameters: shape (D, k).
+            batch: consecutive records, or their numbers, of which there may be none.
         """
-        if not isinstance(batch, slice):
-            raise InputError("batches: of a table in blocks only consecutive records are read.", remedy='set batches to "full" or "cyclic"')
-        whole = batch.start == 0 and batch.stop == len(self)
+        if not isinstance(batch, slice) and len(batch) == 0:
+            return np.zeros_like(parameters)
+        whole = isinstance(batch, slice) and batch.start == 0 and batch.stop == len(self)
         return self.table.sum(_gradients, self.prepared, self._envelope, parameters, records=None if whole else batch)[0]
 
 

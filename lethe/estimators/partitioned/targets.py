@@ -110,6 +110,11 @@ class Centred:
         return np.clip(values.astype(np.float64) - self.centre, -self.limit, self.limit) / self.unit
 
 
+def as_numbers(values: Values) -> Array:
+    """Targets as they are, shape (m,)."""
+    return values.astype(np.float64)
+
+
 def _targets(block: Block) -> Values:
     assert block.targets is not None  # `table_in_blocks` has asked for them
     return block.targets

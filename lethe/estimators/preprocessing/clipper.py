@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import numpy as np
-from scipy import sparse
 from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils import Tags
 
@@ -13,13 +11,12 @@ from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.estimators.inputs.norms import released_norm
-from lethe.estimators.inputs.records import row_norms
+from lethe.estimators.partitioned.transformed import Projected
 from lethe.estimators.preprocessing.bounds import released_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
 from lethe.mechanisms.base import Statement
 
 _NORM_SHARE = 0.2  # of the squared mu, where columns are clipped as well
-_EPS = float(np.finfo(np.float64).eps)
 
 
 class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
@@ -49,8 +46,8 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
         """Release the quantiles.
 
         Args:
-            X: records, shape (n, d).
-            y: not used.
+            X: records, shape (n, d); or a table in blocks.
+            y: not used; of a table in blocks it may be the name of a column that is no feature.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
@@ -61,14 +58,14 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
                 source="the parameters tail and norm_quantile",
                 remedy="give one of them, such as norm_quantile=0.75",
             )
-        start = self._start(X)
+        start = self._start(X, y)
         self.low_ = self.high_ = self.feature_norm_ = None
         records, columns = start.table.shape
         self._pay(start.budget.as_gaussian, start.budget, records)
         share, parts = _shares(start.budget.total_mu, columns=tail is not None, rows=level is not None), list[Statement]()
         if tail is not None:
             bounds = released_bounds(
-                start.table,
+                start.columns(),
                 tail=tail,
                 wider=1.0,
                 share=share[0],
@@ -80,7 +77,7 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
             parts.append(bounds.statement)
         if level is not None:
             self.feature_norm_, statement = released_norm(
-                row_norms(self._clipped(start.table)),
+                start.norms(low=self.low_, high=self.high_),
                 quantile=level,
                 share=share[1],
                 neighbours=self.neighbours,
@@ -91,18 +88,8 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Rows clipped, shape (n, d), a CSR table if they came as one."""
-        rows = self._clipped(self._rows(X))
-        if self.feature_norm_ is None:
-            return rows
-        limit = 1.0 - (rows.shape[1] + 16) * _EPS  # rounded inward: no row's true norm is above 1
-        with np.errstate(over="ignore", divide="ignore"):
-            factors = np.minimum(limit / self.feature_norm_, limit / row_norms(rows))
-        wide = rows.astype(np.float64, copy=False)
-        return (sparse.diags_array(factors) @ wide).tocsr() if sparse.issparse(rows) else wide * factors[:, None]
-
-    def _clipped(self, table: Any) -> Any:
-        return table if self.low_ is None else np.clip(table, self.low_, self.high_)
+        """Rows clipped, shape (n, d), a CSR table if they came as one; a table in blocks is one again, clipped as it is read."""
+        return self._apply(X, lambda: Projected(self.low_, self.high_, self.feature_norm_))
 
 
 def _level(name: str, value: Any, high: float) -> float | None:

@@ -16,13 +16,16 @@ from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.estimators.inputs.norms import private_norm
-from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import read_rows
 from lethe.estimators.inputs.validation import declared_norm
+from lethe.estimators.partitioned.transformed import Coordinates
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.covariance import second_moment
 from lethe.mechanisms.rows import projected, projected_rows
+from lethe.mechanisms.tables import blocks
+from lethe.partitions.block import Block
+from lethe.partitions.table import ExaminedTable
 from lethe.run.run import Neighbours
 
 _MEAN_SHARE = 0.2  # of the squared mu: a mean has d entries, the second moments have d(d+1)/2
@@ -52,19 +55,19 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         """Release a norm where none is given, a mean, and second moments.
 
         Args:
-            X: records, shape (n, d).
-            y: not used.
+            X: records, shape (n, d); or a table in blocks, of which mean and second moments are two passes.
+            y: not used; of a table in blocks it may be the name of a column that is no feature.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
         centred = self._switch("centre")
-        radius, start = declared_norm(self.feature_norm), self._start(X)
+        radius, start = declared_norm(self.feature_norm), self._start(X, y)
         (records, columns), budget = start.table.shape, start.budget
         count = _components(self.n_components, columns)
         public = [f"{columns} columns, and their names", *([] if radius is None else [f"feature_norm = {radius:g}"])]
         self._pay(budget.as_gaussian, budget, records)
         if radius is None:
-            radius, cost = private_norm(row_norms(start.table), budget, neighbours=self.neighbours, generator=start.generator)
+            radius, cost = private_norm(start.norms(), budget, neighbours=self.neighbours, generator=start.generator)
             budget = budget.with_spent(cost)
         mean = np.zeros(columns)
         if centred:
@@ -92,9 +95,10 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         )
         return self
 
-    def transform(self, X: Any) -> Array:
-        """Coordinates along the components, shape (n, n_components_)."""
-        return (self._rows(X) - self.mean_) @ self.components_.T
+    def transform(self, X: Any) -> Any:
+        """Coordinates along the components, shape (n, n_components_); a table in blocks is one again."""
+        count = getattr(self, "n_components_", None)
+        return self._apply(X, lambda: Coordinates(self.mean_, self.components_), width=count)
 
     def inverse_transform(self, X: Any) -> Array:
         """The points of the space of the columns with these coordinates, shape (n, d)."""
@@ -110,27 +114,38 @@ def noisy_mean(
     One record moves the sum by at most 2R where it is replaced, and by R where it is zeroed out.
 
     Args:
-        table: shape (n, d), every record present.
+        table: shape (n, d), every record present; or a table in blocks that was looked through.
         norm: R > 0.
         target: the guarantee wanted.
         neighbours: replace_one or zero_out.
         generator: None where privacy matters.
     """
-    rows = projected_rows(table, feature_norm=norm)
+    records, columns = table.shape
+    if isinstance(table, ExaminedTable):
+        (total,) = table.sum(_sum_of_block, norm)
+    else:
+        total = projected_rows(table, feature_norm=norm).sum(axis=0)
     sensitivity = require_swap(neighbours) * norm
     noise_std = gaussian_noise_std(sensitivity, target)
-    mean = (rows.sum(axis=0) + noise_std * noise_generator(generator).standard_normal(rows.shape[1])) / len(rows)
+    mean = (total + noise_std * noise_generator(generator).standard_normal(columns)) / records
     statement = Statement(
-        name=f"mean of {rows.shape[1]} columns",
+        name=f"mean of {columns} columns",
         guarantee=gaussian_guarantee(sensitivity, noise_std),
         neighbours=neighbours,
         findings=(projected(norm), holds("sensitivity", f"one record moves the sum by at most {sensitivity:.6g}", evidence="enforced")),
         citations=(_CITATION,),
         seeded=generator is not None,
         derivation=derivation("mean of rows", norm=float(norm), noise_std=noise_std),
-        records=len(rows),
+        records=records,
     )
     return mean * min(1.0, norm / max(float(np.linalg.norm(mean)), 1e-300)), statement
+
+
+def _sum_of_block(block: Block, norm: float) -> tuple[Array]:
+    total = np.zeros(block.features.shape[1])
+    for part in blocks("rows", block.features):
+        total += projected_rows(part, feature_norm=norm).sum(axis=0)
+    return (total,)
 
 
 def _components(count: Any, columns: int) -> int:

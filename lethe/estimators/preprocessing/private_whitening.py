@@ -13,7 +13,6 @@ from sklearn.utils import Tags
 from lethe.calculus.domains import require_positive
 from lethe.estimators.features.whitening import Whitening, whitening_of
 from lethe.estimators.inputs.norms import private_norm
-from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.validation import declared_norm
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.mechanisms.channel_moments import channel_moments, positions_of
@@ -51,20 +50,20 @@ class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
         """Release a norm where none is given, then mean and second moments of the channels.
 
         Args:
-            X: records, shape (n, C P).
-            y: not used.
+            X: records, shape (n, C P); or a table in blocks, of which the moments are one pass.
+            y: not used; of a table in blocks it may be the name of a column that is no feature.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
         radius, floor = declared_norm(self.feature_norm), require_positive("floor", self.floor)
-        start = self._start(X)
+        start = self._start(X, y)
         (records, columns), budget = start.table.shape, start.budget
         channels = columns if self.channels is None else self.channels
         positions = positions_of(columns, channels)
         public = [f"{columns} columns, and their names: {channels} channels of {positions}"]
         self._pay(budget.as_gaussian, budget, records)
         if radius is None:
-            radius, cost = private_norm(row_norms(start.table), budget, neighbours=self.neighbours, generator=start.generator)
+            radius, cost = private_norm(start.norms(), budget, neighbours=self.neighbours, generator=start.generator)
             budget = budget.with_spent(cost)
         else:
             public.append(f"feature_norm = {radius:g}")
@@ -85,11 +84,10 @@ class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
         self._state([*budget.spent, found.statement], budget, records, why=[f"noisy moments of rows of norm {radius:.3g}"], public=public)
         return self
 
-    def transform(self, X: Any) -> np.ndarray[Any, Any]:
-        """Records whitened, shape (n, C P), of their own floating-point type.
+    def transform(self, X: Any) -> Any:
+        """Records whitened, shape (n, C P), of their own floating-point type; a table in blocks is one again.
 
         Args:
             X: records, shape (n, C P).
         """
-        rows = self._rows(X)
-        return Whitening(mean=self.mean_, matrix=self.whitening_).apply(rows)
+        return self._apply(X, lambda: Whitening(mean=self.mean_, matrix=self.whitening_).apply)

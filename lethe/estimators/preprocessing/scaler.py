@@ -10,10 +10,8 @@ from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.certificates.findings import enforced
-from lethe.errors import InputError
 from lethe.estimators.inputs.tables import read_rows
-from lethe.estimators.partitioned.tables import table_in_blocks
-from lethe.estimators.partitioned.transformed import Standardised, transformed
+from lethe.estimators.partitioned.transformed import Standardised
 from lethe.estimators.preprocessing.bounds import declared_bounds, released_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.mechanisms.base import Array, Statement
@@ -45,27 +43,20 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         """Release bounds where they are not given, then means and scales.
 
         Args:
-            X: records, shape (n, d); or a table in blocks, of which the means and scales are one pass.
+            X: records, shape (n, d); or a table in blocks, of which means and scales are one pass, and bounds up to 8 more.
             y: not used; of a table in blocks it may be the name of a column that is no feature.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        blocks = table_in_blocks(X, y if isinstance(y, str) else None, targets=False)
-        start = self._start(X) if blocks is None else self._start_in_blocks(blocks)
+        start = self._start(X, y)
         records, columns = start.table.shape
-        if blocks is not None and isinstance(self.bounds, str):
-            raise InputError(
-                f"bounds = {self.bounds!r}: quantiles of columns are not released of a table in blocks.",
-                source="the parameter bounds",
-                remedy="give bounds known without looking at the data, numbers or one a column",
-            )
         bounds, budget, parts = declared_bounds(self.bounds, columns), start.budget, list[Statement]()
         public = [f"{columns} columns, and their names", *([] if bounds is None else ["bounds of the columns"])]
         why = _GIVEN
         self._pay(budget.as_gaussian, budget, records)
         if bounds is None:
             bounds = released_bounds(
-                start.table,
+                start.columns(),
                 tail=_TAIL,
                 wider=_WIDER,
                 share=budget.share(_BOUNDS_SHARE),
@@ -94,15 +85,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
 
     def transform(self, X: Any) -> Any:
         """Rows clipped and standardised, shape (n, d); a table in blocks is one again, whose blocks are standardised as they are read."""
-        blocks = table_in_blocks(X, targets=False)
-        if blocks is not None:
-            check_is_fitted(self)
-            fitted = tuple(getattr(self, "feature_names_in_", range(self.mean_.size)))
-            return transformed(blocks, Standardised(self.low_, self.high_, self.mean_, self.scale_), fitted)
-        rows = np.clip(self._rows(X), self.low_, self.high_)
-        rows -= self.mean_  # in place: a table may be most of the memory there is
-        rows /= self.scale_
-        return rows
+        return self._apply(X, lambda: Standardised(self.low_, self.high_, self.mean_, self.scale_))
 
     def inverse_transform(self, X: Any) -> Array:
         """Rows in the units they came in, shape (n, d); what was clipped stays clipped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,10 +17,10 @@ from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.documents.synonyms import in_other_words
-from lethe.mechanisms.base import Statement, target_mu
+from lethe.mechanisms.base import Array, Statement, target_mu
 from lethe.mechanisms.quantiles.exponential import quantile_law
-from lethe.mechanisms.quantiles.ranks import Spacing, ranked
-from lethe.mechanisms.quantiles.searched import search_noise_std, search_quantile
+from lethe.mechanisms.quantiles.ranks import Spacing, rank_sensitivity, ranked
+from lethe.mechanisms.quantiles.searched import grid, search_counts, search_noise_std, search_quantile
 from lethe.mechanisms.selection.bounded_range import guarantee_for, range_of_target
 from lethe.mechanisms.tables import public_records
 from lethe.run.run import Neighbours
@@ -75,15 +76,15 @@ def quantile_method(quantile: float, records: int, target: Guarantee) -> Quantil
     return "exponential" if records * min(quantile, 1.0 - quantile) * target_mu(target) >= _ENOUGH else "search"
 
 
-def quantile_cost(quantile: float, records: int, target: Guarantee) -> Guarantee:
-    """The guarantee of `private_quantile` with method "auto", known before a value is looked at.
+def quantile_cost(quantile: float, records: int, target: Guarantee, method: Literal["auto"] | QuantileMethod = "auto") -> Guarantee:
+    """The guarantee of `private_quantile`, known before a value is looked at.
 
     Args:
-        quantile, records, target: as there.
+        quantile, records, target, method: as there.
     Raises:
         InputError: the target is none.
     """
-    return _cost(quantile_method(quantile, records, target), target)
+    return _cost(quantile_method(quantile, records, target) if method == "auto" else method, target)
 
 
 def _cost(used: QuantileMethod, target: Guarantee) -> Guarantee:
@@ -129,27 +130,86 @@ def private_quantile(
     used = quantile_method(quantile, count, target) if method == "auto" else method
     source = noise_generator(generator)
     if used == "exponential":
-        epsilon = range_of_target(target)
-        coordinate = quantile_law(ranks, epsilon).draw(source)
-        cost = f"one record moves a rank by at most {ranks.sensitivity:g}; bounded range {epsilon:.6g}"
-        numbers = derivation("quantile by the exponential mechanism", range=epsilon, target=target.to_dict())
+        coordinate = quantile_law(ranks, range_of_target(target)).draw(source)
     else:
-        mu = target_mu(target)
-        coordinate = search_quantile(ranks, mu, source)
-        cost = f"one record moves a rank by at most {ranks.sensitivity:g}; 8 comparisons with Gaussian noise"
-        numbers = derivation("quantile by noisy search", quantile=float(quantile), noise_std=search_noise_std(ranks.sensitivity, mu))
-    statement = Statement(
-        name=f"the {quantile:g} quantile",
-        guarantee=_cost(used, target),
-        neighbours=neighbours,
-        findings=(
-            holds("public range", f"[{low:g}, {high:g}], declared to be chosen without looking at the data", evidence="declared"),
-            holds("values within the range", "clipped to it", evidence="enforced"),
-            holds("sensitivity", cost, evidence="enforced"),
-        ),
-        citations=_CITATIONS[used],
-        seeded=generator is not None,
-        derivation=numbers,
-        records=count,
-    )
-    return Quantile(value=ranks.value(coordinate), method=used, statement=statement)
+        coordinate = search_quantile(ranks, target_mu(target), source)
+    stated = _Stated(quantile=quantile, low=low, high=high, target=target, neighbours=neighbours, records=count)
+    return Quantile(value=ranks.value(coordinate), method=used, statement=stated.statement(used, seeded=generator is not None))
+
+
+def searched_quantiles(
+    at_most: Callable[[Array], ArrayLike],
+    *,
+    quantiles: Sequence[float],
+    low: float,
+    high: float,
+    target: Guarantee,
+    neighbours: Neighbours,
+    records: int,
+    spacing: Spacing = "linear",
+    generator: np.random.Generator | None = None,
+) -> list[Quantile]:
+    """`private_quantile` by "search" of several lists of n values, of which only counts are asked, such as sums over blocks of a table.
+
+    It is for values that are too many to sort. Every record is present in every list.
+
+    Args:
+        at_most: of one point for each list, in the coordinate of the range, shape (k,), to how many of its n values, clipped to the range,
+            are at most that, shape (k,); it is called 8 times.
+        quantiles: p of each list, in (0, 1).
+        low, high, neighbours, spacing, generator: as there, the same for all lists.
+        target: the guarantee wanted of each quantile.
+        records: n.
+    Raises:
+        InputError: an argument is outside its range.
+    """
+    sides = [ranked([], quantile=one, low=low, high=high, neighbours=neighbours, spacing=spacing) for one in quantiles]
+    mu, source, count = target_mu(target), noise_generator(generator), public_records(records, records, neighbours)
+    # What all of them ask of the noise, which differs only with p, and only where a record is zeroed out.
+    noise_std = search_noise_std(max(side.sensitivity for side in sides), mu)
+    found = search_counts(at_most, grid(sides[0].low, sides[0].high), [one * count for one in quantiles], noise_std, source)
+    stated = [_Stated(quantile=one, low=low, high=high, target=target, neighbours=neighbours, records=count) for one in quantiles]
+    return [
+        Quantile(value=side.value(point), method="search", statement=one.statement("search", seeded=generator is not None))
+        for side, point, one in zip(sides, found, stated, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stated:
+    """What is public of a quantile."""
+
+    quantile: float
+    low: float
+    high: float
+    target: Guarantee
+    neighbours: Neighbours
+    records: int
+
+    def statement(self, used: QuantileMethod, *, seeded: bool) -> Statement:
+        """What it costs."""
+        sensitivity = rank_sensitivity(self.quantile, self.neighbours)
+        moved = f"one record moves a rank by at most {sensitivity:g}"
+        if used == "exponential":
+            epsilon = range_of_target(self.target)
+            cost = f"{moved}; bounded range {epsilon:.6g}"
+            numbers = derivation("quantile by the exponential mechanism", range=epsilon, target=self.target.to_dict())
+        else:
+            noise_std = search_noise_std(sensitivity, target_mu(self.target))
+            cost = f"{moved}; 8 comparisons with Gaussian noise"
+            numbers = derivation("quantile by noisy search", quantile=float(self.quantile), noise_std=noise_std)
+        public = f"[{self.low:g}, {self.high:g}], declared to be chosen without looking at the data"
+        return Statement(
+            name=f"the {self.quantile:g} quantile",
+            guarantee=_cost(used, self.target),
+            neighbours=self.neighbours,
+            findings=(
+                holds("public range", public, evidence="declared"),
+                holds("values within the range", "clipped to it", evidence="enforced"),
+                holds("sensitivity", cost, evidence="enforced"),
+            ),
+            citations=_CITATIONS[used],
+            seeded=seeded,
+            derivation=numbers,
+            records=self.records,
+        )

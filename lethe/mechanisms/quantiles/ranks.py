@@ -90,10 +90,10 @@ def ranked(values: ArrayLike, *, quantile: float, low: float, high: float, neigh
         )
     if spacing == "logarithmic" and not ends[0] > 0.0:
         raise outside("low", low, "a finite number > 0, as spacing is logarithmic")
-    points = np.clip(_list(values), *ends)
-    if spacing == "logarithmic":
-        points, ends = np.log(points), np.log(ends)
+    points = coordinates(_list(values), float(ends[0]), float(ends[1]), spacing)
     points.sort()
+    if spacing == "logarithmic":
+        ends = np.log(ends)
     return RankedValues(
         points=points,
         low=float(ends[0]),
@@ -102,6 +102,18 @@ def ranked(values: ArrayLike, *, quantile: float, low: float, high: float, neigh
         sensitivity=sensitivity,
         spacing=spacing,
     )
+
+
+def coordinates(values: Array, low: float, high: float, spacing: Spacing) -> Array:
+    """Values clipped to the range, in its coordinate, shape (m,).
+
+    Args:
+        values: shape (m,), finite.
+        low, high: the range.
+        spacing: as `ranked`.
+    """
+    points = np.clip(values, low, high)
+    return np.log(points) if spacing == "logarithmic" else points
 
 
 def _list(values: ArrayLike) -> Array:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP, NotPrivate
@@ -16,9 +18,9 @@ from lethe.run.run import Neighbours
 COMPARISONS = 8
 
 
-def grid(ranks: RankedValues) -> Array:
+def grid(low: float, high: float) -> Array:
     """The public grid: equally spaced in the coordinate of the range, shape (2^8 + 1,), ends included."""
-    return np.linspace(ranks.low, ranks.high, 2**COMPARISONS + 1)
+    return np.linspace(low, high, 2**COMPARISONS + 1)
 
 
 def search_noise_std(sensitivity: float, mu: float) -> float:
@@ -60,13 +62,32 @@ def search_quantile(ranks: RankedValues, mu: float, generator: np.random.Generat
         InputError: mu is outside its range.
     Reference: Smith 2011 and Huang, Liang, Yi 2021, arXiv:2106.00463 (noisy bisection); Dong, Roth, Su 2019, arXiv:1905.02383, Cor. 3.3.
     """
-    noise_std = search_noise_std(ranks.sensitivity, mu)
-    points = grid(ranks)
-    left, right = 0, points.size - 1
-    for noise in (noise_std * generator.standard_normal(COMPARISONS)).tolist():
-        middle = (left + right) // 2
-        if int(np.searchsorted(ranks.points, points[middle], side="right")) - ranks.rank + noise >= 0.0:
-            right = middle
-        else:
-            left = middle
-    return float(0.5 * (points[left] + points[right]))
+    (found,) = search_counts(
+        lambda points: np.searchsorted(ranks.points, points, side="right"),
+        grid(ranks.low, ranks.high),
+        [ranks.rank],
+        search_noise_std(ranks.sensitivity, mu),
+        generator,
+    )
+    return found
+
+
+def search_counts(
+    at_most: Callable[[Array], ArrayLike], points: Array, ranks: Sequence[float], noise_std: float, generator: np.random.Generator
+) -> list[float]:
+    """`search_quantile` of several lists of values at once, of which only counts are asked: 8 times, each time one of every list.
+
+    Args:
+        at_most: of one point for each list, shape (k,), to how many of its values are at most that, shape (k,).
+        points: the grid.
+        ranks: $p m$ of each list.
+        noise_std: of each comparison, in ranks.
+        generator: for the noise.
+    """
+    noises = noise_std * generator.standard_normal((len(ranks), COMPARISONS))
+    ends = np.tile([0, points.size - 1], (len(ranks), 1))
+    for noise in noises.T:
+        middles = ends.sum(axis=1) // 2
+        down = np.asarray(at_most(points[middles])) - np.asarray(ranks) + noise >= 0.0
+        ends[np.arange(len(ranks)), down.astype(int)] = middles  # the right end where it goes down, else the left one
+    return [float(0.5 * (points[left] + points[right])) for left, right in ends]
