@@ -15,7 +15,14 @@ import lethe
 from lethe.certificates.findings import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.lipschitz import clipped_step
-from lethe.theorems.literature.chien_li_2024 import ChienLi2024, ChienLi2024Holder, holder_cost, smooth_constant, smooth_cost
+from lethe.theorems.literature.chien_li_2024 import (
+    ChienLi2024,
+    ChienLi2024Holder,
+    _tangent_cost,
+    holder_cost,
+    smooth_constant,
+    smooth_cost,
+)
 from lethe.theorems.shift.engine import solve
 
 RNG = np.random.default_rng(2410)
@@ -181,6 +188,17 @@ def test_hoelder_with_exponent_1_is_the_smooth_case() -> None:
         assert smooth_cost(1 + growth, 500, diameter) * (1 - 1e-9) <= near <= smooth_cost(1 + growth, 500, diameter) * (1 + 1e-5)
     theorem, run = ChienLi2024Holder(), _full(loss={**HOLDER, "exponent": 1.0}, regulariser=BALL)
     assert _rho(theorem, run) == pytest.approx(_rho(ChienLi2024(), _full(regulariser=BALL)), rel=1e-12)
+
+
+@pytest.mark.parametrize(("growth", "exponent", "at"), [(0.1, 0.5, 3.0), (0.02, 0.2, 40.0), (1.0, 0.8, 1.0)])
+def test_a_tangent_is_one(growth: float, exponent: float, at: float) -> None:
+    def h(z: float) -> float:
+        return z + growth * z**exponent
+
+    slope = (h(at * (1 + 1e-5)) - h(at * (1 - 1e-5))) / (2e-5 * at)
+    touch = 1.0 + h(at) - slope * at
+    expected = touch**2 * smooth_cost(slope, 5000, 200.0 / touch)
+    assert _tangent_cost(growth, exponent, 5000, 200.0, at) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,8 @@ from lethe.audit.config import TwoWorldGame
 from lethe.audit.games import two_worlds
 from lethe.audit.games.two_worlds import SingleTrials, play
 from lethe.errors import InputError, LetheError
-from lethe.estimators import LogisticRegression, PrivateStandardScaler, Ridge
-from lethe.partitions import PartitionedTable, dask_table, parquet_table
+from lethe.estimators import HeavyTailedLinearRegression, LogisticRegression, PrivatePCA, PrivateStandardScaler, Ridge
+from lethe.partitions import PartitionedTable, array_table, dask_table, parquet_table
 from lethe.partitions.passes import Answer, Executor, Part, Work
 
 pytestmark = pytest.mark.slow
@@ -44,7 +43,15 @@ FITS: dict[str, tuple[Callable[[], Any], str]] = {
     "full batches": (lambda: logistic("full_batch", passes=3), "label"),
     "released range and norm": (lambda: Ridge(mechanism="adassp", **SETTINGS), "amount"),
     "scaler": (lambda: PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS), "label"),
+    "scaler, bounds released": (lambda: PrivateStandardScaler(**SETTINGS), "label"),
+    "components": (lambda: PrivatePCA(2, **SETTINGS), "label"),
 }
+# In memory records count in another order than the stored one, so these are compared with one block in this process.
+STORED: dict[str, tuple[Callable[[], Any], str]] = {
+    "Poisson batches": (lambda: logistic("poisson", passes=1), "label"),
+    "heavy tails": (lambda: HeavyTailedLinearRegression(passes=2, **SETTINGS), "amount"),
+}
+ALL = {**FITS, **STORED}
 
 
 @pytest.fixture(scope="module")
@@ -75,27 +82,33 @@ def collection(goal: str, *, slow: bool = False) -> Any:
 def released(fitted: Any) -> np.ndarray[Any, Any]:
     if isinstance(fitted, PrivateStandardScaler):
         return np.concatenate([fitted.mean_, fitted.scale_])
+    if isinstance(fitted, PrivatePCA):
+        return fitted.components_.ravel()
     return np.append(np.ravel(fitted.coef_), fitted.intercept_)
 
 
 def in_memory(name: str) -> np.ndarray[Any, Any]:
-    make, goal = FITS[name]
-    return released(make().fit(frame()[list(COLUMNS)], frame()[goal]))
+    make, goal = ALL[name]
+    features, targets = frame()[list(COLUMNS)], frame()[goal]
+    if name in STORED:
+        return released(make().fit(array_table(features.to_numpy(), targets.to_numpy(), blocks=1, progress=False), None))
+    return released(make().fit(features, targets))
 
 
 def assert_as_in_memory(name: str, table: Any) -> None:
-    make, goal = FITS[name]
+    make, goal = ALL[name]
     np.testing.assert_allclose(released(make().fit(table, goal)), in_memory(name), rtol=0.0, atol=1e-9)
 
 
 NEWTON = pytest.param("objective perturbation", marks=pytest.mark.nightly)  # by day test_workers_read_files_of_parquet_themselves
 
 
-@pytest.mark.parametrize("name", [NEWTON, *[name for name in FITS if name != "objective perturbation"]])
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", [NEWTON, *[name for name in ALL if name != "objective perturbation"]])
 def test_a_fit_on_the_cluster_is_the_fit_in_memory(name: str, client: Client) -> None:
-    executor: Any = dask_table(collection(FITS[name][1])).executor
+    executor: Any = dask_table(collection(ALL[name][1])).executor
     assert executor.client is client
-    assert_as_in_memory(name, collection(FITS[name][1]))
+    assert_as_in_memory(name, collection(ALL[name][1]))
 
 
 def test_workers_read_files_of_parquet_themselves(client: Client, tmp_path: Any) -> None:
@@ -121,7 +134,7 @@ def killing(client: Client, number: int) -> tuple[Callable[[int, int, int], None
 
 def assert_unmoved_by_a_kill(name: str, number: int, client: Client) -> None:
     told, killed = killing(client, number)
-    assert_as_in_memory(name, dask_table(collection(FITS[name][1], slow=True), progress=told))
+    assert_as_in_memory(name, dask_table(collection(ALL[name][1], slow=True), progress=told))
     assert killed
     client.wait_for_workers(2, timeout=60)
 
@@ -133,7 +146,10 @@ def test_a_worker_that_is_killed_in_a_pass_changes_nothing(client: Client) -> No
 @pytest.mark.nightly(by_day="test_a_worker_that_is_killed_in_a_pass_changes_nothing")
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("objective perturbation", 1), ("objective perturbation", 3), ("full batches", 3), ("released range and norm", 2), ("scaler", 2)],
+    [
+        *[("objective perturbation", 1), ("objective perturbation", 3), ("full batches", 3), ("released range and norm", 2), ("scaler", 2)],
+        *[("scaler, bounds released", 2), ("components", 3), ("Poisson batches", 3), ("heavy tails", 4)],
+    ],
 )
 def test_a_worker_that_is_killed_in_any_pass_changes_nothing(name: str, number: int, client: Client) -> None:
     assert_unmoved_by_a_kill(name, number, client)
@@ -146,8 +162,10 @@ class Twice:
         self.once, self.answered = once, 0
 
     def answers(self, parts: Sequence[Part], work: Work) -> Iterator[Answer]:
-        for pair in zip(self.once.answers(parts, work), self.once.answers(parts, work), strict=True):
-            for answer in chain(pair):
+        # In the order of blocks: whoever takes them stops at the last new one.
+        first, second = (sorted(self.once.answers(parts, work), key=lambda answer: answer.place) for _ in range(2))
+        for pair in zip(first, second, strict=True):
+            for answer in pair:
                 self.answered += 1
                 yield answer
 

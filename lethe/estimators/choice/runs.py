@@ -198,7 +198,8 @@ def secret_design(mechanism: str, batches: BatchDesign) -> BatchDesign | None:
     Args:
         mechanism, batches: the parameters of an estimator.
     """
-    asked = batches if batches != "auto" else next((one.design for one in RUNS if one.name == mechanism), "full")
+    otherwise: BatchDesign = "full"
+    asked = batches if batches != "auto" else next((one.design for one in RUNS if one.name == mechanism), otherwise)
     return asked if draws_secretly(asked) else None
 
 
