@@ -198,9 +198,10 @@ def secret_design(mechanism: str, batches: BatchDesign) -> BatchDesign | None:
     Args:
         mechanism, batches: the parameters of an estimator.
     """
-    otherwise: BatchDesign = "full"
-    asked = batches if batches != "auto" else next((one.design for one in RUNS if one.name == mechanism), otherwise)
-    return asked if draws_secretly(asked) else None
+    if batches != "auto":
+        return batches if draws_secretly(batches) else None
+    named = next((one for one in RUNS if one.name == mechanism), None)
+    return named.design if named is not None and draws_secretly(named.design) else None
 
 
 def _batches(design: BatchDesign, size: int) -> Batches:
