@@ -33,6 +33,7 @@ def marks(node: ast.FunctionDef, name: str) -> list[ast.Call]:
     ]
 
 
+@pytest.mark.slow
 def test_every_test_of_the_night_names_one_that_guards_the_same_by_day() -> None:
     everything = list(functions())
     by_night = {node.name for _, node in everything if marks(node, "nightly")}

@@ -63,6 +63,7 @@ def test_a_sweep_says_by_which_theorem() -> None:
         assert "the data (CSV, JSON) say why" in text
 
 
+@pytest.mark.slow
 def test_the_tables_of_a_sweep_fit() -> None:
     sweep = lethe.compare(make_run(), 1e-5, over="noise", theorems=(*OURS, *FAKES))
     pages = [printed(table, width=80) for table in sweep_tables(sweep, 80) if isinstance(table, Table)]

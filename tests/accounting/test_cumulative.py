@@ -19,6 +19,7 @@ def test_it_ends_at_the_run_s_own_certificates(changes) -> None:
     assert all(last <= every * (1 + 1e-9) for last, every in zip(grown.last_iterate, grown.every_iterate, strict=True))
 
 
+@pytest.mark.slow
 def test_all_iterates_lose_more_and_more() -> None:
     every = cumulative_privacy(make_run(), 1e-5, points=8).every_iterate
     assert sorted(every) == list(every)

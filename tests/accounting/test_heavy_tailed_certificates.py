@@ -30,6 +30,7 @@ def solved(domain: ConvexSet | None = None, *, batch_size: int | None = 40, pass
     return multi_pass(problem, RECORDS, oracle=oracle, passes=passes, batch_size=batch_size, step_size=0.1)
 
 
+@pytest.mark.slow
 def test_the_run_costs_by_composition_what_the_phases_do() -> None:
     for batch_size in (None, 40, 33):
         solution = solved(batch_size=batch_size)
@@ -43,6 +44,7 @@ def test_the_run_costs_by_composition_what_the_phases_do() -> None:
         assert found.epsilon == pytest.approx(min(solution.guarantee.epsilon(DELTA), found.certificate.epsilon), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_convex_loss_is_certified_as_a_run_written_by_hand() -> None:
     solution = solved()
     noise = solution.phases[0].release.noise_std
@@ -77,6 +79,7 @@ def test_what_the_certificate_proves_is_at_least_the_exact_privacy_of_a_linear_r
     assert found.epsilon >= lethe.GDP(exact).epsilon(DELTA)
 
 
+@pytest.mark.slow
 def test_without_a_loss_phases_are_as_good_and_say_so() -> None:
     found = certify_solution(solved(Ball(radius=1000.0)), DELTA)
     assert found.basis == "phases"
@@ -85,6 +88,7 @@ def test_without_a_loss_phases_are_as_good_and_say_so() -> None:
     assert "all iterates released" in found.explain()
 
 
+@pytest.mark.slow
 def test_steps_too_long_for_the_loss_fall_back_on_the_phases() -> None:
     found = certify_solution(solved(Ball(radius=1000.0)), DELTA, loss=Convex(smoothness=1e6))
     assert found.basis == "phases"
@@ -104,6 +108,7 @@ def test_a_moment_released_beside_is_never_forgotten() -> None:
     assert certify_solution(cheap, DELTA, loss=Convex(smoothness=1.0)).epsilon == alone.epsilon
 
 
+@pytest.mark.slow
 def test_what_is_no_recursion_has_phases_only() -> None:
     problem = Problem(gradient=lambda parameters, records: np.asarray(records), dimension=3, smoothness=1.0, strong_convexity=1.0)
     once = one_pass(problem, RECORDS, oracle=ClippedMean(clip_norm=1.0, rho=0.5), steps=4)

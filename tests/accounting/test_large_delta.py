@@ -58,6 +58,7 @@ DOORS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
 def test_every_door_refuses_one_over_n_and_warns_from_a_tenth_of_it_on(door: Callable[..., Any]) -> None:
     for delta in (0.01, 0.01 * (1 - 1e-15), 0.5):
@@ -91,6 +92,7 @@ def test_the_border_is_where_it_is_for_any_number_of_records(records: int) -> No
                 delta_for(records, 0.1 / records * (1 + 1e-9))
 
 
+@pytest.mark.slow
 def test_allowed_it_is_shown_wherever_the_number_is() -> None:
     said = "note: delta >= 1/records = 0.01: such a delta allows one record in 100 to be published whole."
     certificate = lethe.certify(RUN, 0.2, allow_large_delta=True)

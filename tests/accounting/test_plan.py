@@ -19,6 +19,7 @@ def test_a_plan_meets_its_target_and_wastes_nothing(design: str, release: str) -
     assert lethe.certify(planned.with_noise_scaled(1 - 1e-5), 1e-5).epsilon > 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES[1:])
 def test_a_schedule_keeps_its_shape(schedule: object) -> None:
     run = make_run(noise_multiplier=schedule)
@@ -29,6 +30,7 @@ def test_a_schedule_keeps_its_shape(schedule: object) -> None:
     assert lethe.certify(planned, 1e-6).epsilon <= 0.5
 
 
+@pytest.mark.slow
 def test_a_plan_that_rounding_left_short_is_raised_until_it_certifies(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("lethe.accounting.plan")
     honest = module.smallest
@@ -37,6 +39,7 @@ def test_a_plan_that_rounding_left_short_is_raised_until_it_certifies(monkeypatc
     assert lethe.certify(planned, 1e-5).epsilon <= 1.0
 
 
+@pytest.mark.slow
 def test_pass_ends_and_extreme_targets() -> None:
     for epsilon, delta in [(1e-4, 1e-5), (50.0, 1e-12), (1.0, 1e-200)]:
         planned = lethe.plan(make_run(noise_at="pass_ends", noise_multiplier=None), epsilon=epsilon, delta=delta)

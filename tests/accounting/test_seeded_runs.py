@@ -96,6 +96,7 @@ def test_its_beginnings_are_no_release_either() -> None:
     assert set(grown.every_iterate) == set(grown.last_iterate) == {math.inf}
 
 
+@pytest.mark.slow
 def test_other_accountants_are_told(tmp_path: Path) -> None:
     interop = pytest.importorskip("lethe.integrations.dp_accounting")
     events = pytest.importorskip("dp_accounting").dp_event

@@ -41,6 +41,7 @@ def test_gaussians_add_their_squares() -> None:
     assert added((lethe.GDP(0.3), 9)).epsilon == pytest.approx(lethe.GDP(0.9).epsilon(DELTA), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_certificates_of_runs_add_as_gaussians_do() -> None:
     mus = [one.guarantee.mu for one in (CERTIFICATE, OTHER)]  # pyright: ignore[reportAttributeAccessIssue]
     exact = lethe.GDP(math.hypot(*mus)).epsilon(DELTA)
@@ -83,6 +84,7 @@ def test_points_add_to_the_optimum(parts: list[tuple[float, float]]) -> None:
         assert found.delta_at(epsilon) <= exact * 1.01 + 3e-4  # losses are rounded up to a grid of at most 1e-4 each
 
 
+@pytest.mark.slow
 def test_profiles_that_are_only_known_point_by_point_add_tightly() -> None:
     """A perturbed minimiser with one vertex and no determinant is a Gaussian mechanism, of which the composition does not know that."""
     for mu, count in ((0.3, 3), (1.0, 2)):
@@ -189,6 +191,7 @@ def test_a_total_is_a_part_of_a_later_one_as_if_its_parts_had_been_given(tmp_pat
     assert twice.epsilon > first.epsilon
 
 
+@pytest.mark.slow
 def test_either_number_may_be_asked_for() -> None:
     found = added(CERTIFICATE, lethe.GDP(0.5))
     back = lethe.total([CERTIFICATE, lethe.GDP(0.5)], epsilon=found.epsilon, neighbours="replace_one")
@@ -212,6 +215,7 @@ def test_what_is_not_fixed_or_not_proved_is_said() -> None:
     assert repr(found) == f"Total(({shown(found.epsilon)}, 1e-06)-DP, replace one, 2 parts)"
 
 
+@pytest.mark.slow
 def test_neighbours_of_two_kinds_are_refused_by_name() -> None:
     zero = lethe.certify(RUN.replace(neighbours="zero_out", passes=3), delta=DELTA)
     with pytest.raises(lethe.InputError, match=rf"run {RUN.run_id}: replace_one; run {zero.run.run_id}: zero_out"):
@@ -222,6 +226,7 @@ def test_neighbours_of_two_kinds_are_refused_by_name() -> None:
         lethe.total([CERTIFICATE], DELTA, neighbours="replace")  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 def test_a_number_without_a_relation_is_refused() -> None:
     for part in (lethe.GDP(1.0), lethe.ZCDP(0.1), lethe.ApproxDP(1.0, 0.0)):
         with pytest.raises(lethe.InputError, match="says no neighbouring relation"):
@@ -251,6 +256,7 @@ def test_a_copy_of_a_release_is_refused_and_a_second_one_is_counted(tmp_path: Pa
         added(tmp_path / "bare.json", tmp_path / "bare.json")
 
 
+@pytest.mark.slow
 def test_what_was_altered_is_refused_by_name(tmp_path: Path) -> None:
     content = CERTIFICATE.to_dict()
     typed = {"guarantee": {"kind": "gdp", "mu": 0.01}, "epsilon": lethe.GDP(0.01).epsilon(DELTA)}
@@ -298,6 +304,7 @@ def test_a_large_delta_is_refused_unless_it_is_meant() -> None:
     assert lethe.Total.from_dict(meant.to_dict()) == meant
 
 
+@pytest.mark.slow
 def test_a_seeded_part_leaves_nothing() -> None:
     seeded = lethe.certify(RUN.replace(seeded=True), delta=DELTA)
     found = added(seeded, lethe.GDP(0.1))
@@ -306,6 +313,7 @@ def test_a_seeded_part_leaves_nothing() -> None:
     assert lethe.Total.from_dict(found.to_dict()) == found
 
 
+@pytest.mark.slow
 def test_statements_are_verified_and_written_numbers_are_told(tmp_path: Path) -> None:
     stated = Statement(name="a sum", guarantee=lethe.GDP(0.2), neighbours="replace_one", findings=(), citations=())
     stated.save(tmp_path / "sum.json")

@@ -79,6 +79,7 @@ def test_canaries_are_there_as_their_coins_say() -> None:
     assert bare.drawn(np.array([False, True]))[0].tolist() == [9, 9, 9, 9, 2, 9]
 
 
+@pytest.mark.slow
 def test_one_run_of_independent_canaries() -> None:
     """Shifted by 2 under standard noise: 2-GDP, epsilon 10.5 at this delta; 1000 coins prove at most 5.8."""
     count = 1000

@@ -68,6 +68,7 @@ def test_few_runs_and_a_large_level(rule: Rule) -> None:
     assert_valid(epsilons, 1.0, level=0.4)
 
 
+@pytest.mark.slow
 def test_one_rank_uses_its_whole_level() -> None:
     """The false-positive rate above the r-th largest score exceeds its bound with probability alpha / 2: exactly, and not less."""
 
@@ -139,6 +140,7 @@ class TestWhatIsNotValid:
 
         assert_invalid(repeated(audit, times=300, seed=9), 1.0)
 
+    @pytest.mark.slow
     def test_a_gaussian_formula_on_another_mechanism(self) -> None:
         rule, curve = FixedThreshold(threshold=1.0), GaussianCurve()
         epsilons = repeated(audited(rule, lambda generator: laplace(generator, 1000), delta=1e-5, curve=curve), times=100, seed=10)

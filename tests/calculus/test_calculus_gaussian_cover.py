@@ -49,6 +49,7 @@ COVERED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COVERED)
 def test_a_cover_is_nowhere_below(name) -> None:
     guarantee, slack = COVERED[name]
@@ -57,6 +58,7 @@ def test_a_cover_is_nowhere_below(name) -> None:
         assert guarantee.delta(level) <= (slack + (1 - slack) * gdp_delta(mu, level)) * (1 + 1e-9), level
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COVERED)
 def test_a_cover_is_close_to_the_smallest(name) -> None:
     guarantee, slack = COVERED[name]
@@ -105,6 +107,7 @@ def test_choosing_along_the_way_gains_nothing_on_the_bound(first, second, slack,
     assert either > max(float(weights @ more), float(weights @ (exchange + (1 - exchange) * stop)))
 
 
+@pytest.mark.slow
 @pytest.mark.nightly(by_day="test_a_cover_is_nowhere_below")
 def test_covers_of_one_mechanism_many_times_are_above_its_exact_composition() -> None:
     """20 trainings with sampling, each covered, against the convolution of their privacy losses."""

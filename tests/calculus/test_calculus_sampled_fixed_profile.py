@@ -21,6 +21,7 @@ def log_densities(q: float, mu: float, x: np.ndarray) -> tuple[np.ndarray, np.nd
     return np.logaddexp(math.log1p(-q) + normal, math.log(q) + normal + mu * x - mu * mu / 2), normal
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("q", "z"), CASES)
 def test_profile_is_the_worse_direction_of_an_integral_and_its_mirror(q: float, z: float) -> None:

@@ -32,6 +32,7 @@ def place(tmp_path, capsys) -> str:
     return path
 
 
+@pytest.mark.slow
 def test_a_release_from_its_reservation_to_the_page(place, tmp_path, capsys) -> None:
     lethe.certify(make_run(), delta=1e-6).save(tmp_path / "certificate.json")
     assert main(["ledger", "reserve", place, "patients", str(tmp_path / "certificate.json"), "--by", "team A", "--json"]) == 0
@@ -65,6 +66,7 @@ def test_the_budget_over_time_is_drawn(place, tmp_path) -> None:
     assert main(["ledger", "show", place, "--plot", str(tmp_path / "budget.png")]) == 0
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_status_2_and_writes_nothing(place, capsys) -> None:
     assert main(["ledger", "reserve", place, "patients", "--mu", "3"]) == 2
     told = capsys.readouterr().err
@@ -74,6 +76,7 @@ def test_what_does_not_fit_is_status_2_and_writes_nothing(place, capsys) -> None
     assert json.loads(capsys.readouterr().out)[0]["reservations"] == []
 
 
+@pytest.mark.slow
 def test_verify_says_the_head_and_finds_that_it_is_missing(place, capsys) -> None:
     assert main(["ledger", "verify", place, "--json"]) == 0
     head = json.loads(capsys.readouterr().out)["head"]

@@ -91,6 +91,7 @@ def test_what_was_executed_is_recorded_and_certified() -> None:
     assert certificate.seal is not None
 
 
+@pytest.mark.slow
 def test_it_learns() -> None:
     features, targets = data(400)
     run = run_of(records=400, batches={"design": "shuffled_once", "size": 40}, steps=60, noise_multiplier=0.5, step_size=1.0)
@@ -139,6 +140,7 @@ def loop(
     return engine
 
 
+@pytest.mark.slow
 def test_a_loop_of_one_s_own_takes_the_same_steps_as_fit() -> None:
     for make in (lambda given: torch.optim.SGD(given, lr=0.5), lambda given: torch.optim.Adam(given, lr=0.1)):
         models = [network(), network()]

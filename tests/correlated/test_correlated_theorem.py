@@ -63,6 +63,7 @@ def test_it_is_exact_where_gradients_never_change(noise: dict[str, Any], batches
         assert certificate.epsilon == pytest.approx(lethe.GDP(max(exact)).epsilon(DELTA), rel=1e-8)
 
 
+@pytest.mark.slow
 def test_no_signs_of_gradients_reach_more() -> None:
     """Linear losses whose gradient turns along the way, with strategies of any sign: never above what is certified."""
     random = np.random.default_rng(0)

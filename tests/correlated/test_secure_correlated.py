@@ -89,6 +89,7 @@ def test_the_grid_costs_nothing_in_any_slot(changes: dict[str, Any]) -> None:
     assert used[0] > 3.0
 
 
+@pytest.mark.slow
 def test_it_trains_and_is_certified_as_planned(tmp_path: Path) -> None:
     features = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
     targets, run = (features[:, 0] > 0).long(), run_of(BANDED, noise_multiplier=0.1, steps=30, step_size=1.0)

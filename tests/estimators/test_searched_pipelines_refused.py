@@ -127,6 +127,7 @@ def test_unknown_parameters_and_shares_too_small_for_anything_are_refused() -> N
         search(shares={"privatestandardscaler": 1e-14, "logisticregression": 1.0}).fit(*two_blobs())
 
 
+@pytest.mark.slow
 def test_models_among_the_candidates_are_cloned() -> None:
     models = [cloned(MODEL), SoftmaxRegression(feature_norm=2.0, mechanism="pass_ends")]
     found = search(candidates={"logisticregression": models}).fit(*two_blobs())

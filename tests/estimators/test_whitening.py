@@ -169,6 +169,7 @@ def test_a_pipeline_states_the_whole_price_and_what_is_free() -> None:
     assert model.score(images[1500:], labels[1500:]) > 0.7
 
 
+@pytest.mark.slow
 def test_in_a_search_and_beside_other_branches_it_counts_too() -> None:
     images, labels = load_digits(return_X_y=True)
     both: Any = FeatureUnion([("waves", ScatteringFeatures((8, 8), angles=4)), ("patches", RandomConvolutionFeatures((8, 8), filters=4))])

@@ -280,6 +280,7 @@ def test_pictures_of_files_and_folders(tmp_path: Path) -> None:
         liang_figure_1(options=Options(full=True))
 
 
+@pytest.mark.slow
 def test_what_must_be_known_is_said(small: Reproduction, bounded: Reproduction) -> None:
     for words in (
         "point estimate",

@@ -121,6 +121,7 @@ def test_the_lower_bound_is_below_what_is_stated_and_catches_half_the_noise(name
     assert caught > stated
 
 
+@pytest.mark.slow
 def test_noise_from_the_number_of_steps_and_not_the_batch_is_caught() -> None:
     """The paper's 4 C^2 T^2/(eps n)^2 at n = 11, T = 6, where batches have one record: (6/11)^2 of the noise that is needed."""
 
@@ -150,6 +151,7 @@ def test_a_released_moment(broken: bool) -> None:
     assert (found > stated) if broken else (LEAST < found <= stated)
 
 
+@pytest.mark.slow
 @pytest.mark.nightly(by_day="test_the_lower_bound_is_below_what_is_stated_and_catches_half_the_noise")
 @pytest.mark.parametrize("broken", [False, True])
 def test_secret_batches(broken: bool) -> None:

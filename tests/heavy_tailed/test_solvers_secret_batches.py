@@ -48,6 +48,7 @@ def test_the_convolution_is_the_integral_for_one_step() -> None:
     assert composed_delta(0.125, 2.0, 1, 0.5) == pytest.approx(one_step_delta(0.125, 2.0, 0.5), rel=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5])
 def test_the_noise_of_one_step_is_just_enough(epsilon: float) -> None:
     noise, spent = sampled_noise(0.125, 1, epsilon, DELTA)

@@ -155,6 +155,7 @@ def test_binomial_delta_is_the_exact_one_from_above(trials: int, chance: float, 
     assert found >= binomial_delta(trials, chance, shift - 1, epsilon) * (1 - 1e-8)
 
 
+@pytest.mark.slow
 def test_exact_calibration_needs_far_less_noise() -> None:
     """7148 coins in all where the closed form tosses 261 200; one fewer does not do."""
     assert least_fair_trials(10, 1.0, 1e-6) == 7148

@@ -27,6 +27,7 @@ def test_a_hinge_that_never_leaves_its_corner_is_a_quadratic() -> None:
     assert doubled[-1] == pytest.approx(2.0 * exact[-1])
 
 
+@pytest.mark.slow
 def test_each_of_k_hinges_is_one() -> None:
     data = make_data("softmax_regression")
     several = {"kind": "one_versus_rest_hinge", "feature_norm": 1.5, "width": 8.0, "classes": 3}

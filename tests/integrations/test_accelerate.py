@@ -48,6 +48,7 @@ def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, 
     return model, optimizer
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
 @pytest.mark.parametrize("users", [None, np.arange(40) // 2])
 def test_both_orders_train_as_without_it(users: Any) -> None:

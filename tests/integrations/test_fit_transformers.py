@@ -80,6 +80,7 @@ def test_a_model_of_another_kind_has_no_known_loss() -> None:
         fit(model, record_losses(model), [{key: record[key] for key in ("input_ids", "attention_mask")} for record in sentences()], RUN)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_given_all_that_the_model_says_is_told_where_to_look() -> None:
     data = DataLoader(sentences(), batch_size=2, collate_fn=padded)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"(?s)loss: .*a SequenceClassifierOutput.*outputs\.logits.*record_losses"):

@@ -27,6 +27,7 @@ def broken(records: list[dict[str, Any]], key: str) -> dict[str, torch.Tensor]:
     return {**batch, key: batch[key][:, :-1]}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("collator", "said"),
@@ -54,6 +55,7 @@ def test_batches_of_another_shape_are_refused_before_they_are_used(collator: Any
     assert torch.equal(flat(model), before)
 
 
+@pytest.mark.slow
 def test_labels_of_another_length_than_the_tokens(tmp_path: Path) -> None:
     trainer = private(tmp_path, language_model(), texts(), told={"data_collator": lambda records: broken(records, "labels")})
     with pytest.raises(InputError, match="each token needs one label"):

@@ -42,6 +42,7 @@ def logged(uri: str, log: MLflowLogger) -> Logged:
     return Logged(uri, log.run_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("train", "design"), [(fitted, "cyclic"), (looped, "cyclic"), (fitted, "poisson")])
 def test_epsilon_at_each_step_is_that_of_the_run_of_as_many_steps(store: str, train: Callable[..., Any], design: str) -> None:
     run, log = make_run(design), logger(store, run_name="monday")
@@ -59,6 +60,7 @@ def test_epsilon_at_each_step_is_that_of_the_run_of_as_many_steps(store: str, tr
     assert "every iterate released" in found.run.data.tags["dp/what_epsilon_is"]
 
 
+@pytest.mark.slow
 def test_certificate_and_report_are_artefacts(store: str) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
@@ -76,6 +78,7 @@ def test_certificate_and_report_are_artefacts(store: str) -> None:
     assert "dp/epsilon" not in found.scalars
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("private", [False, True])
 def test_nothing_private_is_in_the_store_unless_asked_and_then_marked(store: str, tmp_path: Path, private: bool) -> None:
     def recognisable(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -110,6 +113,7 @@ def test_a_released_loss_and_nan_and_infinity(store: str) -> None:
     assert found.run.data.tags["released/validation_loss/basis"] == "computed on public data"
 
 
+@pytest.mark.slow
 def test_it_logs_to_the_run_that_is_active_and_leaves_it_open(store: str) -> None:
     import mlflow
 
@@ -125,6 +129,7 @@ def test_it_logs_to_the_run_that_is_active_and_leaves_it_open(store: str) -> Non
         mlflow.set_tracking_uri(None)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_goes_on_at_its_step(store: str, tmp_path: Path) -> None:
     run, kept = make_run(), Checkpoints(folder=tmp_path / "kept", every=1)
 

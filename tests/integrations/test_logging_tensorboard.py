@@ -38,6 +38,7 @@ def rounded_up(value: float) -> float:
     return float(near if float(near) >= value else np.nextafter(near, np.float32(np.inf)))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("train", [fitted, looped])
 @pytest.mark.parametrize("design", ["cyclic", "shuffled", "poisson"])
@@ -235,6 +236,7 @@ def test_an_adaptive_descent_has_its_guarantee(tmp_path: Path) -> None:
     assert "adaptive descent" in found.texts["dp/report"]
 
 
+@pytest.mark.slow
 @pytest.mark.nightly(by_day="test_epsilon_at_each_step_is_that_of_the_run_of_as_many_steps")
 def test_fifty_steps_of_a_long_training_are_logged(tmp_path: Path) -> None:
     fitted(make_run(steps=403), TensorBoardLogger(tmp_path, delta=DELTA, report=False))

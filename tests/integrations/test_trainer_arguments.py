@@ -87,6 +87,7 @@ def test_what_the_environment_tells_accelerate(variable: str, tmp_path: Path, mo
         AcceleratorState._reset_state(reset_partial_state=True)
 
 
+@pytest.mark.slow
 def test_arguments_that_nobody_has_heard_of_are_refused(tmp_path: Path) -> None:
     import dataclasses
 
@@ -123,6 +124,7 @@ def test_every_training_argument_has_been_thought_of() -> None:
     assert not HONOURED & set(NEEDS)
 
 
+@pytest.mark.slow
 def test_targets_and_runs_that_contradict(tmp_path: Path) -> None:
     run = run_of(steps=6)
     with pytest.raises(InputError, match="delta: none was given"):

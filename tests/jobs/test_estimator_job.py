@@ -90,6 +90,7 @@ def test_the_census_from_the_command_line_scores_as_the_pipeline_in_python(tmp_p
     assert SavedModel.load(tmp_path / "out").weights.shape == (42, 1)
 
 
+@pytest.mark.slow
 def test_what_is_written_predicts_and_says_what_was_stated(tmp_path: Path) -> None:
     write_document(tmp_path / "train.yaml", _adult())
     words = ["train", str(tmp_path / "train.yaml"), "-o", str(tmp_path / "out"), "--json"]
@@ -121,6 +122,7 @@ def _lines(file: Path) -> list[str]:
     return gzip.decompress(file.read_bytes()).decode().splitlines()[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target_range", [[0, 2], "auto"])
 def test_a_regression(tmp_path: Path, target_range: Any) -> None:
     fields: dict[str, Any] = {
@@ -141,6 +143,7 @@ def test_a_regression(tmp_path: Path, target_range: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_facts_read_off_the_table_are_declared_wherever_they_are_told(tmp_path: Path) -> None:
     fields = homes_fields(tmp_path, public="read off the table")
     fields["data"]["classes"] = "from_data"

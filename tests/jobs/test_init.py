@@ -63,6 +63,7 @@ def test_nothing_but_names_and_types_is_taken_from_the_table(tmp_path: Path) -> 
     assert "public" not in content
 
 
+@pytest.mark.slow
 def test_questions_are_refused_by_name_until_they_are_answered(tmp_path: Path) -> None:
     file = _table(tmp_path)
     assert _call("--data", file, "--target", "label", "-o", tmp_path / "train.yaml").exit_code == 0
@@ -81,6 +82,7 @@ def test_questions_are_refused_by_name_until_they_are_answered(tmp_path: Path) -
     assert declared["columns"].endswith("stated without a look at the records")
 
 
+@pytest.mark.slow
 def test_what_was_looked_at_is_declared(tmp_path: Path) -> None:
     file = _table(tmp_path)
     assert _call("--data", file, "--target", "label", "--look", "-o", tmp_path / "train.yaml").exit_code == 0

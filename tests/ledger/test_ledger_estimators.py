@@ -116,6 +116,7 @@ def test_what_has_other_noise_is_covered_in_both_directions_of_its_profile(name:
     ledger.verify()
 
 
+@pytest.mark.slow
 def test_a_ledger_pays_for_no_perturbed_objective_unasked(ledger) -> None:
     estimator = LogisticRegression(epsilon=3.0, classes=[0, 1], delta=DELTA, feature_norm=2.0)
     fitted, line = spent_on(estimator, LABELS, ledger)
@@ -216,6 +217,7 @@ def test_what_nothing_pays_for_is_refused(ledger) -> None:
     assert ledger.show("patients").lines == ()
 
 
+@pytest.mark.slow
 def test_a_budget_that_sets_nothing_aside_pays_for_gaussian_noise_alone(tmp_path) -> None:
     made = Ledger.open(tmp_path / "mu.sqlite", make=True)
     made.create("patients", neighbours="replace_one", budget=Budget(mu=2.0), by="keeper")

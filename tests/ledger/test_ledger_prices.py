@@ -86,6 +86,7 @@ def test_sums_of_gaussian_releases_are_the_optimum(mus, delta) -> None:
     assert high <= found <= high + mpmath.mpf(1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gdp", "zcdp"])
 def test_mixed_sums_are_not_below_the_composition_with_everything_fixed(kind) -> None:
     """A filter may not promise more than the exact composition of fixed releases has, which it allows too."""
@@ -98,6 +99,7 @@ def test_mixed_sums_are_not_below_the_composition_with_everything_fixed(kind) ->
     assert exact <= found <= 2.5 * exact
 
 
+@pytest.mark.slow
 def test_a_dp_accounting_event_has_a_price(tmp_path) -> None:
     dp_accounting = pytest.importorskip("dp_accounting")
     from lethe.ledger import Ledger

@@ -62,6 +62,7 @@ def test_what_does_not_fit_is_refused_with_the_largest_that_does(file) -> None:
     assert len(account.lines) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("budget", "each"), [(Budget(rho=1.0), lethe.ZCDP(0.1)), (Budget(mu=1.0), lethe.GDP(0.1))])
 def test_a_budget_in_tenths_is_spent_exactly(file, budget, each) -> None:
     ledger = ledger_of(file, budget=budget)
@@ -127,6 +128,7 @@ def test_a_certificate_is_computed_again_before_it_is_believed(file) -> None:
     ledger.settle(other, certificate)  # the same run, trained once more
 
 
+@pytest.mark.slow
 def test_sampled_steps_are_paid_by_their_cover(file) -> None:
     run = make_run(records=60_000, batches=lethe.Poisson(size=600), noise_multiplier=1.5, release="all", neighbours="add_or_remove")
     certificate = lethe.certify(run, delta=1e-6)
@@ -221,6 +223,7 @@ def test_unknown_names_and_names_twice_are_refused(file) -> None:
             ledger.create(name, neighbours="zero_out", budget=Budget(mu=1))
 
 
+@pytest.mark.slow
 def test_a_clock_that_runs_backwards_writes_nothing(file, monkeypatch) -> None:
     ledger = ledger_of(file)
     real = datetime.now(UTC)

@@ -153,6 +153,7 @@ def test_what_is_no_ledger_and_what_has_no_price_is_refused(ledger) -> None:
     assert ledger.show("patients").lines == ()
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_under_its_own_reservation(ledger, tmp_path) -> None:
     def stop(step: int, steps: int) -> None:
         if step == 3:

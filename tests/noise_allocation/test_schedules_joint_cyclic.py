@@ -176,6 +176,7 @@ def test_one_batch_a_pass_is_the_closed_form(seed: int) -> None:
     assert joint_cyclic(weights, factors, touches, 1, mu=options["mu"]).value == pytest.approx(value, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_one_batch_a_pass_in_a_bounded_domain_is_the_closed_form(seed: int) -> None:

@@ -161,6 +161,7 @@ def _mixtures(q: float, order: float, points: tuple[tuple[float, float], ...], r
     return math.log(float(np.exp(order * first + (1 - order) * second).sum()) * (axis[1] - axis[0]) ** 2) / (order - 1)
 
 
+@pytest.mark.slow
 def test_without_replacement_the_one_step_term_can_be_too_small() -> None:
     """The gap: a batch with the record, with its neighbour, with some other record instead. Three gradients 2C apart, pairwise, and one
     step: the run's exact divergence at order 2 exceeds the printed bound by a fifth, whatever the window or the split."""
@@ -175,6 +176,7 @@ def test_without_replacement_the_one_step_term_can_be_too_small() -> None:
     assert _value(CORRECTED, run) >= exact
 
 
+@pytest.mark.slow
 def test_no_such_three_gradients_are_known_inside_the_ball() -> None:
     """Norms at most C, as the paper has it: random triples never exceed the printed term, and an antipodal pair attains it."""
     generator = np.random.default_rng(3)
@@ -188,6 +190,7 @@ def test_no_such_three_gradients_are_known_inside_the_ball() -> None:
     assert _mixtures(0.1, 2.0, ((-0.5, 0.0), (0.5, 0.0), (-0.5, 0.0))) == pytest.approx(_order_two(0.1, 1.0), rel=1e-8)
 
 
+@pytest.mark.slow
 def test_zeroing_a_record_out_of_fixed_size_batches_is_no_cheaper_than_replacing_it() -> None:
     """In a batch without it stands another record: gradients +C, 0 and, for the other, -C, so C alone is not the distance."""
     run = RUN.replace(batches=FIXED, noise_multiplier=2.0, steps=1)
@@ -197,6 +200,7 @@ def test_zeroing_a_record_out_of_fixed_size_batches_is_no_cheaper_than_replacing
     assert _value(CORRECTED, run) >= exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "z"), [(0.01, 2.0), (0.1, 2.0), (0.3, 1.0), (0.05, 6.0)])
 def test_the_corrected_step_covers_every_triangle(q: float, z: float) -> None:
     at = renyi_values(q, [z], "replace_one", "without_replacement")[0]
@@ -207,6 +211,7 @@ def test_the_corrected_step_covers_every_triangle(q: float, z: float) -> None:
             assert at[ORDERS.index(order)] >= _mixtures(q, order, points) * (1 - 1e-8)
 
 
+@pytest.mark.slow
 def test_standings() -> None:
     assert PRINTED.standing_on(RUN).usable
     assert PRINTED.standing_on(RUN.replace(neighbours="add_or_remove", step_size=0.2)).usable

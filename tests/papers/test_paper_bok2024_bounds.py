@@ -51,6 +51,7 @@ def test_the_best_window_is_found() -> None:
     assert found <= min(tried) * 1.01
 
 
+@pytest.mark.slow
 def test_every_window_of_a_run_is_the_formula_in_its_units() -> None:
     """The share is read off the noise, z = sqrt(share) b sigma / L, and the rest of the noise has to hide the shift."""
     run = make_run(batches={"design": "without_replacement", "size": 10}, steps=3000, noise_multiplier=30.0, loss=STRONG, regulariser=BALL)
@@ -93,6 +94,7 @@ def test_ours_is_never_looser(design: dict[str, Any], regulariser: Any, neighbou
                     assert ours <= theorem.bound(run).guarantee.epsilon(1e-5) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regulariser", [None, BALL])
 def test_sampling_and_iteration_together_are_never_looser(regulariser: Any) -> None:
     """Long runs, where a window pays: ours counts a drawn record once where the paper counts it twice, and spreads the shift."""
@@ -155,6 +157,7 @@ def test_whole_passes_are_needed(theorem: Theorem) -> None:
     assert failure.name == "passes"
 
 
+@pytest.mark.slow
 def test_hardly_any_noise_is_no_privacy_and_no_crash() -> None:
     for theorem, fitting in THEOREMS:
         assert theorem.bound(make_run(**fitting, noise_multiplier=1e-60)).guarantee.epsilon(1e-5) > 1e50

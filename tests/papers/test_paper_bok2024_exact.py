@@ -66,6 +66,7 @@ def test_full_batches_are_exact(c: float, steps: int) -> None:
     assert gd_mu(c, steps, 0.7) == pytest.approx(oracles.linear_gaussian_mu_same_direction(c * ones, 0.7 * ones, ones), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_cyclic_batches_are_the_worst_position_of_the_engine() -> None:
     for _ in range(60):
         c, slots, passes = float(RNG.choice([RNG.uniform(0.2, 1), 0.999, 1.0])), int(RNG.integers(2, 9)), int(RNG.integers(1, 12))

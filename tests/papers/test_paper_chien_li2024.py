@@ -74,12 +74,14 @@ def test_the_value_of_the_comparison() -> None:
     assert solve(0.98 * ones, ones, ones).mu ** 2 == pytest.approx(99.0, abs=0.05)
 
 
+@pytest.mark.slow
 def test_it_is_the_minimum_over_windows_and_payments() -> None:
     for c, steps, diameter in _instances(60, 8):
         expected = min(_by_support(c, window, budget) for window, budget in _starts(c, steps, diameter))
         assert smooth_cost(c, steps, diameter) == pytest.approx(expected, rel=1e-11)
 
 
+@pytest.mark.slow
 def test_it_is_the_minimum_over_shares_of_the_noise() -> None:
     """As stated: the sum of 1 / beta_t plus the squared start over the sum of (1 - beta_t) c^(2(T-1-t)), minimised by scipy."""
     for c, steps, diameter in _instances(12, 5):
@@ -121,6 +123,7 @@ def test_the_constant_of_a_step(loss: dict[str, Any], step: float, constant: flo
     assert smooth_constant(_full(loss=loss, step_size=step)) == pytest.approx(constant, rel=1e-14)
 
 
+@pytest.mark.slow
 def test_extremes() -> None:
     assert smooth_cost(0.0, 1000) == 1.0
     assert smooth_cost(1e-300, 1000, 1e300) == pytest.approx(1.0)
@@ -150,6 +153,7 @@ def test_never_below_an_exact_linear_run() -> None:
     assert smooth_cost(1.0, 40) == 40.0  # linear losses: composition is exact
 
 
+@pytest.mark.slow
 def test_hoelder_is_never_below_the_engine_of_a_slower_growth() -> None:
     """On [0, D] the concave z + g z^p lies above its chord (1 + g D^(p-1)) z, whose shifts the engine prices exactly."""
     for _ in range(60):
@@ -285,6 +289,7 @@ def test_the_gap_is_real() -> None:
 # Who is never looser.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regulariser", [None, BALL, [{"kind": "ridge", "strength": 0.3}, BALL]])
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out", "add_or_remove"])
 def test_ours_is_never_looser(regulariser: Any, neighbours: str) -> None:

@@ -58,6 +58,7 @@ def test_fixed_batches_by_hand() -> None:
     assert replaced.mu == pytest.approx(math.sqrt(5) / 2.0, rel=1e-14)
 
 
+@pytest.mark.slow
 def test_fixed_batches_are_never_below_the_last_iterate_and_never_beat_certify() -> None:
     draw = random.Random(1)
     for _ in range(20):

@@ -134,6 +134,7 @@ def test_the_setting_of_figure_1() -> None:
     assert grid == pytest.approx(expected, rel=1e-12)  # a thousand summands
 
 
+@pytest.mark.slow
 def test_half_of_19_is_the_engine_for_a_record_of_the_first_batch_and_one_step_more() -> None:
     """T = E l + 1: the first batch is touched E times with a pass behind it and once with nothing behind it, at L = L_lambda >= 1
     exactly (1 + E theta)/2 (s/sigma)^2. So the theorem cannot be wrong by a percent unnoticed, and its proof gives half of it."""

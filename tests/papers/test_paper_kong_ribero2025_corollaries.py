@@ -82,6 +82,7 @@ def test_the_corrected_c2_follows_from_19() -> None:
         assert rho_of(CORRECTED, run) > rho_of(UNCLIPPED, run)
 
 
+@pytest.mark.slow
 def test_corollary_c3() -> None:
     run = make_run(loss=WEAK, step_size=0.4)  # 0.4 <= 1/sqrt(5) = 0.447
     square = 1 + 2 * 0.4 * 0.05 * (1 + 0.05 / (2 * 0.25))

@@ -87,6 +87,7 @@ def test_a_smaller_gradient_bound_counts_as_more_noise() -> None:
     assert _curve(RUN.replace(loss=loss, clip_norm=2.0)) == _curve(RUN.replace(loss=loss, noise_multiplier=10.0))
 
 
+@pytest.mark.slow
 def test_certify_is_never_looser() -> None:
     runs = [
         RUN,

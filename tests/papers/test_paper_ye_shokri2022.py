@@ -130,6 +130,7 @@ def test_extreme_runs_stay_finite() -> None:
     assert single_touch(1 - 2**-53, [1, 2])[0] == 1.0
 
 
+@pytest.mark.slow
 def test_certify_is_never_looser() -> None:
     for batches, passes, contraction, ratio in (
         (2, 3, 0.1, 0.4),

@@ -46,6 +46,7 @@ def nothing(block: Block) -> None:
     return None
 
 
+@pytest.mark.slow
 def test_sums_are_the_same_however_the_records_are_cut() -> None:
     features, _, _ = records()
     exact = [2.0 * math.fsum(column) for column in features.astype(float).T]

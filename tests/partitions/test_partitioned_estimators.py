@@ -141,6 +141,7 @@ def test_a_pipeline_of_both_is_the_one_in_memory(tmp_path: Path) -> None:
     assert (found.predict(table[list(COLUMNS)]) == expected.predict(table[list(COLUMNS)])).all()
 
 
+@pytest.mark.slow
 def test_the_table_in_blocks_is_in_the_report_and_few_passes_come_first() -> None:
     features, labels, _ = records()
     settings = {**SETTINGS, "epsilon": 4.0, "seed_noise": False}
@@ -150,6 +151,7 @@ def test_the_table_in_blocks_is_in_the_report_and_few_passes_come_first() -> Non
     assert "each step of poisson batches reads the whole table in blocks" in model.privacy_report_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=5.0)])
 def test_of_mechanisms_of_nearly_the_same_risk_a_large_table_takes_the_one_of_fewest_passes(kind: Any) -> None:
     bound = 5.0 if isinstance(kind, LeastSquares) else None

@@ -225,6 +225,7 @@ def test_the_page_is_well_made_and_asks_for_nothing() -> None:
         assert tag != "th" or attributes.get("scope") in ("row", "col")
 
 
+@pytest.mark.slow
 def test_the_metadata_of_a_model_card_never_calls_private_what_is_not() -> None:
     for changes, private in (({}, True), ({"seeded": True}, False)):
         text = written(subject_of(make_run(**changes), delta=DELTA), ".md")
@@ -235,6 +236,7 @@ def test_the_metadata_of_a_model_card_never_calls_private_what_is_not() -> None:
         assert ("differential-privacy" in card["tags"]) is private
 
 
+@pytest.mark.slow
 def test_a_folder_s_weights_are_held_against_the_seal(tmp_path: Path) -> None:
     folder = trained_folder(tmp_path / "trained")
     lethe.report.write(folder, tmp_path / "report.json")

@@ -148,6 +148,7 @@ def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run:
     assert heard.failed == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_a_loop_of_ones_own_tells_the_same(release: str) -> None:
     run = make_network_run("cyclic", noise_multiplier=1.0, release=release)
@@ -199,6 +200,7 @@ def test_nothing_of_an_intermediate_iterate_where_only_the_last_is_released(rele
     assert all((step.private.loss is None) == (release == "last") for step in heard.steps)
 
 
+@pytest.mark.slow
 def test_callbacks_change_nothing_of_the_training() -> None:
     run = make_network_run(noise_multiplier=1.0)
     alone, watched = network(run), network(run, callbacks=[Heard(private=True), Heard()])
@@ -235,6 +237,7 @@ def test_a_callback_that_fails_later_is_left_out_and_no_step_is_lost(train: Call
         assert [one.sha256 for one in ended.record.released] == [one.sha256 for one in alone.record.released]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CallbackWarning])

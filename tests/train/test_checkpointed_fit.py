@@ -130,6 +130,7 @@ def test_going_on_with_something_else_is_refused(tmp_path: Path, change: dict[st
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == kept
 
 
+@pytest.mark.slow
 def test_another_process_is_refused_and_training_goes_on_afterwards(killed: Path) -> None:
     holder = Journal(killed / "journal")
     model = make_network()
@@ -141,6 +142,7 @@ def test_another_process_is_refused_and_training_goes_on_afterwards(killed: Path
     assert with_fresh_noise(result.run) == RUN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_a_finished_run_gives_the_same_model_again_and_draws_nothing(tmp_path: Path, release: str) -> None:
     run, spy, model, again = make_kept_run("cyclic", release), Spy(), make_network(), make_network()
@@ -245,6 +247,7 @@ def test_a_policy_is_refused_and_no_folder_is_made(tmp_path: Path) -> None:
         fit(make_network(), CROSS_ENTROPY, make_data(), RUN, checkpoints=3)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_an_error_of_the_model_leaves_a_training_that_can_go_on(tmp_path: Path) -> None:
     calls: list[int] = []
 

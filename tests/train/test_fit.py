@@ -150,6 +150,7 @@ def test_the_noise_of_a_run_is_the_planned_noise(release: str, given_optimizer: 
     assert high / model.weight.numel() < 1.03
 
 
+@pytest.mark.slow
 def test_the_noise_at_a_pass_end_is_not_averaged_away() -> None:
     model = nn.Linear(400, 250, bias=False)
     nn.init.zeros_(model.weight)
@@ -162,6 +163,7 @@ def test_the_noise_at_a_pass_end_is_not_averaged_away() -> None:
     assert with_fresh_noise(recorded.run) == run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_the_proximal_step_comes_after_the_noise(release: str) -> None:
     run = make_network_run(noise_multiplier=10.0, release=release, regulariser={"kind": "ball", "radius": 0.7})
@@ -206,6 +208,7 @@ def test_an_optimiser_gets_the_noisy_mean_gradient(make: Callable[..., torch.opt
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.slow
 def test_plain_sgd_keeps_the_last_iterate_and_its_learning_rate_is_the_run_s() -> None:
     sizes = [0.5 * 0.9**step for step in range(9)]
     run = make_network_run(release="last", step_size=sizes)

@@ -82,6 +82,7 @@ def test_stale_gradients_of_frozen_parameters_are_not_stepped_on() -> None:
     assert torch.equal(model[0].weight, before)
 
 
+@pytest.mark.slow
 def test_noise_that_drowns_and_parameters_that_overflow_are_refused() -> None:
     data = make_data(torch.float32)
     faint = make_network_run(release="last", noise_multiplier=1e-4)

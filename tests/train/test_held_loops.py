@@ -17,6 +17,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.train import Checkpoints, PrivacyEngine, fit
 
 
+@pytest.mark.slow
 def test_what_was_changed_is_not_saved(tmp_path: Any) -> None:
     """A checkpoint would carry it over into a training that knows nothing of it."""
     model: Any = make_network()
@@ -88,6 +89,7 @@ def swaps_and_swaps_back(loop: Loop) -> None:
     loop.model.load_state_dict(kept)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("change", [reads_only, swaps_and_swaps_back])
 @pytest.mark.parametrize(("release", "make"), [("last", torch.optim.SGD), ("all", torch.optim.AdamW), ("all", torch.optim.Adagrad)])
@@ -119,6 +121,7 @@ def test_hooks_of_the_optimizer_s_own_are_part_of_its_step_where_all_is_released
     assert float(loop.model[0].weight.detach().abs().max()) <= 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}, {"foreach": False}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

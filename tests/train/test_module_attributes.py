@@ -203,6 +203,7 @@ class Honest(nn.Module):
         return self.layers[1](hidden) + self.recurrent(rows.view(-1, 2, 2))[0][:, -1]
 
 
+@pytest.mark.slow
 def test_what_holds_nothing_of_records_passes() -> None:
     run = make_network_run(release="all", noise_multiplier=1.0)
     assert fit(Honest(), CROSS_ENTROPY, make_data(), run).run == run

@@ -40,6 +40,7 @@ def test_it_is_the_weighted_mean_of_the_iterates(decay: float, adam: bool) -> No
     make_network().load_state_dict(dict(fitted.averaged))
 
 
+@pytest.mark.slow
 def test_it_changes_nothing_of_the_training() -> None:
     with_one, without = _fit(make_network(), ema=0.9, seed=4), _fit(make_network(), seed=4)
     assert without.averaged is None
@@ -57,6 +58,7 @@ def test_buffers_are_those_of_the_model() -> None:
     assert torch.equal(fitted.averaged["1.running_mean"], torch.full((3,), 0.25, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_its_seal_knows_both_weights(tmp_path: Path) -> None:
     fitted = _fit(make_network(), ema=0.9)
     certificate = lethe.certify(fitted, 1e-3)
@@ -68,6 +70,7 @@ def test_its_seal_knows_both_weights(tmp_path: Path) -> None:
     assert not lethe.verify(certificate, weights=tmp_path / "weights.pt").belongs.yes
 
 
+@pytest.mark.slow
 def test_it_goes_on_after_an_interruption(tmp_path: Path) -> None:
     class Stop(Exception):
         pass

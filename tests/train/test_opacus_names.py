@@ -194,6 +194,7 @@ def test_arguments_with_another_meaning_are_answered_by_a_line(word: str, value:
         opened(**{word: value})
 
 
+@pytest.mark.slow
 def test_arguments_with_the_same_meaning_are_taken() -> None:
     opened(poisson_sampling=True, clipping="flat", loss_reduction="mean", batch_first=True, grad_sample_mode="hooks")
     with pytest.raises(UnknownArgumentError, match="learning_speed"):
@@ -235,6 +236,7 @@ def test_names_to_import_are_answered_by_a_line(name: str) -> None:
         _ = lethe.train.nothing
 
 
+@pytest.mark.slow
 def test_loaders_that_stand_for_no_design_are_refused() -> None:
     data = TensorDataset(*make_data())
     weighted = WeightedRandomSampler([1.0] * RECORDS, RECORDS)
@@ -265,6 +267,7 @@ def test_a_run_and_a_loader_are_one_too_many() -> None:
         PrivacyEngine().make_private(module=model, optimizer=optimizer, data=make_data())
 
 
+@pytest.mark.slow
 def test_a_collate_function_of_the_loader_is_kept() -> None:
     def doubled(records: list[Any]) -> tuple[torch.Tensor, ...]:
         return torch.stack([2.0 * features for features, _ in records]), torch.stack([target for _, target in records])

@@ -102,6 +102,7 @@ def test_fit_refuses_a_loss_that_counts_the_padding() -> None:
         fitted(Tagger(), of_words)
 
 
+@pytest.mark.slow
 def test_it_is_looked_at_in_batches_that_worker_processes_read() -> None:
     with pytest.raises(InputError, match="depends on how far its batch is padded"):
         fit(Mean(masked=False), entropies, source(workers=1), run())
@@ -136,6 +137,7 @@ def loop(
     return engine
 
 
+@pytest.mark.slow
 def test_a_loop_is_refused_a_mean_over_the_padding_with_losses_of_either_kind() -> None:
     for losses in (lambda engine, outputs, targets: engine.losses(entropies, outputs, targets), lambda _, *pair: entropies(*pair)):
         with pytest.raises(InputError, match="depends on how far its batch is padded"):

@@ -39,6 +39,7 @@ def looped(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, st
     return loop
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["cyclic", "shuffled", "poisson"])
 @pytest.mark.parametrize("release", ["all", "last"])
@@ -111,6 +112,7 @@ def test_a_scheduler_goes_on_with_the_optimiser(tmp_path: Path) -> None:
     assert torch.equal(*ends)
 
 
+@pytest.mark.slow
 def test_epochs_go_on_to_the_end_of_their_pass(tmp_path: Path) -> None:
     run = make_kept_run("shuffled")
     looped(tmp_path, run, every=1, stop=6)
@@ -136,6 +138,7 @@ def test_killed_after_the_last_release_the_loop_has_nothing_left(tmp_path: Path)
         loop.optimizer.step()
 
 
+@pytest.mark.slow
 def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
     run = make_kept_run("cyclic", release="last")
     loop = Loop(run, checkpoints=Checkpoints(folder=tmp_path, every=100), noise_generator=None, physical_size=2)
@@ -189,6 +192,7 @@ def test_what_a_record_of_the_last_iterate_describes_may_be_released(tmp_path: P
     assert with_fresh_noise(looped(tmp_path / "all", run).engine.recorded_run()) == run
 
 
+@pytest.mark.slow
 def test_a_refused_engine_leaves_the_folder_unlocked(tmp_path: Path) -> None:
     run = make_kept_run("cyclic")
     looped(tmp_path, run, stop=4)

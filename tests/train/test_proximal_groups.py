@@ -48,6 +48,7 @@ def trained(run: Run, **options: Any) -> torch.Tensor:
     return flat(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 7])
 def test_each_step_ends_with_each_groups_proximal_step(physical_size: int | None) -> None:
     run = make_network_run("full", step_size=FALLING, steps=6)
@@ -90,6 +91,7 @@ def test_the_step_is_taken_after_the_noise() -> None:
     assert int((first == 0).sum()) > 0  # noise added later would leave none
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True])
 def test_one_group_of_all_is_the_runs_regulariser(secure: bool) -> None:
     run = make_network_run(noise_multiplier=0.0 if secure else 2.0)

@@ -49,6 +49,7 @@ def by_engine(run: Run, **options: Any) -> tuple[Run, nn.Module]:
     return recorded, model
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("train", [by_fit, by_engine])
 @pytest.mark.parametrize("method", [None, "clip", "normalise", "automatic"])
@@ -67,6 +68,7 @@ def test_arguments_are_recorded_and_a_run_that_says_them_is_trained_alike(train:
         assert (word in recorded.to_document()) == (getattr(said, word) != getattr(plan, word))
 
 
+@pytest.mark.slow
 def test_methods_differ_in_what_they_train() -> None:
     models = [by_fit(make_network_run(clip_method=method, clip_norm=5.0))[1] for method in ("clip", "normalise", "automatic")]
     weights = [next(model.parameters()) for model in models]
@@ -97,6 +99,7 @@ def test_groups_may_be_trained_for_the_last_iterate_at_the_constant_of_a_clipped
     assert grouped.epsilon >= one.epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [by_fit, by_engine])
 def test_cut_batches_are_trained_on_one_shape_and_recorded(train: Any) -> None:
     run = make_network_run(batches=CUT, noise_multiplier=1.0)

@@ -205,6 +205,7 @@ def test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on(tmp_path: Pat
         assert all(uncut.records[step - 1] == records for step, records in zip(spy.steps, spy.records, strict=True))
 
 
+@pytest.mark.slow
 def test_a_kill_after_the_last_release_leaves_nothing_to_do(tmp_path: Path) -> None:
     run = make_kept_run("cyclic")
     spy = Spy()
@@ -217,6 +218,7 @@ def test_a_kill_after_the_last_release_leaves_nothing_to_do(tmp_path: Path) -> N
     assert spy.steps == list(range(1, 21))
 
 
+@pytest.mark.slow
 def test_a_journal_written_after_the_noise_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The spy finds the mistake that the journal is there to prevent."""
     journal, after = Checkpointing.before_noise, Checkpointing.after
@@ -247,6 +249,7 @@ def test_iterates_are_saved_only_where_the_run_has_noise(tmp_path: Path) -> None
     assert saved == [0, 4, 8, 12, 16, 20, 0, 7, 14, 20]
 
 
+@pytest.mark.slow
 def test_noise_of_a_numpy_generator_is_not_used_a_second_time(tmp_path: Path) -> None:
     spy = Spy()
     spy.kill(3, before=False)

@@ -91,6 +91,7 @@ def test_known_batches_are_no_harm_where_they_are_no_secret(trainer: str) -> Non
         assert recorded.seeded == seeded, design
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_noise() -> None:
     """What it is all about: two neighbours trained under one seed differ by the record alone, and two fits share their noise."""
     run = make_network_run("cyclic", noise_multiplier=50.0)
@@ -168,6 +169,7 @@ def test_three_starts_of_which_the_second_was_seeded_and_saved_nothing(tmp_path:
     assert ended.seeded
 
 
+@pytest.mark.slow
 def test_a_training_that_was_interrupted_and_never_seeded_is_not_seeded(tmp_path: Path) -> None:
     run = make_kept_run("cyclic", release="all")
     assert kept(tmp_path, run, {}, kill=3) is None

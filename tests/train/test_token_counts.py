@@ -107,6 +107,7 @@ def test_the_engine_refuses_the_first_batch(way: str, full: int) -> None:
     assert "own" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_mean_over_a_record_s_own_tokens_passes() -> None:
     for full in (0, 6):
         assert steps(lambda engine, outputs, labels: engine.losses(own, outputs, labels), full) == 4

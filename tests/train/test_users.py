@@ -36,6 +36,7 @@ def _bits(model: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 4])
@@ -51,6 +52,7 @@ def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size:
     assert other.run == record.replace(unit="user", seeded=True)
 
 
+@pytest.mark.slow
 def test_users_of_one_record_in_another_order_are_the_table_in_that_order() -> None:
     features, targets = make_data()
     order = torch.randperm(RECORDS, generator=torch.Generator().manual_seed(0))
@@ -85,6 +87,7 @@ def _by_hand(run: Run, generator: torch.Generator, chosen: Members | None = None
     return _bits(model)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 1, 2])
@@ -102,6 +105,7 @@ def test_training_is_the_recursion_of_users(design: str, physical_size: int | No
     torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator().manual_seed(3)), rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_batches_without_users_take_their_steps() -> None:
     run = make_network_run(records=USERS, batches={"design": "poisson", "size": 1}, steps=30, unit="user")
     drawn = [len(batch) for batch in draw_batches(run, torch.Generator().manual_seed(3)) if isinstance(batch, Tensor)]
@@ -111,6 +115,7 @@ def test_batches_without_users_take_their_steps() -> None:
     torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator().manual_seed(3)), rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -> None:
     run, seed = _run("cyclic"), 11
@@ -121,6 +126,7 @@ def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -
     assert not torch.allclose(_bits(fitted.model), _bits(everything.model), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_bound_on_records_that_nobody_reaches_changes_nothing() -> None:
     found = [
         _bits(fit(make_network(), CROSS_ENTROPY, make_data(), _run(), users=IDS, records_per_user=most, seed=4).model)
@@ -190,6 +196,7 @@ def test_views_of_a_record_are_averaged_before_the_clip() -> None:
     torch.testing.assert_close(_bits(fitted.model), _bits(model) - 0.5 * total / RECORDS, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_one_view_is_what_there_was() -> None:
     found = [
         _bits(fit(make_network(), CROSS_ENTROPY, make_data(), make_network_run(), seed=2, **extra).model) for extra in ({}, {"views": 1})
@@ -205,6 +212,7 @@ def test_views_and_a_loss_of_one_direction_do_not_go_together() -> None:
         fit(make_network(), CROSS_ENTROPY, make_data(), run, views=2)
 
 
+@pytest.mark.slow
 def test_the_certificate_speaks_of_users() -> None:
     fitted = fit(make_network(), CROSS_ENTROPY, make_data(), _run(noise_multiplier=1.0), users=IDS.astype(str))
     certificate = lethe.certify(fitted, 1e-3)
@@ -218,6 +226,7 @@ def test_the_certificate_speaks_of_users() -> None:
     assert fitted.report.records == USERS
 
 
+@pytest.mark.slow
 def test_training_goes_on_with_the_same_users_only(tmp_path: Path) -> None:
     class Stop(Exception):
         pass

@@ -31,6 +31,7 @@ def users_run(design: str = "poisson", **changes: Any) -> Run:
     return make_network_run(design, **{"records": USERS, "batches": batches, "unit": "user", "noise_multiplier": 1.0, **changes})
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("physical_size", [None, 4])
 @pytest.mark.parametrize("design", DESIGNS)
@@ -46,6 +47,7 @@ def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size:
     assert one.engine.get_epsilon(1e-3) == other.engine.get_epsilon(1e-3) == certified[0].epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(("physical_size", "most"), [(None, None), (2, None), (1, None), (2, 2), (1, 2)])
 @pytest.mark.parametrize("design", ["full", "shuffled", "poisson"])

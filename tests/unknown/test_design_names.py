@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from lethe.run.participation import Participation
 
 ROOT = Path(__file__).resolve().parent.parent.parent / "lethe"
@@ -23,6 +25,7 @@ def _branches() -> Iterator[tuple[str, int, str]]:
                 yield str(path.relative_to(ROOT)), number, line.strip()
 
 
+@pytest.mark.slow
 def test_nobody_branches_on_the_name_of_a_design() -> None:
     """Guarantees of the calculus have a design of their own, a word of two that `require_design` has checked."""
     found = [

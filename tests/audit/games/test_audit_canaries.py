@@ -38,6 +38,7 @@ def test_random_directions_are_orthonormal_as_far_as_there_is_room() -> None:
     assert not np.allclose(few, random_directions(5, 8, seed=2))
 
 
+@pytest.mark.slow
 def test_random_directions_favour_no_side() -> None:
     """The mean of 2000 independent unit vectors of dimension 2 has coordinates of standard deviation 0.016."""
     first = np.array([random_directions(1, 2, seed=seed)[0] for seed in range(2000)])

@@ -90,6 +90,7 @@ class Tokens(nn.Module):
         return self.table(tokens) * (tokens != self.common)[..., None]
 
 
+@pytest.mark.slow
 def test_tokens_are_remembered_no_better() -> None:
     for _ in range(24):  # whichever records are looked at, in whichever order
         with pytest.raises(HypothesisError, match="keeps what it saw"):

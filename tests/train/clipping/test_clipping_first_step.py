@@ -81,6 +81,7 @@ def test_what_waits_for_a_gradient_is_compared_in_full_once_for_each_step(passed
     assert clipper.verified == "checked"
 
 
+@pytest.mark.slow
 def test_what_zeros_hid_is_refused_at_the_first_step_that_shows_it() -> None:
     for _ in range(8):
         model = Hidden(outliers, adapted=True)
