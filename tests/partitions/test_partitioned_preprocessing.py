@@ -12,6 +12,7 @@ from partitioned_records import SETTINGS, in_blocks, records
 from sklearn.pipeline import Pipeline
 
 from lethe.calculus.guarantees import GDP
+from lethe.errors import InputError
 from lethe.estimators import (
     LogisticRegression,
     PrivatePCA,
@@ -191,3 +192,12 @@ class Constant(np.random.Generator):
 
     def standard_normal(self, size: Any = None, *rest: Any, **more: Any) -> Any:
         return np.full(size, self.number)
+
+
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
+def test_infinity_in_a_table_is_refused_and_not_clipped_away(wrong: float) -> None:
+    features, _, _ = records()
+    clipper = PrivateQuantileClipper(**SETTINGS).fit(features)
+    features[1000, 2] = wrong
+    with pytest.raises(InputError, match=f"column 2: row 0 holds {wrong}; it needs a finite number"):
+        clipper.transform(array_table(features, blocks=3, workers=1)).examined(_features)
