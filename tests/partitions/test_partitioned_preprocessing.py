@@ -201,3 +201,22 @@ def test_infinity_in_a_table_is_refused_and_not_clipped_away(wrong: float) -> No
     features[1000, 2] = wrong
     with pytest.raises(InputError, match=f"column 2: row 0 holds {wrong}; it needs a finite number"):
         clipper.transform(array_table(features, blocks=3, workers=1)).examined(_features)
+
+
+def test_a_clipper_whose_last_pass_fails_releases_nothing() -> None:
+    """Bounds of the columns that stayed behind would be in no statement."""
+
+    def fail(number: int, done: int, blocks: int) -> None:
+        if number == 3:  # after the look and the columns
+            raise ConnectionError
+
+    clipper = PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS)
+    features, _, _ = records()
+    with pytest.raises(ConnectionError):
+        clipper.fit(array_table(features, blocks=3, workers=1, progress=fail))
+    assert not {"low_", "high_", "feature_norm_", "statement_"} & set(vars(clipper))
+    clipper.fit(features)
+    before = {name: getattr(clipper, name) for name in ("low_", "high_", "feature_norm_", "statement_")}
+    with pytest.raises(ConnectionError):
+        clipper.fit(array_table(2.0 * features, blocks=3, workers=1, progress=fail))
+    assert all(getattr(clipper, name) is one for name, one in before.items())
