@@ -114,7 +114,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         each = part_of(whole, 2) if moment is None and smoothness is None else whole
         facts = list[Fact]()
         self._pay(budget.as_gaussian, budget, count)
-        aside = some_records(data, slice(0, first)) if first else None
+        aside: Any = some_records(data, slice(0, first)) if first else None
         if smoothness is None:
             rows, norms = (aside, aside.sizes()) if isinstance(aside, LinearBlocks) else (aside[0], aside[2])
             facts.append(released_curvature(rows, norms, each, neighbours=self.neighbours, generator=chance.norm))
