@@ -79,7 +79,7 @@ def test_blocks_without_records_and_blocks_of_one_change_nothing(name: str) -> N
 
 @pytest.mark.slow
 def test_a_pipeline_of_three_in_blocks_is_the_one_in_memory() -> None:
-    def pipeline() -> Pipeline:
+    def pipeline() -> Any:
         model = LogisticRegression(mechanism="objective_perturbation", feature_norm=1.0, **SETTINGS)
         steps = [PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS), PrivatePCA(3, feature_norm=1.0, **SETTINGS), model]
         return Pipeline([(type(step).__name__, step) for step in steps])
@@ -113,7 +113,7 @@ def test_quantiles_of_counts_are_the_searched_ones_of_the_values(neighbours: Any
     settings: dict[str, Any] = {"low": 1e-4, "high": 1e6, "target": GDP(0.2), "neighbours": neighbours, "spacing": "logarithmic"}
     for seed in range(5):
         expected = private_quantile(norms, quantile=0.75, records=1500, method="search", generator=np.random.default_rng(seed), **settings)
-        sizes = BlockSizes(examined(7), Norms())
+        sizes: Any = BlockSizes(examined(7), Norms())
         (found,) = searched_quantiles(
             lambda points, sizes=sizes: sizes.at_most(points, 1e-4, 1e6),
             quantiles=[0.75],

@@ -205,8 +205,9 @@ def secret_design(mechanism: str, batches: BatchDesign) -> BatchDesign | None:
     Args:
         mechanism, batches: the parameters of an estimator.
     """
-    asked = batches if batches != "auto" else next((one.design for one in RUNS if one.name == mechanism), "full")
-    return asked if draws_secretly(asked) else None
+    named: list[BatchDesign] = [one.design for one in RUNS if one.name == mechanism]
+    asked = batches if batches != "auto" or not named else named[0]
+    return asked if asked != "auto" and draws_secretly(asked) else None
 
 
 def _batches(design: BatchDesign, size: int) -> Batches:
