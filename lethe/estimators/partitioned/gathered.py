@@ -42,7 +42,10 @@ class BlockSizes:
         return self if many_records(len(self)) else _gathered(self.table, self.of)
 
     def at_most(self, points: Array, low: float, high: float) -> Array:
-        """One pass; see `CountedSizes`."""
+        """One pass; see `CountedSizes`.
+
+        Args: as `CountedSizes.at_most`.
+        """
         return self.table.sum(_sizes_at_most, self.of, points, low, high)[0]
 
 

@@ -15,7 +15,12 @@ class CountedSizes(Protocol):
         ...
 
     def at_most(self, points: Array, low: float, high: float) -> Array:
-        """How many sizes are at most each point, in logarithms, once they are clipped to the range: shape (k,)."""
+        """How many sizes are at most each point, in logarithms, once they are clipped to the range: shape (k,).
+
+        Args:
+            points: logarithms, shape (k,).
+            low, high: the range, > 0.
+        """
         ...
 
 

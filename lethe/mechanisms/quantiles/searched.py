@@ -79,7 +79,7 @@ def search_counts(
 
     Args:
         at_most: of one point for each list, shape (k,), to how many of its values are at most that, shape (k,).
-        points: the grid.
+        points: the grid, shape (2^8 + 1,).
         ranks: $p m$ of each list.
         noise_std: of each comparison, in ranks.
         generator: for the noise.
