@@ -129,22 +129,34 @@ class ExaminedTable:
             InputError: a block that cannot be used.
             LetheError: a block that is not as it was when the table was looked through, or one that gave nothing.
         """
+        drawn = records is not None and not isinstance(records, slice)
         parts = self.source.parts if records is None else self.within(records) if isinstance(records, slice) else self._at(records)
-        return total(answer.values for answer in self.answers(function, parameters, parts))
+        return total(answer.values for answer in self.answers(function, parameters, parts, drawn=drawn))
 
-    def answers(self, function: Callable[..., Any], parameters: tuple[Any, ...], parts: Sequence[Part] | None = None) -> Iterator[Answer]:
+    def nothing_drawn(self) -> None:
+        """A step that drew no record, told as any other: nobody is to see that it was empty."""
+        self.passes += 1
+        with blocks_told(self.source.progress, self.passes, len(self.source.parts)) as told:
+            told(len(self.source.parts))
+
+    def answers(
+        self, function: Callable[..., Any], parameters: tuple[Any, ...], parts: Sequence[Part] | None = None, *, drawn: bool = False
+    ) -> Iterator[Answer]:
         """What a function gives of each block, in the order of the blocks.
 
         Args:
             function, parameters: as `sum`.
             parts: which blocks; None: all.
+            drawn: whether these blocks hold records that were drawn in secret. Progress then tells of a pass over all blocks, once it
+                is over, whichever were read.
         """
         chosen = self.source.parts if parts is None else parts
+        blocks = len(self.source.parts if drawn else chosen)
         self.passes += 1
         work = Work(self.source.read, function, parameters)
         with (
             closing(self.source.executor.answers(chosen, work)) as running,  # pyright: ignore[reportArgumentType]
-            blocks_told(self.source.progress, self.passes, len(chosen)) as told,
+            blocks_told(self.source.progress, self.passes, blocks) as told,
         ):
             for done, answer in enumerate(once_each(running, [part.place for part in chosen]), start=1):
                 if answer.fault is not None:
@@ -152,7 +164,10 @@ class ExaminedTable:
                 if self.seen and answer.seen != self.seen[answer.place]:
                     raise _changed(self.source.parts[answer.place].name)
                 yield answer
-                told(done)
+                if not drawn:
+                    told(done)
+            if drawn:
+                told(blocks)
 
     def within(self, records: slice) -> list[Part]:
         """The parts that hold some consecutive records, each with its share of them."""

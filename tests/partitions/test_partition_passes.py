@@ -15,10 +15,13 @@ import pytest
 from partitioned_records import in_blocks, records
 
 from lethe.errors import InputError, LetheError
+from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
+from lethe.estimators.partitioned.targets import as_numbers
 from lethe.partitions import PartitionedTable, array_table
 from lethe.partitions.block import Block
 from lethe.partitions.passes import Answer, Part, Threads, Work, once_each
 from lethe.partitions.totals import total
+from lethe.run.losses import Logistic
 
 
 class Shuffling:
@@ -146,6 +149,20 @@ def test_progress_tells_passes_and_blocks() -> None:
     assert told == [(1, 1, 2), (1, 2, 2), (2, 1, 2), (2, 2, 2)]
     with pytest.raises(InputError, match="progress: got 1; it needs True, False or a function"):
         replace(in_blocks(2, "label"), progress=1)
+
+
+def test_progress_does_not_tell_which_blocks_hold_records_that_were_drawn() -> None:
+    """How many blocks a step reads says where its records are; a step of none would be missing."""
+
+    def told_of(drawn: list[int]) -> list[tuple[int, int, int]]:
+        told: list[tuple[int, int, int]] = []
+        table, _ = replace(in_blocks(10, "label"), progress=lambda *where: told.append(where)).examined(nothing)
+        prepared = PreparedRows(targets=as_numbers, loss=Logistic(feature_norm=1.0), feature_norm=1.0, intercept=False)
+        found = BlockRecords(table, prepared, norm=1.0).gradient_sum(np.zeros((5, 1)), np.array(drawn, dtype=np.intp))
+        assert np.any(found) == bool(drawn)
+        return told[10:]
+
+    assert [told_of(drawn) for drawn in ([3], [3, 900, 1499], [])] == [[(2, 10, 10)]] * 3
 
 
 def test_what_goes_to_a_worker_is_no_file_of_the_whole_table(tmp_path: Any) -> None:

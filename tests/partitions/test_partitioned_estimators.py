@@ -94,6 +94,14 @@ def test_batches_are_those_of_memory_where_records_count_in_the_stored_order(mec
         assert found.certificate_.epsilon == expected.certificate_.epsilon
 
 
+def test_a_certificate_of_secret_batches_rests_on_workers_that_are_told_them() -> None:
+    model = LogisticRegression(mechanism="shuffled_once", passes=1, feature_norm=2.0, epsilon=1.0)
+    assert "workers" in {one.name for one in model.fit(in_blocks(2, "label"), None).certificate_.findings if one.evidence == "declared"}
+    assert "workers" in {one.name for one in model.statement_.findings if one.evidence == "declared"}
+    features, labels, _ = records()
+    assert "workers" not in {one.name for one in model.fit(features, labels).certificate_.findings}
+
+
 def _in_stored_order(drawn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, count, **more: replace(drawn(self, count, **more), order=np.arange(count))
 

@@ -12,6 +12,7 @@ from partitioned_records import SETTINGS, in_blocks, records
 
 from lethe.errors import InputError
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
+from lethe.estimators.partitioned import gathered
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.partitions import array_table
 
@@ -85,3 +86,17 @@ def test_solvers_that_draw_records_again_and_again_are_refused_in_blocks() -> No
     model = HeavyTailedLogisticRegression(solver="localised", radius=1.0, order=4.0)
     with pytest.raises(InputError, match='solver = "localised": it draws records at random'):
         model.fit(in_blocks(2, "label"), None)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [PrivateMean(parameters="theory", centre=[0.0] * 5), HeavyTailedLinearRegression(solver="one_pass", parameters="theory", radius=2.0)],
+)
+def test_a_moment_of_too_many_records_is_refused_before_anything_is_paid(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many are set aside is public: a ledger must not pay for a fit that cannot end."""
+    monkeypatch.setattr(gathered, "MOST_GATHERED", 100)
+    paid: list[Any] = []
+    monkeypatch.setattr(PrivateEstimator, "_pay", lambda self, *what, **more: paid.append(what))
+    with pytest.raises(InputError, match="of so many its moment is not released"):
+        model.fit(in_blocks(2, "amount"), None)
+    assert not paid

@@ -12,6 +12,7 @@ from partitioned_records import SETTINGS, in_blocks, records
 from sklearn.pipeline import Pipeline
 
 from lethe.calculus.guarantees import GDP
+from lethe.errors import InputError
 from lethe.estimators import (
     LogisticRegression,
     PrivatePCA,
@@ -78,7 +79,7 @@ def test_blocks_without_records_and_blocks_of_one_change_nothing(name: str) -> N
 
 @pytest.mark.slow
 def test_a_pipeline_of_three_in_blocks_is_the_one_in_memory() -> None:
-    def pipeline() -> Pipeline:
+    def pipeline() -> Any:
         model = LogisticRegression(mechanism="objective_perturbation", feature_norm=1.0, **SETTINGS)
         steps = [PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS), PrivatePCA(3, feature_norm=1.0, **SETTINGS), model]
         return Pipeline([(type(step).__name__, step) for step in steps])
@@ -112,7 +113,7 @@ def test_quantiles_of_counts_are_the_searched_ones_of_the_values(neighbours: Any
     settings: dict[str, Any] = {"low": 1e-4, "high": 1e6, "target": GDP(0.2), "neighbours": neighbours, "spacing": "logarithmic"}
     for seed in range(5):
         expected = private_quantile(norms, quantile=0.75, records=1500, method="search", generator=np.random.default_rng(seed), **settings)
-        sizes = BlockSizes(examined(7), Norms())
+        sizes: Any = BlockSizes(examined(7), Norms())
         (found,) = searched_quantiles(
             lambda points, sizes=sizes: sizes.at_most(points, 1e-4, 1e6),
             quantiles=[0.75],
@@ -191,3 +192,31 @@ class Constant(np.random.Generator):
 
     def standard_normal(self, size: Any = None, *rest: Any, **more: Any) -> Any:
         return np.full(size, self.number)
+
+
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
+def test_infinity_in_a_table_is_refused_and_not_clipped_away(wrong: float) -> None:
+    features, _, _ = records()
+    clipper = PrivateQuantileClipper(**SETTINGS).fit(features)
+    features[1000, 2] = wrong
+    with pytest.raises(InputError, match=f"column 2: row 0 holds {wrong}; it needs a finite number"):
+        clipper.transform(array_table(features, blocks=3, workers=1)).examined(_features)
+
+
+def test_a_clipper_whose_last_pass_fails_releases_nothing() -> None:
+    """Bounds of the columns that stayed behind would be in no statement."""
+
+    def fail(number: int, done: int, blocks: int) -> None:
+        if number == 3:  # after the look and the columns
+            raise ConnectionError
+
+    clipper = PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS)
+    features, _, _ = records()
+    with pytest.raises(ConnectionError):
+        clipper.fit(array_table(features, blocks=3, workers=1, progress=fail))
+    assert not {"low_", "high_", "feature_norm_", "statement_"} & set(vars(clipper))
+    clipper.fit(features)
+    before = {name: getattr(clipper, name) for name in ("low_", "high_", "feature_norm_", "statement_")}
+    with pytest.raises(ConnectionError):
+        clipper.fit(array_table(2.0 * features, blocks=3, workers=1, progress=fail))
+    assert all(getattr(clipper, name) is one for name, one in before.items())

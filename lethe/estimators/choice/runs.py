@@ -37,6 +37,7 @@ ENFORCED = {
     "curvature": _ROWS,
 }
 _MOST_DRAWN = 2**28  # 2 GiB of numbers
+_WORKERS = "whoever carries out passes over a table in blocks is told which of its records are in a batch, and tells nobody"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,10 @@ class RunMechanism:
                 guarantee=certified(charged, budget.delta).guarantee,
                 neighbours=facts.neighbours,
                 unit=facts.unit,
-                findings=(*vouched(certificate.findings, enforced(recorded), by=ESTIMATORS), *_declared(recorded)),
+                findings=(
+                    *vouched(certificate.findings, enforced(recorded), by=ESTIMATORS),
+                    *_declared(recorded, in_blocks=facts.in_blocks),
+                ),
                 citations=certificate.citations,
                 seeded=recorded.seeded,
                 derivation=derivation("run", run=charged.to_document(), delta=budget.delta),
@@ -165,21 +169,24 @@ def enforced(run: Run) -> dict[str, str]:
     return {name: how for name, how in ENFORCED.items() if not (run.seeded and name == "secrecy")}
 
 
-def _declared(run: Run) -> tuple[Finding, ...]:
-    """What nobody can check of whose the records are."""
-    return (holds("users", USERS, evidence="declared"),) if run.unit == "user" else ()
+def _declared(run: Run, *, in_blocks: bool) -> tuple[Finding, ...]:
+    """What nobody can check: whose the records are, and what workers do with secret draws that are sent to them."""
+    users = (holds("users", USERS, evidence="declared"),) if run.unit == "user" else ()
+    workers = (holds("workers", _WORKERS, evidence="declared"),) if in_blocks and run.batches.secret else ()
+    return (*users, *workers)
 
 
-def training_record(run: Run, coefficients: Array, intercepts: Array | float) -> TrainingRecord:
+def training_record(run: Run, coefficients: Array, intercepts: Array | float, *, in_blocks: bool = False) -> TrainingRecord:
     """The training record of a fit that released nothing but the result of its run.
 
     Args:
         run: as recorded.
         coefficients, intercepts: as `coef_` and `intercept_` have them.
+        in_blocks: whether the records were those of a table in blocks.
     """
     released = Released("coef_ and intercept_", tensors_digest({"coef_": coefficients, "intercept_": np.asarray(intercepts)}))
     claims = tuple(HypothesisClaim(name, how) for name, how in enforced(run).items())
-    declared = tuple(HypothesisClaim(one.name, one.detail) for one in _declared(run))
+    declared = tuple(HypothesisClaim(one.name, one.detail) for one in _declared(run, in_blocks=in_blocks))
     return TrainingRecord(run=run, by=ESTIMATORS, enforced=claims, declared=declared, released=(released,))
 
 
@@ -198,10 +205,9 @@ def secret_design(mechanism: str, batches: BatchDesign) -> BatchDesign | None:
     Args:
         mechanism, batches: the parameters of an estimator.
     """
-    if batches != "auto":
-        return batches if draws_secretly(batches) else None
-    named = next((one for one in RUNS if one.name == mechanism), None)
-    return named.design if named is not None and draws_secretly(named.design) else None
+    named: list[BatchDesign] = [one.design for one in RUNS if one.name == mechanism]
+    asked = batches if batches != "auto" or not named else named[0]
+    return asked if asked != "auto" and draws_secretly(asked) else None
 
 
 def _batches(design: BatchDesign, size: int) -> Batches:

@@ -12,7 +12,7 @@ from lethe.estimators.heavy_tailed.base import PRIVATE, HeavyTailedEstimator, de
 from lethe.estimators.heavy_tailed.blocks import RowBlocks
 from lethe.estimators.heavy_tailed.facts import Fact, part_of, released_centre, released_size, set_aside
 from lethe.estimators.heavy_tailed.linear import ClippedLinearMean
-from lethe.estimators.heavy_tailed.moment import released_moment
+from lethe.estimators.heavy_tailed.moment import refuse_many, released_moment
 from lethe.estimators.heavy_tailed.solvers import PARAMETERS
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import read_table
@@ -81,6 +81,8 @@ class PrivateMean(HeavyTailedEstimator):
         whole = whole_cost(budget)
         data: Any = table[chance.order] if blocks is None else RowBlocks(ConsecutiveRecords(table, 0, count))
         first = set_aside(count, whole) if moment is None or centre is None else 0
+        if blocks is not None and moment is None and self.parameters != "practical":
+            refuse_many(first)
         each = part_of(whole, 2) if moment is None and centre is None else whole
         facts = list[Fact]()
         self._pay(budget.as_gaussian, budget, count)

@@ -14,7 +14,7 @@ from lethe.estimators.heavy_tailed.base import PRIVATE, HeavyTailedEstimator, de
 from lethe.estimators.heavy_tailed.blocks import LinearBlocks, ScoredRows
 from lethe.estimators.heavy_tailed.facts import Fact, part_of, released_curvature, released_size, set_aside
 from lethe.estimators.heavy_tailed.linear import LinearScoreProblem, Slope, gradient_rows, linear_records
-from lethe.estimators.heavy_tailed.moment import released_moment
+from lethe.estimators.heavy_tailed.moment import refuse_many, released_moment
 from lethe.estimators.heavy_tailed.solvers import UNIFORM, chosen_solver, solve
 from lethe.estimators.inputs.tables import read_table
 from lethe.heavy_tailed import Ball, Moments, WholeSpace
@@ -104,6 +104,8 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         first = set_aside(count, whole) if moment is None or smoothness is None else 0
         data: Any
         if in_blocks:
+            if moment is None and self.parameters != "practical":
+                refuse_many(first)
             data = LinearBlocks(ConsecutiveRecords(table, 0, count), ScoredRows(targets, intercept))
             public = [*public, f"records in {len(table.seen)} blocks, of which the first {first} in the stored order are set aside"]
         else:

@@ -9,6 +9,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
 from lethe.errors import InputError
 from lethe.estimators.heavy_tailed.facts import Fact
+from lethe.estimators.partitioned.gathered import many_records
 from lethe.heavy_tailed import private_moment
 from lethe.heavy_tailed.block_moments import COMPARISONS, blocks_for
 from lethe.heavy_tailed.oracles.clipped import noise_for
@@ -17,6 +18,18 @@ from lethe.mechanisms.quantiles.counted import CountedSizes
 from lethe.run.run import Neighbours
 
 _FAILURES = (0.01, 0.03, 0.1, 0.3)
+
+
+def refuse_many(records: int) -> None:
+    """Refuse what `released_moment` will refuse of a table in blocks, which is a public fact, before anything is paid or read for it.
+
+    Args:
+        records: how many of them are set aside.
+    Raises:
+        InputError: they are too many to gather.
+    """
+    if many_records(records):
+        raise _too_many(records)
 
 
 def released_moment(
@@ -34,11 +47,7 @@ def released_moment(
         InputError: there are too few records for the largest of these probabilities.
     """
     if not isinstance(sizes, np.ndarray):
-        raise InputError(
-            f"moment: {len(sizes)} records of a table in blocks are set aside; of so many its moment is not released.",
-            source="the parameters moment and parameters",
-            remedy='give the moment from public knowledge, or take parameters="practical"',
-        )
+        raise _too_many(len(sizes))
     rho = 0.5 * share.mu * share.mu
     noise_std = noise_for(1.0, rho / COMPARISONS)
     failure = next((chance for chance in _FAILURES if blocks_for(chance, noise_std) <= len(sizes)), _FAILURES[-1])
@@ -62,3 +71,11 @@ def released_moment(
     }
     why = f"{name} at most {found.bound:.4g}, wrong with probability {found.failure:.2g} if sizes are not too heavy-tailed{end[found.end]}"
     return Fact(value=found.bound, statements=(statement,), why=why)
+
+
+def _too_many(records: int) -> InputError:
+    return InputError(
+        f"moment: {records} records of a table in blocks are set aside; of so many its moment is not released.",
+        source="the parameters moment and parameters",
+        remedy='give the moment from public knowledge, or take parameters="practical"',
+    )

@@ -213,7 +213,7 @@ class PrivateLinearModel(PrivateEstimator):
         self.mechanism_, self.feature_norm_ = choice.plan.name, radius
         self._state([*budget.spent, outcome.statement], budget, planned.records, why=why, public=known)
         self.run_, self.n_iter_ = outcome.run, outcome.passes
-        self._run_alone = outcome.run is not None and not budget.spent
+        self._run_alone, self._in_passes = outcome.run is not None and not budget.spent, in_blocks
         scaled: Array = outcome.weights / radius
         return scaled[:columns], CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
 
@@ -250,7 +250,7 @@ class PrivateLinearModel(PrivateEstimator):
         """Set coef_ and intercept_, as they are released; where a run is all that was, its certificate will be sealed for them."""
         self.coef_, self.intercept_ = coefficients, intercepts
         if self._run_alone and self.run_ is not None:
-            self._proof = training_record(self.run_, coefficients, intercepts)
+            self._proof = training_record(self.run_, coefficients, intercepts, in_blocks=self._in_passes)
 
     def _scores(self, X: Any) -> Array:
         """The linear function of rows as they were trained on, projected; without the intercept, shape (n,) or (n, k) as `coef_` has it."""

@@ -120,6 +120,7 @@ class BlockRecords:
             batch: consecutive records, or their numbers, of which there may be none.
         """
         if not isinstance(batch, slice) and len(batch) == 0:
+            self.table.nothing_drawn()
             return np.zeros_like(parameters)
         whole = isinstance(batch, slice) and batch.start == 0 and batch.stop == len(self)
         return self.table.sum(_gradients, self.prepared, self._envelope, parameters, records=None if whole else batch)[0]

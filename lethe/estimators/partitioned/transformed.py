@@ -116,7 +116,7 @@ class TransformedReader:
         """A block, transformed.
 
         Raises:
-            InputError: it has other features than were fitted.
+            InputError: it has other features than were fitted, or NaN or infinity, which clipping would hide.
         """
         block = self.read(stored, name)
         if block.columns != self.fitted:
@@ -126,6 +126,7 @@ class TransformedReader:
                 source=f"{name}; nothing was released",
                 remedy="name the same target in fit of every step, such as by Pipeline([...]).fit(table, 'label')",
             )
+        block.refuse_not_finite()
         return replace(block, columns=self.columns, features=self.function(readable(block.features) if len(block) else block.features))
 
 

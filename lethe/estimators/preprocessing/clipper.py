@@ -59,7 +59,7 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
                 remedy="give one of them, such as norm_quantile=0.75",
             )
         start = self._start(X, y)
-        self.low_ = self.high_ = self.feature_norm_ = None
+        low = high = norm = None
         records, columns = start.table.shape
         self._pay(start.budget.as_gaussian, start.budget, records)
         share, parts = _shares(start.budget.total_mu, columns=tail is not None, rows=level is not None), list[Statement]()
@@ -73,17 +73,19 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
                 generator=start.generator,
             )
             assert bounds.statement is not None
-            self.low_, self.high_ = bounds.low, bounds.high
+            low, high = bounds.low, bounds.high
             parts.append(bounds.statement)
         if level is not None:
-            self.feature_norm_, statement = released_norm(
-                start.norms(low=self.low_, high=self.high_),
+            norm, statement = released_norm(
+                start.norms(low=low, high=high),
                 quantile=level,
                 share=share[1],
                 neighbours=self.neighbours,
                 generator=start.generator,
             )
             parts.append(statement)
+        # All at once: where a pass fails, what was found before it is not released.
+        self.low_, self.high_, self.feature_norm_ = low, high, norm
         self._state(parts, start.budget, records, why=["private quantiles"], public=[f"{columns} columns, and their names"])
         return self
 
