@@ -182,3 +182,20 @@ def test_numbers_beside_a_correlated_run_are_compared_with_its_own() -> None:
         PrivacyEngine(run_of()).make_private(
             module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data=data(), noise_multiplier=2.0
         )
+
+
+def test_a_loop_with_several_step_sizes_says_what_it_has_spent_so_far() -> None:
+    """Noise divided by these step sizes differs in its last bits: it is that of the plan, which has one number."""
+    sizes, features = np.random.default_rng(0).uniform(0.001, 1.0, 6).tolist(), data()
+    run = run_of(step_size=sizes, steps=6, noise_multiplier=1.7, clip_norm=0.7)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = PrivacyEngine(run)
+    loader = engine.make_private(module=model, optimizer=optimizer, data=features)[-1]
+    for step, (inputs, targets) in enumerate(loader, start=1):
+        with engine.recording():
+            losses = nn.CrossEntropyLoss(reduction="none")(model(inputs), targets)
+        engine.backward(losses)
+        optimizer.step()
+        taken = run.replace(steps=step, step_size=sizes[:step])
+        assert engine.get_epsilon(1e-5) == lethe.certify(taken, 1e-5).epsilon

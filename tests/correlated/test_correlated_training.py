@@ -155,3 +155,28 @@ def test_an_audit_finds_what_the_noise_gives_away_and_no_more() -> None:
     assert page.verdict == "consistent"
     assert page.claim is not None
     assert 0.5 * truth < page.audits[1].epsilon < truth <= page.claim.epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("release", ["all", "last"])
+def test_noise_is_above_the_rounding_of_every_iterate_whatever_is_released(release: str) -> None:
+    """The iterate is .25 where the second step's noise is 1e-15, some units of its rounding, and 1e-7 at the end: what is certified of the
+    last iterate is certified of all, so noise that is lost in an earlier one is not there."""
+    features = np.zeros((30, 2))
+    features[:10, 0] = 1.0
+    fields: dict[str, Any] = {
+        "loss": {"kind": "logistic_regression", "feature_norm": 1.0},
+        "regulariser": {"kind": "ridge", "strength": 1.0},
+    }
+    run = lethe.Run(
+        records=30,
+        batches={"design": "cyclic", "size": 10},
+        steps=3,
+        step_size=[1.0, 1e-7, 1e6],
+        clip_norm=1.0,
+        noise_multiplier=1e-7,
+        release=release,
+        noise=BANDED,
+        **fields,
+    )
+    with pytest.raises(LetheError, match="drowns in the rounding"):
+        fit_linear(run, features, np.arange(30) < 10, classes=2)

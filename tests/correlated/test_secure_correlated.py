@@ -118,3 +118,17 @@ def test_a_step_that_was_lost_is_forgotten_by_both_memories() -> None:
         noises.append((noisy - sums[step]).numpy() / 3.0)
     left = np.delete(np.delete(strategy_of(run), 2, axis=0), 2, axis=1)
     assert np.cov(left @ np.array(noises)) == pytest.approx(np.eye(5), abs=5 * np.sqrt(2 / 50_000))
+
+
+def test_a_process_that_holds_no_number_takes_the_steps_too() -> None:
+    """Where all parameters lie in shards nothing is whole, and of a small one a process may have no part."""
+    run = run_of(BANDED)
+    made = drawing(run, 8, np.random.default_rng(0).bytes)
+    for _ in range(2):
+        made.add_to([], 3.0)
+    again = drawing(run, 8, np.random.default_rng(1).bytes)
+    again.load_state_dict(made.state_dict())
+    again.forget(1)
+    for _ in range(3):
+        again.add_to([], 3.0)
+    assert again.executed(run.uncorrelated) == run

@@ -59,7 +59,7 @@ def carry_out(run: Run, records: AnyRecords, draws: Draws) -> tuple[Array, Run]:
         proximal_step(run.regularisers),
         recorder,
         lambda step: None,
-        above_rounding(fresh_share(run)) if run.release == "all" else as_planned,
+        above_rounding(fresh_share(run)) if run.release == "all" or run.noise is not None else as_planned,
         PassAverage(run.pass_averages),
     )
     recorded = noise.executed(recorded_after(last, drawn, recorder, remedy="take fewer passes or a larger epsilon."))

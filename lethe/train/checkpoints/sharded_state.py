@@ -22,7 +22,7 @@ from torch import Tensor
 
 from lethe.errors import InputError, LetheError
 from lethe.train.checkpoints.journal import to_disk
-from lethe.train.checkpoints.training_state import AGAIN, Training
+from lethe.train.checkpoints.training_state import AGAIN, Training, refused_order
 from lethe.train.core.tensors import is_shard
 from lethe.train.distributed.collectives import reached
 from lethe.train.distributed.workers import Workers
@@ -180,6 +180,8 @@ def _refuse_other_noise(said: Mapping[str, Any], training: Training, workers: Wo
         )
     here = {name: _described(parameter) for name, parameter in _parameters(training).items()}
     there = {name: tuple(entry) for name, entry in said["entries"].items() if name.startswith("trained.")}
+    if sorted(here) == sorted(there) and list(here) != list(there):
+        raise refused_order("shards", here, there)
     if divided := [name for name in here if name in there and here[name][2] != there[name][2]]:
         raise InputError(
             f"model: {divided[0].removeprefix('trained.')} is divided along another dimension than in the checkpoint, and its correlated "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -117,6 +117,8 @@ def refuse_others(found: Mapping[str, Any], training: Training, also: Mapping[st
             source="checkpoints.folder",
             remedy=AGAIN,
         )
+    if (training.noise is not None or training.shard_noise is not None) and list(there) != list(here):
+        raise refused_order("model", here, there)
     if found["untrained"] != _untrained(training.clipper.model):
         raise InputError(
             "model: its buffers or frozen parameters are not those that training began with.",
@@ -159,6 +161,22 @@ def set_right(
         part.load_state_dict(found["also"][name])
     if random:
         _set_random_state(found["random"], _device(training))
+
+
+def refused_order(what: str, here: Iterable[str], there: Iterable[str]) -> InputError:
+    """The error where correlated noise would go on with another parameter's: what it keeps has no names, and goes by their order.
+
+    Args:
+        what: whose parameters they are.
+        here: their names, in order.
+        there: those of the checkpoint, the same in another order.
+    """
+    name, other = next(pair for pair in zip(here, there, strict=True) if pair[0] != pair[1])
+    return InputError(
+        f"{what}: {name} comes where {other} came in the checkpoint; correlated noise is kept by the order of the parameters.",
+        source="checkpoints.folder",
+        remedy="make the model as before: its modules in the same order.",
+    )
 
 
 def without_memory(found: dict[str, Any] | None) -> tuple[list[Tensor], dict[str, Any] | None]:

@@ -131,7 +131,9 @@ class Recorder:
             return plan.replace(**said)
         noise_at = "every_step" if plan.pass_weights is None else "pass_ends"
         unplanned = plan.replace(**said, **changes, noise_multiplier=None, noise_at=noise_at)
-        multipliers = _multipliers(np.asarray(self._noise_stds), unplanned)[unplanned.noisy_steps]
+        begun = "clip_norm" not in changes and self._begins(plan)
+        multipliers = plan.noise_multipliers[:steps] if begun else _multipliers(np.asarray(self._noise_stds), unplanned)
+        multipliers = multipliers[unplanned.noisy_steps]
         return unplanned.replace(noise_multiplier=multipliers.tolist())
 
     def beginning_of(self, plan: Run, *, enforced: bool) -> Run:
@@ -146,18 +148,22 @@ class Recorder:
             HypothesisError: no Run describes what was executed, or it is not the beginning of the plan, number for number.
         """
         executed, steps = self.run(plan, enforced=enforced), len(self._step_sizes)
-        same = (
-            steps <= plan.total_steps
-            and executed.clip_norm == plan.clip_norm
-            and np.array_equal(self._step_sizes, plan.step_sizes[:steps])
-            and np.array_equal(self._noise_stds, plan.noise_stds[:steps])
-        )
-        if not same:
+        if not (executed.clip_norm == plan.clip_norm and self._begins(plan)):
             raise HypothesisError(
                 f"the {steps} executed steps are not the first of the plan's {plan.total_steps}: a step size, noise or clip norm differs.",
                 remedy="take the steps of the plan, or fix their number in advance and certify the steps that were taken.",
             )
         return plan.replace(loss=executed.loss, seeded=executed.seeded)
+
+    def _begins(self, plan: Run) -> bool:
+        """Whether the noted steps are the first of the plan, in step sizes and noise, number for number."""
+        steps = len(self._step_sizes)
+        return (
+            plan.noise_multiplier is not None
+            and steps <= plan.total_steps
+            and np.array_equal(self._step_sizes, plan.step_sizes[:steps])
+            and np.array_equal(self._noise_stds, plan.noise_stds[:steps])
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The notes so far, as tensors and plain data. They hold the batches of a secret design: keep them as private as the data."""

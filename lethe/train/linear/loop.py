@@ -156,4 +156,5 @@ def _noise_of_step(run: Run, policy: NoisePolicy | None) -> NoiseOfStep:
     refuse_policy(run, policy)
     if run.noise_budget is not None:
         return BudgetedNoise(run, policy)
-    return above_rounding(fresh_share(run)) if run.release == "all" else as_planned
+    # Correlated noise is certified as if every iterate were released, so it has to be there in each of them.
+    return above_rounding(fresh_share(run)) if run.release == "all" or run.noise is not None else as_planned

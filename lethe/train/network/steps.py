@@ -76,7 +76,7 @@ class NoisySums:
         noise_std = multiplier * self._run.clip_bound
         secure, wider = is_secure(self._noise), noise_std
         if secure and noise_std > 0:
-            wider = grid_noise_std(noise_std, self._run.touch_factor * self._run.record_bound, noisy_dimension(self._noise, sums))
+            wider = grid_noise_std(noise_std, self._run.touch_factor * self._run.touch_bound, noisy_dimension(self._noise, sums))
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
         # The noisy sums are released, in effect, only where all iterates are; with correlated noise they are certified as released.
         if not secure and _certified_as_released(self._run, self._noise):

@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
+import lethe
 from lethe.errors import InputError, LetheError
 from lethe.train.network import SecureNoise, grid_noise_std, grid_sensitivity
 from lethe.train.network.noise.exact_normals import rounded_normals
 from lethe.train.network.noise.secure import RESOLUTION, grid_spacing
+from lethe.train.network.steps import NoisySums
 
 
 def seeded(seed: int) -> Callable[[int], bytes]:
@@ -192,3 +194,27 @@ def test_bad_input_is_refused(call: Callable[[], object], match: str) -> None:
 def test_the_grid_s_sensitivity_is_never_understated(sensitivity: float, noise_std: float, root: int) -> None:
     exact = Fraction(sensitivity) + Fraction(grid_spacing(noise_std)) * root
     assert exact <= Fraction(grid_sensitivity(sensitivity, noise_std, root * root)) <= exact * (1 + Fraction(1, 2**40))
+
+
+def test_steps_are_widened_for_the_sensitivity_that_is_certified() -> None:
+    """Where clipping at 1000 keeps what differs between two records at .1, the certificate counts .2, and so must the grid."""
+    run = lethe.Run(
+        records=1,
+        batches={"design": "full"},
+        steps=1,
+        step_size=1.0,
+        clip_norm=1000.0,
+        noise_multiplier=0.01,
+        loss={"kind": "strongly_convex", "strong_convexity": 1.0, "smoothness": 1.0, "gradient_bound": 0.1},
+        release="all",
+    )
+    asked: list[float] = []
+
+    class Noted(SecureNoise):
+        def add_to(self, tensors: Any, noise_std: float) -> None:
+            asked.append(noise_std)
+
+    NoisySums(run, Noted())(1, [torch.zeros(10**6)])
+    certified = 1.0 / float(run.relative_noise[0])
+    assert certified == pytest.approx(0.2 / 10.0)
+    assert grid_sensitivity(0.2, asked[0], 10**6) / asked[0] <= certified

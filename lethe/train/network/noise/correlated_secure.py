@@ -59,7 +59,9 @@ class SecureCorrelatedNoise:
             self._noisy.none()
             return
         wider = grid_noise_std(noise_std, self._smallest, self._dimension)
-        flat = torch.cat([tensor.detach().double().reshape(-1) for tensor in checked])
+        # On the CPU, where the noise is drawn and where a checkpoint puts the memory. A process may hold no number, and takes the step too.
+        none = torch.empty(0, dtype=torch.float64)
+        flat = torch.cat([none, *(tensor.detach().to(none).reshape(-1) for tensor in checked)])
         moved = self._sums.next(flat)
         self._noise.add_to([moved], wider)
         parts = self._noisy.next(moved).split([tensor.numel() for tensor in checked])
