@@ -86,7 +86,8 @@ def heavy(monkeypatch: pytest.MonkeyPatch, model: Any, without: Any, present: An
     """Two data sets, and which attribute is the score."""
 
     def world(data: tuple[Any, ...], factor: float, seed: int) -> float:
-        def chance(self: Any, records: int) -> Randomness:
+        def chance(self: Any, records: int, *, stored_order: bool) -> Randomness:
+            assert not stored_order
             draws = Draws(batches=torch.Generator(), noise=torch.Generator(), mechanism=Scaled(seed, factor), seeded=True)
             return Randomness(order=np.arange(records), norm=Scaled(seed + 1, factor), draws=draws)
 

@@ -85,9 +85,9 @@ def search_counts(
         generator: for the noise.
     """
     noises = noise_std * generator.standard_normal((len(ranks), COMPARISONS))
-    ends = np.tile([0, points.size - 1], (len(ranks), 1))
+    left, right = np.full(len(ranks), 0), np.full(len(ranks), points.size - 1)
     for noise in noises.T:
-        middles = ends.sum(axis=1) // 2
+        middles = (left + right) // 2
         down = np.asarray(at_most(points[middles])) - np.asarray(ranks) + noise >= 0.0
-        ends[np.arange(len(ranks)), down.astype(int)] = middles  # the right end where it goes down, else the left one
-    return [float(0.5 * (points[left] + points[right])) for left, right in ends]
+        left, right = np.where(down, left, middles), np.where(down, middles, right)
+    return (0.5 * (points[left] + points[right])).tolist()
