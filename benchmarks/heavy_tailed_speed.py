@@ -11,6 +11,7 @@ import argparse
 import time
 import tracemalloc
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
@@ -34,7 +35,8 @@ RHO = 0.5
 
 
 def least_squares(parameters: Array, records: Records) -> Array:
-    features, targets = (np.asarray(column, dtype=np.float64) for column in records)
+    columns = cast("tuple[Array, Array]", records)
+    features, targets = (np.asarray(column, dtype=np.float64) for column in columns)
     return (features @ parameters - targets)[:, None] * features
 
 
