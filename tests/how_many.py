@@ -18,7 +18,7 @@ def examples(by_night: int) -> int:
     return max(min(by_night, 10), by_night * settings().max_examples // 100)
 
 
-def some(cases: Sequence[Case]) -> list[Case]:
-    """All of the cases by night, and by day as many of them as `examples` says, evenly spread and the same ones every time."""
-    count = examples(len(cases))
+def some(cases: Sequence[Case], most: int | None = None) -> list[Case]:
+    """All of the cases by night, and by day as many of them as `examples` says, or `most`: evenly spread and the same ones every time."""
+    count = examples(len(cases)) if most is None or by_night() else min(most, len(cases))
     return [cases[place * len(cases) // count] for place in range(count)]

@@ -19,6 +19,7 @@ def test_values(counts: Tally, epsilon: float) -> None:
     assert bayesian_epsilon(counts, delta=1e-5, level=0.05) == pytest.approx(epsilon, abs=1e-6)  # six decimals are given
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("false_positives", "false_negatives"), [(5, 12), (0, 40), (90, 0), (50, 50), (100, 100), (0, 0)])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.0), (0.3, 0.1), (2.0, 1e-5), (5.0, 0.3)])
 def test_probability_against_draws(false_positives: int, false_negatives: int, epsilon: float, delta: float) -> None:

@@ -80,7 +80,7 @@ def test_misses_that_no_gaussian_allows_refute_the_sampling() -> None:
         SampledGaussianCurve(sampling_probability=0.1, steps=10).mu(tally(100, 1000, 100, 1000).upper_rates(0.05))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("mu", "q", "steps"), [(1.0, 0.5, 1), (0.5, 0.1, 1000), (3.0, 0.001, 10)])
 def test_sampled_composition_is_just_below_the_accountant_s(mu: float, q: float, steps: int) -> None:
@@ -90,6 +90,7 @@ def test_sampled_composition_is_just_below_the_accountant_s(mu: float, q: float,
     assert 0.997 * above <= below <= above
 
 
+@pytest.mark.nightly(by_day="test_sampled_composition_is_just_below_the_accountant_s")
 @pytest.mark.slow
 def test_one_sampled_step_against_its_formula() -> None:
     mu, q, epsilon = 2.0, 0.3, 1.7

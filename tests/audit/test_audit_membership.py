@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -51,7 +52,7 @@ def _answers(models: int, candidates: int, epsilon: float, generator: np.random.
 @pytest.mark.slow
 def test_the_bound_keeps_its_level_over_several_models_and_the_estimate_keeps_none() -> None:
     """Truth 1, level 0.05, three models of 200 candidates together: at most 5 in 100 bounds above it, and half of the estimates."""
-    generator, audits, above, printed_above = np.random.default_rng(3), 400, 0, 0
+    generator, audits, above, printed_above = np.random.default_rng(3), examples(400), 0, 0
     for _ in range(audits):
         probabilities, coins = _answers(3, 200, 1.0, generator)
         found = membership_inference(probabilities, coins, SETTING, guesses=[(150, 150)])

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from audit_truths import assert_valid
+from how_many import examples
 
 from lethe.audit import AuditPage, AuditSetting, Claim, TwoWorldGame
 from lethe.audit.games import (
@@ -144,7 +145,7 @@ def test_a_mechanism_that_ignores_the_data_is_rarely_accused() -> None:
     generator = np.random.default_rng(7)
     claim = Claim(epsilon=0.0, delta=1e-5, neighbours="replace_one", release="last", source="nothing")
     found = []
-    for seed in range(400):
+    for seed in range(examples(400)):
         played = TwoWorldScores(out_scores=generator.normal(size=100), in_scores=generator.normal(size=100), seed=seed)
         page = audit_worlds(PAGE.model_copy(update={"claim": claim}), played, SETTING)
         found.append(page.audits[0].epsilon)

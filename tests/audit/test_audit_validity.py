@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from audit_truths import Generator, assert_invalid, assert_powerful, assert_valid, canaries, gaussian, laplace, repeated
-from how_many import examples
+from how_many import by_night, examples
 
 from lethe.audit import (
     AnyMechanism,
@@ -58,12 +58,12 @@ def one_laplace_run(generator: Generator, pairs: list[tuple[int, int]]) -> float
     return one_run(canaries(generator.laplace(size=1000), coins, 1.0), coins, at(0.0), guesses=pairs).epsilon
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", [FixedThreshold(threshold=1.0), Ranks(ranks=(10, 20, 40)), Split(seed=0), MultiSplit(seed=0, splits=5)])
 def test_few_runs_and_a_large_level(rule: Rule) -> None:
     """Where a wrong quantile, a shifted count or a lost Bonferroni factor would show most."""
-    times = examples(1500) if isinstance(rule, MultiSplit) else 1500
+    times = examples(1500)
     epsilons = repeated(audited(rule, lambda generator: laplace(generator, 60), level=0.4), times=times, seed=2)
     assert_valid(epsilons, 1.0, level=0.4)
 
@@ -78,13 +78,14 @@ def test_one_rank_uses_its_whole_level() -> None:
         truth = 0.5 * np.exp(-threshold) if threshold > 0 else 1 - 0.5 * np.exp(threshold)
         return float(truth > Tally(out_trials=40, false_positives=7, in_trials=2, false_negatives=0).upper_rates(0.4).false_positive)
 
-    missed = repeated(exceeded, times=4000, seed=3).mean()
-    assert missed == pytest.approx(0.2, abs=4 * (0.2 * 0.8 / 4000) ** 0.5)  # four standard errors
+    times = examples(4000)
+    missed = repeated(exceeded, times=times, seed=3).mean()
+    assert missed == pytest.approx(0.2, abs=4 * (0.2 * 0.8 / times) ** 0.5)  # four standard errors
 
 
 @pytest.mark.slow
 def test_several_splits() -> None:
-    epsilons = repeated(audited(MultiSplit(seed=0), lambda generator: laplace(generator, 400)), times=examples(300), seed=4)
+    epsilons = repeated(audited(MultiSplit(seed=0), lambda generator: laplace(generator, 400)), times=300 if by_night() else 30, seed=4)
     assert_valid(epsilons, 1.0)
 
 
@@ -92,7 +93,7 @@ def test_several_splits() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("pairs", "mean"), [([(100, 0)], 0.613), (PAIRS, 0.780)])
 def test_laplace_one_run(pairs: list[tuple[int, int]], mean: float) -> None:
-    epsilons = repeated(lambda generator: one_laplace_run(generator, pairs), times=600 if len(pairs) == 1 else examples(150), seed=5)
+    epsilons = repeated(lambda generator: one_laplace_run(generator, pairs), times=examples(600 if len(pairs) == 1 else 150), seed=5)
     assert_valid(epsilons, 1.0)
     assert_powerful(epsilons, mean, of=2000)
 
@@ -100,7 +101,7 @@ def test_laplace_one_run(pairs: list[tuple[int, int]], mean: float) -> None:
 @pytest.mark.slow
 def test_credible_limits() -> None:
     rule = FixedThreshold(threshold=1.0)
-    epsilons = repeated(lambda g: credible(*laplace(g, 1000), at(0.0), rule=rule).epsilon, times=examples(300), seed=6)
+    epsilons = repeated(lambda g: credible(*laplace(g, 1000), at(0.0), rule=rule).epsilon, times=300 if by_night() else 30, seed=6)
     assert_powerful(epsilons, 0.879, of=300)
     assert np.mean(epsilons > 1.0) < 0.12  # a frequency near 0.05, which nothing promises
 
@@ -116,6 +117,7 @@ class TestWhatIsNotValid:
         assert_invalid(chosen, 1.0)
         assert np.mean(chosen > 1.0) > 0.7
 
+    @pytest.mark.nightly(by_day="test_plug_in")
     @pytest.mark.slow
     def test_the_best_threshold_of_the_same_scores(self) -> None:
         def audit(generator: Generator) -> float:
@@ -127,6 +129,7 @@ class TestWhatIsNotValid:
         assert_invalid(epsilons, 1.0)
         assert_powerful(epsilons, 0.894, of=2000)
 
+    @pytest.mark.nightly(by_day="test_plug_in")
     @pytest.mark.slow
     def test_the_best_number_of_guesses(self) -> None:
         found = cache(
@@ -143,7 +146,9 @@ class TestWhatIsNotValid:
     @pytest.mark.slow
     def test_a_gaussian_formula_on_another_mechanism(self) -> None:
         rule, curve = FixedThreshold(threshold=1.0), GaussianCurve()
-        epsilons = repeated(audited(rule, lambda generator: laplace(generator, 1000), delta=1e-5, curve=curve), times=100, seed=10)
+        epsilons = repeated(
+            audited(rule, lambda generator: laplace(generator, 1000), delta=1e-5, curve=curve), times=examples(100), seed=10
+        )
         assert (epsilons > 1.0).all()
         assert epsilons.mean() == pytest.approx(3.063, abs=0.1)
 
@@ -157,7 +162,7 @@ class TestWhatIsNotValid:
             )
             return two_world(out, inside, at(0.0), rule=FixedThreshold(threshold=1.0)).epsilon
 
-        assert_invalid(repeated(audit, times=300, seed=11), 1.0)
+        assert_invalid(repeated(audit, times=examples(300), seed=11), 1.0)
 
 
 # Epsilon, n, and the means of Clopper-Pearson after a split, of the Gaussian formula at mu / 2, and of one run with 2n canaries and n / 5
@@ -177,7 +182,7 @@ SLOW_POWER = [(1.0, 10000, 0.22, 0.80, 0.40, 0.52), (4.0, 10000, 1.71, 3.74, 1.6
 @pytest.mark.parametrize("row", [*POWER, *(pytest.param(row, marks=pytest.mark.slow) for row in SLOW_POWER)])
 def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> None:
     truth, runs, split, formula, steinke, curve = row
-    mu, times = gdp_mu(truth, 1e-5), 200 if runs < 10_000 else 60
+    mu, times = gdp_mu(truth, 1e-5), examples(200 if runs < 10_000 else 60)
 
     def one(family: TradeOffCurve | None) -> Callable[[Generator], float]:
         def audit(generator: Generator) -> float:
@@ -206,7 +211,7 @@ def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> N
 @pytest.mark.parametrize(("rule", "mean"), [*LAPLACE, (MultiSplit(seed=0), 0.654)])
 def test_laplace_two_worlds(rule: Rule, mean: float) -> None:
     # Many splits take long, and their median is hardly ever above the truth.
-    times = examples(500) if isinstance(rule, MultiSplit) else 2000
+    times = (500 if by_night() else 30) if isinstance(rule, MultiSplit) else examples(2000)
     epsilons = repeated(audited(rule, lambda generator: laplace(generator, 1000)), times=times, seed=13)
     assert_valid(epsilons, 1.0)
     assert_powerful(epsilons, mean, of=2000)
@@ -223,7 +228,9 @@ def test_a_projected_walk() -> None:
             place = np.clip(place + shift + 0.2 * generator.normal(size=400), 0.0, 1.0)
         return place
 
-    epsilons = repeated(audited(Ranks(ranks=(40, 80, 160)), lambda g: (walk(g, 0.0), walk(g, 0.1)), delta=1e-5), times=400, seed=14)
+    epsilons = repeated(
+        audited(Ranks(ranks=(40, 80, 160)), lambda g: (walk(g, 0.0), walk(g, 0.1)), delta=1e-5), times=examples(400), seed=14
+    )
     assert_valid(epsilons, truth)
     assert epsilons.mean() > 0.25 * truth  # it does see something
 
@@ -237,7 +244,7 @@ def test_a_sampled_linear_run() -> None:
         return noise * generator.normal(size=500), noise * generator.normal(size=500) + generator.binomial(50, 0.1, size=500)
 
     for rule in (FixedThreshold(threshold=4.0), Split(seed=0), MultiSplit(seed=0, splits=5), Ranks(ranks=(10, 50, 100))):
-        times = examples(400) if isinstance(rule, MultiSplit) else 400
+        times = examples(120 if isinstance(rule, MultiSplit) else 400)
         assert_valid(repeated(audited(rule, worlds, delta=1e-5), times=times, seed=15), truth)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from audit_truths import Generator, Worlds, assert_invalid, assert_powerful, assert_valid, repeated
-from how_many import examples
+from how_many import by_night, examples
 
 from lethe.audit import (
     AuditSetting,
@@ -75,7 +75,7 @@ MECHANISMS: dict[str, tuple[Any, float, float]] = {
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_rule_keeps_its_level(rule: str, mechanism: str) -> None:
     draw, delta, truth = MECHANISMS[mechanism]
-    times = examples(500) if rule == "several splits" else 500
+    times = examples(250 if rule == "several splits" else 500)
     epsilons = repeated(lambda g: two_world(*draw(g), at(delta), rule=RULES[rule]).epsilon, times=times, seed=len(rule + mechanism))
     assert_valid(epsilons, truth, level=LEVEL)
 
@@ -126,7 +126,7 @@ def epsilon_of(generator: Generator, count: int, guesses: list[tuple[int, int]],
     ],
 )
 def test_one_run_keeps_its_level(count: int, guesses: list[tuple[int, int]], delta: float) -> None:
-    epsilons = repeated(lambda g: epsilon_of(g, count, guesses, delta), times=500, seed=count + len(guesses))
+    epsilons = repeated(lambda g: epsilon_of(g, count, guesses, delta), times=examples(500), seed=count + len(guesses))
     assert_valid(epsilons, 1.0, level=LEVEL)
 
 
@@ -140,9 +140,11 @@ def test_one_run_uses_its_level() -> None:
 @pytest.mark.slow
 def test_an_event_for_all_coins_needs_the_term_with_delta() -> None:
     """All coins are told once in ten runs; at delta = 0 each of those certifies far too much, more often than a level of 0.01 allows."""
-    refuted = repeated(lambda g: one_run(*canaries(g, 60, delta=0.1), at(0.0, 0.01), guesses=[(20, 20)]).epsilon, times=500, seed=4)
+    refuted = repeated(
+        lambda g: one_run(*canaries(g, 60, delta=0.1), at(0.0, 0.01), guesses=[(20, 20)]).epsilon, times=examples(500), seed=4
+    )
     assert_invalid(refuted, 1.0, level=0.01)
-    assert_valid(repeated(lambda g: epsilon_of(g, 60, [(20, 20)], 0.1, 0.01), times=500, seed=4), 1.0, level=0.01)
+    assert_valid(repeated(lambda g: epsilon_of(g, 60, [(20, 20)], 0.1, 0.01), times=examples(500), seed=4), 1.0, level=0.01)
 
 
 def sampled(generator: Generator, steps: int) -> Worlds:
@@ -157,10 +159,10 @@ def test_a_sampled_gaussian_seen_by_its_steps() -> None:
     truth = sampled_gaussian(0.3, [1 / 1.5], "add_or_remove", "poisson").epsilon(1e-3)
     mus = repeated(
         lambda g: curve.mu(rule.count_errors(*sampled(g, 400), curve=curve, delta=1e-3, level=LEVEL).rates),
-        times=500,
+        times=examples(500),
         seed=6,
     )
-    certified = repeated(lambda g: two_world(*sampled(g, 400), at(1e-3), rule=rule).epsilon, times=500, seed=7)
+    certified = repeated(lambda g: two_world(*sampled(g, 400), at(1e-3), rule=rule).epsilon, times=examples(500), seed=7)
     assert_valid(mus, 1.5, level=LEVEL)
     assert_valid(certified, truth, level=LEVEL)
     assert mus.mean() > 0.9
@@ -177,6 +179,8 @@ def test_the_projected_walk_as_published() -> None:
             place = np.clip(place + shift + 0.2 * generator.normal(size=20_000), 0.0, 1.0)
         return place
 
-    epsilons = repeated(lambda g: two_world(walk(g, 0.0), walk(g, 0.05), at(1e-5, 0.05), rule=Split(seed=0)).epsilon, times=4, seed=8)
+    epsilons = repeated(
+        lambda g: two_world(walk(g, 0.0), walk(g, 0.05), at(1e-5, 0.05), rule=Split(seed=0)).epsilon, times=4 if by_night() else 2, seed=8
+    )
     assert_valid(epsilons, truth)
     assert_powerful(epsilons, 1.593, of=4)

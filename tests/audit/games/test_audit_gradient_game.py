@@ -13,7 +13,7 @@ from lethe.errors import InputError
 E1 = np.array([1.0, 0.0])
 
 
-def separation(game: GradientGame, runs: int = 4000) -> float:
+def separation(game: GradientGame, runs: int = 1500) -> float:
     """Of the means in standard deviations, whose own deviation is about sqrt(2 / runs)."""
     played = play(game, TwoWorldGame(runs=runs, chunk=2000), seed=5)
     return float((played.in_scores.mean() - played.out_scores.mean()) / played.out_scores.std())
@@ -48,6 +48,7 @@ def test_others_are_no_secret_from_whoever_sees_the_steps() -> None:
     assert np.allclose(alone.in_scores, among.in_scores)
 
 
+@pytest.mark.nightly(by_day="test_a_chosen_start_matters_on_a_domain")
 @pytest.mark.slow
 def test_the_projected_walk_is_not_exceeded_and_nearly_reached() -> None:
     """As in the exact computation: diameter 1, steps of 0.05, noise of 0.2, from the middle."""

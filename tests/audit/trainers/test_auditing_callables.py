@@ -9,6 +9,7 @@ pytest.importorskip("torch")
 pytest.importorskip("joblib")
 
 from audit_truths import assert_valid
+from how_many import examples
 
 from lethe.audit import AuditConfig, Claim, FixedThreshold, MultiSplit, Ranks, Split
 from lethe.audit.trainers import FunctionTraining, audit
@@ -121,10 +122,11 @@ def test_scores_are_judged_as_declared(tmp_path: Any) -> None:
 LEVEL = 0.4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", [None, FixedThreshold(threshold=-39.5), Split(seed=0), MultiSplit(seed=0, splits=3)])
 def test_certified_bounds_of_two_worlds_keep_their_level(rule: Any) -> None:
-    pages = [audited(rule=rule, seed=seed, level=LEVEL, conditional=False) for seed in range(60)]
+    pages = [audited(rule=rule, seed=seed, level=LEVEL, conditional=False) for seed in range(examples(120))]
     assert all(result.kind == "certified" for page in pages for result in page.audits)
     assert_valid(np.array([page.audits[0].epsilon for page in pages]), 1.0, level=LEVEL)
     assert all((page.verdict == "refuted") == (page.audits[0].epsilon > 1.0) for page in pages)
@@ -142,7 +144,7 @@ def test_certified_bounds_of_one_run_keep_their_level(guesses: Any) -> None:
         return float(value * model[int(place)])
 
     found = []
-    for seed in range(150):
+    for seed in range(examples(150)):
         page = audited(**given, score=score, seed=seed, level=LEVEL, conditional=False)
         found.append(page.audits[0].epsilon)
     assert_valid(np.array(found), 1.0, level=LEVEL)

@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("joblib")
 
 import torch
+from how_many import by_night
 from torch import nn
 from unverified import unverified
 
@@ -114,7 +115,8 @@ def test_noise_that_is_missing_is_seen(neighbours: Any, threat: Any) -> None:
     config = AuditConfig(delta=DELTA, threat=threat, game=TwoWorldGame(runs=25), level=1e-2)
     found = audit(unverified(training_of(neighbours=neighbours, noise_multiplier=0.05)), data_of(), config, claim=claim)
     assert found.verdict == "refuted"
-    assert audit(unverified(NetworkTraining(run=stated, build=build)), data_of(), config).verdict == "consistent"
+    if by_night():  # by day one run of many canaries shows that nothing sound is accused
+        assert audit(unverified(NetworkTraining(run=stated, build=build)), data_of(), config).verdict == "consistent"
 
 
 @pytest.mark.slow

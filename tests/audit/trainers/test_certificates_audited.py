@@ -26,7 +26,7 @@ def verdict(game: Game, runs: int) -> str:
     return page.verdict
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
 def test_audits_stay_below_certificates_and_find_out_those_with_less_noise(name: str) -> None:

@@ -23,6 +23,8 @@ LINES = {case.name: case for case in cases()}
 LINEAR = [name for name, case in LINES.items() if case.trainer == "fit_linear"]
 # Of each trainer the sound line and some faults, and fewer trainings than in the self-test: all of it takes minutes.
 NETWORKS = ["fit, as it is", "fit, clipping off", "fit, own divisor", "PrivacyEngine, as it is", "PrivacyEngine, noise divided by ten"]
+BY_DAY = "fit, own divisor"
+AT_NIGHT = pytest.mark.nightly(by_day="the same test of one network")
 TRAININGS = {"fit, own divisor": 45, "PrivacyEngine, noise divided by ten": 70}
 
 
@@ -50,19 +52,32 @@ def test_faults_change_what_they_say_and_nothing_else() -> None:
             )
 
 
+PLAYED: dict[str, TwoWorldScores] = {}
+
+
+def played_once(trials: Any, game: TwoWorldGame, *, seed: int) -> TwoWorldScores:
+    """Every referee, and the test of each line, sees the same trainings: the three lines differ in how they train."""
+    name = repr((trials.trial.train, game, seed))
+    if name not in PLAYED:
+        PLAYED[name] = play(trials, game, seed=seed)
+    return PLAYED[name]
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LINEAR)
-def test_linear_trainers_are_told_apart(name: str) -> None:
+def test_linear_trainers_are_told_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """How often in 60 times: benchmarks/self_test_power.py; of 120 trainings, too, each line is right for eight seeds of eight."""
+    monkeypatch.setattr(fault_cases, "play", played_once)
     case = LINES[name]
-    page, _ = case.played(runs=150, seed=1, workers=1)
+    page, _ = case.played(runs=150, seed=1, workers=None)
     assert page.failed == (case.broken is not None)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["untrained model", *NETWORKS])
+@pytest.mark.parametrize(
+    "name", [BY_DAY, *(pytest.param(name, marks=AT_NIGHT) for name in ["untrained model", *NETWORKS] if name != BY_DAY)]
+)
 def test_networks_are_told_apart(name: str) -> None:
     """Perfect guesses refute from 45 trainings on, and from 25 the smaller claim; a tenth of the noise needs 70 to show every time."""
     case = LINES[name]
@@ -103,17 +118,6 @@ def eager(page: AuditPage, scores: TwoWorldScores, setting: AuditSetting) -> Aud
     """A referee who always whistles."""
     del scores, setting
     return page.model_copy(update={"refused": "whatever it was"})
-
-
-PLAYED: dict[str, TwoWorldScores] = {}
-
-
-def played_once(trials: Any, game: TwoWorldGame, *, seed: int) -> TwoWorldScores:
-    """Every referee sees the same trainings: the three lines differ in how they train."""
-    name = repr((trials.trial.train, game, seed))
-    if name not in PLAYED:
-        PLAYED[name] = play(trials, game, seed=seed)
-    return PLAYED[name]
 
 
 @pytest.mark.slow
