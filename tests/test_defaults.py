@@ -39,7 +39,7 @@ def test_the_relation_left_out_is_the_one_that_costs_most(design: str) -> None:
         assert epsilon(design, neighbours=relation) <= left_out
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("design", DESIGNS)
@@ -49,7 +49,7 @@ def test_the_loss_left_out_is_one_of_which_nothing_is_known(design: str, loss: d
     assert epsilon(design, loss=loss) <= left_out * (1 + 1e-9)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("regulariser", REGULARISERS)
 @pytest.mark.parametrize("design", DESIGNS)

@@ -24,6 +24,11 @@ def verbs() -> frozenset[str]:
     return frozenset(re.findall(r"app\.command\(\)\((\w+)\)", (ROOT / "lethe/cli/app.py").read_text()))
 
 
+@cache
+def docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    return ast.get_docstring(node) or ""
+
+
 class Function(NamedTuple):
     file: str
     owner: ast.ClassDef | None
@@ -34,7 +39,7 @@ class Function(NamedTuple):
 
     @property
     def doc(self) -> str:
-        return ast.get_docstring(self.node) or ""
+        return docstring(self.node)
 
     @property
     def parameters(self) -> list[ast.arg]:

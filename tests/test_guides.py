@@ -123,7 +123,7 @@ def _features() -> Names:
 PAGES: dict[str, tuple[Callable[[], Names], dict[str, str]]] = {
     "audit": (_audit, {"runs=500": "runs=50"}),
     "compare": (_compare, {}),
-    "features": (_features, {}),
+    "features": (_features, {"images=200": "images=40", "[:1500]": "[:300]", "[1500:]": "[1700:]"}),
     "layer_rules": (_layer_rules, {}),
     "ledger": (_ledger, {}),
     "logging": (_logging, {"steps % 10": "steps % 2"}),
@@ -132,13 +132,16 @@ PAGES: dict[str, tuple[Callable[[], Names], dict[str, str]]] = {
     "train": (_train, {"records=60000": "records=1400", "size=1024": "size=128", "steps=468": "steps=3", "passes=20": "passes=2"}),
 }
 
+# What they import is dear, and what they show is tested in tests/integrations and tests/ledger.
+AT_NIGHT = {"ledger", "logging"}
+
 
 def test_no_guide_is_left_out() -> None:
     assert {path.stem for path in DOCS.glob("*.md") if blocks(path.stem)} == {*PAGES, *TESTED_ELSEWHERE}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.nightly if page in AT_NIGHT else []) for page in PAGES])
 def test_the_examples_of_a_guide_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from exact_runs import EXACT, Exact
 from helpers import DESIGNS, NEIGHBOURS, batches, make_run
+from how_many import by_night, some
 
 import lethe
 from lethe.calculus.any_guarantee.scaling import noise_scaled
@@ -82,7 +83,10 @@ ABOVE_EXACT = [
 
 @functools.cache
 def _silent_ends(scale: float) -> list[lethe.Run]:
-    """Runs whose last step, which touches some record of every design, is followed by no noise, however much there was before."""
+    """Runs whose last step, which touches some record of every design, is followed by no noise, however much there was before.
+
+    By day one in five: every design and relation, and as six kinds of changes follow each other, each of those too.
+    """
     runs: list[lethe.Run] = []
     for design, relation, noise_at in itertools.product(DESIGNS, NEIGHBOURS, ("every_step", "pass_ends")):
         if relation == "add_or_remove" and design != "poisson":
@@ -100,7 +104,7 @@ def _silent_ends(scale: float) -> list[lethe.Run]:
             {"release": "last", "loss": HOLDER, "regulariser": BALL},
         ):
             runs.append(make_run(passes=3, **{**fields, **changes}))
-    return runs
+    return runs if by_night() else runs[::5]
 
 
 def _name(value: object) -> str:
@@ -128,7 +132,7 @@ def test_every_refusal_names_the_theorem_the_hypothesis_and_a_way_out() -> None:
         assert all(part in str(caught.value) for part in (theorem.name, failure.detail, "Do:"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("theorem", ALL, ids=_name)
 def test_no_theorem_stumbles_over_a_run(theorem: Theorem) -> None:
@@ -162,7 +166,7 @@ def test_no_certificate_of_a_run_that_ends_without_noise_is_finite(scale: float)
         assert lethe.certify(run, DELTA).epsilon == math.inf, run.to_document()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_more_noise_never_raises_epsilon(theorem: Theorem, run: lethe.Run) -> None:
@@ -171,7 +175,7 @@ def test_more_noise_never_raises_epsilon(theorem: Theorem, run: lethe.Run) -> No
     assert all(more <= less * (1 + 1e-9) for less, more in itertools.pairwise(numbers))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), OUR_CASES, ids=_name)
 def test_guarantees_scale_with_the_noise(theorem: Theorem, run: lethe.Run) -> None:
@@ -181,7 +185,7 @@ def test_guarantees_scale_with_the_noise(theorem: Theorem, run: lethe.Run) -> No
         assert scaled == pytest.approx(theorem.bound(run.with_noise_scaled(factor)).guarantee.epsilon(DELTA), rel=1e-6)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_a_json_round_trip_changes_no_bit(theorem: Theorem, run: lethe.Run) -> None:
@@ -189,6 +193,7 @@ def test_a_json_round_trip_changes_no_bit(theorem: Theorem, run: lethe.Run) -> N
     assert _epsilon(theorem, again) == _known(theorem, run)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_delta_and_epsilon_agree(theorem: Theorem, run: lethe.Run) -> None:
@@ -201,7 +206,7 @@ def test_delta_and_epsilon_agree(theorem: Theorem, run: lethe.Run) -> None:
     assert guarantee.delta(epsilon * 0.99) > DELTA
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_zeroing_out_is_never_dearer_than_replacing(theorem: Theorem, run: lethe.Run) -> None:
@@ -211,6 +216,7 @@ def test_zeroing_out_is_never_dearer_than_replacing(theorem: Theorem, run: lethe
         assert zeroed <= replaced * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), EVERY_ITERATE, ids=_name)
 def test_nothing_beats_composition_where_every_iterate_is_released(theorem: Theorem, run: lethe.Run) -> None:
     composed = min(filter(None, (_known(one, run) for one in OURS if one.covers == "all")))
@@ -243,7 +249,7 @@ def test_the_truth_is_close_enough_to_catch_a_bound_one_per_cent_too_small() -> 
 
 @pytest.mark.slow
 def test_the_chosen_certificate_is_never_below_the_truth() -> None:
-    for exact in EXACT:
+    for exact in some(EXACT, 6):  # of each theorem: the tests before
         certificate = lethe.certify(exact.run, DELTA, ALL)
         assert certificate.epsilon >= _exact(exact) * (1 - 1e-12)
         assert next(theorem for theorem in ALL if theorem.name == certificate.theorem).standing_on(exact.run).usable

@@ -18,7 +18,7 @@ def matched(seeds: range) -> list[Match]:
 
 @pytest.mark.slow
 def test_no_sound_published_bound_is_smaller() -> None:
-    assert len(matched(range(0, RUNS, 5))) == RUNS / 5
+    assert len(matched(range(0, RUNS, 29))) == 7  # prime, so that every design comes
 
 
 @pytest.mark.slow

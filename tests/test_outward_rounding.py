@@ -120,8 +120,10 @@ def test_only_one_file_rounds_outward() -> None:
     found: dict[str, Counter[str]] = {}
     places: list[str] = []
     for path in _files():
-        name = path.relative_to(PACKAGE).as_posix()
-        for rule, line in violations(ast.parse(path.read_text())):
+        name, text = path.relative_to(PACKAGE).as_posix(), path.read_text()
+        if not name.startswith(ACCOUNTING) and "nextafter" not in text:
+            continue
+        for rule, line in violations(ast.parse(text)):
             if rule == "nextafter" or name.startswith(ACCOUNTING):
                 found.setdefault(name, Counter())[rule] += 1
                 places.append(f"{name}:{line}: {rule}")

@@ -49,6 +49,7 @@ def test_what_is_behind_is_said() -> None:
     assert standing(worse, POISSON).endswith("at or above in 0 of 1 places, above by a point or more in 0, behind by more than noise in 1")
 
 
+@pytest.mark.slow
 def test_the_tables_are_of_the_results_at_hand_and_readme_has_the_short_one() -> None:
     assert readme_table() in (ROOT / "README.md").read_text()
     assert RESULTS.is_file()

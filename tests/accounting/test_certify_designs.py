@@ -106,6 +106,7 @@ def test_random_batches_are_touched_at_every_step_without_credit(design: str) ->
     assert epsilon == pytest.approx(lethe.GDP(engine).epsilon(1e-5), rel=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 def test_sampling_without_replacement_end_to_end(relation: str) -> None:

@@ -19,7 +19,7 @@ def _rows(comparison: lethe.Comparison) -> dict[str, tuple[RowStatus, float | No
     return {row.theorem: (row.status, row.epsilon) for row in comparison.rows}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["last", "all"])
 @pytest.mark.parametrize("design", DESIGNS)

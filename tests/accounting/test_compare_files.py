@@ -46,6 +46,7 @@ def test_no_noise_is_an_infinite_epsilon_that_json_can_hold() -> None:
     assert "NOT PRIVATE" in printed(*sweep_tables(sweep, 80), width=80)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("over", [None, "noise", "steps"])
 def test_the_files_of_a_comparison(over: Literal["noise", "steps"] | None) -> None:
@@ -66,6 +67,7 @@ def test_the_files_of_a_comparison(over: Literal["noise", "steps"] | None) -> No
         assert line["guarantee"] == ("yes" if line["status"] in ("used", "looser", "dominated") else "no")
 
 
+@pytest.mark.nightly(by_day="test_the_files_of_a_comparison")
 @pytest.mark.slow
 def test_a_plot_of_one_value() -> None:
     sweep = lethe.compare(make_run(noise_multiplier=5.0), 1e-5, over="noise", values=[5])

@@ -8,11 +8,19 @@ import lethe
 from lethe.accounting.certify import evaluate_theorems
 from lethe.calculus.targets import overshoot
 
+# By day: a public place, a secret one, batches drawn anew; bins are planned in tests/theorems too.
+PLANNED = {("cyclic", "last"), ("shuffled", "last"), ("shuffled_once", "all"), ("poisson", "last")}
 
-@pytest.mark.sampled(2)
+
 @pytest.mark.slow
-@pytest.mark.parametrize("release", ["last", "all"])
-@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize(
+    ("design", "release"),
+    [
+        pytest.param(design, release, marks=[] if (design, release) in PLANNED else pytest.mark.nightly)
+        for design in DESIGNS
+        for release in ("last", "all")
+    ],
+)
 def test_a_plan_meets_its_target_and_wastes_nothing(design: str, release: str) -> None:
     planned = lethe.plan(make_run(batches=batches(design, 10), release=release, noise_multiplier=None), epsilon=1.0, delta=1e-5)
     assert lethe.certify(planned, 1e-5).epsilon <= 1.0

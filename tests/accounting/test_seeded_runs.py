@@ -83,6 +83,7 @@ def test_documents_name_it_only_where_it_is_true() -> None:
         make_run(seeded="no")
 
 
+@pytest.mark.slow
 def test_a_seeded_run_cannot_be_planned() -> None:
     run = make_run(seeded=True)
     for plan in (lethe.plan, lethe.allocate):

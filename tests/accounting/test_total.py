@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import MNIST_SIZED
+from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
@@ -112,6 +113,7 @@ def _exact_mixed(mu: float, epsilon_part: float, level: float) -> float:
     return chance * missed(level - epsilon_part) + (1.0 - chance) * missed(level + epsilon_part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mu", "pure"), [(0.3, 0.2), (1.0, 0.5), (0.1, 1.5)])
 def test_a_gaussian_and_a_pure_part_add_to_their_exact_convolution(mu: float, pure: float) -> None:
     found = added(lethe.GDP(mu), lethe.ApproxDP(pure, 0.0))
@@ -165,7 +167,7 @@ def _kinds() -> st.SearchStrategy[Guarantee]:
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6 if by_night() else 3, deadline=None)
 @given(parts=st.lists(_kinds(), min_size=1, max_size=3), more=_kinds())
 def test_laws_of_a_total(parts: list[Guarantee], more: Guarantee) -> None:
     found = added(*parts)

@@ -41,6 +41,7 @@ def test_a_canary_every_few_steps() -> None:
     assert last / every == pytest.approx(1 / math.sqrt(5), rel=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "epsilon", "composed"),
     [(1, 0.732651, 0.926342), (2, 0.822818, 1.356467), (10, 1.367648, 3.341409), (100, 1.763475, 13.206712), (1000, 1.763475, 64.168810)],

@@ -80,12 +80,14 @@ def test_every_rule_keeps_its_level(rule: str, mechanism: str) -> None:
     assert_valid(epsilons, truth, level=LEVEL)
 
 
+@pytest.mark.slow
 def test_a_threshold_that_is_met_by_nearly_all_scores_uses_its_level() -> None:
     """The bound is above the truth in some of the cases above: they could fail."""
     epsilons = repeated(lambda g: two_world(*response(g), at(0.0), rule=RULES["fixed"]).epsilon, times=500, seed=1)
     assert np.mean(epsilons > 1.0) > 0.05
 
 
+@pytest.mark.slow
 def test_an_event_of_probability_delta_needs_its_delta() -> None:
     """With ten times the runs that event alone certifies more than 1, unless delta is taken off."""
 

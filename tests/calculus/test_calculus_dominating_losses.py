@@ -26,6 +26,7 @@ def profile(guarantee: lethe.Guarantee, epsilon: float) -> float:
     return ahead
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
 def test_gaussian_pairs_are_met(mu: float) -> None:
     for epsilon in LEVELS:
@@ -51,6 +52,7 @@ def test_a_single_point_is_its_extreme_mechanism(epsilon_bound: float, delta_bou
         assert exact * (1 - 1e-12) <= profile(lethe.ApproxDP(epsilon_bound, delta_bound), epsilon) <= exact * (1 + 1e-12) + 1e-3
 
 
+@pytest.mark.slow
 def test_slack_is_there_at_every_epsilon() -> None:
     for epsilon in LEVELS:
         exact = (1 - 1e-3) * lethe.GDP(1.0).delta(epsilon) + 1e-3  # fails with this probability, and says all

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from helpers import make_run
-from how_many import examples
+from how_many import by_night
 from scipy.stats import norm
 
 import lethe
@@ -52,9 +52,11 @@ COVERED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COVERED)
 def test_a_cover_is_nowhere_below(name) -> None:
+    """Covers are up to 1.5 % larger than they must be; at 0.94 of epsilon that of the mixture is off by less than 0.5 %."""
     guarantee, slack = COVERED[name]
-    mu, levels = covering_mu(guarantee, slack), np.random.default_rng(3)
-    for level in [0.0, *levels.uniform(0.0, 1.3 * guarantee.epsilon(slack), examples(120)).tolist()]:
+    mu, end = covering_mu(guarantee, slack), guarantee.epsilon(slack)
+    levels = np.random.default_rng(3).uniform(0.0, 1.3 * end, 120 if by_night() else 5)
+    for level in [0.0, 0.94 * end, *levels.tolist()]:
         assert guarantee.delta(level) <= (slack + (1 - slack) * gdp_delta(mu, level)) * (1 + 1e-9), level
 
 
@@ -63,7 +65,7 @@ def test_a_cover_is_nowhere_below(name) -> None:
 def test_a_cover_is_close_to_the_smallest(name) -> None:
     guarantee, slack = COVERED[name]
     mu = 0.97 * covering_mu(guarantee, slack)
-    levels = np.linspace(0.0, guarantee.epsilon(slack), 400)
+    levels = np.random.default_rng(3).permutation(np.linspace(0.0, guarantee.epsilon(slack), 400))  # one is soon found
     assert any(guarantee.delta(level) > slack + (1 - slack) * gdp_delta(mu, level) for level in levels.tolist())
 
 

@@ -47,6 +47,7 @@ DELTAS = [0.0, 1e-12, 1e-6, 0.1, 0.9]
 EPSILONS = [0.0, 0.1, 1.0, 5.0, 50.0, math.inf]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarantee", KINDS, ids=IDS)
 def test_json_round_trip_is_exact_and_strict(guarantee: Guarantee) -> None:
     text = json.dumps(guarantee.to_dict(), allow_nan=False)

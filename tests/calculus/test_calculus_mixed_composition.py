@@ -16,7 +16,7 @@ from lethe.calculus.guarantees import Tightest, WithSlack
 from lethe.calculus.sampled.gaussian import SampledGaussian
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 6.0])
 @pytest.mark.parametrize("parts", [1, 9])
@@ -40,6 +40,7 @@ def test_what_is_of_one_kind_stays_of_it(count: int) -> None:
     assert rho <= concentrated.rho <= rho * (1 + 1e-14)
 
 
+@pytest.mark.nightly(by_day="test_weight_left_out_of_a_mixture_reveals_nothing")
 @pytest.mark.slow
 def test_two_executions_with_secret_order_are_the_mixture_of_pairs() -> None:
     pairs = [(math.hypot(a, b), v * w) for a, v in zip(*_both(MIXTURE), strict=True) for b, w in zip(*_both(MIXTURE), strict=True)]
@@ -80,6 +81,7 @@ def test_single_points_compose_as_dp_accounting_composes_them() -> None:
     assert together([(lethe.ApproxDP(1.0, 1e-6), 3)]).epsilon(1e-6) == math.inf
 
 
+@pytest.mark.slow
 def test_slack_is_paid_by_each_part() -> None:
     part = WithSlack(lethe.GDP(1.0), 1e-6)
     paid, exact = 1 - (1 - 1e-6) ** 2, lethe.GDP(math.sqrt(2.0))
@@ -96,6 +98,7 @@ def test_the_tightest_of_two_composes_no_worse_than_each_and_no_better_than_the_
         assert truth.epsilon(delta) <= together([(both, 2)]).epsilon(delta) <= looser.epsilon(delta) * (1 + 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [lethe.ZCDP(0.125), lethe.RDPCurve((1.5, 2.0, 4.0, 8.0, 16.0, 32.0), (0.1875, 0.25, 0.5, 1.0, 2.0, 4.0))])
 def test_renyi_guarantees_add_up(other: Any) -> None:
     total = together([(lethe.GDP(0.5), 1), (other, 1)])
@@ -115,6 +118,7 @@ def test_every_field_of_a_sampled_gaussian_is_known_where_they_are_merged_and_sp
     assert set(stored_fields(SampledGaussian)) == known
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 def test_a_gaussian_beside_sampled_steps_is_paid_on_every_way(design: Any) -> None:

@@ -36,7 +36,7 @@ def exact_deltas(q: float, z: float, count: int, relation: Relation, epsilons: l
     return worst.tolist()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "z", "count", "relation", "period", "room"),
@@ -61,13 +61,15 @@ def test_millions_of_steps_are_just_above_the_exact_law(
         assert exact * (1 - 1e-5) - 1e-10 <= profile.delta(epsilon) <= exact * (1 + room) + profile.allowance + 1e-10
 
 
+@pytest.mark.slow
 def test_twenty_million_steps_are_answered_by_their_losses() -> None:
     steps = SampledGaussian(sampling_probability=1e-6, noise=(4.0,), counts=(20_000_000,), relation="zero_out", design="poisson")
     # The exact law above has delta 6.1e-8 at epsilon .004; the Rényi curve needs .03 for 1e-6.
     assert steps.epsilon(1.1e-7) <= 0.004 < steps.renyi_curve().epsilon(1e-6) / 5
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "z"), [(0.1, 1.0), (0.01, 0.7), (0.5, 2.0)])
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_mirror_images_are_the_other_direction_as_dp_accounting_has_it(q: float, z: float, relation: Relation) -> None:

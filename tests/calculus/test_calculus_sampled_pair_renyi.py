@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from exact_numbers import Exact
+from how_many import by_night
 from sampled_cases import steps
 
 from lethe.calculus.sampled.dominated_renyi import replaced_excess, zeroed_excess
@@ -56,7 +57,7 @@ def summed(q: float, z: float, order: float, first: tuple[float, float], second:
     return float(exponent.max()) + math.log(total)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(14)
 @pytest.mark.slow
 @pytest.mark.parametrize(("q", "z", "order"), CASES)
 @pytest.mark.parametrize("pair", ["opposite", "in front", "added"])
@@ -69,10 +70,10 @@ def test_pairs_are_just_above_twenty_digits(pair: Pair, q: float, z: float, orde
         assert value <= exact * (1 + 1e-9)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("q", "z"), [(1e-3, 1.0), (0.2, 2.5), (0.6, 0.8), (0.02, 6.0)])
-@pytest.mark.parametrize("order", [1.3, 2.0, 5.7, 24.0])
+@pytest.mark.parametrize("order", [1.3, 2.0, 5.7, 11.0])
 def test_a_curve_one_per_cent_too_small_would_be_below_the_replaced_pair(q: float, z: float, order: float) -> None:
     exact = moment(q, z, order, (0.0, 1.0), (0.0, -1.0)) / (order - 1)  # the other direction is its mirror image
     value = renyi_values(q, [z], "replace_one", "poisson")[0, ORDERS.index(order)]
@@ -129,9 +130,17 @@ def test_a_replaced_record_in_doubles_in_both_directions(q: float, z: float, ord
     assert max(exact) - 1e-11 <= value <= min(exact) * 1.001 + 1e-11
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.slow
-@pytest.mark.parametrize(("q", "z", "order"), [(1e-3, 1.0, 2.5), (0.3, 2.0, 4.0), (0.05, 5.0, 1.4), (0.7, 1.2, 7.0), (0.01, 40.0, 3.0)])
+@pytest.mark.parametrize(
+    ("q", "z", "order"),
+    [
+        (1e-3, 1.0, 2.5),  # where the bound is closest: 1 % less of the excess alone is below the truth
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in ((0.3, 2.0, 4.0), (0.05, 5.0, 1.4), (0.7, 1.2, 7.0), (0.01, 40.0, 3.0))
+        ),
+    ],
+)
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 def test_profiles_of_both_directions_are_integrated_upwards(q: float, z: float, order: float, relation: Relation) -> None:
     """U(g1) + V(g2) of the module docstring, from the definition of the two profiles by their likelihood ratios."""
@@ -178,6 +187,7 @@ def test_what_stood_at_420_is_4_54() -> None:
     assert guarantee.epsilon(1e-14) < 5.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("relation", "before"), [("zero_out", 32.55), ("replace_one", 32.55)])
 def test_fixed_size_batches_are_cheaper_at_small_deltas(relation: Relation, before: float) -> None:
     guarantee = sampled_gaussian(1e-3, np.full(100_000, 1.0), relation, "without_replacement")
@@ -185,7 +195,7 @@ def test_fixed_size_batches_are_cheaper_at_small_deltas(relation: Relation, befo
     assert guarantee.epsilon(1e-14) < 0.9 * 41.76
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
@@ -197,7 +207,7 @@ def test_windows_use_it_too(relation: Relation, design: Design) -> None:
     order = ORDERS.index(9.0)
     least = min(
         2000 * renyi_values(0.01, [1.5 * math.sqrt(share)], relation, design)[0, order] + 9.0 * 0.16 / (2 * (1 - share))
-        for share in np.linspace(0.5, 0.998, 84).tolist()
+        for share in np.linspace(0.5, 0.998, 84 if by_night() else 42).tolist()
     )
     assert least * 0.99 <= windowed.renyi_curve().values[order] <= least * 1.03
 
@@ -235,6 +245,7 @@ def test_extremes_are_numbers() -> None:
         assert np.all(values > 0.0)
 
 
+@pytest.mark.slow
 def test_deltas_below_any_loss_distribution() -> None:
     guarantee = steps(1e-3, 1.0, 100, "replace_one")
     epsilons = [guarantee.epsilon(delta) for delta in (1e-12, 1e-20, 1e-40)]

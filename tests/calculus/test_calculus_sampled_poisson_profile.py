@@ -30,6 +30,7 @@ def epsilons(way: Way, q: float, z: float) -> np.ndarray:
     return np.array([0.0, 1e-300, 1e-12 * max(losses), *(loss for loss in losses if loss > 0)])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("z", NOISES)
 @pytest.mark.parametrize("q", PROBABILITIES)
@@ -43,7 +44,7 @@ def test_profiles_are_just_above_the_exact_ones(q: float, z: float, way: Way) ->
             assert value <= exact * (1 + mpmath.mpf("2e-15")) + mpmath.mpf("2e-13") * q
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("q", "z"), [(1e-170, 0.05), (1e-30, 0.08), (0.5, 0.05), (1 - 2**-53, 0.1), (1 - 2**-53, 3.0), (1e-300, 0.031)])
@@ -69,7 +70,7 @@ GRIDS: list[tuple[float, float, float]] = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize(("q", "z", "interval"), GRIDS)
@@ -116,6 +117,7 @@ def test_losses_are_those_of_dp_accounting(q: float, z: float, interval: float, 
             assert value * (1 - 1e-12) - slack <= ours <= value * (1 + 1e-11) + 1e-12
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("q", "z"), [(0.01, 1.0), (0.5, 3.0), (0.999, 10.0)])
 def test_a_replaced_record_is_its_own_mirror_image_and_an_added_one_that_of_a_removed_one(q: float, z: float) -> None:

@@ -51,6 +51,7 @@ def test_more_noise_fewer_steps_rarer_batches_and_no_gaussian_never_cost_more(
     assert delta(q, z, count, 0.0) <= base
 
 
+@pytest.mark.slow
 def test_json_and_pickle_rebuild_the_recipe() -> None:
     mechanism = SampledGaussian(
         sampling_probability=0.1,
@@ -114,6 +115,7 @@ def test_nothing_is_logged_and_no_logger_is_changed(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.slow
+@pytest.mark.nightly(by_day="test_importing_lethe_stays_light")
 def test_importing_the_module_does_not_import_dp_accounting() -> None:
     # dp_accounting takes most of a second to import; the calculus modules are imported by every command.
     code = "import sys, lethe.calculus.guarantees, lethe.calculus.sampled.gaussian; sys.exit('dp_accounting' in sys.modules)"
@@ -124,6 +126,7 @@ def test_merged_levels_keep_their_steps() -> None:
     assert merged_levels(np.array([3.0, 1.0, 3.0, 2.0]), (5, 7, 11, 0)) == ((1.0, 3.0), (7, 16))
 
 
+@pytest.mark.slow
 def test_scaling_the_noise_keeps_each_level_s_steps() -> None:
     """Many steps at much noise, few at little: exchanged, epsilon would be several times as large."""
     mechanism = SampledGaussian(sampling_probability=0.05, noise=(8.0, 1.0), counts=(500, 3), relation="zero_out", design="poisson")

@@ -63,7 +63,7 @@ def test_whole_orders_are_never_below_fifty_digits(q: float, z: float, order: in
     assert exact <= value <= exact * (1 + 1e-10)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "z", "order"),

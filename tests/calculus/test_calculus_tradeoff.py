@@ -15,6 +15,7 @@ from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
 ALPHAS = (0.0, 1e-6, 1e-3, 0.05, 0.3, 0.5, 0.9, 1.0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 3.0])
 def test_of_a_gaussian_it_is_just_below_the_exact_one(mu: float) -> None:
@@ -43,6 +44,7 @@ def test_what_is_not_private_hides_nothing_and_no_data_hides_all() -> None:
             lethe.GDP(1.0).tradeoff(alpha + 1.5)
 
 
+@pytest.mark.slow
 def test_a_composition_is_kept_as_its_parts() -> None:
     parts = [(lethe.GDP(0.3), 1), (lethe.ApproxDP(0.5, 1e-8), 2)]
     both = joined(parts)

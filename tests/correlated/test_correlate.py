@@ -21,6 +21,7 @@ def error_of(run: lethe.Run, workload: Any) -> float:
     return run.uncorrelated.noise_multipliers[0] ** 2 * noise_squares(strategy, workload)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once"])
 def test_at_the_same_epsilon_it_moves_the_iterates_less(design: str, tmp_path: Path) -> None:
     run = make_run(batches={"design": design, "size": 10}, release="all", noise_multiplier=None)

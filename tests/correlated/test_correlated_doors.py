@@ -87,6 +87,7 @@ def test_a_head_walks_by_the_strategy_s_noise(release: str) -> None:
     assert (certified.theorem, certified.epsilon) == ("correlated-noise", pytest.approx(lethe.GDP(mu_of(run)).epsilon(DELTA), rel=1e-9))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_last_iterate_is_that_of_a_training_that_releases_all(way: str) -> None:
     """Bit for bit, and for the same epsilon: the noise is what hides all iterates."""
@@ -118,6 +119,7 @@ class Heard(TrainingCallback):
         self.ends.append(end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [*WAYS, "linear"])
 def test_callbacks_are_told_what_is_drawn_anew_and_of_the_run_as_it_is(way: str) -> None:
     heard, run = Heard(), run_of()
@@ -136,6 +138,7 @@ def test_callbacks_are_told_what_is_drawn_anew_and_of_the_run_as_it_is(way: str)
     assert lethe.certify(end.record, DELTA).epsilon == lethe.certify(run, DELTA).epsilon
 
 
+@pytest.mark.slow
 def test_the_epsilon_so_far_is_that_of_the_strategy_so_far(tmp_path: Path) -> None:
     """Of a matrix that of the whole plan, since a matrix is for its own number of steps."""
     run, matrix = run_of(), run_of(noise=LowerTriangular.saved(binary_tree(STEPS), tmp_path / "tree.npy"))

@@ -81,6 +81,7 @@ def test_training_adds_that_noise_to_the_sums(momentum: float | None) -> None:
     assert fitted.run.noise == run.noise
 
 
+@pytest.mark.slow
 def test_what_was_executed_is_recorded_and_certified() -> None:
     planned = lethe.plan(run_of(noise_multiplier=None), epsilon=2.0, delta=1e-5)
     fitted = fit(network(), LOSS, data(), planned)
@@ -152,6 +153,7 @@ def test_a_loop_of_one_s_own_takes_the_same_steps_as_fit() -> None:
         assert with_fresh_noise(fitted.run) == run_of()
 
 
+@pytest.mark.slow
 def test_a_loop_is_certified_as_its_run_is() -> None:
     """Half of it, and all of it: a Toeplitz strategy is one for every number of steps, a matrix for its own alone."""
     run, model = run_of(), network()
@@ -167,6 +169,7 @@ def test_a_loop_is_certified_as_its_run_is() -> None:
     assert certificate.seal is not None
 
 
+@pytest.mark.slow
 def test_a_loop_that_ends_early_has_no_matrix_of_so_many_steps(tmp_path: Path) -> None:
     run, model = run_of(noise=LowerTriangular.saved(binary_tree(6), tmp_path / "tree.npy")), network()
     engine = loop(run, model, torch.optim.Adam(model.parameters()), steps=3)
@@ -184,6 +187,7 @@ def test_numbers_beside_a_correlated_run_are_compared_with_its_own() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_loop_with_several_step_sizes_says_what_it_has_spent_so_far() -> None:
     """Noise divided by these step sizes differs in its last bits: it is that of the plan, which has one number."""
     sizes, features = np.random.default_rng(0).uniform(0.001, 1.0, 6).tolist(), data()

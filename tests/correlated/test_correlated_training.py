@@ -85,6 +85,7 @@ def test_a_seed_repeats_it_and_is_told() -> None:
     assert not (fresh[0] == fresh[1]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("batches", [{"design": "full"}, {"design": "shuffled_once", "size": 10}, {"design": "balls_in_bins", "size": 10}])

@@ -90,6 +90,7 @@ def test_the_dense_optimum_of_one_participation_is_the_least_possible(steps: int
 PATTERNS = [(24, 24), (24, 1), (24, 5), (40, 4), (33, 40)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("steps", "slots"), PATTERNS)
 def test_optimised_strategies_are_never_worse_than_known_ones(steps: int, slots: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from fuzz_training import examine, outcomes
-from how_many import examples
+from how_many import by_night
 from random_models import MIXING, random_case
 
 from lethe.train.clipping.records import sums
@@ -13,7 +13,7 @@ from lethe.train.clipping.records import sums
 
 @pytest.mark.slow
 def test_no_record_moves_a_random_model_by_more_than_its_bound() -> None:
-    trained, count = 0, examples(48)
+    trained, count = 0, 48 if by_night() else 6
     for case, outcome in outcomes(range(count)):
         assert not outcome.findings, (case.seed, case.description, outcome.findings)
         trained += outcome.kind == "trained"
@@ -28,6 +28,7 @@ def test_cases_are_the_same_for_the_same_seed() -> None:
         assert all(torch.equal(*pair) for pair in zip(one.model.parameters(), other.model.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_models_that_mix_records_are_drawn_and_refused() -> None:
     mixing = [case for case in map(random_case, range(60)) if case.mixing]
     assert {case.mixing for case in mixing} <= set(MIXING)

@@ -15,6 +15,7 @@ def deviations(first: Any, expected: np.ndarray, errors: np.ndarray | float = 0.
     return np.abs(first.weights - expected) / np.hypot(first.errors, errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ridge", [0.0, 0.4])
 def test_on_a_quadratic_it_is_exact_in_expectation(ridge: float) -> None:
     run = make_run(regulariser={"kind": "ridge", "strength": ridge} if ridge else None)
@@ -26,6 +27,7 @@ def test_on_a_quadratic_it_is_exact_in_expectation(ridge: float) -> None:
     assert estimate.influence.basis == "public"
 
 
+@pytest.mark.slow
 def test_small_batches_have_their_own_jacobians() -> None:
     run = make_run(batches=lethe.Cyclic(size=6), passes=2, noise_at="pass_ends")
     rows = make_data().records(run).features
@@ -70,7 +72,7 @@ def test_it_is_the_second_derivative_by_autograd(
     assert (estimate.errors < 0.015 * exact).all()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly(by_day="test_it_is_the_second_derivative_by_autograd")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "step_size", "curvature"), [("softmax_regression", 2.0, SoftmaxCurvature), ("logistic_regression", 4.0, LogisticCurvature)]
@@ -97,6 +99,7 @@ def test_it_agrees_with_retraining_under_the_planned_noise() -> None:
     assert deviations(estimate, noiseless.weights, noiseless.errors).max() > 4  # so the noise does matter
 
 
+@pytest.mark.nightly(by_day="test_it_is_the_second_derivative_by_autograd")
 @pytest.mark.slow
 def test_clipped_runs_are_estimated_too() -> None:
     """Softmax with many records clipped: what is left out is small beside what clipping changes."""

@@ -16,6 +16,7 @@ def of_two_classes(loss: dict[str, Any], **changes: Any) -> Any:
     return make_run(loss=loss, step_size=2.0, noise_multiplier=0.02, **changes)
 
 
+@pytest.mark.slow
 def test_a_hinge_that_never_leaves_its_corner_is_a_quadratic() -> None:
     """Curvature 1/(2h) = 1/16 everywhere on the path: the exact influence of the quadratic, found by differentiating the loss."""
     run, data = of_two_classes(WIDE), make_data("logistic_regression")
@@ -37,6 +38,7 @@ def test_each_of_k_hinges_is_one() -> None:
     assert (np.abs(estimate.weights - 3.0 * two) / estimate.errors).max() < 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [{"kind": "truncated_logistic_regression", "feature_norm": 1.5, "cut": 0.5}, WIDE | {"width": 0.5}])
 def test_synthetic_data_and_retraining_serve_every_loss(loss: dict[str, Any]) -> None:
     estimate = retraining_influence(of_two_classes(loss), SyntheticData(columns=2, seed=1), repeats=3, seed=0)

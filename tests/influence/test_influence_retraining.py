@@ -2,6 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from how_many import by_night
 from influence_problems import least_squares_influence, make_data, make_run
 
 import lethe
@@ -18,16 +19,20 @@ def deviations(weights: np.ndarray, errors: np.ndarray, expected: np.ndarray) ->
 @pytest.mark.slow
 def test_least_squares_is_met_within_its_standard_errors() -> None:
     """3 standard errors; and exact weights moved by one step are told apart. With the planned noise elsewhere: see the next test."""
-    estimate = retraining_influence(make_run(), make_data(), repeats=250, seed=1, others="none")
-    exact = quadratic_influence(make_run(), make_data()).weights
+    looked_at = slice(None) if by_night() else slice(2, 4)  # two steps in the midst are furthest apart
+    probes = None if by_night() else [3, 4]
+    estimate = retraining_influence(make_run(), make_data(), repeats=250, seed=1, others="none", probes=probes)
+    exact = quadratic_influence(make_run(), make_data()).weights[looked_at]
     assert deviations(estimate.weights, estimate.errors, exact).max() < 3
     assert deviations(estimate.weights[1:], estimate.errors[1:], exact[:-1]).max() > 3
     assert (estimate.errors < 0.08 * exact).all()
-    assert estimate.influence.values(6) == pytest.approx(estimate.weights / estimate.weights.max(), rel=1e-12)
+    if by_night():  # an influence needs the last step too
+        assert estimate.influence.values(6) == pytest.approx(estimate.weights / estimate.weights.max(), rel=1e-12)
     assert estimate.basis == "public"
     assert "drawn here" in estimate.detail
 
 
+@pytest.mark.slow
 def test_on_a_quadratic_mirrored_noise_cancels_all_but_what_is_looked_for() -> None:
     """The estimate of a single seed then depends on that step's own normal numbers alone: neither other noise nor the rise matters."""
     run, data = make_run(), make_data()

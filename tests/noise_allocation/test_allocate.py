@@ -23,7 +23,7 @@ SLOW = ("poisson", "without_replacement", "balls_in_bins")  # every trial compos
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("design", "release"),
     [
@@ -65,6 +65,7 @@ def test_full_batches_follow_the_closed_form() -> None:
     assert found.noise_multipliers / found.noise_multipliers[-1] == pytest.approx(expected / expected[-1], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_where_nothing_contracts_full_batches_gain_nothing_from_the_last_iterate_and_it_says_so() -> None:
     run = make_run(batches={"design": "full"}, steps=20, noise_multiplier=None, loss=CONVEX)
     found = allocate(run, 1.0, 1e-5, influence=DECAY)
@@ -90,6 +91,7 @@ def test_the_joint_schedule_of_averaged_passes() -> None:
     assert len(found.run.noise_multiplier.listed) == 5  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [one for one in SCHEDULES if one != "pass_ends"])
 def test_a_floor_is_kept_and_the_target_met(schedule) -> None:
     run = make_run(records=100, batches=batches("cyclic", 25), passes=3, noise_multiplier=None, loss=CONVEX)
@@ -110,10 +112,10 @@ def test_targets_of_other_kinds(target) -> None:
 @pytest.mark.slow
 def test_random_batches_are_calibrated_by_the_heterogeneous_accountant() -> None:
     """Never by c p^2 / sigma^2: every step's own noise enters the sampled Gaussian's composition."""
-    run = make_run(records=1000, batches=batches("poisson", 10), steps=40, noise_multiplier=None, release="all", neighbours="zero_out")
+    run = make_run(records=1000, batches=batches("poisson", 10), steps=6, noise_multiplier=None, release="all", neighbours="zero_out")
     found = allocate(run, 1.0, 1e-5, schedule="exponential", influence=Influence(rate=0.9, basis="assumed"))
     assert found.certificate.theorem == "sampled-gaussian"
-    assert len(set(found.run.noise_multipliers.tolist())) == 40
+    assert len(set(found.run.noise_multipliers.tolist())) == 6
 
 
 def test_the_default_influence_is_what_curvature_proves() -> None:
@@ -155,6 +157,7 @@ def test_an_influence_by_hand_is_taken_and_says_so() -> None:
             allocate(run, 1.0, 1e-5, influence=wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_no_residue_is_left_where_no_noise_is_meant() -> None:
     """A strong ridge forgets all but the last touches: all noise belongs at the end."""
     run = make_run(

@@ -47,6 +47,7 @@ def test_harm_is_the_variance_of_the_last_model() -> None:
     assert harm_of(run, FLAT) == pytest.approx(sums.var() * (3.0 / 20) ** 2, rel=0.05)  # 5 standard errors of a variance
 
 
+@pytest.mark.slow
 def test_where_all_is_released_correlated_noise_is_taken_and_is_what_correlate_and_plan_give() -> None:
     run = _cyclic(release="all")
     found = allocate(run, 1.0, 1e-5)
@@ -79,9 +80,10 @@ def test_pass_ends_are_taken_where_only_the_last_model_is_released() -> None:
     assert found.run == lethe.plan(run.replace(noise_at="pass_ends"), 1.0, 1e-5)
 
 
+@pytest.mark.nightly(by_day="test_every_candidate_meets_the_target_and_the_chosen_one_does_least_harm")
 @pytest.mark.slow
 def test_what_needs_other_batches_is_shown_and_never_chosen() -> None:
-    run = _cyclic(release="all", records=10_000, batches=batches("cyclic", 20), passes=None, steps=20)
+    run = _cyclic(release="all", records=10_000, batches=batches("cyclic", 20), passes=None, steps=10)
     found = allocate(run, 1.0, 1e-5)
     poisson = found.candidates[-1]
     assert (poisson.shape, poisson.needs) == ("poisson", "poisson batches")

@@ -86,6 +86,7 @@ def test_printed_values_on_a_bounded_domain(diameter: float, value: float, windo
     assert found.window == window
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(80))
 def test_the_optimum_is_feasible_and_the_linear_programme_s(seed: int) -> None:
     run = weights, touches, factors, diameters = instance(seed)
@@ -104,6 +105,7 @@ def test_the_optimum_is_feasible_and_the_linear_programme_s(seed: int) -> None:
     assert np.all(reset.variances[: reset.window] == 0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(60))
 def test_the_budget_is_never_exceeded_in_exact_arithmetic(seed: int) -> None:
     weights, touches, factors, _ = instance(seed + 500, longest=30)
@@ -113,6 +115,8 @@ def test_the_budget_is_never_exceeded_in_exact_arithmetic(seed: int) -> None:
     assert 1 - Fraction(1, 10**13) <= exact <= 1  # the documented rounding up, over 30 steps
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("seed", range(8))
 def test_no_feasible_noise_that_chance_finds_does_less_harm(seed: int, bounded: bool) -> None:
@@ -129,6 +133,8 @@ def test_no_feasible_noise_that_chance_finds_does_less_harm(seed: int, bounded: 
             assert (weights @ other) * squared_mu(other, touches, factors, caps) >= found.value * (1 - 1e-12)
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_general_minimiser_finds_nothing_better_and_comes_near(seed: int) -> None:
     weights, touches, factors, _ = instance(seed + 2000, longest=4)

@@ -10,7 +10,8 @@ from joint_conic import joint_conic
 from lethe.noise_allocation.joint.cyclic import joint_cyclic
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_both_find_the_same_cost(seed: int) -> None:
     run, options = instance(seed)
@@ -20,7 +21,7 @@ def test_both_find_the_same_cost(seed: int) -> None:
     assert max(ours.lower_bound, theirs.lower_bound) <= min(ours.value, theirs.value) * (1 + 1e-12)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_finds_the_best_reset(seed: int) -> None:

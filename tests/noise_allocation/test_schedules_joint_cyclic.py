@@ -17,7 +17,8 @@ from lethe.noise_allocation.joint.program import program_of
 from lethe.theorems.shuffled import positions
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(36))
 def test_private_within_the_constraints_and_nearly_optimal(seed: int) -> None:
     run, options = instance(seed)
@@ -30,7 +31,8 @@ def test_private_within_the_constraints_and_nearly_optimal(seed: int) -> None:
     assert (found.noise_stds**2 >= np.where(noisy, floor, 0.0)).all()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(16))
 def test_no_other_noise_costs_less_than_the_lower_bound(seed: int) -> None:
     # Judged by the engine alone: any noise, scaled until it is private, is feasible, those next to the optimum too.
@@ -46,7 +48,7 @@ def test_no_other_noise_costs_less_than_the_lower_bound(seed: int) -> None:
             assert run[0] @ other**2 >= found.lower_bound * (1 - 1e-12)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(40))
 def test_energies_are_those_of_the_engine(seed: int) -> None:
     (_, factors, touches, size), options = instance(seed)
@@ -59,7 +61,7 @@ def test_energies_are_those_of_the_engine(seed: int) -> None:
     assert (energies(gaps, noise**2) >= expected).all()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(40))
 def test_the_sparse_form_has_the_noise_of_the_gaps(seed: int) -> None:
     (_, factors, touches, size), options = instance(seed)
@@ -73,7 +75,8 @@ def test_the_sparse_form_has_the_noise_of_the_gaps(seed: int) -> None:
     assert program.noise @ x == pytest.approx(gap_noise(gaps, noise), rel=1e-9)  # differences lose up to e^6 of 2^-52
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(16))
 def test_any_multipliers_prove_a_bound_below_any_feasible_cost(seed: int) -> None:
     (weights, factors, touches, size), options = instance(seed)
@@ -108,7 +111,7 @@ def test_the_cost_of_noise_is_its_definition() -> None:
     assert cost_of_noise(gaps, duals) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(20))
 def test_prices_of_longer_gaps_prove_as_much_for_all(seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -128,6 +131,7 @@ def test_prices_of_longer_gaps_prove_as_much_for_all(seed: int) -> None:
 
 
 # schedules.md sections 11 and 12: five batches, four passes; floors; items 13 and 14. As many digits as are given there.
+@pytest.mark.slow
 @pytest.mark.parametrize(("lipschitz", "value", "uniform"), [(1.0, 13.8, 26.6), (1.02, 15.2, 27.4)])
 def test_five_batches_and_four_passes(lipschitz: float, value: float, uniform: float) -> None:
     run = rising(0.98, 20), np.full(20, lipschitz), np.ones(20), 5
@@ -142,6 +146,7 @@ def test_floors(floor: float, value: float) -> None:
     assert gap(found) <= 1e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("weights", "lipschitz", "value", "variances"),
     [
@@ -158,6 +163,7 @@ def test_full_batches(weights: np.ndarray, lipschitz: float, value: float, varia
     assert (found.noise_stds[np.array(variances) == 0] == 0.0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("diameter", "value", "window"), [(5.0, 36.0, 49), (20.0, 327.171, 0), (1e9, 327.171, 0)])
 def test_a_bounded_domain(diameter: float, value: float, window: int) -> None:
     run = rising(0.9, 50), np.ones(50), np.ones(50), 1
@@ -168,7 +174,8 @@ def test_a_bounded_domain(diameter: float, value: float, window: int) -> None:
     assert mu_of(run, found.noise_stds, diameter) <= 1.0
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(15))
 def test_one_batch_a_pass_is_the_closed_form(seed: int) -> None:
     (weights, factors, touches, _), options = instance(seed)
@@ -189,7 +196,7 @@ def test_one_batch_a_pass_in_a_bounded_domain_is_the_closed_form(seed: int) -> N
     assert mu_of(run, found.noise_stds, diameter) <= 1.0
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(9))
 def test_a_bounded_domain_is_never_worse_and_the_engine_agrees(seed: int) -> None:

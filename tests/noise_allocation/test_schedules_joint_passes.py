@@ -25,6 +25,7 @@ def test_it_is_private_and_no_perturbation_is_better(slots: int, steps: int, rat
         assert weights @ other * squared / budget >= weights @ variances * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slots", "steps"), [(4, 20), (4, 18), (5, 3), (1, 6)])
 def test_the_solver_finds_no_better(slots: int, steps: int) -> None:
     weights, ones = 0.93 ** np.arange(steps - 1, -1, -1), np.ones(steps)

@@ -62,6 +62,7 @@ def test_the_numeric_minimum(steps: int, radius: float) -> None:
     assert expected * (1 - 1e-13) <= _value(PRINTED, run) <= expected * (1 + 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strong_convexity", [0.05, 0.5])
 def test_strongly_convex_losses(strong_convexity: float) -> None:
     loss = {"kind": "strongly_convex", "strong_convexity": strong_convexity, "smoothness": 0.5, "gradient_bound": 1.0}
@@ -77,6 +78,7 @@ def test_an_empty_poisson_batch_does_not_contract() -> None:
     assert _value(CORRECTED, RUN.replace(loss=loss)) == _value(CORRECTED, RUN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", [POISSON, FIXED])
 def test_never_above_the_papers_closed_form(design: dict[str, object]) -> None:
     """16 a L^2 R / (n^2 sigma^2) + a D^2 / (eta^2 sigma^2 R), at most 17 a L^2 / (n^2 sigma^2) ceil(D n / (L eta)), and
@@ -93,6 +95,7 @@ def test_never_above_the_papers_closed_form(design: dict[str, object]) -> None:
         assert _value(PRINTED, run) <= closed
 
 
+@pytest.mark.nightly(by_day="test_the_numeric_minimum")
 @pytest.mark.slow
 def test_after_the_burn_in_more_steps_cost_nothing() -> None:
     long = PRINTED.bound(RUN.replace(steps=30_000)).guarantee.epsilon(1e-5)
@@ -131,7 +134,7 @@ def _projected_chain(diameter: float, noise: float, mean: float, q: float, steps
     return mass
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "radius", "steps"), [(1.0, 0.2, 40), (0.6, 0.1, 10), (2.0, 0.1, 200), (1.0, 2.0, 200)])
 def test_sound_for_poisson_batches_against_an_exact_chain(noise: float, radius: float, steps: int) -> None:
@@ -234,7 +237,7 @@ SOUND_CASES = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), SOUND_CASES, ids=lambda value: getattr(value, "run_id", getattr(value, "name", "")))
 def test_certify_is_never_looser(theorem: Theorem, run: lethe.Run) -> None:

@@ -78,6 +78,7 @@ def test_zero_out_counts_what_takes_the_records_place() -> None:
 # Who is never looser.
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("regulariser", [None, BALL, [{"kind": "ridge", "strength": 0.3}, BALL]])
 @pytest.mark.parametrize("design", [{"design": "full"}, {"design": "cyclic", "size": 10}])
@@ -94,6 +95,7 @@ def test_ours_is_never_looser(design: dict[str, Any], regulariser: Any, neighbou
                     assert ours <= theorem.bound(run).guarantee.epsilon(1e-5) * (1 + 1e-9)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("regulariser", [None, BALL])
 def test_sampling_and_iteration_together_are_never_looser(regulariser: Any) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import oracles
 import pytest
 from helpers import make_run
+from how_many import examples
 from scipy.special import ndtr
 from scipy.stats import binom
 
@@ -80,7 +81,7 @@ def test_cyclic_batches_are_the_worst_position_of_the_engine() -> None:
 
 @pytest.mark.slow
 def test_domains_are_never_below_the_engine() -> None:
-    for _ in range(150):
+    for _ in range(examples(150)):
         diameter, steps = float(RNG.choice([RNG.uniform(0.05, 4), RNG.integers(1, 12)])), int(RNG.integers(1, 40))
         ones = np.ones(steps)
         best = solve(ones, ones, ones, diameter=diameter).mu
@@ -146,7 +147,7 @@ def test_composition_is_never_below_a_linear_run() -> None:
         assert bound.delta(epsilon) >= exact > 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("c", [0.5, 0.9, 1.0])
 def test_windows_are_never_below_a_contracting_linear_run(c: float) -> None:

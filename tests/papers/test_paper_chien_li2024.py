@@ -9,6 +9,7 @@ import numpy as np
 import oracles
 import pytest
 from helpers import make_run
+from how_many import by_night
 from scipy.optimize import minimize
 
 import lethe
@@ -171,6 +172,7 @@ def _path_cost(inside: np.ndarray, growth: float, exponent: float, diameter: flo
     return float(np.square(1 + payments).sum() + 1e3 * np.square(np.minimum(payments, 0)).sum())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("growth", "exponent", "diameter"), [(0.2, 0.5, 2.0), (0.5, 0.3, 3.0), (0.1, 0.8, 4.0), (0.02, 0.5, 3.0)])
 def test_hoelder_is_the_minimum_over_payments(growth: float, exponent: float, diameter: float) -> None:
@@ -208,8 +210,9 @@ def test_a_tangent_is_one(growth: float, exponent: float, at: float) -> None:
 @pytest.mark.slow
 def test_wide_domains_are_bounded_by_tangents() -> None:
     """Without growth the tangents are h itself; with it they lie above, by a quarter here, and the bound stays above 4 D."""
-    assert holder_cost(0.0, 0.5, 10**5, 2e4) == pytest.approx(8e4, rel=1e-12)
-    assert 8e4 < holder_cost(0.001, 0.5, 10**5, 2e4) < 1e5
+    steps, diameter, growth = (10**5, 2e4, 0.001) if by_night() else (2 * 10**4, 4e3, 0.002)
+    assert holder_cost(0.0, 0.5, steps, diameter) == pytest.approx(4 * diameter, rel=1e-12 if by_night() else 1e-6)  # by day the grid shows
+    assert 4 * diameter < holder_cost(growth, 0.5, steps, diameter) < 5 * diameter
 
 
 @pytest.mark.slow
@@ -228,6 +231,7 @@ def test_monotone() -> None:
         assert _rho(theorem, run.with_noise_scaled(1.01)) == pytest.approx(_rho(theorem, run) / 1.01**2, rel=1e-9)
 
 
+@pytest.mark.nightly(by_day="test_wide_domains_are_bounded_by_tangents")
 @pytest.mark.slow
 def test_a_hundred_thousand_steps() -> None:
     """One or two seconds of a processor each; steps that each looked at all others would take hours."""
@@ -289,6 +293,7 @@ def test_the_gap_is_real() -> None:
 # Who is never looser.
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("regulariser", [None, BALL, [{"kind": "ridge", "strength": 0.3}, BALL]])
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out", "add_or_remove"])

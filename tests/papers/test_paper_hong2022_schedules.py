@@ -179,6 +179,7 @@ def test_renyi_divergences(probability: float, noise: float, order: int, value: 
 WHOLE_ORDERS = np.arange(2, 400)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("probability", [1e-3, 0.01, 0.1, 0.3, 0.5, 0.75])
 @pytest.mark.parametrize("noise", [0.25, 0.5, 1.0, 2.0, 4.0, 10.0, 100.0])
 def test_with_c_one_the_cost_is_exceeded_at_every_whole_order(probability: float, noise: float) -> None:
@@ -238,6 +239,7 @@ def test_the_lower_bound_itself() -> None:
     assert 0.99 * upper < delta_at_least(0.1, np.array([1.0]), 20, 1e-4) < upper
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("probability", "steps", "c", "noise", "delta"),
@@ -250,6 +252,7 @@ def test_noise_set_by_that_cost_misses_its_target(probability: float, steps: int
     assert delta_at_least(probability, np.array([multiplier]), steps, 1e-4) > delta > DELTA
 
 
+@pytest.mark.nightly(by_day="test_noise_set_by_that_cost_misses_its_target")
 @pytest.mark.slow
 def test_a_decreasing_schedule_misses_it_further() -> None:
     """The smallest noise decides: 3.5e-7 where uniform noise has 1.8e-7 (schedules.md E10 has 2.9e-7, from a coarser grid)."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from helpers import batches, make_run, varied_runs
-from how_many import some
+from how_many import by_night, some
 from oracles import linear_gaussian_mu_same_direction, projected_chain_delta
 
 import lethe
@@ -137,7 +137,7 @@ def test_zeroing_out_halves_the_sensitivity_but_not_the_residual_of_43() -> None
 @pytest.mark.slow
 def test_theorem_43_is_never_better_than_composition() -> None:
     """At least 4 b^2 times its rho: 2 T (2 lambda C / sigma)^2 against (touches / 2) (2 lambda C / (b sigma))^2."""
-    for run in some(RUNS):
+    for run in some(RUNS, 8):
         touches = math.ceil(run.total_steps / run.steps_per_pass)
         composed = touches / (2 * run.relative_noise[0] ** 2)
         assert _rho(THEOREMS[0], run) >= 4 * run.batch_size**2 * composed
@@ -149,7 +149,7 @@ def test_the_sound_ones_are_never_tighter_than_certify() -> None:
     last_steps = [
         run.replace(batches=batches(design, run.batch_size)) for run in RUNS[:10] for design in ("shuffled", "without_replacement")
     ]
-    for run in [*some(RUNS), *some(last_steps)]:
+    for run in [*some(RUNS, 4), *some(last_steps, 4)]:
         best = lethe.certify(run, DELTA).epsilon
         for theorem in THEOREMS:
             if first_failure(theorem.examine(run)) is None and theorem.standing_on(run).usable:
@@ -300,7 +300,7 @@ def test_only_the_last_step_matters_to_44() -> None:
 
 @pytest.mark.slow
 def test_no_run_makes_them_raise_and_no_bound_is_nan() -> None:
-    for run in some(list(varied_runs())):
+    for run in varied_runs(1 if by_night() else 11):
         for theorem in THEOREMS:
             if first_failure(theorem.examine(run)) is None:
                 assert _rho(theorem, run) > 0  # nan is not

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from helpers import make_run, varied_runs
-from how_many import some
+from how_many import by_night
 from kong_ribero_2025_runs import BALL, CLIPPED, CORRECTED, DELTA, DOMAIN, INDEPENDENT, STATED, THEOREMS, UNCLIPPED, WEAK
 
 from lethe.certificates.findings import first_failure
@@ -71,12 +71,13 @@ def test_they_refuse_by_name(theorem: Theorem, changes: dict[str, object], hypot
 
 @pytest.mark.slow
 def test_no_run_makes_them_raise_and_no_bound_is_nan() -> None:
-    for run in some(list(varied_runs())):
+    for run in varied_runs(1 if by_night() else 11):
         for theorem in THEOREMS:
             if first_failure(theorem.examine(run)) is None:
                 assert theorem.bound(run).guarantee.epsilon(DELTA) > 0  # nan is not
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", [1e-140, 1e140])
 def test_extreme_noise_and_long_runs(noise: float) -> None:

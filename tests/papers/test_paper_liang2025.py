@@ -84,6 +84,7 @@ def test_clipping_does_not_exceed_1_plus_eta_l() -> None:
     assert np.all(clipped_step(h, 1.0, 1.0) <= (1 + h) * (1 + 1e-12))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "size", "steps"), [(9.0, 20, 10), (30.0, 5, 200), (20.0, 20, 1), (60.0, 10, 500), (20.0, 2, 20_000)])
 def test_certify_is_never_worse_than_the_sound_ones(noise: float, size: int, steps: int) -> None:
@@ -95,6 +96,7 @@ def test_certify_is_never_worse_than_the_sound_ones(noise: float, size: int, ste
         assert certified <= theorem.bound(run).guarantee.epsilon(1e-5) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [1e-149, 1e-6, 1.0, 1e6, 1e149])
 def test_no_warning_and_no_nan_far_out(noise: float) -> None:
     for radius in (1e-12, 1e6):

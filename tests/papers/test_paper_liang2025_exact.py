@@ -156,6 +156,7 @@ def _never_below(theorem: Theorem, run: lethe.Run, laws: tuple[np.ndarray, np.nd
             assert float(np.interp(order, orders, values)) >= exact - 1e-4
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_equation_15_and_the_corrected_form_are_never_below_a_projected_chain_of_linear_losses(seed: int) -> None:
@@ -176,7 +177,7 @@ def test_equation_15_and_the_corrected_form_are_never_below_a_projected_chain_of
             _never_below(Liang2025BoundedRestricted(), run, laws)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_corrected_form_is_never_below_a_projected_chain_that_expands(seed: int) -> None:
@@ -198,7 +199,7 @@ def test_the_corrected_form_is_never_below_a_projected_chain_that_expands(seed: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("design", ["poisson", "without_replacement"])
+@pytest.mark.parametrize("design", ["poisson", pytest.param("without_replacement", marks=pytest.mark.nightly)])
 def test_the_corrected_form_by_hand(design: str) -> None:
     """At whole orders with Poisson batches, S is the binomial sum; over a grid of shares of its own. With curved losses the Poisson step
     counts on the largest batch that the slack allows."""

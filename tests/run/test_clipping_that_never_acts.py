@@ -22,7 +22,7 @@ GROUPS: tuple[list[float] | None, ...] = ([0.9, 0.4], None, [1.0])
 BALL = {"kind": "ball", "radius": 0.05}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "design", "groups"),
@@ -48,6 +48,7 @@ def test_it_costs_what_no_clipping_costs_with_the_same_noise(loss: dict[str, Any
     assert not any("never acts" in finding.detail for finding in one.findings)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["softmax_regression", "logistic_regression", "smoothed_hinge", "truncated_softmax_regression"])
 @pytest.mark.parametrize("norm", [1.0, 0.3, 2.0, 7.25])
 @pytest.mark.parametrize("intercept", [False, True])
@@ -111,6 +112,7 @@ def test_what_a_common_term_may_move_is_not_taken_for_a_difference() -> None:
     assert lethe.certify(run, 1e-2).epsilon >= math.log((0.842 - 0.01) / 0.159)  # as in test_gradient_bounds.py
 
 
+@pytest.mark.slow
 def test_fixed_size_batches_take_the_difference_too() -> None:
     plain = make_run(batches=batches("without_replacement", 10), loss=STRONG, noise_multiplier=6.0, release="all")
     clipped = plain.replace(clip_norm=3.0, noise_multiplier=2.0)

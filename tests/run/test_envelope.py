@@ -54,6 +54,8 @@ def clipped(slopes: Floats, bound: float) -> Floats:
     return slopes * np.minimum(1.0, bound / np.maximum(np.linalg.norm(slopes, axis=1, keepdims=True), 1e-300))
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", KNOWN, ids=repr)
 def test_slopes_are_those_of_the_definition(loss: LinearLoss) -> None:
     r"""$\min_t l(s - t) + c\|t\|$ by a general optimiser: the slope is the loss's where the minimum is, or at s itself."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from how_many import by_night
 
 import lethe
 from lethe.accounting.recheck import recheck
@@ -39,7 +40,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("facts", LOSSES.values(), ids=LOSSES)
 @pytest.mark.parametrize("release", ["all", "last"])
@@ -60,7 +61,7 @@ def clipped_in_blocks(gradient: np.ndarray[Any, Any], blocks: list[np.ndarray[An
     return clipped
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("weak_convexity", "smoothness", "step"), [(0.0, 1.0, 1.0), (0.0, 1.0, 3.0), (0.3, 1.0, 1.0), (-0.2, 1.0, 1.0)])
 def test_no_pair_of_steps_with_blocks_clipped_by_themselves_is_found_to_expand_more_than_the_constant(
@@ -68,7 +69,7 @@ def test_no_pair_of_steps_with_blocks_clipped_by_themselves_is_found_to_expand_m
 ) -> None:
     """A random search over quadratics, blocks, norms and pairs; it comes near the constant, which is attained by one block."""
     constant, drawn, most = clipped_step(step, weak_convexity, smoothness), np.random.default_rng(0), 0.0
-    for _ in range(4000):
+    for _ in range(4000 if by_night() else 2000):
         dimension = int(drawn.integers(2, 5))
         label = drawn.integers(0, drawn.integers(1, dimension + 1), dimension)
         blocks = [np.flatnonzero(label == one) for one in np.unique(label)]

@@ -83,7 +83,7 @@ def test_a_cap_never_makes_a_release_more_private_than_a_larger_one(cap: int, mo
     assert epsilons == sorted(epsilons, reverse=True)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("batches", [lethe.Poisson(size=10, truncate_at=32), lethe.BallsInBins(size=10, truncate_at=35)])
 @pytest.mark.parametrize("release", ["all", "last"])
@@ -111,6 +111,7 @@ def test_compare_refuses_the_published_theorems_with_the_reason() -> None:
     assert rows["mironov-2019"].hypothesis == "cap"
 
 
+@pytest.mark.slow
 def test_cumulative_privacy_is_that_of_each_beginning() -> None:
     run = make_cut_run()
     found = cumulative_privacy(run, DELTA, points=3)
@@ -128,6 +129,7 @@ def test_compositions_keep_every_slack() -> None:
     assert both.epsilon(1e-4) >= guarantee.epsilon(1e-4)
 
 
+@pytest.mark.slow
 def test_a_certificate_that_leaves_the_slack_out_is_found() -> None:
     certificate = lethe.certify(make_cut_run(), DELTA)
     recheck(certificate)

@@ -83,7 +83,7 @@ def test_an_envelope_that_is_the_loss_is_counted_as_the_loss() -> None:
     }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("release", ["last", "all"])
@@ -161,6 +161,7 @@ def test_the_error_of_the_search_is_paid_for(changes: dict[str, Any], design: st
         assert mu(run) >= brute_force_shift(steps.lipschitz, touched + steps.errors, run.noise_stds) * (1 - 1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", ["shuffled_once", "shuffled", "balls_in_bins", "poisson", "without_replacement"])
 def test_errors_raise_every_design_s_guarantee(design: str, monkeypatch: pytest.MonkeyPatch) -> None:

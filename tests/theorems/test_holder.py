@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import make_run
+from how_many import by_night
 from oracles import Floats, ProjectedChain, law_epsilon
 from scipy.optimize import minimize
 
@@ -59,7 +60,7 @@ def _brute(run: lethe.Run, window: int) -> float:
         return before + size * constant * np.maximum(before, 0) ** exponent + touch - after
 
     best = math.inf
-    for _ in range(12 if window > 1 else 1):
+    for _ in range((12 if by_night() else 4) if window > 1 else 1):
         start = np.sort(generator.uniform(0, run.diameter, window - 1))[::-1]
         found = (
             minimize(
@@ -79,6 +80,7 @@ def _brute(run: lethe.Run, window: int) -> float:
     return best
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("constant", "exponent"), [(0.02, 0.5), (0.005, 0.3), (0.02, 0.8), (0.05, 0.6)])
 def test_brute_force_over_windows(constant: float, exponent: float) -> None:
@@ -90,6 +92,7 @@ def test_brute_force_over_windows(constant: float, exponent: float) -> None:
     assert expected * (1 - 1e-6) <= _mu(run) <= expected * 1.005
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_never_looser_than_the_published_bound(seed: int) -> None:
@@ -151,6 +154,7 @@ def test_where_gradients_are_steep_a_step_moves_two_runs_by_no_more_than_their_b
     assert _mu(run) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("total", [203, 503])
 def test_a_run_whose_steps_shrink_where_the_window_begins(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
     """Three large steps with a strong ridge and hardly any noise push the two runs into opposite ends of the ball, 2 apart *after* their
@@ -172,6 +176,8 @@ def test_a_run_whose_steps_shrink_where_the_window_begins(monkeypatch: pytest.Mo
     assert 4.0 * (1 - 1e-3) <= _mu(run) <= 4.3  # the ridge's contraction over the tiny steps, and their own touches
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_never_below_the_exact_chain_with_a_ridge_and_changing_steps(seed: int) -> None:
     """As below, with a proximal ridge around the middle after each step, and step sizes and noise that change; the law is that of the

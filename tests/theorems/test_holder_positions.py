@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import DESIGNS, EXACT_SLOT_DESIGNS, NEIGHBOURS, admits, batches, make_run
+from how_many import by_night
 from oracles import Floats, ProjectedChain, law_epsilon
 from scipy.optimize import minimize
 
@@ -33,7 +34,7 @@ def _guarantee(run: lethe.Run) -> Any:
     return HolderShift().bound(run).guarantee
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("relation", NEIGHBOURS)
@@ -93,7 +94,7 @@ def _brute(run: lethe.Run, position: int, window: int) -> float:
         return before + size * constant * np.maximum(before, 0) ** exponent + touch - after
 
     best = math.inf
-    for _ in range(10 if window > 1 else 1):
+    for _ in range((10 if by_night() else 3) if window > 1 else 1):
         first = np.sort(generator.uniform(0, run.diameter, window - 1))[::-1]
         paid = payments(np.empty(0))
         if window > 1:
@@ -126,7 +127,7 @@ def test_brute_force_over_positions(constant: float, exponent: float, radius: fl
     assert all(one * (1 - 1e-6) <= found <= one * 1.03 for one, found in zip(exact, mus, strict=True))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(("strength", "exponent"), [(0.2, 0.5), (1.0, 0.3), (0.5, 0.8)])
 @pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
@@ -182,7 +183,7 @@ def test_a_linear_loss_is_exact_and_catches_a_bound_one_per_cent_too_small() -> 
     assert pooled[0] * (1 - 1e-9) <= _guarantee(run).epsilon(1e-3) <= pooled[0] * 1.005
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
 @pytest.mark.parametrize("seed", range(6))
@@ -213,7 +214,7 @@ def test_a_place_that_is_never_touched_costs_nothing() -> None:
 
 @pytest.mark.slow
 def test_many_batches_are_told_apart_in_stretches() -> None:
-    run = _run(records=1000, passes=3, noise_multiplier=[0.0, 10.0] * 150)
+    run = _run(records=500, passes=2, noise_multiplier=[0.0, 10.0] * 50)
     fine = _guarantee(run)
     assert 0.0 < fine.mu < every_step_mu(HolderPath(run))
     mixture = _guarantee(run.replace(batches=lethe.ShuffledOnce(size=10)))

@@ -30,7 +30,7 @@ def projection(parameters: np.ndarray, dimension: int, rank: int) -> np.ndarray:
     return basis[:, :rank] @ basis[:, :rank].T
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(10)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("dimension", "a", "h"),

@@ -36,12 +36,14 @@ def homogeneous(size: int, passes: int, ratio: float, lipschitz: float) -> tuple
     return np.full(steps, lipschitz), np.full(steps, ratio), np.ones(steps), size
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(150))
 def test_each_position_is_the_engine_on_its_own_path(seed: int) -> None:
     run = random_passes(seed)
     assert positions.position_mus(*run) == pytest.approx(one_by_one(*run), rel=1e-12)  # 25 roundings, taken in another order
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(100))
 def test_with_a_diameter_all_starts_are_found_where_no_step_expands(seed: int) -> None:
     factors, touches, noise, size = random_passes(seed + 1000)
@@ -60,6 +62,7 @@ def test_a_ridge_with_decreasing_steps_is_such_a_case_too() -> None:
     assert positions.position_mus(*run, 0.3 / contraction) == pytest.approx(one_by_one(*run, 0.3 / contraction), rel=1e-12)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(100))
 def test_with_any_diameter_never_below_the_best_start_and_never_above_no_start(seed: int) -> None:
     run = random_passes(seed + 2000)

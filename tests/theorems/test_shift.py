@@ -36,6 +36,7 @@ def test_three_hundred_random_runs_against_least_distance_programming() -> None:
         assert shift.solve(*run).mu == pytest.approx(expected, rel=1e-7, abs=1e-12), seed  # the accuracy of the least squares
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(30))
 def test_never_below_the_exact_rational_optimum_and_hardly_above(seed: int) -> None:
     run = random_run(seed + 1000, longest=60)
@@ -87,6 +88,7 @@ def test_contraction_bounds_the_loss_of_any_run() -> None:
     assert shift.solve([0.9] * 3000, [1.0] * 3000, [1.0] * 3000).mu ** 2 == pytest.approx(1.9 / 0.1, rel=1e-9)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(100))
 def test_never_below_the_exact_privacy_of_linear_runs(seed: int) -> None:
     run = random_run(seed + 5000, longest=40)
@@ -137,6 +139,7 @@ def test_what_is_not_touched_or_forgotten_costs_nothing() -> None:
     assert shift.solve([1.0, 0.0, 1.0], [5.0, 1.0, 0.0], [1.0, 2.0, 0.0]).mu == pytest.approx(0.5, rel=1e-14)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(60))
 def test_payments_and_shifts_are_a_feasible_way_to_that_mu(seed: int) -> None:
     factors, touches, noise = random_run(seed + 300, longest=200)

@@ -6,6 +6,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from how_many import by_night
 from oracles import exact_shift
 
 from lethe.theorems.shift import engine as shift
@@ -26,7 +27,7 @@ HARD = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize("lipschitz", [1.0, 1.0009765625, 0.9990234375])
@@ -50,11 +51,11 @@ def test_paths_do_not_disturb_each_other(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("last", ["tiny", "noisy"])
 def test_a_million_steps_of_the_hardest_pattern(last: str) -> None:
-    steps = 10**6
+    steps = 10**6 if by_night() else 2 * 10**5
     touches, noise = np.linspace(1.0, 2.0, steps), np.ones(steps)
     touches[-1] = 1e-9 if last == "tiny" else 0.0
-    noise[-1] = 1.0 if last == "tiny" else 1e6  # so much noise that all million steps become one segment, one by one
-    mu = shift.solve(np.ones(steps), touches, noise).mu  # quadratic pooling would take hours
+    noise[-1] = 1.0 if last == "tiny" else 1e6  # so much noise that all steps become one segment, one by one
+    mu = shift.solve(np.ones(steps), touches, noise).mu  # quadratic pooling would take hours, or half an hour by day
     if last == "tiny":
         end = 10_000  # the last touch pools with some two thousand before it; slopes further left increase and stay apart
         short = shift.solve(np.ones(end), touches[-end:], noise[-end:]).mu
@@ -67,7 +68,7 @@ def test_a_million_steps_of_the_hardest_pattern(last: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 10, 100, 1000, 100_000])
 def test_a_million_steps_of_all_kinds(size: int) -> None:
-    steps = 10**6
+    steps = 10**6 if by_night() else 10**5
     generator = np.random.default_rng(size)
     run = generator.uniform(0.9, 1.1, steps), generator.uniform(0, 1, steps), generator.uniform(0.5, 2, steps)
     mu, worst = positions.worst_position(*run, size)

@@ -11,6 +11,7 @@ import lethe
 from lethe.theorems.shift import engine as shift
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(120))
 def test_every_start_by_brute_force(seed: int) -> None:
     run = random_run(seed + 7000)

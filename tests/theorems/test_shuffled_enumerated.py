@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 import pytest
+from how_many import by_night, some
 from shuffled_paths import least_delta, path_mus
 
 import lethe
@@ -71,8 +72,8 @@ def enumerated() -> tuple[lethe.Run, ...]:
 
 @pytest.mark.slow
 def test_runs_of_every_kind() -> None:
-    """One in 29: prime, so that every noise, relation and loss comes with every other. Each of all was compared once."""
-    for run in enumerated()[::29]:
+    """One in 29, or in 293 by day: prime, so that every noise, relation and loss comes with every other. Each of all was compared once."""
+    for run in enumerated()[:: 29 if by_night() else 293]:
         assert_not_below_the_truth(run)
 
 
@@ -115,6 +116,7 @@ def test_a_fresh_order_of_expanding_steps_is_no_better_than_a_kept_one() -> None
     assert certificate.guarantee.delta(1.0) >= lethe.GDPMixture(tuple(first), (1 / 200,) * 200).delta(1.0) * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_planned_noise_of_expanding_steps_meets_its_target_in_truth() -> None:
     planned = lethe.plan(shuffled(1, 2, (0.0, 1e17), **EXPANDING), 1.0, DELTA)
     end = float(planned.noise_stds[-1])
@@ -131,5 +133,5 @@ def test_no_unit_makes_the_grid_of_the_law_overflow(scale: float) -> None:
     run = shuffled(3, 3, (1.0, 1.0, 1.0), step_size=scale, loss={"kind": "convex", "smoothness": 0.0})
     same = shuffled(3, 3, (1.0, 1.0, 1.0), loss={"kind": "convex", "smoothness": 0.0})
     assert lethe.certify(run, DELTA).epsilon == pytest.approx(lethe.certify(same, DELTA).epsilon, rel=1e-9)
-    for noise in product((0.0, 1.0 / scale, scale), repeat=3):
+    for noise in some(list(product((0.0, 1.0 / scale, scale), repeat=3))):
         assert_not_below_the_truth(shuffled(3, 3, noise))

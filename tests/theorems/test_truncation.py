@@ -39,6 +39,7 @@ def test_poisson_slack_is_the_exact_chance_rounded_up(records: int, data: st.Dat
     assert exact <= slack <= max(exact * (1 + Fraction(1, 10**7)), Fraction(1, 10**280) if exact else Fraction(0))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("records", "size"), [(6, 2), (7, 2), (5, 1), (6, 3), (4, 4)])
 @pytest.mark.parametrize("steps", [1, 2, 9])
@@ -121,6 +122,8 @@ def refuted(exact: list[float], claimed: dict[str, list[float]]) -> list[str]:
     return [name for name, deltas in claimed.items() if any(true > said + GRID for true, said in zip(exact, deltas, strict=True))]
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("records", "steps", "cap"), [(4, 1, 1), (4, 1, 2), (3, 2, 1), (3, 2, 2)])
 def test_cut_poisson_batches_are_as_private_as_every_theorem_says(relation: Neighbours, records: int, steps: int, cap: int) -> None:
@@ -130,6 +133,8 @@ def test_cut_poisson_batches_are_as_private_as_every_theorem_says(relation: Neig
         assert refuted(hockey_sticks(*(poisson_law(values, 1 / records, cap, steps) for values in pair)), claimed) == []
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("cap", [1, 2, 3])
 def test_cut_bins_are_as_private_as_certified(relation: Neighbours, cap: int) -> None:
@@ -152,6 +157,7 @@ def test_the_last_iterate_of_cut_batches_is_as_private_as_every_theorem_says(rel
         assert refuted(hockey_sticks(*laws, NOISE * steps**0.5), claimed) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("design", "size", "place"), [("poisson", 1, 3), ("balls_in_bins", 2, 5)])
 def test_without_the_slack_the_certificate_would_be_false(design: str, size: int, place: int) -> None:
     """A cut batch that holds the record instead of its opposite moves by 2, not by 1: only the slack covers that."""

@@ -45,7 +45,7 @@ def test_never_below_the_exact_chain_with_poisson_batches(steps: int, multiplier
         assert guarantee.epsilon(1e-5) >= law_epsilon(touched, untouched, 1.2e-5)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("background", [0.0, 1.0, -1.0])
 @pytest.mark.parametrize("steps", [1, 5, 60])
@@ -61,6 +61,7 @@ def test_never_below_the_exact_chain_without_replacement(background: float, step
     assert guarantee.epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "add_or_remove", "replace_one"])
 def test_never_below_the_exact_law_with_a_ridge(relation: str) -> None:
@@ -102,7 +103,8 @@ def test_one_step_windows_catch_a_bound_that_is_one_per_cent_too_small(design: s
     assert exact * (1 - 1e-9) <= guarantee_of(run).epsilon(1e-5) <= exact * 1.03  # a thousandth of the noise hides the draw
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_no_other_directions_of_the_gradients_are_worse(seed: int) -> None:
     """docs/theory.md, Lemma 6, by integration in the plane: contributions of norm at most 1 of the record, its neighbour and another (0 for
@@ -139,6 +141,7 @@ def test_it_stays_bounded_however_long_the_run() -> None:
     assert epsilons[2] == pytest.approx(epsilons[1], rel=1e-6)  # the slack of more batches
 
 
+@pytest.mark.slow
 def test_it_is_composition_where_the_domain_is_large() -> None:
     run = windowed_run(regulariser={"kind": "ball", "radius": 1e6})
     composed = lethe.certify(run.replace(release="all"), 1e-5)
@@ -158,6 +161,7 @@ def test_certify_uses_it_where_it_is_tightest() -> None:
     assert isinstance(certificate.guarantee, WithSlack)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_the_minimum_over_windows_and_shares_by_brute_force(relation: Any) -> None:

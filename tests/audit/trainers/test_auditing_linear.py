@@ -130,6 +130,7 @@ def test_the_gaussian_bound_is_near_the_truth_of_a_canary_alone() -> None:
     assert page.claim.epsilon >= truth * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_the_canary_may_be_given() -> None:
     canary = Canary((np.array([1.0, 0, 0, 0]), 5.0), (np.array([-1.0, 0, 0, 0]), 5.0), "mine")
     config = AuditConfig(delta=DELTA, game=TwoWorldGame(runs=30, position=3))
@@ -137,6 +138,7 @@ def test_the_canary_may_be_given() -> None:
     assert page.canary == "mine"
 
 
+@pytest.mark.slow
 def test_scores_are_kept(tmp_path: Any) -> None:
     config = AuditConfig(delta=DELTA, game=TwoWorldGame(runs=20, score_file=tmp_path / "scores.jsonl"))
     first = audit(run_of(), data_of("least squares"), config)
@@ -173,6 +175,7 @@ def test_what_is_refused(change: dict[str, Any], word: str) -> None:
         audit(subject, data, config, custom_canary=canary)
 
 
+@pytest.mark.slow
 def test_a_large_delta_is_certified_where_it_is_meant() -> None:
     page = audit(run_of(), data_of("least squares"), AuditConfig(delta=0.5, game=TwoWorldGame(runs=20), allow_large_delta=True))
     assert page.claim is not None

@@ -67,6 +67,7 @@ def test_without_noise_the_share_is_the_canary_s_own() -> None:
     assert scores(watched)[0] == pytest.approx(2.0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_only_the_steps_of_the_canary_s_batch_are_looked_at() -> None:
     training = training_of(noise_multiplier=1.0)
     canaries = training.canaries("mislabelled", data_of(), [0, 5], seed=0)
@@ -75,6 +76,7 @@ def test_only_the_steps_of_the_canary_s_batch_are_looked_at() -> None:
     assert np.allclose(scores(watched), [watched.shares[[0, 2], 0].sum(), watched.shares[[1, 3], 1].sum()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [None, fit_by_engine])
 def test_watching_changes_nothing(other: Any) -> None:
     """The parameters are those of a training that nobody watches; the engine needs one step size."""
@@ -87,6 +89,7 @@ def test_watching_changes_nothing(other: Any) -> None:
     assert plain.shares.size == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [{}, {"fit": fit_by_engine}])
 def test_checking_changes_nothing(other: Any) -> None:
     """So that other tests may train without it."""
