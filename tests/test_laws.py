@@ -166,7 +166,7 @@ def test_no_certificate_of_a_run_that_ends_without_noise_is_finite(scale: float)
         assert lethe.certify(run, DELTA).epsilon == math.inf, run.to_document()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_more_noise_never_raises_epsilon(theorem: Theorem, run: lethe.Run) -> None:
@@ -175,7 +175,7 @@ def test_more_noise_never_raises_epsilon(theorem: Theorem, run: lethe.Run) -> No
     assert all(more <= less * (1 + 1e-9) for less, more in itertools.pairwise(numbers))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), OUR_CASES, ids=_name)
 def test_guarantees_scale_with_the_noise(theorem: Theorem, run: lethe.Run) -> None:
@@ -193,7 +193,7 @@ def test_a_json_round_trip_changes_no_bit(theorem: Theorem, run: lethe.Run) -> N
     assert _epsilon(theorem, again) == _known(theorem, run)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_delta_and_epsilon_agree(theorem: Theorem, run: lethe.Run) -> None:
@@ -206,7 +206,7 @@ def test_delta_and_epsilon_agree(theorem: Theorem, run: lethe.Run) -> None:
     assert guarantee.delta(epsilon * 0.99) > DELTA
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_zeroing_out_is_never_dearer_than_replacing(theorem: Theorem, run: lethe.Run) -> None:

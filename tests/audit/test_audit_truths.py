@@ -11,6 +11,7 @@ from lethe.calculus.conversions import gdp_delta, gdp_epsilon, gdp_mu
 from lethe.errors import InputError
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "q", "noise", "epsilon"), [(100, 1.0, 10.0, 4.377178), (100, 0.1, 1.0, 5.358223), (1000, 0.01, 0.8, 1.663891)]

@@ -47,10 +47,12 @@ COVERED = {
     "with slack": (WithSlack(GDP(0.3), 1e-9), 1e-8),
     "sampled": (SAMPLED, 1e-8),
 }
+# The profile of sampled steps is dear, and a profile like any other.
+BY_DAY = [pytest.param(name, marks=pytest.mark.nightly if name == "sampled" else []) for name in COVERED]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COVERED)
+@pytest.mark.parametrize("name", BY_DAY)
 def test_a_cover_is_nowhere_below(name) -> None:
     """Covers are up to 1.5 % larger than they must be; at 0.94 of epsilon that of the mixture is off by less than 0.5 %."""
     guarantee, slack = COVERED[name]
@@ -61,7 +63,7 @@ def test_a_cover_is_nowhere_below(name) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COVERED)
+@pytest.mark.parametrize("name", BY_DAY)
 def test_a_cover_is_close_to_the_smallest(name) -> None:
     guarantee, slack = COVERED[name]
     mu = 0.97 * covering_mu(guarantee, slack)

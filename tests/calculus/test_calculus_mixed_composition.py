@@ -90,6 +90,7 @@ def test_slack_is_paid_by_each_part() -> None:
         assert exact.delta(epsilon) * (1 - 1e-6) ** 2 + paid <= both.delta(epsilon) <= (exact.delta(epsilon) + 2e-6) * (1 + 1e-4)
 
 
+@pytest.mark.slow
 def test_the_tightest_of_two_composes_no_worse_than_each_and_no_better_than_the_truth() -> None:
     # Both hold for a Gaussian mechanism at distance 1, so its own composition lies below.
     both = Tightest((lethe.GDP(1.2), lethe.ApproxDP(2.0, lethe.GDP(1.0).delta(2.0))))

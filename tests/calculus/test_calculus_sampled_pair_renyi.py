@@ -175,6 +175,7 @@ def test_profiles_of_both_directions_are_integrated_upwards(q: float, z: float, 
         assert value <= exact * 1.01
 
 
+@pytest.mark.nightly(by_day="test_a_curve_one_per_cent_too_small_would_be_below_the_replaced_pair")
 @pytest.mark.slow
 def test_what_stood_at_420_is_4_54() -> None:
     """Below 1e-15 a step the loss distribution says nothing; q = 1e-3, T = 1e5, z = 1."""

@@ -21,7 +21,7 @@ def test_both_find_the_same_cost(seed: int) -> None:
     assert max(ours.lower_bound, theirs.lower_bound) <= min(ours.value, theirs.value) * (1 + 1e-12)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_finds_the_best_reset(seed: int) -> None:

@@ -184,7 +184,7 @@ def test_one_batch_a_pass_is_the_closed_form(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(8))
 def test_one_batch_a_pass_in_a_bounded_domain_is_the_closed_form(seed: int) -> None:
     generator = np.random.default_rng(seed)

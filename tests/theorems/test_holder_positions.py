@@ -34,7 +34,7 @@ def _guarantee(run: lethe.Run) -> Any:
     return HolderShift().bound(run).guarantee
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("relation", NEIGHBOURS)
@@ -183,7 +183,7 @@ def test_a_linear_loss_is_exact_and_catches_a_bound_one_per_cent_too_small() -> 
     assert pooled[0] * (1 - 1e-9) <= _guarantee(run).epsilon(1e-3) <= pooled[0] * 1.005
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
 @pytest.mark.parametrize("seed", range(6))
@@ -205,6 +205,7 @@ def test_never_dearer_than_touches_at_every_step(design: str, seed: int) -> None
     assert largest <= every_step_mu(HolderPath(run)) * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_a_place_that_is_never_touched_costs_nothing() -> None:
     run = _run(batches={"design": "shuffled_once", "size": 10}, steps=6)
     mus = _guarantee(run).mus

@@ -87,6 +87,7 @@ def test_a_long_run_is_the_mixture_over_its_last_touch(left_out: int) -> None:
         assert mixture_delta(*found, epsilon) == pytest.approx(mixture_delta(mus, probabilities, epsilon), rel=1e-9, abs=1e-15)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [110, 300])
 def test_positions_in_buckets_against_all_pairs(size: int) -> None:

@@ -21,7 +21,7 @@ def test_every_start_by_brute_force(seed: int) -> None:
     assert shift.solve(*run, diameter).mu == pytest.approx(expected, rel=1e-7, abs=1e-12)  # the accuracy of the least squares
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_long_runs_against_every_start_by_the_engine_itself(seed: int) -> None:

@@ -56,7 +56,7 @@ def test_the_displacement_of_a_canary_alone_is_the_walk_that_it_should_be() -> N
     assert played.out_scores.std() == pytest.approx(std, rel=0.15)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", list(LOSSES))
 @pytest.mark.parametrize("threat", ["final_model", "black_box", "black_box_chosen_start"])

@@ -87,6 +87,7 @@ def test_networks_are_told_apart(name: str) -> None:
     assert page.failed == (case.broken is not None)
 
 
+@pytest.mark.slow
 def test_a_tenth_of_the_noise_of_a_network_shows_in_so_few_trainings() -> None:
     """The canary is in two of the released sums, 2C apart in each: drawn here, not trained. 60 of 60 are at least .95, at 95 %."""
     case = LINES["fit, noise divided by ten"]
