@@ -18,10 +18,13 @@ from how_many import by_night
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+LONG = [
+    *(f"tutorials/{name}.md" for name in ("adult", "cnn", "from_opacus", "gpt2", "lightning", "many_processes", "trainer", "vit")),
+    *("gallery.md", "users.md", "logging.md", "partitions.md", "choose/batches.md"),
+]
+"""Pages whose code takes over two seconds: by day, what they show runs in the tests of what they show."""
 # One of each kind: text, code that ran, formulas, the reference, pictures, wide tables.
-LONG = [f"tutorials/{name}.md" for name in ("gpt2", "many_processes", "trainer", "vit")]
-"""Minutes of training: what they show runs by day in tests/integrations and tests/train."""
-SHOWN = ("index", "start", "theory", "reference/lethe.schedules", "choose/epsilon", "gallery", "cli")
+SHOWN = ("index", "start", "theory", "gallery", "choose/epsilon", "reference/lethe.schedules", "cli")
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +96,10 @@ AT_NIGHT = pytest.mark.nightly(by_day="the same test on another screen")
 @pytest.mark.parametrize(
     ("width", "scheme", "names"),
     [
-        (WIDTHS[0], "light", SHOWN),
-        (WIDTHS[1], "dark", SHOWN[1::2]),
-        pytest.param(WIDTHS[1], "dark", SHOWN[::2], marks=AT_NIGHT),
+        (WIDTHS[0], "light", SHOWN[::4]),
+        (WIDTHS[1], "dark", SHOWN[1::4]),
+        pytest.param(WIDTHS[0], "light", SHOWN[1::4] + SHOWN[2::4] + SHOWN[3::4], marks=AT_NIGHT),
+        pytest.param(WIDTHS[1], "dark", SHOWN[::4] + SHOWN[2::4] + SHOWN[3::4], marks=AT_NIGHT),
         pytest.param(WIDTHS[1], "light", SHOWN, marks=AT_NIGHT),
         pytest.param(WIDTHS[0], "dark", SHOWN, marks=AT_NIGHT),
     ],
