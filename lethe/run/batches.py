@@ -148,6 +148,8 @@ def _refuse_contradictions(design: type[Batches]) -> None:
         raise InputError(f"batches: the design {design.design} {needs}; its participation is {participation.value}.")
     if participation is Participation.DRAW_IN_PUBLIC_GROUP and "groups_of_records" not in vars(design):
         raise InputError(f"batches: the design {design.design} must say how many groups_of_records there are.")
+    if participation is Participation.DRAW_IN_PUBLIC_GROUP and sizes is not BatchSizes.BINOMIAL:
+        raise InputError(f"batches: the design {design.design} draws each record by itself, so that its sizes are binomial.")
     if known and sizes is BatchSizes.BINOMIAL and not drawn:
         raise InputError(
             f"batches: the design {design.design} has binomial sizes; with the participation {participation.value} no record is drawn, or "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,7 +18,10 @@ import lethe
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.calculus.correlated.sensitivity import band_count, column_norms
 from lethe.errors import HypothesisError, InputError, LetheError
+from lethe.run.batches import Batches
 from lethe.run.noise import LowerTriangular
+from lethe.run.participation import BatchSizes
+from lethe.theorems.budget_filter import spent_budgets
 from lethe.theorems.composition import Composition
 from lethe.theorems.correlated.sampled import CorrelatedSampledTheorem
 from lethe.theorems.registry import ALL
@@ -158,7 +161,7 @@ def test_of_each_turn_the_step_with_the_least_noise_counts() -> None:
 
 
 def test_only_theorems_that_know_groups_say_anything() -> None:
-    knowing = {"composition", "sampled-gaussian", "correlated-noise", "correlated-sampled"}
+    knowing = {"composition", "budget-filter", "sampled-gaussian", "correlated-noise", "correlated-sampled"}
     for release in ("all", "last"):
         for run in (run_of(release=release), run_of(release=release, noise=None)):
             smooth = run.replace(loss=lethe.losses.Softmax(feature_norm=1.0))
@@ -179,6 +182,25 @@ def test_norms_and_bands_are_those_of_the_matrix() -> None:
         below = [whole[row, column] for row in range(len(whole)) for column in range(row + 1) if row - column >= band_count(given)]
         assert not np.any(below)
         assert np.diagonal(whole, -(band_count(given) - 1)).any()
+
+
+def test_a_budget_filter_keeps_an_account_for_each_group() -> None:
+    run = run_of(2, noise=None, steps=6, noise_multiplier=[2.0, 1.0, 2.0, 1.5, 1.2, 3.0])
+    wanted = [1 / 2**2 + 1 / 2**2 + 1 / 1.2**2, 1.0 + 1 / 1.5**2 + 1 / 3**2]
+    assert spent_budgets(run) == pytest.approx([0.5 * cost for cost in wanted], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("facts", "match"),
+    [({"groups_of_records": None}, "must say how many groups_of_records"), ({"sizes": BatchSizes.EXACT}, "its sizes are binomial")],
+)
+def test_a_design_in_groups_that_leaves_out_what_a_theorem_needs_is_refused(facts: dict[str, Any], match: str) -> None:
+    stated: dict[str, Any] = {name: vars(lethe.CyclicPoisson)[name] for name in ("participation", "sizes", "secret", "neighbours")}
+    stated["groups_of_records"] = property(lambda batches: 2)
+    made = {name: value for name, value in {**stated, **facts, "design": "made_up"}.items() if value is not None}
+    hints = dict.fromkeys((name for name in made if name != "groups_of_records"), ClassVar[Any])
+    with pytest.raises(InputError, match=match):
+        type("MadeUpGroups", (Batches,), {**made, "__module__": __name__, "__annotations__": hints})
 
 
 @pytest.mark.parametrize("changes", [{"groups": 3}, {"groups": 16}, {"neighbours": "add_or_remove"}])
