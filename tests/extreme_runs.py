@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from helpers import DESIGNS
+from helpers import batches as batches_of
 from scipy.special import ndtr
 
 import lethe
@@ -35,7 +36,7 @@ def random_run(seed: int) -> lethe.Run | None:
     entries = steps if noise_at == "every_step" else -(-steps // slots)
     fields: dict[str, Any] = {
         "records": size * slots + random.choice((0, 0, size - 1)),
-        "batches": {"design": design} if design == "full" else {"design": design, "size": size},
+        "batches": batches_of(design, size),
         "steps": steps,
         "step_size": number() if random.random() < 0.7 else [number() for _ in range(steps)],
         "clip_norm": number() if random.random() < 0.7 else None,

@@ -93,8 +93,10 @@ SCHEDULES: tuple[Any, ...] = (
 
 
 def batches(design: str, size: int) -> dict[str, Any]:
-    """The document of a design; `size` is dropped where there is none."""
-    return {"design": design} if design == "full" else {"design": design, "size": size}
+    """The document of a design; `size` is dropped where there is none. Groups of records: one, which is right for every number of steps."""
+    if design == "full":
+        return {"design": design}
+    return {"design": design, "size": size, **({"groups": 1} if design == "cyclic_poisson" else {})}
 
 
 # Softmax regression on as many records as MNIST has.

@@ -4,6 +4,7 @@ from typing import Any
 
 from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
+from helpers import batches as batches_of
 
 import lethe
 from lethe.integrations.dp_accounting import LetheAccountant
@@ -15,7 +16,7 @@ MIXTURE = lethe.GDPMixture((0.1, 0.5, 1.0, 2.0), (0.4, 0.3, 0.2, 0.1))
 
 
 def run_of(design: str = "cyclic", neighbours: str = "replace_one", **changes: Any) -> lethe.Run:
-    batches = {"design": design} if design == "full" else {"design": design, "size": 60}
+    batches = batches_of(design, 60)
     fields: dict[str, Any] = {
         "records": 600,
         "batches": batches,

@@ -87,7 +87,7 @@ def other_designs(run: Run) -> list[tuple[str, Run, Shape, str]]:
             return []
         case Participation.PUBLIC_SLOT | Participation.SECRET_SLOT | Participation.FRESH_SECRET_SLOT:
             return [("poisson", run.replace(batches=Poisson(size=size)), "uniform", "poisson batches")]
-        case Participation.INDEPENDENT_DRAW:
+        case Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
             if run.neighbours not in Cyclic.neighbours:
                 return []
             return [("cyclic", run.replace(batches=Cyclic(size=size)), "correlated", "cyclic batches")]

@@ -39,7 +39,8 @@ def correlate(
     is at most that of independent noise. The noise multiplier is left as it is: plan it anew, `lethe.plan(lethe.correlate(run), ...)`.
 
     Args:
-        run: in a fixed order: cyclic, shuffled_once, balls_in_bins or full batches.
+        run: in a fixed order: cyclic, shuffled_once, balls_in_bins or full batches; or cyclic_poisson, whose sampling amplifies the privacy
+            of a strategy of at most as many bands as there are groups.
         strategy: "banded_toeplitz": each step's noise depends on the `bands` - 1 before it. "buffered_toeplitz": on all before it, through
             `buffers` numbers a parameter. "dense": the best matrix, of up to 4096 steps, kept in the file `path`; training keeps the noise
             of all steps, or of the last `bands` - 1.
@@ -59,7 +60,7 @@ def correlate(
         raise InputError(f"path: got {path}; a dense strategy alone needs a file, which ends in .npy.", source="strategy, path")
     plain = require_run(run, correlated=True).uncorrelated
     plain.replace(noise=BandedToeplitz(coefficients=(1.0,)))  # refuses what cannot have any, before a long search
-    steps, slots = plain.total_steps, plain.steps_per_pass
+    steps, slots = plain.total_steps, plain.batches.period(plain.records) or 1
     if bands is not None:
         bands = require_count("bands", bands, high=steps)
     if influence is not None and momentum != 0.0:

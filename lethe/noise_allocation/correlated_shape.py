@@ -29,7 +29,7 @@ def correlated(run: Run, influence: Influence) -> Run:
         InputError: the run cannot have correlated noise.
     """
     plain = run.replace(noise_multiplier=1.0)
-    steps, slots = plain.total_steps, plain.steps_per_pass
+    steps, slots = plain.total_steps, plain.batches.period(plain.records) or 1
     if steps > _LONGEST:
         searched, fading = plain.replace(step_size=1.0, steps=_LONGEST), _end_of(influence, steps)
     else:
@@ -48,4 +48,4 @@ def _end_of(influence: Influence, steps: int) -> Influence:
 
 def _at_equal_privacy(run: Run, influence: Influence) -> float:
     assert run.noise is not None
-    return harm_of(run, influence) * sensitivity(run.noise.strategy(run.total_steps), run.steps_per_pass) ** 2
+    return harm_of(run, influence) * sensitivity(run.noise.strategy(run.total_steps), run.batches.period(run.records) or 1) ** 2

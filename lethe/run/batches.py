@@ -78,7 +78,7 @@ class Batches(Specification, ABC):
         match self.participation:
             case Participation.EVERY_STEP | Participation.PUBLIC_SLOT | Participation.SECRET_SLOT | Participation.FRESH_SECRET_SLOT:
                 return True
-            case Participation.INDEPENDENT_DRAW:
+            case Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
                 return False
         raise unknown_participation(self.design, self.participation)
 
@@ -88,9 +88,27 @@ class Batches(Specification, ABC):
         match self.participation:
             case Participation.EVERY_STEP | Participation.PUBLIC_SLOT | Participation.SECRET_SLOT:
                 return True
-            case Participation.FRESH_SECRET_SLOT | Participation.INDEPENDENT_DRAW:
+            case Participation.FRESH_SECRET_SLOT | Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
                 return False
         raise unknown_participation(self.design, self.participation)
+
+    def period(self, records: int) -> int | None:
+        """p, where a record meets no steps but j, j + p, j + 2p, ... for one j; None: it may meet any two steps."""
+        match self.participation:
+            case Participation.EVERY_STEP:
+                return 1
+            case Participation.PUBLIC_SLOT | Participation.SECRET_SLOT:
+                return self.per_pass(records)
+            case Participation.DRAW_IN_PUBLIC_GROUP:
+                return self.groups_of_records
+            case Participation.FRESH_SECRET_SLOT | Participation.INDEPENDENT_DRAW:
+                return None
+        raise unknown_participation(self.design, self.participation)
+
+    @property
+    def groups_of_records(self) -> int:
+        """g, of a participation in public groups; 1 of all others."""
+        return 1
 
     def whole(self, records: int) -> bool:
         """Whether every batch holds every record, so that nothing is drawn and nothing is cut, not even with one record more."""
@@ -102,12 +120,14 @@ class Batches(Specification, ABC):
         return records // self.nominal_size(records)
 
     def accounts(self, records: int) -> int:
-        """Accounts of a budget filter: one for each slot of a pass, where a record keeps its slot; else one, which pays at every step."""
+        """Accounts of a budget filter: one for each slot, or group, where a record keeps it; else one, which pays at every step."""
         match self.participation:
             case Participation.PUBLIC_SLOT:
                 return self.per_pass(records)
             case Participation.SECRET_SLOT:
                 return self.per_pass(records) if self.exact_size else 1
+            case Participation.DRAW_IN_PUBLIC_GROUP:
+                return self.groups_of_records
             case Participation.EVERY_STEP | Participation.FRESH_SECRET_SLOT | Participation.INDEPENDENT_DRAW:
                 return 1
         raise unknown_participation(self.design, self.participation)
@@ -120,12 +140,16 @@ class Batches(Specification, ABC):
 def _refuse_contradictions(design: type[Batches]) -> None:
     """Refuse a secret where there is nothing to hide or none where there is, and binomial sizes where no record is drawn by itself."""
     participation, sizes = design.participation, design.sizes
-    hidden = participation in (Participation.SECRET_SLOT, Participation.FRESH_SECRET_SLOT, Participation.INDEPENDENT_DRAW)
+    drawn = participation in (Participation.SECRET_SLOT, Participation.INDEPENDENT_DRAW, Participation.DRAW_IN_PUBLIC_GROUP)
+    hidden = drawn or participation is Participation.FRESH_SECRET_SLOT
     known = isinstance(participation, Participation)  # pyright: ignore[reportUnnecessaryIsInstance]  # whoever reads another refuses it
     if known and hidden != bool(design.secret):
         needs = "must say what is secret" if hidden else "has nothing that could be secret"
         raise InputError(f"batches: the design {design.design} {needs}; its participation is {participation.value}.")
-    drawn = participation in (Participation.SECRET_SLOT, Participation.INDEPENDENT_DRAW)
+    if participation is Participation.DRAW_IN_PUBLIC_GROUP and "groups_of_records" not in vars(design):
+        raise InputError(f"batches: the design {design.design} must say how many groups_of_records there are.")
+    if participation is Participation.DRAW_IN_PUBLIC_GROUP and sizes is not BatchSizes.BINOMIAL:
+        raise InputError(f"batches: the design {design.design} draws each record by itself, so that its sizes are binomial.")
     if known and sizes is BatchSizes.BINOMIAL and not drawn:
         raise InputError(
             f"batches: the design {design.design} has binomial sizes; with the participation {participation.value} no record is drawn, or "
@@ -217,6 +241,29 @@ class Poisson(_Varying):
     neighbours: ClassVar[frozenset[Neighbours]] = ANY_NUMBER
 
 
+class CyclicPoisson(_Sized):
+    """Record i is of group i mod `groups`; step t draws from group t mod `groups`, each record independently with the same probability.
+
+    The probability is groups x size / records, so that a batch holds `size` records in the mean, and a record is drawn once a pass. For
+    correlated noise of at most `groups` bands, which is then amplified by the sampling. `groups` divides the steps of a pass.
+
+    Reference: Choquette-Choo et al. 2023, arXiv:2306.08153 (cyclic Poisson sampling).
+    """
+
+    design: ClassVar[str] = "cyclic_poisson"
+    participation: ClassVar[Participation] = Participation.DRAW_IN_PUBLIC_GROUP
+    sizes: ClassVar[BatchSizes] = BatchSizes.BINOMIAL
+    secret: ClassVar[str] = "which records of its group each step draws"
+    neighbours: ClassVar[frozenset[Neighbours]] = OF_ONE_NUMBER
+
+    groups: int = Field(ge=1, le=MOST_RECORDS)
+
+    @property
+    def groups_of_records(self) -> int:
+        """`groups`."""
+        return self.groups
+
+
 class WithoutReplacement(_Sized):
     """A fresh uniform batch of exactly `size` distinct records at each step."""
 
@@ -246,6 +293,7 @@ DESIGNS: dict[str, type[Batches]] = {
     "shuffled_once": ShuffledOnce,
     "shuffled": Shuffled,
     "poisson": Poisson,
+    "cyclic_poisson": CyclicPoisson,
     "without_replacement": WithoutReplacement,
     "balls_in_bins": BallsInBins,
 }

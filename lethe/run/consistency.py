@@ -61,6 +61,13 @@ def refuse_batches(batches: Batches, records: int, neighbours: Neighbours) -> No
         raise InputError(f"batches.size: got {size}; it cannot exceed records = {records}.", remedy="take a smaller batch.")
     if batches.participation is Participation.EVERY_STEP and size != records:
         raise InputError(f"batches.design: {batches.design} holds all {records} records in every batch, and says {size}.")
+    groups, per_pass = batches.groups_of_records, batches.per_pass(records)
+    if per_pass % groups:
+        raise InputError(
+            f"batches.groups: got {groups}; it must divide the steps of a pass, which are records / size = {per_pass}, rounded down.",
+            source="batches.groups, batches.size, records",
+            remedy="change the number of groups, or the size, so that every group has as many steps in a pass.",
+        )
     if neighbours not in batches.neighbours:
         why = "removing a record moves later ones into other batches" if neighbours == "add_or_remove" else "the design does not admit it"
         raise InputError(

@@ -35,6 +35,9 @@ class Participation(Enum):
     """At most one slot in each pass, drawn anew for each, each slot as likely as any other."""
     INDEPENDENT_DRAW = "an independent draw"
     """In the batch of each step with probability nominal size / records, independently of all other steps."""
+    DRAW_IN_PUBLIC_GROUP = "an independent draw at the steps of a public group"
+    """Of g public groups, step t (from 0) draws from group t mod g alone: each of its records with probability g x nominal size / records,
+    independently of all other steps. g divides the steps of a pass."""
 
 
 class BatchSizes(Enum):

@@ -13,7 +13,7 @@ from lethe.errors import HypothesisError
 from lethe.run.participation import KNOWN_SIZES, BatchSizes
 from lethe.run.run import Run
 from lethe.theorems.clip_methods import Clipping, examine_clipping
-from lethe.theorems.known_words import examine_noise, examine_words
+from lethe.theorems.known_words import examine_groups, examine_noise, examine_words
 from lethe.theorems.truncation import examine_cap, truncation_slack
 
 Soundness = Literal["sound", "dominated", "refuted", "one-sided", "proof-gap", "lower-bound"]
@@ -65,6 +65,7 @@ class Theorem(ABC):
         covers: what may be released: "last" (the last iterate only) or "all" (every iterate, hence the last too).
         averages: whether it holds for runs whose passes end at an average of their iterates (Run.pass_weights).
         adaptive: whether it holds for noise that was chosen along the way (Run.noise_budget).
+        groups: whether it knows records that are drawn at the steps of a public group.
         correlated: whether it is about noise that is correlated over steps (Run.noise); else about independent noise alone.
         sizes: which batch sizes it holds for: exact, binomial, or unknown ones as well.
         given_the_others: whether its bound holds given the draws of all records but the one in question, so that a cap on batches
@@ -81,6 +82,7 @@ class Theorem(ABC):
     covers: ClassVar[Literal["last", "all"]]
     averages: ClassVar[bool] = False
     adaptive: ClassVar[bool] = False
+    groups: ClassVar[bool] = False
     correlated: ClassVar[bool] = False
     sizes: ClassVar[frozenset[BatchSizes]] = KNOWN_SIZES
     given_the_others: ClassVar[bool] = False
@@ -91,6 +93,7 @@ class Theorem(ABC):
     def examine(self, run: Run) -> tuple[Finding, ...]:
         """All hypotheses for this run, holding or failing; a run with a value or noise that is not known gets a single failing one."""
         unknown = examine_words(run, self.sizes) or examine_noise(run, correlated=self.correlated)
+        unknown = unknown or (() if self.groups else examine_groups(run))
         if unknown:
             return unknown
         unforeseen: list[Finding] = []

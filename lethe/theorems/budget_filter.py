@@ -25,7 +25,8 @@ class BudgetFilterTheorem(Theorem):
 
     The budget is what counts, not what happened to be spent: how much was spent may itself depend on the data's noisy past. A record
     of a fixed design pays only when its own batch is visited (the filter keeps an account for each batch slot, or, where every pass has
-    another secret order, one account that pays at every step); random batches pay at every step, without credit for the sampling.
+    another secret order, one account that pays at every step); random batches pay at every step, or at each of a public group that they
+    are drawn from, without credit for the sampling.
     """
 
     name: ClassVar[str] = "budget-filter"
@@ -36,6 +37,7 @@ class BudgetFilterTheorem(Theorem):
     sizes: ClassVar[frozenset[BatchSizes]] = frozenset(BatchSizes)
     clipping: ClassVar[Clipping] = "any"
     adaptive: ClassVar[bool] = True
+    groups: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
             key="feldman-zrnic-2021",

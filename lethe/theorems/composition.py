@@ -26,7 +26,8 @@ class Composition(Theorem):
 
     - a public slot (cyclic): the worst one. A secret slot that is kept (shuffled_once, balls_in_bins) is uniform, so
       $\delta(\varepsilon) \le \frac1\ell\sum_j \delta_{\mu_j}(\varepsilon)$. A fresh one each pass (shuffled): the worst of each pass.
-    - every step (full), and an independent draw (poisson, without_replacement; no credit for the sampling): touched at every step.
+    - every step (full), and an independent draw (poisson, without_replacement; no credit for the sampling): touched at every step. A draw
+      in a public group (cyclic_poisson; no credit either): at every step of the group, the worst one.
 
     How many records a batch holds does not matter: the sum of their gradients is divided by the nominal size.
     """
@@ -40,6 +41,7 @@ class Composition(Theorem):
     given_the_others: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     averages: ClassVar[bool] = True
+    groups: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
             key="dong-2022", text="Dong, Roth, Su 2022, Gaussian differential privacy, arXiv:1905.02383v3, Corollary 3.3 (composition)."
@@ -72,6 +74,8 @@ def _guarantee(run: Run) -> Guarantee:
             return GDP(compose_gdp(touches))
         case Participation.PUBLIC_SLOT:
             return GDP(float(slot_mus(touches, slots).max()))
+        case Participation.DRAW_IN_PUBLIC_GROUP:
+            return GDP(float(slot_mus(touches, run.batches.groups_of_records).max()))
         case Participation.SECRET_SLOT:
             return averaged_over_slots(slot_mus(touches, slots), slots)
         case Participation.FRESH_SECRET_SLOT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lethe.certificates.findings import Finding, fails
 from lethe.run.known_fields import unknown_field
-from lethe.run.participation import BatchSizes
+from lethe.run.participation import BatchSizes, Participation
 from lethe.run.run import Run
 
 
@@ -36,6 +36,21 @@ def examine_words(run: Run, sizes: frozenset[BatchSizes]) -> tuple[Finding, ...]
             ),
         )
     return ()
+
+
+def examine_groups(run: Run) -> tuple[Finding, ...]:
+    """A failing finding, of a theorem that knows nothing of them, if each step draws from one public group of the records; else empty."""
+    if run.batches.participation is not Participation.DRAW_IN_PUBLIC_GROUP:
+        return ()
+    design = run.batches.design
+    return (
+        fails(
+            "batches",
+            f"it is not about steps that draw from one group of the records; batches are {design}",
+            source=f"batches.design = {design}",
+            remedy="use composition, sampled-gaussian or a theorem on correlated noise, which know groups.",
+        ),
+    )
 
 
 def examine_noise(run: Run, *, correlated: bool) -> tuple[Finding, ...]:

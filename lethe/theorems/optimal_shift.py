@@ -87,7 +87,7 @@ def _by_position(run: Run, steps: Steps) -> GDP | GDPMixture:
         return _averaged(run, steps, run.pass_averages)
     arrays, slots = (steps.lipschitz, run.sensitivities, run.noise_stds), run.steps_per_pass
     match run.batches.participation:
-        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
             return GDP(positions.every_step(*arrays, diameter=steps.diameter))
         case Participation.PUBLIC_SLOT:
             return GDP(positions.worst_position(*arrays, slots, diameter=steps.diameter)[0])
@@ -117,7 +117,7 @@ def _averaged(run: Run, steps: Steps, shares: Array) -> GDP | GDPMixture:
             return _mixture(averaged_mus(*averaged), np.full(run.steps_per_pass, 1.0 / run.steps_per_pass))
         case Participation.FRESH_SECRET_SLOT:
             return GDP(averaged_worst(*averaged))
-        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
             raise InputError(
                 f"pass_weights: got {run.batches.design} batches; averaging needs slots.", source="pass_weights, batches.design"
             )
@@ -195,6 +195,6 @@ def _counted(batches: Batches) -> str:
             return "one secret bin for each record, average over bins"
         case Participation.FRESH_SECRET_SLOT:
             return "a fresh secret order each pass, law over slots"
-        case Participation.INDEPENDENT_DRAW:
+        case Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
             return "drawn afresh; as if touched at every step, no credit for the sampling"
     raise unknown_participation(batches.design, batches.participation)

@@ -6,6 +6,7 @@ from lethe.theorems.balls_in_bins import BallsInBinsTheorem
 from lethe.theorems.base import Theorem
 from lethe.theorems.budget_filter import BudgetFilterTheorem
 from lethe.theorems.composition import Composition
+from lethe.theorems.correlated.sampled import CorrelatedSampledTheorem
 from lethe.theorems.correlated.theorem import CorrelatedNoiseTheorem
 from lethe.theorems.holder.theorem import HolderShift
 from lethe.theorems.literature.altschuler_talwar_2022 import AltschulerTalwar2022, AltschulerTalwar2022Corrected
@@ -53,6 +54,7 @@ OURS: tuple[Theorem, ...] = (
     Composition(),
     BudgetFilterTheorem(),
     CorrelatedNoiseTheorem(),
+    CorrelatedSampledTheorem(),
 )
 """What `certify` and `plan` try: together never looser than any sound published bound."""
 

@@ -117,9 +117,13 @@ def design(run: Run, designs: Sequence[str], detail: str) -> Finding:
 
 def drawn_afresh(run: Run) -> Finding:
     """Batches must be drawn afresh at each step."""
-    got = run.batches.design
+    got, groups = run.batches.design, run.batches.groups_of_records
     if run.batches.participation is Participation.INDEPENDENT_DRAW:
         return holds("random batches", f"{got}, {run.batch_size} of {run.records} records at each step")
+    if run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP:
+        return holds(
+            "random batches", f"{got}, {run.batch_size} of the {-(-run.records // groups)} records of one of {groups} groups at each step"
+        )
     return fails(
         "random batches",
         f"it needs batches drawn afresh at each step; batches are {got}",

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+import numpy as np
+
+from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
 from lethe.run.run import Run
+from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.requirements import drawn_afresh, drawn_by, gradient_bound_when_drawn, secrecy
@@ -21,6 +25,9 @@ class SampledGaussianMechanism(Theorem):
     replace_one the trade-off function $C_q(f)$ of Dong, Roth and Su; for zero_out the pair $(1-q)N(-1, z^2) + qN(1, z^2)$ against
     $(1-q)N(-1, z^2) + qN(0, z^2)$ (docs/theory.md, Lemma 6). Beside each loss distribution stands the Rényi curve that follows from the
     same pairs, or that of Wang, Balle and Kasiviswanathan where it is less: it reaches every delta.
+
+    Poisson batches of one of g public groups at each step: a record is drawn at one step in g, with g times the probability. Of each g
+    steps in turn the one with the least noise counts.
     """
 
     name: ClassVar[str] = "sampled-gaussian"
@@ -29,6 +36,7 @@ class SampledGaussianMechanism(Theorem):
     needs: ClassVar[str] = "Poisson batches or batches without replacement, secret"
     covers: ClassVar[Literal["last", "all"]] = "all"
     given_the_others: ClassVar[bool] = True
+    groups: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
@@ -50,4 +58,17 @@ class SampledGaussianMechanism(Theorem):
         return (drawn_afresh(run), secrecy(run), gradient_bound_when_drawn(run))
 
     def _bound(self, run: Run) -> Bound:
-        return Bound(guarantee=sampled_gaussian(run.batch_size / run.records, run.record_noise, run.neighbours, drawn_by(run)))
+        return Bound(guarantee=sampled(run, run.record_noise))
+
+
+def sampled(run: Run, noise: Array) -> Guarantee:
+    """The guarantee of a record that is drawn afresh at each step, or at each of its group.
+
+    Args:
+        run: whose batches are `drawn_afresh`.
+        noise: of each step, in units of the record's bound, shape (T,).
+    """
+    groups = run.batches.groups_of_records
+    turns = np.full(-(-noise.size // groups) * groups, np.inf)
+    turns[: noise.size] = noise
+    return sampled_gaussian(groups * run.batch_size / run.records, turns.reshape(-1, groups).min(axis=1), run.neighbours, drawn_by(run))

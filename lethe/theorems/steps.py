@@ -151,8 +151,9 @@ def record_chance(run: Run) -> tuple[float, int]:
     if design.sizes is not BatchSizes.BINOMIAL:
         raise unknown_sizes(design.design, design.sizes)
     match design.participation:
-        case Participation.INDEPENDENT_DRAW:
-            return run.batch_size / run.records, run.total_steps
+        case Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
+            # Of groups, as if every step drew from all records: a batch can only be larger so.
+            return design.groups_of_records * run.batch_size / run.records, run.total_steps
         case Participation.SECRET_SLOT:
             return 1.0 / run.steps_per_pass, run.steps_per_pass
         case Participation.EVERY_STEP | Participation.PUBLIC_SLOT | Participation.FRESH_SECRET_SLOT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from helpers import batches as batches_of
 
 from lethe.run.batches import DESIGNS
 
@@ -55,7 +56,7 @@ def extreme_document(seed: int) -> dict[str, Any]:
 
 def _shape(generator: np.random.Generator, records: int, size: int, passes: int) -> dict[str, Any]:
     design = "full" if generator.random() < 0.1 else str(generator.choice(SIZED))
-    batches: dict[str, Any] = {"design": design} if design == "full" else {"design": design, "size": size}
+    batches: dict[str, Any] = batches_of(design, size)
     removable = "add_or_remove" in DESIGNS[design].neighbours
     per_pass = 1 if design == "full" else records // size
     length = {"passes": passes} if generator.random() < 0.8 else {"steps": int(generator.integers(1, passes * per_pass + 1))}

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import DESIGNS, make_run
+from helpers import batches as batches_of
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
@@ -83,7 +84,7 @@ def test_a_lengthened_gradient_has_the_clip_norm_whatever_the_loss_says() -> Non
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_only_theorems_that_need_no_projection_take_other_methods(method: str, design: str, release: str) -> None:
-    batches = {"design": design} if design == "full" else {"design": design, "size": 10}
+    batches = batches_of(design, 10)
     loss = {"kind": "convex", "smoothness": 0.1}
     run = clipped(batches=batches, clip_method=method, release=release, loss=loss, regulariser={"kind": "ball", "radius": 1.0})
     verdicts = evaluate_theorems(run, ALL)

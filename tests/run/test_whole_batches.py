@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from helpers import EXACT_DESIGNS, SIZED_DESIGNS, make_run
+from helpers import batches as batches_of
 
 import lethe
 from lethe.accounting.cumulative import cumulative_privacy
@@ -27,7 +28,7 @@ CASES: tuple[dict[str, Any], ...] = (
 
 
 def _whole(design: str, changes: dict[str, Any], relation: str) -> lethe.Run:
-    batches = {"design": design} if design == "full" else {"design": design, "size": 40}
+    batches = batches_of(design, 40)
     return make_run(**{"records": 40, "noise_multiplier": 6.0, "neighbours": relation, **changes, "batches": batches})
 
 

@@ -222,6 +222,7 @@ def test_published_theorems_refuse_cut_batches_and_ours_say_the_cost() -> None:
             "balls-in-bins",
             "composition",
             "correlated-noise",
+            "correlated-sampled",
         }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from helpers import batches as batches_of
 from torch import Tensor, nn
 
 from lethe.run.run import Run
@@ -43,7 +44,7 @@ def make_network_run(design: str = "poisson", **changes: Any) -> Run:
     """23 records in batches of 5, 9 steps, clipped at 0.4: most gradients are longer."""
     fields: dict[str, Any] = {
         "records": RECORDS,
-        "batches": {"design": design} if design == "full" else {"design": design, "size": 5},
+        "batches": batches_of(design, 5),
         "steps": 9,
         "step_size": 0.5,
         "clip_norm": 0.4,

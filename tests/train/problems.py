@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from helpers import batches as batches_of
 
 from lethe.run.losses import LinearLoss, parse_loss
 from lethe.run.run import Run
@@ -51,7 +52,7 @@ def make_run(kind: str = "softmax_regression", design: str = "cyclic", **changes
     """23 records in batches of 5 (3 left over), 3 passes, clipped at 0.6."""
     fields: dict[str, Any] = {
         "records": RECORDS,
-        "batches": {"design": design} if design == "full" else {"design": design, "size": 5},
+        "batches": batches_of(design, 5),
         "passes": 3,
         "step_size": 0.4,
         "clip_norm": 0.6,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import batches as batches_of
 from networks import CLASSES, CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -28,7 +29,7 @@ IDS = np.array([8, 3, 3, 0, 1, 2, 3, 4, 8, 5, 6, 7, 0, 3, 3, 1, 8, 5, 3, 2, 4, 8
 
 
 def _run(design: str = "poisson", **changes: Any) -> Run:
-    batches = {"design": design} if design == "full" else {"design": design, "size": 3}
+    batches = batches_of(design, 3)
     return make_network_run(design, records=USERS, batches=batches, unit="user", **changes)
 
 

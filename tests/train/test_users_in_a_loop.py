@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import batches as batches_of
 from networks import CLASSES, CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ SEEDED: dict[str, Any] = {"seed": 5, "batch_generator": None, "noise_generator":
 
 
 def users_run(design: str = "poisson", **changes: Any) -> Run:
-    batches = {"design": design} if design == "full" else {"design": design, "size": 3}
+    batches = batches_of(design, 3)
     return make_network_run(design, **{"records": USERS, "batches": batches, "unit": "user", "noise_multiplier": 1.0, **changes})
 
 

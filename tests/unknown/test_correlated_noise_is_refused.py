@@ -34,11 +34,11 @@ def correlated(**changes: Any) -> lethe.Run:
 
 @pytest.mark.parametrize("release", ["last", "all"])
 @pytest.mark.parametrize("theorem", ALL, ids=lambda theorem: theorem.name)
-def test_one_theorem_alone_knows_correlated_noise(theorem: Theorem, release: str) -> None:
+def test_two_theorems_alone_know_correlated_noise(theorem: Theorem, release: str) -> None:
     for design in ("cyclic", "full", "shuffled_once", "balls_in_bins"):
         batches = {"design": design} if design == "full" else {"design": design, "size": 10}
         run = correlated(release=release, batches=batches)
-        if theorem.name == "correlated-noise":
+        if theorem.correlated:
             assert theorem.examine(run.uncorrelated)[0].name == "noise"
             continue
         (finding,) = theorem.examine(run)
@@ -54,7 +54,7 @@ def test_an_order_that_is_not_kept_is_refused(design: str) -> None:
     run = correlated(release="all")
     vars(run)["batches"] = batches
     failures = {failure.name for theorem in ALL if (failure := first_failure(theorem.examine(run))) is not None}
-    assert failures == {"noise", "order"}
+    assert failures == {"noise", "order", "random batches"}
     refused(design, lambda: lethe.certify(run, DELTA))
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 from helpers import DESIGNS, make_run
+from helpers import batches as batches_of
 from made_up_runs import MadeUp, refused
 
 import lethe
@@ -73,7 +74,7 @@ def test_facts_that_contradict_one_another_are_refused(participation: Participat
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out", "add_or_remove"])
 @pytest.mark.parametrize("design", [*DESIGNS, "public_slots", "public_heaps"])
 def test_a_run_has_a_relation_that_its_design_admits(design: str, relation: Any) -> None:
-    batches = {"design": design} if design == "full" else {"design": design, "size": 10}
+    batches = batches_of(design, 10)
     if relation in CLASSES[design].neighbours:
         assert make_run(batches=batches, neighbours=relation).neighbours == relation
     else:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import batches as batches_of
 from helpers import make_run
 from made_up_runs import MadeUpLoss, MadeUpRegulariser, refused, said_by
 from trainers_to_ask import TRAINERS
@@ -26,7 +27,7 @@ from lethe.utility.excess_risk import excess_risk_bound
 def test_a_made_up_loss_is_what_it_states(theorem: Theorem) -> None:
     for facts, same in (((0.0, 0.5), {"kind": "convex", "smoothness": 0.5}), (None, {"kind": "unknown"})):
         for design in ("full", "cyclic", "poisson"):
-            changes = {"batches": {"design": design} if design == "full" else {"design": design, "size": 10}, "clip_norm": 1.0}
+            changes = {"batches": batches_of(design, 10), "clip_norm": 1.0}
             said = said_by(theorem, make_run(loss=MadeUpLoss(claimed=facts), **changes))
             assert said == said_by(theorem, make_run(loss=same, **changes))
 
@@ -59,7 +60,7 @@ def test_of_a_made_up_loss_no_influence_is_estimated(estimator: str) -> None:
 @pytest.mark.parametrize("theorem", ALL, ids=lambda theorem: theorem.name)
 def test_a_made_up_regulariser_proves_nothing(theorem: Theorem) -> None:
     for design in ("full", "cyclic", "poisson"):
-        changes = {"batches": {"design": design} if design == "full" else {"design": design, "size": 10}}
+        changes = {"batches": batches_of(design, 10)}
         said = said_by(theorem, make_run(regulariser=MadeUpRegulariser(), **changes))
         assert said == said_by(theorem, make_run(**changes))
 

@@ -117,6 +117,9 @@ class NetworkTraining(RunTraining):
                 records = torch.arange(run.records)
                 batches = draw_batches(run, torch.Generator())  # nothing is drawn: the order is public
                 return np.array([bool((records[batch] == canary.position).any()) for batch in batches])
+            case Participation.DRAW_IN_PUBLIC_GROUP:
+                groups = run.batches.groups_of_records
+                return np.arange(run.total_steps) % groups == canary.position % groups
             case Participation.EVERY_STEP | Participation.SECRET_SLOT | Participation.FRESH_SECRET_SLOT | Participation.INDEPENDENT_DRAW:
                 return always
         raise unknown_participation(run.batches.design, run.batches.participation)

@@ -37,6 +37,34 @@ def slot_sensitivities(strategy: ArrayLike, slots: int) -> FloatArray:
     return _of_column(given, slots) if given.ndim == 1 else _of_matrix(given, slots)
 
 
+def column_norms(strategy: ArrayLike) -> FloatArray:
+    r"""How far a contribution of norm 1 at one step moves $CG$: $\|C_{\cdot s}\|$, rounded up, shape (T,).
+
+    Args:
+        strategy: C, shape (T,) or (T, T) as `require_strategy` takes it.
+    Raises:
+        InputError: what is no strategy.
+    """
+    given = require_strategy(strategy)
+    squares = np.cumsum(np.square(given))[::-1] if given.ndim == 1 else np.square(given).sum(axis=0)
+    return np.asarray(root_above(above(squares, (len(given) + 16) * _UNIT)))
+
+
+def band_count(strategy: ArrayLike) -> int:
+    r"""How many diagonals reach the last entry that is not 0: the smallest b with $C_{ts} = 0$ where $t - s \ge b$.
+
+    Args:
+        strategy: C, shape (T,) or (T, T) as `require_strategy` takes it.
+    Raises:
+        InputError: what is no strategy.
+    """
+    given = require_strategy(strategy)
+    if given.ndim == 1:
+        return int(np.flatnonzero(given)[-1]) + 1
+    rows, columns = np.nonzero(given)
+    return int((rows - columns).max()) + 1
+
+
 def sensitivity(strategy: ArrayLike, slots: int) -> float:
     """The largest of `slot_sensitivities`, which see."""
     return float(slot_sensitivities(strategy, slots).max())

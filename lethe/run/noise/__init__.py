@@ -59,11 +59,11 @@ def refuse_correlating(noise: CorrelatedNoise, run: Any) -> None:
         InputError: batches that are drawn anew in each pass, noise at pass ends only, pass averages, a noise budget, multipliers that
             differ, or a strategy for other steps.
     """
-    if not run.batches.repeats:
+    if run.batches.period(run.records) is None:
         raise InputError(
-            f"noise: {noise.kind} noise does not go with {run.batches.design} batches: in every pass a record must keep its place.",
+            f"noise: {noise.kind} noise does not go with {run.batches.design} batches: a record must keep its place in all passes.",
             source=f"noise, batches.design = {run.batches.design}",
-            remedy="take cyclic, shuffled_once or full batches, or independent noise.",
+            remedy="take cyclic, shuffled_once, cyclic_poisson or full batches, or independent noise.",
         )
     noise.strategy(run.total_steps)
     found = [

@@ -36,6 +36,8 @@ class CorrelatedNoiseTheorem(Theorem):
     - a public slot (cyclic): the worst one; every step (full): the one there is.
     - a secret slot that is kept (shuffled_once, balls_in_bins) is uniform, so
       $\delta(\varepsilon) \le \frac1\ell\sum_j\delta_{\mu_j}(\varepsilon)$.
+    - a public group from which each step of it draws (cyclic_poisson): the worst group, as if every draw took the record; no credit for the
+      sampling, which `correlated-sampled` gives to strategies of few bands.
     - a fresh slot each pass, and independent draws: refused. Two participations may then lie as close as they like.
     """
 
@@ -45,6 +47,7 @@ class CorrelatedNoiseTheorem(Theorem):
     needs: ClassVar[str] = "correlated noise; a bounded gradient; one slot of every pass for each record, or all steps"
     covers: ClassVar[Literal["last", "all"]] = "all"
     correlated: ClassVar[bool] = True
+    groups: ClassVar[bool] = True
     sizes: ClassVar[frozenset[BatchSizes]] = frozenset(BatchSizes)
     given_the_others: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
@@ -70,6 +73,9 @@ class CorrelatedNoiseTheorem(Theorem):
             case Participation.PUBLIC_SLOT:
                 order = f"one slot of {run.steps_per_pass}, the same in every pass"
                 return (gradient_bound(run), holds("order", order), _strategy(run), *also)
+            case Participation.DRAW_IN_PUBLIC_GROUP:
+                order = f"steps of one group of {run.batches.groups_of_records}; no credit for the sampling"
+                return (gradient_bound(run), holds("order", order), _strategy(run), *also)
             case Participation.SECRET_SLOT:
                 order = f"one slot of {run.steps_per_pass}, drawn once, the same in every pass"
                 return (gradient_bound(run), holds("order", order), secrecy(run), _strategy(run), *also)
@@ -82,7 +88,7 @@ class CorrelatedNoiseTheorem(Theorem):
 
 
 def slot_mus(run: Run) -> Array:
-    r"""$\mu_j$ of a record in each slot of a run with correlated noise, rounded up, shape (min(l, T),); infinity where it has no noise."""
+    r"""$\mu_j$ of a record in each slot, or group, of a run with correlated noise, rounded up; infinity where it has no noise."""
     touch = touch_mus(run.uncorrelated).max()
     with np.errstate(over="ignore"):
         return above(_sensitivities(run) * touch, 2.0**-51)
@@ -90,7 +96,13 @@ def slot_mus(run: Run) -> Array:
 
 def _sensitivities(run: Run) -> Array:
     assert run.noise is not None
-    return _sensitivities_of(run.noise, run.total_steps, run.steps_per_pass)
+    return _sensitivities_of(run.noise, run.total_steps, _period(run))
+
+
+def _period(run: Run) -> int:
+    period = run.batches.period(run.records)
+    assert period is not None  # a Run has no correlated noise otherwise
+    return period
 
 
 @lru_cache(maxsize=8)
@@ -104,7 +116,7 @@ def _sensitivities_of(noise: CorrelatedNoise, steps: int, slots: int) -> Array:
 def _guarantee(run: Run) -> Guarantee:
     mus = slot_mus(run)
     match run.batches.participation:
-        case Participation.EVERY_STEP | Participation.PUBLIC_SLOT:
+        case Participation.EVERY_STEP | Participation.PUBLIC_SLOT | Participation.DRAW_IN_PUBLIC_GROUP:
             return GDP(float(mus.max()))
         case Participation.SECRET_SLOT:
             return averaged_over_slots(mus, run.steps_per_pass)
@@ -116,7 +128,7 @@ def _guarantee(run: Run) -> Guarantee:
 def _strategy(run: Run) -> Finding:
     assert run.noise is not None
     largest = float(_sensitivities(run).max())
-    passes = -(-run.total_steps // run.steps_per_pass)
+    passes = -(-run.total_steps // _period(run))
     return holds("strategy", f"{run.noise.summary}: one record moves it by at most {largest:.6g} clip norms in {passes} participations")
 
 

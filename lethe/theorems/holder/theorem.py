@@ -74,7 +74,7 @@ def _by_position(run: Run, path: HolderPath) -> Guarantee:
     if path.batches == 1:
         return GDP(every_step_mu(path))
     match run.batches.participation:
-        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
             return GDP(every_step_mu(path))
         case Participation.PUBLIC_SLOT:
             return GDP(float(position_mus(path, afresh=False)[0].max()))
@@ -95,7 +95,7 @@ def _average(run: Run, mus: Array, sizes: Array) -> Guarantee:
 
 def _touched(batches: Batches) -> str:
     match batches.participation:
-        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
             return "as if touched at every step"
         case Participation.PUBLIC_SLOT:
             return "one touch a pass, at the worst place"

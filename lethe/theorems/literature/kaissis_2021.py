@@ -43,7 +43,7 @@ def composed_index(run: Run) -> float:
     """
     steps, slots = sensitivity_index(run), run.steps_per_pass
     match run.batches.participation:
-        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
             return compose_gdp(steps)
         case Participation.PUBLIC_SLOT | Participation.SECRET_SLOT:
             return float(slot_mus(steps, slots).max())

@@ -40,6 +40,7 @@ class Recorder:
         "_clip_norms",
         "_divisors",
         "_exact",
+        "_groups",
         "_irregular",
         "_met",
         "_noise_stds",
@@ -65,6 +66,7 @@ class Recorder:
         self._cap = plan.batches.cap
         self._exact = _exact_size(plan)
         self._repeats = plan.batches.repeats
+        self._groups = plan.batches.groups_of_records
         self._slots: list[Batch | None] = [None] * (plan.steps_per_pass if plan.batches.fixed else 0)
         self._seen = torch.zeros(plan.records if plan.batches.fixed else 0, dtype=torch.bool)
 
@@ -223,6 +225,9 @@ class Recorder:
             return False
         if self._cap is not None and _length(batch) > self._cap:
             return False
+        if self._groups > 1:
+            here = torch.arange(batch.start, batch.stop) if isinstance(batch, slice) else batch
+            return bool((here % self._groups == len(self._step_sizes) % self._groups).all())
         if not self._slots:
             return True
         slot = len(self._step_sizes) % len(self._slots)

@@ -12,7 +12,7 @@ from itertools import cycle, islice
 import torch
 
 from lethe.errors import InputError
-from lethe.run.batches import BallsInBins, Batches, Cyclic, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
+from lethe.run.batches import BallsInBins, Batches, Cyclic, CyclicPoisson, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 
@@ -42,7 +42,8 @@ def draw_batches(run: Run, generator: torch.Generator) -> Iterator[Batch]:
 
     full: all records. cyclic: consecutive disjoint slices in data order; the last records, fewer than a batch, are never used.
     shuffled_once: the same after one secret permutation. shuffled: a fresh secret permutation every pass (so others are left out each
-    time). poisson: each record with probability size / records; empty batches are legal. without_replacement: a uniform set of exactly
+    time). poisson: each record with probability size / records; empty batches are legal. cyclic_poisson: the same among the records whose
+    number is the step's modulo `groups`, with probability groups x size / records. without_replacement: a uniform set of exactly
     `size` records. balls_in_bins: every record thrown once into one of the bins, which are visited in turn; their sizes vary. Where the
     design says truncate_at, larger batches are cut to it, a bin once for all passes.
 
@@ -98,6 +99,14 @@ def _poisson(run: Run, generator: torch.Generator) -> Iterator[Batch]:
         yield truncated(torch.nonzero(_uniform(run.records, generator) < chance).squeeze(1), run.batches.cap, generator)
 
 
+def _cyclic_poisson(run: Run, generator: torch.Generator) -> Iterator[Batch]:
+    groups = run.batches.groups_of_records
+    chance = groups * run.batch_size / run.records
+    for group in cycle(range(groups)):
+        own = torch.arange(group, run.records, groups)
+        yield own[_uniform(len(own), generator) < chance]
+
+
 def _without_replacement(run: Run, generator: torch.Generator) -> Iterator[Batch]:
     while True:
         yield _uniform(run.records, generator).topk(run.batch_size, sorted=False).indices
@@ -125,6 +134,7 @@ _SAMPLERS: dict[type[Batches], Callable[[Run, torch.Generator], Iterator[Batch]]
     ShuffledOnce: _shuffled_once,
     Shuffled: _shuffled,
     Poisson: _poisson,
+    CyclicPoisson: _cyclic_poisson,
     WithoutReplacement: _without_replacement,
     BallsInBins: _balls_in_bins,
 }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from helpers import DESIGNS
+from helpers import batches as batches_of
 from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
@@ -20,7 +21,7 @@ VARIABLE = ("poisson", "balls_in_bins")
 
 
 def make_run(design: str = "poisson", records: int = 23, size: int = 5, cap: int | None = None, **changes: Any) -> Run:
-    batches: dict[str, Any] = {"design": design} if design == "full" else {"design": design, "size": size}
+    batches: dict[str, Any] = batches_of(design, size)
     batches |= {} if cap is None else {"truncate_at": cap}
     fields: dict[str, Any] = {"passes": 3, "step_size": 0.1, "clip_norm": 1.0, "noise_multiplier": 1.0, "release": "last"}
     if "steps" in changes:

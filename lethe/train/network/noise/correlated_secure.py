@@ -6,6 +6,7 @@ $y_1, \ldots, y_t$ alone, by forward substitution, comes $\hat g_t = (C^{-1}y)_t
 **Statement.** All $\hat g_t$ are a function of the $y_t$, and these of Gaussian mechanisms on $R(a_t)$ (`secure.py`). A record that moves
 the $a_t$ by $\sqrt{\sum_t\|d_t\|^2} \le S_j$ moves the $R(a_t)$ by at most $S_j + \gamma\sqrt{dT}$ (Minkowski: T steps of d numbers). With
 the standard deviation of `grid_noise_std` for the smallest $S_j$ and dT numbers it is as private as the exact mechanism, in every slot.
+Where a record is drawn at steps of its group, the least that one draw moves, the shortest column of C, stands for $S_j$.
 
 Covered and not covered: as `secure.py` says; $a_t$ is computed in float64, as the sums are in the parameters' type.
 """
@@ -18,8 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lethe.calculus.correlated.sensitivity import slot_sensitivities
+from lethe.calculus.correlated.sensitivity import column_norms, slot_sensitivities
 from lethe.run.noise.draws import Draws
+from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.train.core.noise_resolution import refuse_unstable
 from lethe.train.core.tensors import checked_tensors
@@ -46,8 +48,7 @@ class SecureCorrelatedNoise:
         refuse_unstable(run, dtype)
         self._run, self._noise, self._dimension = run, noise, dimension * run.total_steps
         self._sums, self._noisy = Draws(run.noise, product=True), Draws(run.noise)
-        sensitivities = slot_sensitivities(run.noise.strategy(run.total_steps), run.steps_per_pass)
-        self._smallest = run.touch_factor * run.touch_bound * float(sensitivities.min())
+        self._smallest = run.touch_factor * run.touch_bound * _smallest_move(run)
         self.fresh_share = float("inf")  # no rounding can hide noise that is on a grid
 
     @torch.no_grad()
@@ -96,3 +97,11 @@ class SecureCorrelatedNoise:
     def forget(self, steps: int) -> None:
         """As `CorrelatedNetworkNoise.forget`."""
         forget([self._sums, self._noisy], self._run, steps)
+
+
+def _smallest_move(run: Run) -> float:
+    assert run.noise is not None
+    strategy = run.noise.strategy(run.total_steps)
+    if run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP:
+        return float(column_norms(strategy).min())
+    return float(slot_sensitivities(strategy, run.steps_per_pass).min())
