@@ -80,7 +80,7 @@ def test_a_mean_of_more_iterates_than_there_are_or_of_none_is_refused(averaged: 
         carried_out(RUN, averaged)
 
 
-@pytest.mark.parametrize("name", ["cyclic", "shuffled_once", "full_batch", "correlated", "poisson"])
+@pytest.mark.parametrize("name", ["cyclic", "shuffled_once", "full_batch", "correlated", pytest.param("poisson", marks=pytest.mark.slow)])
 def test_every_iterate_is_certified(name: str) -> None:
     model = LogisticRegression(mechanism=name, release="all", passes=20, **COMMON).fit(X, y)
     run, certificate = model.run_, model.certificate_
@@ -93,6 +93,7 @@ def test_every_iterate_is_certified(name: str) -> None:
     recheck(certificate)
 
 
+@pytest.mark.slow
 def test_the_fit_says_that_it_is_a_mean() -> None:
     model = LogisticRegression(mechanism="correlated", release="all", **COMMON).fit(X, y)
     assert model.n_averaged_ > 1
@@ -129,13 +130,13 @@ def test_what_does_not_cover_every_iterate_is_refused(parameters: dict[str, Any]
 
 @pytest.mark.slow
 def test_users_weights_and_penalties_are_trained_so_too() -> None:
-    users = np.arange(120) // 2
+    users, asked = np.arange(120) // 2, {"release": "all", "mechanism": "correlated", **COMMON}
     rows, labels = two_blobs(120)
-    of_users = LogisticRegression(release="all", classes=[0, 1], **COMMON).fit(rows, labels, users=users)
-    weighted = LogisticRegression(release="all", **COMMON).fit(rows, labels, sample_weight=np.linspace(0.0, 1.0, 120))
-    sparse = Lasso(release="all", target_bound=4.0, **COMMON).fit(rows, rows[:, 0])
-    plain = LinearRegression(release="all", target_bound=4.0, **COMMON).fit(rows, rows[:, 0])
-    classes = SoftmaxRegression(release="all", **COMMON).fit(*three_blobs(120))
+    of_users = LogisticRegression(classes=[0, 1], **asked).fit(rows, labels, users=users)
+    weighted = LogisticRegression(**asked).fit(rows, labels, sample_weight=np.linspace(0.0, 1.0, 120))
+    sparse = Lasso(target_bound=4.0, **asked).fit(rows, rows[:, 0])
+    plain = LinearRegression(target_bound=4.0, **asked).fit(rows, rows[:, 0])
+    classes = SoftmaxRegression(**asked).fit(*three_blobs(120))
     for model in (of_users, weighted, sparse, plain, classes):
         assert model.run_.release == "all"
         assert model.run_.unit == ("user" if model is of_users else "record")
@@ -172,6 +173,7 @@ def test_correlated_noise_is_kept_as_the_recursion_keeps_it(averaged: int) -> No
         assert noise_kept(np.array([factor]), 40, averaged, slots=5)[0] == pytest.approx(square * variance, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_rule_takes_a_mean_where_noise_is_what_costs() -> None:
     facts = PublicFacts(records=2000, columns=64, loss=Softmax(feature_norm=1.0, classes=10), neighbours="zero_out", release="all")
     shape = best_shape(facts, "cyclic", "correlated", 0.2)
