@@ -40,6 +40,8 @@ _OTHER_RUNS = 1.2
 _EVERY_ITERATE = ("correlated", 1.05)
 # Of records in blocks a pass takes long: of risks this near to the least, the mechanism of fewest passes.
 _IN_BLOCKS = 1.2
+# Risks below this share of that of zero weights are all alike: no prediction is as sure as that.
+_NOTHING_LEFT = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +111,11 @@ def _choose(mechanism: str, facts: PublicFacts, budget: Budget, cheap: bool) -> 
     if facts.release == "all":
         favoured, tie = _EVERY_ITERATE
         limit = tie * least
+    alike = _NOTHING_LEFT * nothing
+    limit = max(limit, alike)
     best = next((plan for plan in plans if plan.name == favoured and plan.risk <= limit), min(plans, key=lambda plan: plan.risk))
     if facts.in_blocks:
-        best = min((plan for plan in plans if plan.risk <= _IN_BLOCKS * least), key=lambda plan: (plan.passes, plan.risk))
+        best = min((plan for plan in plans if plan.risk <= max(_IN_BLOCKS * least, alike)), key=lambda plan: (plan.passes, plan.risk))
     if mechanism != "auto":
         rest = [(plan.name, plan.risk) for plan in plans if plan is not best]
         return Choice(plan=best, others=(*rest, *others), why=f"{best.name} ({best.summary}): asked for by mechanism = {mechanism!r}")

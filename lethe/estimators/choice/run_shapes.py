@@ -155,8 +155,11 @@ def _risks(
     touches = [swap * step_size * bound / size for step_size in step_sizes]
     if certifies_all(facts, schedule):
         missed = missed + (1.0 - missed) * start_kept(factor, steps, averaged)
-        kept = noise_kept(factor, steps, averaged, slots=slots if schedule == "correlated" else None)
-        drawn = [_composed_variance(design, schedule, touch, mu, passes=passes, slots=slots) for touch in touches]
+        if schedule == "correlated":
+            kept, drawn = noise_kept(factor, steps, averaged, slots=slots), [(touch / mu) ** 2 for touch in touches]
+        else:
+            kept = noise_kept(factor, steps, averaged)
+            drawn = [_composed_variance(design, touch, mu, passes=passes, slots=slots) for touch in touches]
         return risks(facts, missed, np.array(drawn)[:, None] * kept).tolist()
     missed = missed + (1.0 - missed) * factor**steps
     if schedule == "pass_ends":
@@ -177,24 +180,27 @@ def _curvature_of_zeros(facts: PublicFacts) -> float:
     return facts.norm**2 * facts.loss.curvature_trace / facts.loss.outputs
 
 
-def _composed_variance(design: BatchDesign, schedule: NoiseShape, touch: float, mu: float, *, passes: int, slots: int) -> float:
-    r"""$\tau^2$ of what is drawn at every step where all iterates are certified; of correlated noise but for the strategy's sensitivity."""
-    if schedule == "correlated":
-        return (touch / mu) ** 2
-    return _expected_variance("poisson" if design == "poisson" else "full", touch, mu, passes=passes, slots=slots)
-
-
 def _expected_variance(design: BatchDesign, touch: float, mu: float, *, passes: int, slots: int) -> float:
-    r"""$\tau^2$ of noise at every step."""
+    r"""$\tau^2$ of independent noise at every step, where the last iterate is certified."""
     match design:
-        case "poisson":
-            return touch**2 / math.log1p((mu * slots) ** 2 / (passes * slots))
-        case "full":
-            return passes * (touch / mu) ** 2
+        case "poisson" | "full":
+            return _composed_variance(design, touch, mu, passes=passes, slots=slots)
         case "cyclic":
             return (touch / mu) ** 2 * (slots + passes - 1.0) / slots
         case "shuffled_once":
             return (touch / mu) ** 2 * (math.log(slots) + 1.0 + passes - 1.0) / slots
+        case "auto":
+            raise unknown_design(design)
+    raise unknown_design(design)
+
+
+def _composed_variance(design: BatchDesign, touch: float, mu: float, *, passes: int, slots: int) -> float:
+    r"""$\tau^2$ of independent noise at every step, where every iterate is certified."""
+    match design:
+        case "poisson":
+            return touch**2 / math.log1p((mu * slots) ** 2 / (passes * slots))
+        case "full" | "cyclic" | "shuffled_once":
+            return passes * (touch / mu) ** 2
         case "auto":
             raise unknown_design(design)
     raise unknown_design(design)
