@@ -15,8 +15,9 @@ EPSILONS, DELTA = (0.5, 1.0, 2.0), 1e-5
 SETS = ("digits", "MNIST 4000")
 METHODS: dict[str, dict[str, Any]] = {
     "`auto`, every iterate": {"release": "all"},
-    "`correlated`, every iterate": {"release": "all", "mechanism": "correlated"},
-    "`poisson`, every iterate": {"release": "all", "mechanism": "poisson"},
+    "`correlated`, 20 passes, every iterate": {"release": "all", "mechanism": "correlated", "passes": 20},
+    "`cyclic` (independent noise), 20 passes, every iterate": {"release": "all", "mechanism": "cyclic", "passes": 20},
+    "`poisson`, 20 passes, every iterate": {"release": "all", "mechanism": "poisson", "passes": 20},
     "`pass_ends`, last iterate": {"mechanism": "pass_ends"},
 }
 
