@@ -9,10 +9,8 @@ the 10 000 test records, with other seeds. Every training adds a line to the fil
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
-import sys
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -22,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from correlated_mnist_page import KINDS, RESULTS, best, table
-from resumable import read_lines
+from resumable import options, read_lines
 from torch import nn
 
 import lethe
@@ -87,13 +85,7 @@ def tuning() -> Iterator[Unit]:
 
 def main() -> None:
     """Train what is missing, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    asked = parser.parse_args()
-    if not asked.data.is_file():
-        sys.exit(f"{asked.data}: there is no such file.")
+    asked = options(__doc__, RESULTS)
     torch.set_num_threads(1)
     training, held_out, tests = mnist(asked.data)
     rows: list[dict[str, Any]] = read_lines(asked.results)

@@ -56,7 +56,7 @@ def by_fit_linear(rows: np.ndarray, labels: np.ndarray) -> Callable[[lethe.Run],
         descend(
             start, model, draw_batches(run, generators[0]), run.step_sizes.tolist(), run.noise_stds.tolist(), run.batch_size,
             GaussianNoise(start.shape, generators[1], start.dtype), proximal_step(run.regularisers), Recorder(run, seeded=True),
-            lambda step: None, as_planned, PassAverage(run.pass_averages),
+            lambda step, iterate: None, as_planned, PassAverage(run.pass_averages),
         )  # fmt: skip
         return time.process_time() - begun
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,3 +18,20 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     if whole != text:
         path.write_text(whole)
     return [json.loads(line) for line in whole.splitlines()]
+
+
+def options(description: str | None, results: Path) -> argparse.Namespace:
+    """What was asked for: data, an existing file; seeds; results, the file to go on from.
+
+    Args:
+        description: of the benchmark.
+        results: the file, if none is given.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--results", type=Path, default=results)
+    asked = parser.parse_args()
+    if not asked.data.is_file():
+        sys.exit(f"{asked.data}: there is no such file.")
+    return asked

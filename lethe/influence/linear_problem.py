@@ -117,7 +117,7 @@ class LinearProblem:
             noise,
             prox,
             Recorder(run, seeded=True),
-            lambda step: None,
+            lambda step, iterate: None,
             as_planned,
             PassAverage(run.pass_averages),
         )

@@ -69,6 +69,7 @@ def test_nothing_but_what_was_released_or_is_public_is_kept() -> None:
         "mechanism_",
         "n_features_in_",
         "n_iter_",
+        "n_averaged_",
         "n_samples_seen_",
         "privacy_report_",
         "run_",

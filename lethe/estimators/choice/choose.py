@@ -35,8 +35,13 @@ _LEAST_GAIN = 0.02
 _CLASSES, _REGRESSION = ("pass_ends", 1.02), ("objective_perturbation", 3.0)
 # Of other runs, whose noise the rule expects to be a little less than their certificates ask for in many batches.
 _OTHER_RUNS = 1.2
+# Where every iterate is certified, of risks this near: on generated data, breast cancer, wine and small pictures Poisson batches that were
+# predicted to be better by up to a twentieth were as good as a fixed order, within noise, and a fixed order needs no secret draw.
+_EVERY_ITERATE = ("correlated", 1.05)
 # Of records in blocks a pass takes long: of risks this near to the least, the mechanism of fewest passes.
 _IN_BLOCKS = 1.2
+# Risks below this share of that of zero weights are all alike: no prediction is as sure as that.
+_NOTHING_LEFT = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +108,14 @@ def _choose(mechanism: str, facts: PublicFacts, budget: Budget, cheap: bool) -> 
     least = min(plan.risk for plan in plans)
     favoured, tie = _CLASSES if facts.target_bound is None else _REGRESSION
     limit = min((_OTHER_RUNS if facts.target_bound is None and plan.name in _RUN_NAMES else tie) * plan.risk for plan in plans)
+    if facts.release == "all":
+        favoured, tie = _EVERY_ITERATE
+        limit = tie * least
+    alike = _NOTHING_LEFT * nothing
+    limit = max(limit, alike)
     best = next((plan for plan in plans if plan.name == favoured and plan.risk <= limit), min(plans, key=lambda plan: plan.risk))
     if facts.in_blocks:
-        best = min((plan for plan in plans if plan.risk <= _IN_BLOCKS * least), key=lambda plan: (plan.passes, plan.risk))
+        best = min((plan for plan in plans if plan.risk <= max(_IN_BLOCKS * least, alike)), key=lambda plan: (plan.passes, plan.risk))
     if mechanism != "auto":
         rest = [(plan.name, plan.risk) for plan in plans if plan is not best]
         return Choice(plan=best, others=(*rest, *others), why=f"{best.name} ({best.summary}): asked for by mechanism = {mechanism!r}")

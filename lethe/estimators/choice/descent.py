@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from lethe.estimators.choice.last_iterates import LastIterates
 from lethe.estimators.choice.mechanism import AnyRecords, Draws
 from lethe.mechanisms.base import Array
 from lethe.run.descended import descends_envelope
@@ -32,16 +33,20 @@ class _Gradients:
 
 
 @torch.inference_mode()
-def carry_out(run: Run, records: AnyRecords, draws: Draws) -> tuple[Array, Run]:
-    """The last iterate, shape (D, k), started at zero, and the run as it was recorded.
+def carry_out(run: Run, records: AnyRecords, draws: Draws, *, averaged: int = 1) -> tuple[Array, Run]:
+    """The mean of the last iterates, shape (D, k), started at zero, and the run as it was recorded.
 
     Args:
         run: planned; without clipping but of envelopes, so its loss's gradient bound must hold for `records`.
         records: rows of norm at most 1.
         draws: generators of batches and noise.
+        averaged: how many of the last iterates; 1: the last itself.
     Raises:
+        HypothesisError: several, and the run releases the last alone.
+        InputError: more than the run has steps, or none.
         LetheError: the iterates overflowed, or some noise was too small to survive rounding.
     """
+    iterates = LastIterates(run, averaged)
     shape = (records.columns + (1 if records.intercept else 0), records.loss.outputs)
     start = torch.zeros(shape, dtype=torch.float64)
     refuse_unstable(run, start.dtype)
@@ -58,10 +63,10 @@ def carry_out(run: Run, records: AnyRecords, draws: Draws) -> tuple[Array, Run]:
         noise,
         proximal_step(run.regularisers),
         recorder,
-        lambda step: None,
+        iterates.add,
         above_rounding(fresh_share(run)) if run.release == "all" or run.noise is not None else as_planned,
         PassAverage(run.pass_averages),
     )
     recorded = noise.executed(recorded_after(last, drawn, recorder, remedy="take fewer passes or a larger epsilon."))
     refuse_drowned(smallest_noise(recorded), last)
-    return last.numpy().copy(), recorded
+    return iterates.mean().numpy().copy(), recorded

@@ -56,12 +56,14 @@ class Outcome:
         statement: what they cost.
         run: the run that was recorded; None where the mechanism is none.
         passes: over the data, 0 if it was not looked at.
+        averaged: of how many last iterates of the run the weights are the mean; 1: its last iterate, or no run.
     """
 
     weights: Array
     statement: Statement
     run: Run | None = None
     passes: int = 1
+    averaged: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,7 +8,9 @@ For each design the rule takes, of a small grid, the passes, the batches a pass 
 - full: $\tau^2 = Ps^2/\mu^2$; Poisson: $\mu = \frac1\ell\sqrt{T(e^{s^2/\tau^2} - 1)}$;
 - correlated: $\tau^2 = s^2\,\mathrm{sens}(C)^2/\mu^2$ drawn at every step, C being the square root of the prefix sums, cut to a pass,
 
-the values of the last-iterate theorem, and of the central limit of composition, without contraction. The certificate decides.
+the values of the last-iterate theorem, and of the central limit of composition, without contraction. Where every iterate is certified,
+cyclic and once shuffled batches need $\tau^2 = Ps^2/\mu^2$, a step may be longer than is proved to contract, and of the mean of some last
+iterates it takes the one that is best (`lethe.estimators.choice.averaged`). The certificate decides.
 """
 
 from __future__ import annotations
@@ -19,26 +21,22 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import signal
 
-from lethe.calculus.correlated.matrices import square_root
-from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.errors import InputError
+from lethe.estimators.choice.averaged import counts, noise_kept, start_kept
 from lethe.estimators.choice.cuts import cut_losses, run_losses
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, risks
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
-from lethe.mechanisms.base import Array
 
 _PASSES = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 400)
 _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 _STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 1.9)  # of 1/smoothness: no step of at most 2 expands
+# Where every iterate is certified no step has to contract: of 1 over the curvature of zero weights, for rows that are all alike.
+_LONG_STEPS = (*_STEPS, 4.0)
 _MOST_STEPS = 40_000
 _MOST_BATCHES_IN_BLOCKS = 20  # a pass
 # Of correlated noise: strategies of more take long to find.
 _MOST_CORRELATED = 2000
-_MOST_BANDS = 64
-# What a step contracts by, 1 - f: how many are looked at, and from where on.
-_FACTORS, _LEAST = 12, 1e-6
 _MOST_WORK = 1e11  # products of a feature and a weight, with noise at pass ends: minutes
 # With noise at pass ends, of shapes whose predicted risk is this near to the least, the one of fewest passes is taken, and of these the
 # one of fewest steps. Of long runs, about a minute and more, a tenth of the risk is given for fewer passes: what is predicted to be gained
@@ -57,6 +55,7 @@ class RunShape:
         step_size: eta.
         facts: the problem, with the loss that is trained on.
         risk: predicted.
+        averaged: a, of how many last iterates the mean is released; 1: the last itself.
     """
 
     passes: int
@@ -64,6 +63,7 @@ class RunShape:
     step_size: float
     facts: PublicFacts
     risk: float
+    averaged: int = 1
 
 
 def best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float) -> RunShape:
@@ -83,7 +83,7 @@ def best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu
 def _best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float) -> RunShape:
     pass_ends = schedule == "pass_ends"
     # Of noise at every step some theorems that count secret batches know no envelopes.
-    losses = cut_losses(facts) if schedule == "uniform" else run_losses(facts)
+    losses = cut_losses(facts) if schedule == "uniform" and not certifies_all(facts, schedule) else run_losses(facts)
     shapes = [shape for one, cost in losses for shape in _shapes(one, design, schedule, mu, cost)]
     if not pass_ends:
         return _nearest(shapes, 1.0)
@@ -99,7 +99,8 @@ def _nearest(shapes: list[RunShape], tie: float) -> RunShape:
 
 
 def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, cost: float) -> Iterator[RunShape]:
-    limit = 1.0 / facts.smoothness
+    every = certifies_all(facts, schedule)
+    limit = 1.0 / (min(_curvature_of_zeros(facts), facts.smoothness) if every else facts.smoothness)
     for batches in _batches_a_pass(design, in_blocks=facts.in_blocks):
         size = facts.records // batches
         if size == 0:
@@ -111,10 +112,11 @@ def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: f
             ) or passes * facts.records * facts.weights > (_MOST_WORK if schedule == "pass_ends" else _LONG_WORK)
             if facts.passes is None and passes > 1 and too_long:
                 continue
-            sizes = [step * limit for step in _STEPS]
-            predicted = _risks(facts, design, schedule, mu, passes=passes, slots=slots, size=size, step_sizes=sizes)
-            for step_size, risk in zip(sizes, predicted, strict=True):
-                yield RunShape(passes=passes, size=size, step_size=step_size, facts=facts, risk=risk + cost)
+            sizes = [step * limit for step in (_LONG_STEPS if every else _STEPS)]
+            for averaged in counts(slots, passes * slots) if every else (1,):
+                predicted = _risks(facts, design, schedule, mu, passes=passes, slots=slots, size=size, step_sizes=sizes, averaged=averaged)
+                for step_size, risk in zip(sizes, predicted, strict=True):
+                    yield RunShape(passes=passes, size=size, step_size=step_size, facts=facts, risk=risk + cost, averaged=averaged)
 
 
 def _batches_a_pass(design: BatchDesign, *, in_blocks: bool) -> tuple[int, ...]:
@@ -132,7 +134,16 @@ def _batches_a_pass(design: BatchDesign, *, in_blocks: bool) -> tuple[int, ...]:
 
 
 def _risks(
-    facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, *, passes: int, slots: int, size: int, step_sizes: list[float]
+    facts: PublicFacts,
+    design: BatchDesign,
+    schedule: NoiseShape,
+    mu: float,
+    *,
+    passes: int,
+    slots: int,
+    size: int,
+    step_sizes: list[float],
+    averaged: int,
 ) -> list[float]:
     """Predicted, for each step size."""
     if mu <= 0.0:
@@ -140,12 +151,17 @@ def _risks(
     steps, column = passes * slots, np.array(step_sizes)[:, None]
     factor = np.maximum(1.0 - column * curvatures(facts), 0.0) / (1.0 + column * facts.ridge)
     missed = minimiser_missed(facts, facts.ridge)
-    missed = missed + (1.0 - missed) * factor**steps
     swap, bound = facts.swap, facts.gradient_bound
     touches = [swap * step_size * bound / size for step_size in step_sizes]
-    if schedule == "correlated":
-        kept = correlated_kept(factor, slots, steps)
-        return risks(facts, missed, np.square(np.array(touches) / mu)[:, None] * kept).tolist()
+    if certifies_all(facts, schedule):
+        missed = missed + (1.0 - missed) * start_kept(factor, steps, averaged)
+        if schedule == "correlated":
+            kept, drawn = noise_kept(factor, steps, averaged, slots=slots), [(touch / mu) ** 2 for touch in touches]
+        else:
+            kept = noise_kept(factor, steps, averaged)
+            drawn = [_composed_variance(design, touch, mu, passes=passes, slots=slots) for touch in touches]
+        return risks(facts, missed, np.array(drawn)[:, None] * kept).tolist()
+    missed = missed + (1.0 - missed) * factor**steps
     if schedule == "pass_ends":
         variances, decay, times = [passes * (touch / mu) ** 2 for touch in touches], factor**slots, passes
     else:
@@ -154,43 +170,37 @@ def _risks(
     return risks(facts, missed, np.array(variances)[:, None] * kept).tolist()
 
 
-def correlated_kept(factors: Array, slots: int, steps: int) -> Array:
-    r"""What is left of the noise in the last iterate: $\mathrm{sens}(C)^2\sum_m\big(\sum_{k\le m}f^{m-k}h_k\big)^2$ with h the first column
-    of $C^{-1}$, for the square root of the prefix sums cut to at most 64 bands, and to the steps of a pass.
-
-    Args:
-        factors: f in [0, 1], by which a step contracts, of any shape.
-        slots: the steps of a pass.
-        steps: T.
-    """
-    logarithms, left = _kept_at(slots, steps)
-    # Between two factors the logarithm is nearly straight in that of 1 - f.
-    return np.asarray(np.exp(np.interp(np.log(np.maximum(1.0 - factors, _LEAST)), logarithms, left)))
+def certifies_all(facts: PublicFacts, schedule: NoiseShape) -> bool:
+    """Whether a run with that noise is certified for every iterate: what correlated noise hides, it hides of all."""
+    return schedule == "correlated" or (schedule == "uniform" and facts.release == "all")
 
 
-@lru_cache(maxsize=4096)
-def _kept_at(slots: int, steps: int) -> tuple[Array, Array]:
-    """Logarithms of some 1 - f, ascending, and of what is left of the noise there."""
-    bands = min(steps, max(8, min(slots, _MOST_BANDS)))
-    column, impulse = square_root(steps, bands), np.zeros(steps)
-    impulse[0] = 1.0
-    inverse = signal.lfilter([1.0], column[:bands], impulse)
-    away = np.geomspace(_LEAST, 1.0, _FACTORS)
-    left = [float(np.square(signal.lfilter([1.0], [1.0, one - 1.0], inverse)).sum()) for one in away]
-    return np.log(away), np.log(np.array(left) * sensitivity(column, slots) ** 2)
+def _curvature_of_zeros(facts: PublicFacts) -> float:
+    """The largest curvature of the mean loss at zero weights, of which no score is above another; of classes less than that elsewhere."""
+    return facts.norm**2 * facts.loss.curvature_trace / facts.loss.outputs
 
 
 def _expected_variance(design: BatchDesign, touch: float, mu: float, *, passes: int, slots: int) -> float:
-    r"""$\tau^2$ of noise at every step."""
+    r"""$\tau^2$ of independent noise at every step, where the last iterate is certified."""
     match design:
-        case "poisson":
-            return touch**2 / math.log1p((mu * slots) ** 2 / (passes * slots))
-        case "full":
-            return passes * (touch / mu) ** 2
+        case "poisson" | "full":
+            return _composed_variance(design, touch, mu, passes=passes, slots=slots)
         case "cyclic":
             return (touch / mu) ** 2 * (slots + passes - 1.0) / slots
         case "shuffled_once":
             return (touch / mu) ** 2 * (math.log(slots) + 1.0 + passes - 1.0) / slots
+        case "auto":
+            raise unknown_design(design)
+    raise unknown_design(design)
+
+
+def _composed_variance(design: BatchDesign, touch: float, mu: float, *, passes: int, slots: int) -> float:
+    r"""$\tau^2$ of independent noise at every step, where every iterate is certified."""
+    match design:
+        case "poisson":
+            return touch**2 / math.log1p((mu * slots) ** 2 / (passes * slots))
+        case "full" | "cyclic" | "shuffled_once":
+            return passes * (touch / mu) ** 2
         case "auto":
             raise unknown_design(design)
     raise unknown_design(design)

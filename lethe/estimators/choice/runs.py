@@ -18,7 +18,7 @@ from lethe.certificates.weights import tensors_digest
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.descent import carry_out
 from lethe.estimators.choice.mechanism import AnyRecords, Draws, MechanismPlan, Outcome, Penalties
-from lethe.estimators.choice.run_shapes import RunShape, best_shape, unknown_design
+from lethe.estimators.choice.run_shapes import RunShape, best_shape, certifies_all, unknown_design
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.mechanisms.base import Array, Statement
 from lethe.noise_allocation.allocate import allocate
@@ -60,6 +60,8 @@ class RunMechanism:
             return f"batches = {facts.batches} was asked for"
         if facts.schedule not in ("auto", self.schedule):
             return f"schedule = {facts.schedule} was asked for"
+        if facts.release == "all" and self.schedule in ("pass_ends", "joint"):
+            return "release = all was asked for, and its noise hides the last iterate alone"
         if facts.in_blocks and draws_secretly(self.design):
             if facts.batches == "auto":
                 return f"each step of {self.design} batches reads the whole table in blocks; ask for it by name"
@@ -73,6 +75,8 @@ class RunMechanism:
         bound = shape.facts.envelope
         envelope = "" if bound is None else f"envelope of bound {bound:.3g} of the "
         summary = f"{envelope}{shape.facts.loss.name} loss, {shape.passes} passes, batches of {shape.size}, step size {shape.step_size:.3g}"
+        if shape.averaged > 1:
+            summary += f", the mean of the last {shape.averaged} iterates"
 
         @cache
         def planned() -> Run:
@@ -81,7 +85,7 @@ class RunMechanism:
         def train(records: AnyRecords, draws: Draws, penalties: Penalties) -> Outcome:
             expected = Penalties(facts.ridge, facts.l1)
             run = planned() if penalties == expected else planned().replace(regulariser=_regulariser(penalties))
-            weights, recorded = carry_out(run, records.with_loss(shape.facts.loss), draws)
+            weights, recorded = carry_out(run, records.with_loss(shape.facts.loss), draws, averaged=shape.averaged)
             certificate = certified(recorded, budget.delta)
             charged = recorded.replace(seeded=False) if penalties == expected else planned()
             statement = Statement(
@@ -99,7 +103,7 @@ class RunMechanism:
                 derivation=derivation("run", run=charged.to_document(), delta=budget.delta),
                 records=facts.records,
             )
-            return Outcome(weights=weights, statement=statement, run=recorded, passes=shape.passes)
+            return Outcome(weights=weights, statement=statement, run=recorded, passes=shape.passes, averaged=shape.averaged)
 
         return MechanismPlan(
             name=self.name,
@@ -122,8 +126,7 @@ class RunMechanism:
             clip_norm=facts.envelope,
             clip_method="clip" if facts.envelope is None else "envelope",
             regulariser=_regulariser(Penalties(facts.ridge, facts.l1)),
-            # What correlated noise hides, it hides of all iterates.
-            release="all" if self.schedule == "correlated" else "last",
+            release="all" if certifies_all(facts, self.schedule) else "last",
             neighbours=facts.neighbours,
             unit=facts.unit,
         )
@@ -166,7 +169,8 @@ def certified(run: Run, delta: float) -> Certificate:
 
 def enforced(run: Run) -> dict[str, str]:
     """The hypotheses that this package makes true of a run that it carried out, and how."""
-    return {name: how for name, how in ENFORCED.items() if not (run.seeded and name == "secrecy")}
+    left_out = {"secrecy": run.seeded, "release": run.release == "all"}  # all iterates are certified, so nothing is kept from anybody
+    return {name: how for name, how in ENFORCED.items() if not left_out.get(name, False)}
 
 
 def _declared(run: Run, *, in_blocks: bool) -> tuple[Finding, ...]:
@@ -176,15 +180,19 @@ def _declared(run: Run, *, in_blocks: bool) -> tuple[Finding, ...]:
     return (*users, *workers)
 
 
-def training_record(run: Run, coefficients: Array, intercepts: Array | float, *, in_blocks: bool = False) -> TrainingRecord:
+def training_record(
+    run: Run, coefficients: Array, intercepts: Array | float, *, in_blocks: bool = False, averaged: int = 1
+) -> TrainingRecord:
     """The training record of a fit that released nothing but the result of its run.
 
     Args:
         run: as recorded.
         coefficients, intercepts: as `coef_` and `intercept_` have them.
         in_blocks: whether the records were those of a table in blocks.
+        averaged: of how many of the run's last iterates they are the mean.
     """
-    released = Released("coef_ and intercept_", tensors_digest({"coef_": coefficients, "intercept_": np.asarray(intercepts)}))
+    of_several = f", the mean of the last {averaged} of {run.total_steps} iterates" if averaged > 1 else ""
+    released = Released(f"coef_ and intercept_{of_several}", tensors_digest({"coef_": coefficients, "intercept_": np.asarray(intercepts)}))
     claims = tuple(HypothesisClaim(name, how) for name, how in enforced(run).items())
     declared = tuple(HypothesisClaim(one.name, one.detail) for one in _declared(run, in_blocks=in_blocks))
     return TrainingRecord(run=run, by=ESTIMATORS, enforced=claims, declared=declared, released=(released,))

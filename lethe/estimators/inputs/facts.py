@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.mechanisms.base import require_swap
 from lethe.run.losses import LinearLoss, require_linear_loss
-from lethe.run.run import Neighbours
+from lethe.run.run import Neighbours, Release
 from lethe.run.unit import Unit
 
 # The feature of the intercept, for rows of norm 1. Of size 1 it would be half of all gradients, so of the noise; smaller ones learn slowly.
@@ -40,6 +40,7 @@ class PublicFacts:
         schedule: the shape of noise asked for, or "auto".
         unit: of privacy; of users n is their number, and l the mean loss of a user's records.
         in_blocks: whether the records are a table in blocks, which is read in its stored order.
+        release: "all": the certificate is to cover every iterate of a run, which is asked for; "last": the result.
         envelope: C > 0, where a run descends the Lipschitz envelope of each record's loss, of that bound; None: the loss itself.
     Raises:
         InputError: a field out of its range.
@@ -61,6 +62,7 @@ class PublicFacts:
     unit: Unit = "record"
     envelope: float | None = None
     in_blocks: bool = False
+    release: Release = "last"
 
     def __post_init__(self) -> None:
         require_count("records", self.records)
@@ -75,7 +77,11 @@ class PublicFacts:
             require_count("passes", self.passes)
         if self.envelope is not None:
             require_positive("envelope", self.envelope)
-        for name, value, known in (("batches", self.batches, BatchDesign), ("schedule", self.schedule, NoiseShape)):
+        for name, value, known in (
+            ("batches", self.batches, BatchDesign),
+            ("schedule", self.schedule, NoiseShape),
+            ("release", self.release, Release),
+        ):
             if value not in get_args(known):
                 raise outside(name, value, "one of " + ", ".join(get_args(known)))
 
@@ -111,6 +117,6 @@ class PublicFacts:
 
     @property
     def wants_run(self) -> bool:
-        """Whether something was asked for that only a run has: batches, passes, a schedule, weights of records, l1, or users."""
+        """Whether something was asked for that only a run has: batches, passes, a schedule, iterates, weights of records, l1, or users."""
         asked = self.weighted or self.l1 > 0.0 or self.unit != "record"
-        return asked or self.batches != "auto" or self.passes is not None or self.schedule != "auto"
+        return asked or self.batches != "auto" or self.passes is not None or self.schedule != "auto" or self.release == "all"

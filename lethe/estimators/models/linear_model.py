@@ -58,20 +58,24 @@ class PrivateLinearModel(PrivateEstimator):
         mechanism: "auto": of least predicted risk, from public facts only; "sgd": the best of the runs; or a name (`choice.NAMES`).
         batches: "auto", "cyclic", "shuffled_once", "poisson" or "full"; other than "auto" it asks for a run.
         passes: over the data; "auto": by a rule on public facts; a number asks for a run.
-        schedule: of the noise: "auto", "uniform", "joint" or "pass_ends"; other than "auto" it asks for a run.
+        schedule: of the noise: "auto", "uniform", "joint", "pass_ends" or "correlated"; other than "auto" it asks for a run.
+        release: "last": what is kept is certified; "all": so is every iterate of the run that trains it, whoever sees them; it asks for a
+            run with noise at every step, and the result may be the mean of the last iterates.
         feature_norm: a public bound R, on which longer rows are projected; "auto": a private quantile of the norms, paid for with a
             twentieth of the budget; None is refused.
         fit_intercept: whether to fit one; it is a constant feature of size 0.3 R, regularised as the others.
         max_weight: a public bound on sample weights.
         rows_per_user: where `fit` is given users: the most rows of a user that are used, chosen at random; None: all.
     Attributes: those of `PrivateEstimator`, and `coef_`, `intercept_`, `n_iter_` (passes; 0 for zero weights), `run_` (None where the
-    mechanism is none), `mechanism_`, `feature_norm_`; `certificate_` is a Certificate where a run is all that was released.
+    mechanism is none), `n_averaged_` (the result is the mean of so many last iterates of the run), `mechanism_`, `feature_norm_`;
+    `certificate_` is a Certificate where a run is all that was released.
     """
 
     mechanism: str = "auto"
     batches: str = "auto"
     passes: int | str = "auto"
     schedule: str = "auto"
+    release: str = "last"
     feature_norm: float | str | None = "auto"
     fit_intercept: bool = True
     max_weight: float = 1.0
@@ -79,6 +83,7 @@ class PrivateLinearModel(PrivateEstimator):
 
     coef_: Array = field(init=False)
     run_: Run | None = field(init=False)
+    n_averaged_: int = field(init=False)
     _keeps_loss = False  # whether its name says which loss is trained on
 
     def __sklearn_tags__(self) -> Tags:
@@ -143,6 +148,7 @@ class PrivateLinearModel(PrivateEstimator):
             schedule=self.schedule,  # pyright: ignore[reportArgumentType]
             unit="record" if users is None else "user",
             in_blocks=in_blocks,
+            release=self.release,  # pyright: ignore[reportArgumentType]
         )
         choice = choose(self.mechanism, facts, budget, paid=is_paid(self.ledger))
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
@@ -212,7 +218,7 @@ class PrivateLinearModel(PrivateEstimator):
         outcome = choice.plan.train(data, chance.draws, penalties)
         self.mechanism_, self.feature_norm_ = choice.plan.name, radius
         self._state([*budget.spent, outcome.statement], budget, planned.records, why=why, public=known)
-        self.run_, self.n_iter_ = outcome.run, outcome.passes
+        self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged
         self._run_alone, self._in_passes = outcome.run is not None and not budget.spent, in_blocks
         scaled: Array = outcome.weights / radius
         return scaled[:columns], CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
@@ -250,7 +256,7 @@ class PrivateLinearModel(PrivateEstimator):
         """Set coef_ and intercept_, as they are released; where a run is all that was, its certificate will be sealed for them."""
         self.coef_, self.intercept_ = coefficients, intercepts
         if self._run_alone and self.run_ is not None:
-            self._proof = training_record(self.run_, coefficients, intercepts, in_blocks=self._in_passes)
+            self._proof = training_record(self.run_, coefficients, intercepts, in_blocks=self._in_passes, averaged=self.n_averaged_)
 
     def _scores(self, X: Any) -> Array:
         """The linear function of rows as they were trained on, projected; without the intercept, shape (n,) or (n, k) as `coef_` has it."""

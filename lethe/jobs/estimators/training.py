@@ -186,7 +186,7 @@ def _certificate(estimator: Any, declared: Sequence[HypothesisClaim], delta: flo
     if not declared:
         return proof
     if isinstance(proof, Certificate):
-        record = training_record(proof.run, estimator.coef_, estimator.intercept_)
+        record = training_record(proof.run, estimator.coef_, estimator.intercept_, averaged=estimator.n_averaged_)
         for claim in declared:
             record = record.with_declared(*claim)
         return certified(proof.run, delta).sealed(record)

@@ -34,7 +34,7 @@ def descend(
     noise: StepNoise,
     prox: Proximal,
     recorder: Recorder,
-    finished: Callable[[int], None],
+    finished: Callable[[int, torch.Tensor], None],
     noise_of_step: NoiseOfStep,
     average: PassAverage,
 ) -> torch.Tensor:
@@ -53,7 +53,7 @@ def descend(
         noise: draws $\nu_t$.
         prox: of the regularisers.
         recorder: notes each step.
-        finished: is told the number of each step, from 1.
+        finished: is told the number of each step, from 1, and $x_t$.
         noise_of_step: decides the noise of a step.
         average: of a pass.
     """
@@ -72,7 +72,7 @@ def descend(
             batch=batch,
             pass_weights=average.weights,
         )
-        finished(step)
+        finished(step, parameters)
     return parameters
 
 
@@ -102,7 +102,7 @@ def train_linear(described: Linear, data: Any, run: Run, options: CommonOptions)
     budget = noise_of_step.filter if isinstance(noise_of_step, BudgetedNoise) else None
     told.begin(run, seeded=recorder.seeded, budget=budget)
 
-    def taken(step: int) -> None:
+    def taken(step: int, iterate: torch.Tensor) -> None:
         finished(step)
         told.step(recorder)
 
