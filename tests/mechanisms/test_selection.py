@@ -58,7 +58,8 @@ def check(one, other, base, repetitions, deltas=()):
             assert hockey_stick(p, q, epsilon) <= delta + 1e-12
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("repetitions", LAWS, ids=repr)
 @pytest.mark.parametrize("mu", [0.1, 1.0])
 @pytest.mark.parametrize("reverse", [False, True])
@@ -66,7 +67,7 @@ def test_a_gaussian_base(repetitions, mu, reverse):
     check(*gaussian_pair(mu, reverse=reverse), GDP(mu), repetitions, deltas=(1e-2, 1e-4, 1e-6))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("repetitions", LAWS, ids=repr)
 def test_a_concentrated_base(repetitions):
