@@ -145,7 +145,7 @@ CUT = [
 ]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "loss", "neighbours"), CUT)
 def test_cut_losses_leak_what_is_claimed_and_no_more(name: str, loss: LinearLoss, neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ ENVELOPES = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "loss", "neighbours"), ENVELOPES, ids=lambda one: getattr(one, "name", one))
 def test_envelopes_leak_what_is_claimed_and_no_more(name: str, loss: LinearLoss, neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:

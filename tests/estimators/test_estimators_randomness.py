@@ -45,7 +45,7 @@ def test_seeding_the_noise_needs_a_seed() -> None:
         fitted(seed_noise="yes", random_state=0)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cyclic", "shuffled_once", "joint", "objective_perturbation", "output_perturbation"])
 def test_a_pickle_is_small_and_works(name: str) -> None:

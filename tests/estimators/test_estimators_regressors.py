@@ -31,6 +31,8 @@ def fitted(make: type[PrivateRegressor] = LinearRegression, records: int = 400, 
     return make(**{"feature_norm": 4.0, "target_bound": 8.0, **parameters}).fit(*line(records))
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @skips
 @parametrize_with_checks(
     [LinearRegression(feature_norm=5.0, target_bound=(-1, 3), **SEEDED)], expected_failed_checks=lambda estimator: EXCUSED
@@ -39,9 +41,9 @@ def test_a_regressor_is_an_estimator(estimator: Any, check: Callable[[Any], None
     check(estimator)
 
 
+@pytest.mark.sampled(30)
 @skips
 @pytest.mark.slow
-@pytest.mark.sampled(10)
 @parametrize_with_checks(
     [
         LinearRegression(**SEEDED),
@@ -56,7 +58,7 @@ def test_every_regressor_is_an_estimator(estimator: Any, check: Callable[[Any], 
     check(estimator)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in ("auto", "sgd", "poisson")])

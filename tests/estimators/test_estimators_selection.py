@@ -40,6 +40,7 @@ def generating(law: Any, shares: np.ndarray) -> np.ndarray:
     return (weights[:, None] * shares[None, :] ** counts[:, None]).sum(axis=0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("gaussian", [True, False])
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])

@@ -55,6 +55,7 @@ def test_what_each_step_costs_is_as_calculated_by_hand(monkeypatch: pytest.Monke
     assert found.score_noise_std_ == pytest.approx(1 / 80 / one.guarantee.mu, rel=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("left_out", ["privatestandardscaler__", "logisticregression__"])
 def test_a_step_whose_cost_is_left_out_is_noticed(left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +106,7 @@ def test_the_parts_add_up_to_the_whole_and_not_to_much_less(gaussian: bool, shar
         assert all(part.target.epsilon_bound > 0.0 for part in parts.values())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_where_a_step_is_not_gaussian_epsilons_and_deltas_add_up(neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +181,7 @@ def test_every_try_fits_new_clones_with_noise_of_their_own_on_other_records_than
     assert not hasattr(estimator[-1], "coef_")
 
 
+@pytest.mark.nightly(by_day="test_what_each_step_costs_is_as_calculated_by_hand")
 @pytest.mark.slow
 def test_a_good_pipeline_is_found() -> None:
     """A column of noise in a small unit: rows that are not scaled are all noise once they are projected."""
@@ -221,6 +224,7 @@ def test_pipelines_in_pipelines_steps_that_learn_nothing_and_regressions() -> No
     assert search(binary, {"binarizer__threshold": [0.0, 1.0]}).fit(*two_blobs()).epsilon_ <= 1.0
 
 
+@pytest.mark.nightly(by_day="test_what_each_step_costs_is_as_calculated_by_hand")
 @pytest.mark.slow
 def test_shares_are_those_of_a_pipeline_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same split as `split_budget` makes of one try."""
