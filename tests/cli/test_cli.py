@@ -215,6 +215,7 @@ def test_interrupting_is_not_a_traceback(run_file: Path, monkeypatch: pytest.Mon
     assert "interrupted" in capsys.readouterr().err
 
 
+@pytest.mark.nightly(by_day="test_no_colour_where_none_is_wanted_and_no_progress_where_it_is_quiet")
 @pytest.mark.slow
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "lethe", "--version"], capture_output=True, text=True, check=True)

@@ -40,7 +40,7 @@ def test_every_public_estimator_is_here() -> None:
     assert not set(MADE) & ABSTRACT
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("name", MADE)
@@ -114,6 +114,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", LABELS)
 @pytest.mark.parametrize("name", [*CLASSIFIERS, "Ridge", "HeavyTailedLinearRegression"])
 def test_targets_may_come_in_any_column(name: str, form: str) -> None:

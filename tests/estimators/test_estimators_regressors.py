@@ -31,7 +31,7 @@ def fitted(make: type[PrivateRegressor] = LinearRegression, records: int = 400, 
     return make(**{"feature_norm": 4.0, "target_bound": 8.0, **parameters}).fit(*line(records))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @skips
 @parametrize_with_checks(
@@ -41,7 +41,7 @@ def test_a_regressor_is_an_estimator(estimator: Any, check: Callable[[Any], None
     check(estimator)
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(60)
 @skips
 @pytest.mark.slow
 @parametrize_with_checks(
@@ -171,6 +171,7 @@ def test_huber_and_l1_go_where_they_are_minimised() -> None:
             fitted(Lasso, mechanism=name)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adassp", "cyclic", "objective_perturbation"])
 def test_sparse_equals_dense_and_pickles_hold_no_records(name: str) -> None:

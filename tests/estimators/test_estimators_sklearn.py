@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @parametrize_with_checks(
     [LogisticRegression(feature_norm=5.0, mechanism="cyclic", **SEEDED)], expected_failed_checks=lambda estimator: EXCUSED
@@ -25,7 +25,7 @@ def test_a_run_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> 
     check(estimator)
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(36)
 @pytest.mark.slow
 @parametrize_with_checks(
     [

@@ -22,7 +22,7 @@ NAMES = [name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "p
 skips = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore::sklearn.exceptions.EstimatorCheckFailedWarning")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @skips
 @pytest.mark.slow
 @parametrize_with_checks([LinearSVC(**SEEDED)], expected_failed_checks=lambda estimator: EXCUSED)

@@ -23,7 +23,7 @@ def test_every_estimator_and_every_mechanism_is_a_case() -> None:
     assert set(estimators.MECHANISMS) - {"auto", "sgd"} <= named
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(CASES))
 def test_two_fits_with_the_same_random_state_share_no_number(name: str) -> None:

@@ -44,7 +44,7 @@ def bounds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 SLOW = ("auto", "objective_perturbation", "cyclic")  # to plan
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["pass_ends", "output_perturbation", *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)])
 @pytest.mark.parametrize(("parameters", "asked"), ASKED, ids=[str(one) for one, _ in ASKED])

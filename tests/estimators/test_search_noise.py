@@ -67,6 +67,7 @@ def score_before_noise(labelled: bool, aside: np.ndarray) -> float:
     return float(np.mean([1.0 - min(abs(number) / BOUND, 1.0) ** 2 for number in NUMBERS[aside]]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("tries", [ONCE, 6.0])

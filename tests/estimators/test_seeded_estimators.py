@@ -33,7 +33,7 @@ QUICK = (
 EVERY = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in CASES]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_no_fit_with_seeded_noise_has_a_guarantee(name: str) -> None:
@@ -55,7 +55,7 @@ def test_no_fit_with_seeded_noise_has_a_guarantee(name: str) -> None:
         assert certify(run, model.delta_).epsilon == math.inf
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_random_state_alone_is_public_and_seeds_nothing(name: str) -> None:

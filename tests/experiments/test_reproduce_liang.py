@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from how_many import by_night
 from printed_tables import printed
 from scipy import special
 
@@ -42,8 +43,8 @@ import lethe_experiments.liang.training as training  # noqa: E402
 from lethe_experiments.liang.attack_network import AttackNetworks, learn_attack  # noqa: E402
 from lethe_experiments.liang.image_networks import image_network  # noqa: E402
 
-SMALL = Plan(candidates=100, shadows=2, repeats=2, batch_sizes=(25,), epochs=(1, 3), attack_steps=5)
-BOUNDED = replace(SMALL, diameters=(4.0, 9.0), noises=(CERTIFIABLE,))
+SMALL = Plan(candidates=100, shadows=2 if by_night() else 1, repeats=2, batch_sizes=(25,), epochs=(1, 3), attack_steps=5)
+BOUNDED = replace(SMALL, diameters=(4.0, 9.0) if by_night() else (4.0,), noises=(CERTIFIABLE,))
 FREE = Setting(batch_size=25, diameter=None, noise=PUBLISHED)
 DIGITS = pictures_from(None)
 
@@ -296,6 +297,7 @@ def test_what_must_be_known_is_said(small: Reproduction, bounded: Reproduction) 
     assert "declared, since nobody knows it" not in small.fine_print()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_tables_stand_whole(small: Reproduction, bounded: Reproduction, width: int) -> None:
     for result in (small, bounded):
@@ -322,6 +324,7 @@ def test_files(small: Reproduction, bounded: Reproduction) -> None:
         assert len(files[f"{result.name}.csv"].splitlines()) == 1 + len(result.rows)
 
 
+@pytest.mark.nightly(by_day="test_files")
 @pytest.mark.slow
 def test_what_is_infinite_or_unknown_is_drawn(small: Reproduction) -> None:
     plots = pytest.importorskip("lethe_experiments.pages.reproduction_plots")
@@ -332,6 +335,7 @@ def test_what_is_infinite_or_unknown_is_drawn(small: Reproduction) -> None:
     assert "infinity" in printed(*reproduction_tables(content, 100))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["liang-figure-1", "liang-figure-2"])
 def test_the_list_needs_no_torch(name: str) -> None:

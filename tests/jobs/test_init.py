@@ -20,6 +20,8 @@ def _call(*words: object) -> Any:
     return CliRunner().invoke(app, ["init", *map(str, words)])
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_is_a_run_that_can_be_certified(task: str, tmp_path: Path) -> None:
     assert _call(task, "-o", tmp_path / "run.yaml").exit_code == 0

@@ -17,6 +17,7 @@ from lethe.jobs.estimators.saved import SavedModel
 from lethe.jobs.training import Job
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [{"mechanism": "sgd"}, {"mechanism": "objective_perturbation"}, {"feature_norm": "auto"}])
 def test_what_was_written_is_explained_verified_reported_and_trained_again(tmp_path: Path, model: dict[str, Any]) -> None:
