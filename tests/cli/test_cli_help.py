@@ -30,6 +30,7 @@ def _example(verb: str) -> str:
     return found[0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_shows_an_example_of_itself(verb: str) -> None:
     assert _example(verb).split()[:2] == ["lethe", verb]
@@ -83,8 +84,9 @@ def _prepared(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lethe.certify(make_run(noise_multiplier=9.0), 1e-6).save("statistics.json")
 
 
+# By day test_own_data_and_the_files_written runs the demo.
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", [pytest.param(verb, marks=pytest.mark.slow) if verb in SLOW else verb for verb in VERBS])
+@pytest.mark.parametrize("verb", [pytest.param(verb, marks=pytest.mark.nightly) if verb == "demo" else verb for verb in VERBS])
 def test_the_example_of_every_verb_runs(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if verb == "audit":
         pytest.importorskip("joblib")
@@ -99,6 +101,7 @@ def test_the_example_of_every_verb_runs(verb: str, tmp_path: Path, monkeypatch: 
         assert option != "-o" or Path(name).exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("key", "studio")])
 def test_every_verb_that_shows_progress_can_be_quiet(verb: str) -> None:
     assert "--quiet" in CliRunner().invoke(app, [verb, "--help"], env={"COLUMNS": "300"}).stdout
@@ -144,6 +147,7 @@ def test_no_colour_in_errors_where_none_is_wanted(tmp_path: Path) -> None:
     assert not COLOUR.search(plain.stdout + plain.stderr)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize(
     ("typed", "offered"),

@@ -197,6 +197,7 @@ def test_a_run_takes_columns_too(tmp_path: Path) -> None:
     assert again.prepare()[1].noise_multiplier == outcome.trained.run.noise_multiplier
 
 
+@pytest.mark.slow
 def test_a_seed_is_no_release_and_gives_the_pipeline_s_own_weights(tmp_path: Path) -> None:
     import lethe.estimators as private
 
@@ -218,6 +219,7 @@ def test_a_seed_is_no_release_and_gives_the_pipeline_s_own_weights(tmp_path: Pat
     assert CliRunner().invoke(app, words_of_train, catch_exceptions=False).exit_code == 1
 
 
+@pytest.mark.slow
 def test_what_public_facts_say_of_the_scale_is_noted(tmp_path: Path) -> None:
     fields = homes_fields(tmp_path, model={"estimator": "logistic_regression", "feature_norm": 100.0})
     outcome = Job(**fields).train(tmp_path / "out")

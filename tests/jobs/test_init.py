@@ -129,6 +129,7 @@ def test_names_are_written_as_yaml_reads_them_back(text: str, tmp_path: Path) ->
     assert read_document(tmp_path / "t.yaml") == {text: text, "list": [text]}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
