@@ -32,6 +32,7 @@ def _records(facts: PublicFacts, rng: np.random.Generator) -> Records:
     return Records(rows, targets, loss=facts.loss, feature_norm=1.5, intercept=facts.intercept)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @given(seed=st.integers(0, 10**6), size=st.floats(0.01, 1000.0))
 @pytest.mark.parametrize("facts", CUT, ids=lambda facts: repr(facts.loss))

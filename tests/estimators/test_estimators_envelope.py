@@ -106,6 +106,7 @@ def test_the_facts_of_an_envelope_are_what_the_certificate_counts_with() -> None
     assert lipschitz.constant == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [two_blobs(300), three_blobs(300)], ids=["two", "three"])
 def test_a_model_of_scarce_records_is_trained_along_envelopes_and_says_so(data: tuple[np.ndarray, np.ndarray]) -> None:
     model = LogisticRegression(feature_norm=4.0, mechanism="pass_ends", delta=1e-4).fit(*data)

@@ -173,6 +173,7 @@ def test_refusals_offer_a_way_out() -> None:
         fitted(mechanism="cylic")
 
 
+@pytest.mark.slow
 def test_bad_tables_are_refused_and_odd_ones_are_not() -> None:
     X, y = two_blobs()
     for bad in (np.nan, np.inf):

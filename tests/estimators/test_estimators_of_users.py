@@ -78,6 +78,7 @@ def test_a_users_gradient_is_no_longer_than_one_rows_bound() -> None:
     assert longest > 0.95 * bound
 
 
+@pytest.mark.slow
 def test_rows_of_a_user_are_chosen_with_equal_chance() -> None:
     ids, seen = np.array([7, 8, 7, 7, 7]), np.zeros(5)
     generator = np.random.default_rng(0)

@@ -58,6 +58,7 @@ def test_a_pickle_is_small_and_works(name: str) -> None:
     assert not hasattr(unfitted, "coef_")
 
 
+@pytest.mark.slow
 def test_nothing_but_what_was_released_or_is_public_is_kept() -> None:
     assert {name for name in vars(fitted(random_state=0)) if name.endswith("_")} == {
         "classes_",

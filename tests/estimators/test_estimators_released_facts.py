@@ -37,7 +37,7 @@ def fitted(make: type[Any], scale: float, target_scale: float, **parameters: Any
     return make(**SEEDED, **parameters).fit(scale * rows, target_scale * values if numeric else (values > 0).astype(int))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_the_statement_meets_the_target_and_is_the_larger_of_two_disjoint_parts(
     assert phase.batch_size == (2000 if len(given) == 2 else 2000 - set_aside(2000, GDP(solver)))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "solver", ["one_pass", "accelerated", "proximal", "localised", pytest.param("strongly_convex", marks=pytest.mark.slow)]

@@ -78,7 +78,7 @@ def test_one_seeded_step_voids_a_pipeline() -> None:
     assert "NOT PRIVATE: no release" in privacy_report_of(model, 1e-5)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_every_release_of_a_seeded_fit_says_so_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

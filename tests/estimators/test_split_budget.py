@@ -72,6 +72,7 @@ def test_epsilons_and_deltas_add_up_where_steps_need_not_be_gaussian() -> None:
     assert failing <= 0.9e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [1.0, 0.25])
 def test_gaussian_steps_have_the_square_root_of_their_share(part: float) -> None:
     scaler, linear = split_budget([PrivateStandardScaler(), model("cyclic")], 1.0, DELTA, shares=[0.4 * part, 0.6 * part])

@@ -28,7 +28,7 @@ def weights(model: PrivateRegressor, targets: np.ndarray) -> list[float]:
     return [*fitted.coef_.tolist(), fitted.intercept_]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{type(model).__name__} by {model.mechanism}")
 def test_targets_are_truncated_at_the_ends_of_their_range(model: PrivateRegressor) -> None:

@@ -136,6 +136,7 @@ def test_noise_from_the_number_of_steps_and_not_the_batch_is_caught() -> None:
     assert found > stated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_released_moment(broken: bool) -> None:
     """Half of the blocks at each end of the range and one that moves: every answer is decided by it and by noise alone."""

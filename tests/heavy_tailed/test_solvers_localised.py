@@ -84,6 +84,7 @@ def test_the_theorem_s_work_is_refused_before_it_is_done() -> None:
         localised(stated(), np.zeros((16_384, 10)), schedule=schedule, rho=0.5)
 
 
+@pytest.mark.slow
 def test_the_largest_gradient_is_not_bounded_by_the_higher_moment() -> None:
     """f = M(<w, x> - 1/2)_+, w of the unit ball, x uniform on the sphere in 200 dimensions, k = 2: sup_w |gradient| is M (take w = x).
 

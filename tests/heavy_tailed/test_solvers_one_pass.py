@@ -145,6 +145,7 @@ def test_the_theorem_s_settings() -> None:
     assert "does not apply" in short.notes[0]
 
 
+@pytest.mark.slow
 def test_the_optimised_bound_is_the_smallest() -> None:
     problem = _stated(5.0, 3.0, 10)
     best = one_pass_optimised(problem, 20_000, 0.5)
@@ -158,6 +159,7 @@ def test_the_optimised_bound_is_the_smallest() -> None:
     assert practical.oracle == ClippedMean(clip_norm=3.0, rho=0.5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("basis", "measured"), [("theory", (0.0657, 0.0680)), ("practical", (0.0472, 0.0087))])
 def test_heavy_tailed_regression(basis: str, measured: tuple[float, float]) -> None:

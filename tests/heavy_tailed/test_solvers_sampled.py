@@ -77,6 +77,7 @@ def test_the_sum_is_divided_by_the_nominal_size_and_so_unbiased() -> None:
     assert np.var(points) == pytest.approx(variance, rel=0.5)  # 5 standard errors of a variance from 200 draws
 
 
+@pytest.mark.nightly(by_day="test_every_phase_meets_the_target_and_together_they_cost_the_worst")
 @pytest.mark.slow
 def test_it_learns_as_well_as_full_batches_at_the_same_price() -> None:
     rng, count = np.random.default_rng(2), 4096 if by_night() else 1024
@@ -100,6 +101,7 @@ def test_small_schedules_take_all_records_and_stay_within_the_target() -> None:
     assert 0.998 * EPSILON <= done.fresh.guarantee.epsilon_bound <= EPSILON
 
 
+@pytest.mark.slow
 def test_a_released_moment_joins_at_the_target_s_delta() -> None:
     schedule = localised_practical(PROBLEM, 128, 0.5, most_steps=5)
     estimate = private_moment(np.ones(200), order=2, rho=0.5)

@@ -215,7 +215,7 @@ def test_the_oracles_meet_their_target_for_every_change(dimension: int, share: f
     assert advanced_composition(np.full(dimension, each * (1 + 2 / protocol.levels)), delta / 2) <= epsilon
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("oracle", "change"),
@@ -258,6 +258,7 @@ def test_the_shuffled_mean_is_unbiased_with_the_stated_variance() -> None:
     assert draws.var(axis=0) == pytest.approx(variances, rel=5 * math.sqrt(2 / runs))  # five deviations of the squares
 
 
+@pytest.mark.slow
 def test_the_median_of_noisy_means_is_biased_and_one_group_is_not() -> None:
     """Three groups with means -1, -1, 1: the noiseless median is -1, that of noisy means is pulled to the middle."""
     rows, rng, runs = np.repeat([-1.0, -1.0, 1.0], 1000)[:, None], np.random.default_rng(6), 400

@@ -79,6 +79,7 @@ def spread_pairs(neighbours):
         yield from ([(SPREAD, (*rest, 1e-4)), (SPREAD, (*rest, 1.0 - 1e-4))] if neighbours == "replace_one" else [(SPREAD, rest)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("quantile", LEVELS)
 def test_the_range_of_the_log_ratio_is_epsilon_and_reached(neighbours, quantile):

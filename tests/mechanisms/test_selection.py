@@ -260,6 +260,7 @@ def test_a_base_without_a_curve_needs_a_delta():
     assert exact.epsilon(1e-5) <= found.epsilon(1e-5) < math.inf
 
 
+@pytest.mark.slow
 def test_a_sampled_run_can_be_the_base():
     base = SampledGaussian(sampling_probability=0.01, noise=(1.0,), counts=(100,), relation="add_or_remove", design="poisson")
     assert log_gain(base, GEOMETRIC) > 0.0
