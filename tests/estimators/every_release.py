@@ -143,6 +143,6 @@ def quick_ones(_: int) -> dict[str, dict[str, list[float]]]:
     return {
         name: released(name)
         for name, (model, _) in CASES.items()
-        if getattr(model, "mechanism", "") in ("cyclic", "poisson")
+        if getattr(model, "mechanism", "") in ("cyclic", "shuffled_once")
         or (getattr(model, "mechanism", "") != "objective_perturbation" and not name.startswith(left_out))
     }

@@ -70,6 +70,7 @@ def test_slopes_are_cut_where_noise_is_large_and_not_where_it_is_small(name: str
     assert bounded not in mechanism.plan(rich, Budget(epsilon=100.0, delta=1e-5)).summary
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pass_ends", "objective_perturbation"])
 def test_an_intercept_is_learned_where_classes_are_unequal(name: str) -> None:

@@ -141,7 +141,7 @@ def test_the_loop_records_the_envelope_that_it_descended() -> None:
     assert recorded == run.replace(seeded=True)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("records", "columns", "classes", "epsilon"), [(1400, 64, 10, 0.5), (60_000, 784, 10, 1.0), (4000, 54, 7, 3.0)])
 def test_many_classes_are_learned_by_noise_at_pass_ends_and_the_report_says_why(

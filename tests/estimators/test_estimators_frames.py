@@ -40,7 +40,7 @@ def test_every_public_estimator_is_here() -> None:
     assert not set(MADE) & ABSTRACT
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("name", MADE)

@@ -57,7 +57,7 @@ def table(records: int = 2000, seed: int = 0) -> np.ndarray:
 FRESH = "it compares two fits, and the noise of each is fresh; passes with seed_noise"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore::sklearn.exceptions.EstimatorCheckFailedWarning")
 @parametrize_with_checks(
     [*(cloned(one).set_params(**SEEDED) for one in ALL), PrivatePCA(), PrivateStandardScaler()],

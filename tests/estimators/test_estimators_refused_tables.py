@@ -109,7 +109,7 @@ def test_arrays_of_text_or_dates_are_refused() -> None:
         fit("LogisticRegression", objects)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("name", PRIVATE)
 def test_missing_values_are_refused_by_column_with_a_remedy_that_learns_nothing(name: str, frame: str) -> None:

@@ -31,7 +31,7 @@ def fitted(make: type[PrivateRegressor] = LinearRegression, records: int = 400, 
     return make(**{"feature_norm": 4.0, "target_bound": 8.0, **parameters}).fit(*line(records))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @skips
 @parametrize_with_checks(
@@ -58,7 +58,7 @@ def test_every_regressor_is_an_estimator(estimator: Any, check: Callable[[Any], 
     check(estimator)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in ("auto", "sgd", "poisson")])

@@ -67,7 +67,7 @@ def test_the_guarantee_does_not_depend_on_what_was_released(make: type[PrivateLi
     assert all(model.statement_.planned.epsilon(model.delta_) <= epsilon for model in models)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=1.0)], ids=["logistic", "huber"]

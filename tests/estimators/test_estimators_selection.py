@@ -40,7 +40,7 @@ def generating(law: Any, shares: np.ndarray) -> np.ndarray:
     return (weights[:, None] * shares[None, :] ** counts[:, None]).sum(axis=0)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("gaussian", [True, False])
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
@@ -116,6 +116,7 @@ def test_what_a_fit_costs_is_compared_with_what_a_try_may() -> None:
     assert not point.covers(GDP(0.3))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", sorted(GAUSSIAN - {"adassp"}))
 def test_the_mechanisms_called_gaussian_are(mechanism: str) -> None:
@@ -175,6 +176,7 @@ def test_the_model_released_claims_no_less_than_the_search_cost() -> None:
     assert stated(best) == search.statement_
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_mixed_mechanisms_are_charged_as_points(neighbours: str) -> None:

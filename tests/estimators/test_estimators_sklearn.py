@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @parametrize_with_checks(
     [LogisticRegression(feature_norm=5.0, mechanism="cyclic", **SEEDED)], expected_failed_checks=lambda estimator: EXCUSED
@@ -25,7 +25,7 @@ def test_a_run_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> 
     check(estimator)
 
 
-@pytest.mark.sampled(36)
+@pytest.mark.sampled(60)
 @pytest.mark.slow
 @parametrize_with_checks(
     [
@@ -42,7 +42,7 @@ def test_every_classifier_is_an_estimator(estimator: Any, check: Callable[[Any],
 MODEL = LogisticRegression(feature_norm=5.0, mechanism="pass_ends", passes=1)
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(48)
 @pytest.mark.slow
 @parametrize_with_checks(
     [

@@ -84,7 +84,7 @@ def replayed(run: Run, targets: np.ndarray, outputs: int, *, noise: float = 1.0)
     return iterate
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(MODELS))
 @pytest.mark.parametrize("name", RUNS)

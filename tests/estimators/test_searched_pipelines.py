@@ -199,6 +199,7 @@ def test_a_good_pipeline_is_found() -> None:
         assert (again.best_estimator_[0].mean_ == found.best_estimator_[0].mean_).all()
 
 
+@pytest.mark.nightly(by_day="test_what_each_step_costs_is_as_calculated_by_hand")
 @pytest.mark.slow
 def test_a_step_left_out_leaves_its_share_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     _, fitted = watched(monkeypatch, candidates={"privatestandardscaler": ["passthrough"]})

@@ -33,7 +33,7 @@ def model(mechanism: str, **parameters: Any) -> Any:
     return LogisticRegression(mechanism=mechanism, classes=[0, 1], **{"feature_norm": 2.0, **parameters})
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(("total", "shares"), [(1.0, [0.2, 0.8]), (4.0, [0.5, 0.5])])
