@@ -40,6 +40,7 @@ def test_a_run_that_calls_its_loss_enforced_is_not_believed(tmp_path: Path) -> N
     assert "the run says" not in declared.explain()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("loss", [loss for loss in LOSSES if "feature_norm" in loss], ids=lambda loss: loss["kind"])
 def test_no_theorem_takes_a_run_s_word_for_what_is_enforced(loss: dict[str, Any], design: str) -> None:
@@ -116,6 +117,7 @@ def test_a_stranger_s_seal_and_a_broken_one_enforce_nothing() -> None:
         assert "enforced" not in evidence(loaded(changed)).values()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize(
     ("path", "value", "message"),

@@ -109,6 +109,7 @@ def test_interrupted_without_a_score_file_it_says_that_nothing_is_left(
     assert "no score was kept. With score_file: scores.jsonl" in capsys.readouterr().err
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("changes", "words", "message"),
     [

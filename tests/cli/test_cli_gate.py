@@ -51,6 +51,7 @@ def test_explaining_what_is_not_private_exits_with_1(bare_file: Path, tmp_path: 
     assert result.stdout
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--json"], ["--all"]])
 def test_max_epsilon_is_a_gate(run_file: Path, more: list[str]) -> None:

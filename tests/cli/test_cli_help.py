@@ -30,6 +30,7 @@ def _example(verb: str) -> str:
     return found[0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_shows_an_example_of_itself(verb: str) -> None:
     assert _example(verb).split()[:2] == ["lethe", verb]
@@ -83,8 +84,9 @@ def _prepared(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lethe.certify(make_run(noise_multiplier=9.0), 1e-6).save("statistics.json")
 
 
+# By day test_own_data_and_the_files_written runs the demo.
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", [pytest.param(verb, marks=pytest.mark.slow) if verb in SLOW else verb for verb in VERBS])
+@pytest.mark.parametrize("verb", [pytest.param(verb, marks=pytest.mark.nightly) if verb == "demo" else verb for verb in VERBS])
 def test_the_example_of_every_verb_runs(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if verb == "audit":
         pytest.importorskip("joblib")
@@ -99,6 +101,7 @@ def test_the_example_of_every_verb_runs(verb: str, tmp_path: Path, monkeypatch: 
         assert option != "-o" or Path(name).exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("key", "studio")])
 def test_every_verb_that_shows_progress_can_be_quiet(verb: str) -> None:
     assert "--quiet" in CliRunner().invoke(app, [verb, "--help"], env={"COLUMNS": "300"}).stdout
@@ -109,6 +112,7 @@ def _run(words: list[str], folder: Path, **environment: str) -> subprocess.Compl
     return subprocess.run([sys.executable, "-m", "lethe", *words], cwd=folder, env=given, capture_output=True, text=True, timeout=60)
 
 
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
 COLOUR = re.compile(r"\x1b\[[0-9;]*?(3[0-7]|9[0-7]|38;[0-9;]+)m")
 
 
@@ -122,6 +126,18 @@ def test_no_colour_in_help_where_none_is_wanted(tmp_path: Path) -> None:
 def test_no_colour_where_none_is_wanted_and_no_progress_where_it_is_quiet(tmp_path: Path) -> None:
     make_run().save(tmp_path / "run.yaml")
     words = ["compare", "run.yaml", "--delta", "1e-5", "--theorems", "optimal-shift,composition"]
+    terminal = {"FORCE_COLOR": "1", "TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    loud, quiet = _run(words, tmp_path, **terminal), _run([*words, "--quiet"], tmp_path, **terminal, NO_COLOR="1")
+    assert "comparing" in loud.stderr
+    assert COLOUR.search(loud.stdout + loud.stderr)
+    assert quiet.stderr == ""
+    assert not COLOUR.search(quiet.stdout)
+    assert STYLE.sub("", quiet.stdout) == STYLE.sub("", loud.stdout)
+
+
+@pytest.mark.nightly(by_day="test_no_colour_where_none_is_wanted_and_no_progress_where_it_is_quiet")
+@pytest.mark.slow
+def test_no_colour_in_errors_where_none_is_wanted(tmp_path: Path) -> None:
     wrong = ["certify", "nowhere.yaml", "--delta", "1e-5"]
     terminal = {"FORCE_COLOR": "1", "TERM": "xterm", "PYTHONPATH": str(ROOT)}
     coloured = _run(wrong, tmp_path, **terminal)
@@ -129,12 +145,9 @@ def test_no_colour_where_none_is_wanted_and_no_progress_where_it_is_quiet(tmp_pa
     plain = _run(wrong, tmp_path, **terminal, NO_COLOR="1")
     assert plain.returncode == coloured.returncode == 2
     assert not COLOUR.search(plain.stdout + plain.stderr)
-    loud, quiet = (_run([*words, *more], tmp_path, **terminal) for more in ([], ["--quiet"]))
-    assert "comparing" in loud.stderr
-    assert quiet.stderr == ""
-    assert quiet.stdout == loud.stdout
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize(
     ("typed", "offered"),

@@ -85,6 +85,7 @@ def test_verify_says_the_head_and_finds_that_it_is_missing(place, capsys) -> Non
     assert "written down" in capsys.readouterr().err
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

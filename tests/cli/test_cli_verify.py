@@ -35,6 +35,7 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {path.name: str(path) for path in tmp_path.iterdir()}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "status"),

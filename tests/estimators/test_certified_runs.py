@@ -52,7 +52,7 @@ REGRESSORS: dict[str, tuple[type[Any], Any]] = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(36)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", [*CLASSIFIERS, *REGRESSORS])

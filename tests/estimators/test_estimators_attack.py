@@ -30,7 +30,7 @@ def scores(plan, label: float, present: float, loss: SmoothedHinge, seed: int) -
     return np.array([plan.train(records, draws, PENALTIES).weights[0, 0] for _ in range(FITS)])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize(

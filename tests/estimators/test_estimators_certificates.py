@@ -25,7 +25,7 @@ from lethe.mechanisms.base import Statement
 NAMES = tuple(name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "poisson"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", [*NAMES, pytest.param("poisson", marks=pytest.mark.slow)])

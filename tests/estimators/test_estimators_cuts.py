@@ -32,6 +32,7 @@ def _records(facts: PublicFacts, rng: np.random.Generator) -> Records:
     return Records(rows, targets, loss=facts.loss, feature_norm=1.5, intercept=facts.intercept)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @given(seed=st.integers(0, 10**6), size=st.floats(0.01, 1000.0))
 @pytest.mark.parametrize("facts", CUT, ids=lambda facts: repr(facts.loss))
@@ -69,6 +70,7 @@ def test_slopes_are_cut_where_noise_is_large_and_not_where_it_is_small(name: str
     assert bounded not in mechanism.plan(rich, Budget(epsilon=100.0, delta=1e-5)).summary
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pass_ends", "objective_perturbation"])
 def test_an_intercept_is_learned_where_classes_are_unequal(name: str) -> None:

@@ -106,6 +106,7 @@ def test_the_facts_of_an_envelope_are_what_the_certificate_counts_with() -> None
     assert lipschitz.constant == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [two_blobs(300), three_blobs(300)], ids=["two", "three"])
 def test_a_model_of_scarce_records_is_trained_along_envelopes_and_says_so(data: tuple[np.ndarray, np.ndarray]) -> None:
     model = LogisticRegression(feature_norm=4.0, mechanism="pass_ends", delta=1e-4).fit(*data)
@@ -140,6 +141,7 @@ def test_the_loop_records_the_envelope_that_it_descended() -> None:
     assert recorded == run.replace(seeded=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("records", "columns", "classes", "epsilon"), [(1400, 64, 10, 0.5), (60_000, 784, 10, 1.0), (4000, 54, 7, 3.0)])
 def test_many_classes_are_learned_by_noise_at_pass_ends_and_the_report_says_why(

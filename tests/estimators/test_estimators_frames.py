@@ -40,7 +40,7 @@ def test_every_public_estimator_is_here() -> None:
     assert not set(MADE) & ABSTRACT
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("name", MADE)
@@ -114,6 +114,8 @@ TEXTS = {
 }
 
 
+@pytest.mark.sampled(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", LABELS)
 @pytest.mark.parametrize("name", [*CLASSIFIERS, "Ridge", "HeavyTailedLinearRegression"])
 def test_targets_may_come_in_any_column(name: str, form: str) -> None:
@@ -129,6 +131,7 @@ def test_labels_may_be_text_in_any_column(form: str, declared: Any) -> None:
     assert model.score(X, TEXTS[form]) > 0.5
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("frame", [pd.DataFrame({"y": Y}), pl.DataFrame({"y": Y})], ids=["pandas", "polars"])
 @pytest.mark.parametrize("name", [*CLASSIFIERS, *REGRESSORS])
 def test_a_frame_of_one_column_is_y_with_the_warning_that_scikit_learn_has(name: str, frame: Any) -> None:

@@ -78,6 +78,7 @@ def test_a_users_gradient_is_no_longer_than_one_rows_bound() -> None:
     assert longest > 0.95 * bound
 
 
+@pytest.mark.slow
 def test_rows_of_a_user_are_chosen_with_equal_chance() -> None:
     ids, seen = np.array([7, 8, 7, 7, 7]), np.zeros(5)
     generator = np.random.default_rng(0)
@@ -89,6 +90,7 @@ def test_rows_of_a_user_are_chosen_with_equal_chance() -> None:
     assert np.all(np.abs(seen[[0, 2, 3, 4]] - 1000) < 5 * np.sqrt(500))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["cyclic", "shuffled_once", "pass_ends"])
 def test_users_of_one_row_are_rows(mechanism: str) -> None:
@@ -99,7 +101,7 @@ def test_users_of_one_row_are_rows(mechanism: str) -> None:
     assert other.run_ == one.run_.replace(unit="user")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "model",

@@ -57,6 +57,7 @@ def table(records: int = 2000, seed: int = 0) -> np.ndarray:
 FRESH = "it compares two fits, and the noise of each is fresh; passes with seed_noise"
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore::sklearn.exceptions.EstimatorCheckFailedWarning")
 @parametrize_with_checks(
     [*(cloned(one).set_params(**SEEDED) for one in ALL), PrivatePCA(), PrivateStandardScaler()],
@@ -122,6 +123,8 @@ def test_a_pipeline_adds_up() -> None:
     assert mu_of(privacy_of([model[0], model[0]]).guarantee) == pytest.approx(math.sqrt(2.0) * mus[0])
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("total", [0.1, 1.0, 8.0])
 def test_gaussian_steps_split_a_total_exactly(total: float) -> None:
     X = table()

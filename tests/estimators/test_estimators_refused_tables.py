@@ -52,6 +52,7 @@ NO_NUMBERS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", NO_NUMBERS)
 @pytest.mark.parametrize("name", MADE)
 def test_a_column_of_no_numbers_is_named_with_its_dtype(name: str, case: str) -> None:
@@ -108,6 +109,7 @@ def test_arrays_of_text_or_dates_are_refused() -> None:
         fit("LogisticRegression", objects)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("name", PRIVATE)
 def test_missing_values_are_refused_by_column_with_a_remedy_that_learns_nothing(name: str, frame: str) -> None:

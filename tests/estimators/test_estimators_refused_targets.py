@@ -41,6 +41,7 @@ MISSING_TEXT = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", MISSING_LABELS)
 @pytest.mark.parametrize("name", [*CLASSIFIERS, *REGRESSORS])
 def test_missing_targets_are_refused(name: str, form: str) -> None:
@@ -55,6 +56,7 @@ def test_missing_labels_of_text_are_refused(form: str, classes: Any) -> None:
         MADE["LogisticRegression"]().set_params(classes=classes).fit(X, MISSING_TEXT[form])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_targets_that_are_no_numbers_are_refused(name: str) -> None:
     for bad in (["1"] * N, [DAY] * N, [np.datetime64(DAY)] * N, pl.Series([DAY] * N), pd.Series([DAY] * N, dtype="datetime64[s]")):
@@ -106,6 +108,7 @@ def test_scikit_learn_says_the_rest() -> None:
         assert not isinstance(refusal.value, InputError)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "bad", [{"epsilon": one} for one in ("1", True, np.True_, None, [1.0])] + [{"delta": one} for one in ("1e-5", True, b"0.1", 0)]
 )

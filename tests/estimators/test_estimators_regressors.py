@@ -31,6 +31,8 @@ def fitted(make: type[PrivateRegressor] = LinearRegression, records: int = 400, 
     return make(**{"feature_norm": 4.0, "target_bound": 8.0, **parameters}).fit(*line(records))
 
 
+@pytest.mark.sampled(12)
+@pytest.mark.slow
 @skips
 @parametrize_with_checks(
     [LinearRegression(feature_norm=5.0, target_bound=(-1, 3), **SEEDED)], expected_failed_checks=lambda estimator: EXCUSED
@@ -39,9 +41,9 @@ def test_a_regressor_is_an_estimator(estimator: Any, check: Callable[[Any], None
     check(estimator)
 
 
+@pytest.mark.sampled(60)
 @skips
 @pytest.mark.slow
-@pytest.mark.sampled(10)
 @parametrize_with_checks(
     [
         LinearRegression(**SEEDED),
@@ -56,7 +58,7 @@ def test_every_regressor_is_an_estimator(estimator: Any, check: Callable[[Any], 
     check(estimator)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in ("auto", "sgd", "poisson")])
@@ -135,12 +137,12 @@ def test_a_centre_is_taken_off_only_with_an_intercept() -> None:
 
 @pytest.mark.slow
 def test_a_private_range_is_learned_and_paid_for() -> None:
-    X, y = line(20_000)
-    model = LinearRegression(feature_norm=4.0, mechanism="cyclic", random_state=0).fit(X, 3.0 * y + 1000.0)
+    X, y = line(10_000)
+    model = LinearRegression(feature_norm=4.0, mechanism="cyclic", passes=4, random_state=0).fit(X, 3.0 * y + 1000.0)
     low, high = model.target_range_
     assert 900.0 < low < 1000.0 < high < 1100.0
     assert model.score(X, 3.0 * y + 1000.0) > 0.8
-    alone = LinearRegression(feature_norm=4.0, mechanism="cyclic", target_bound=1.0).fit(X, y)
+    alone = LinearRegression(feature_norm=4.0, mechanism="cyclic", passes=4, target_bound=1.0).fit(X, y)
     training = next(line for line in model.privacy_report_.splitlines() if "cyclic:" in line)
     mu = float(training.split(";")[-1].strip().removesuffix("-GDP"))
     assert mu == pytest.approx(mu_of(alone.certificate_.guarantee) * math.sqrt(0.95), rel=0.01)  # the documented twentieth
@@ -169,6 +171,7 @@ def test_huber_and_l1_go_where_they_are_minimised() -> None:
             fitted(Lasso, mechanism=name)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adassp", "cyclic", "objective_perturbation"])
 def test_sparse_equals_dense_and_pickles_hold_no_records(name: str) -> None:

@@ -37,7 +37,7 @@ def fitted(make: type[Any], scale: float, target_scale: float, **parameters: Any
     return make(**SEEDED, **parameters).fit(scale * rows, target_scale * values if numeric else (values > 0).astype(int))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(24)
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_guarantee_does_not_depend_on_what_was_released(make: type[PrivateLi
     assert all(model.statement_.planned.epsilon(model.delta_) <= epsilon for model in models)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(24)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=1.0)], ids=["logistic", "huber"]
@@ -183,7 +183,7 @@ def test_a_choice_that_looks_at_a_release_may_cost_more_than_each_option() -> No
         likely = math.exp(pure) / (1.0 + math.exp(pure))
         return max(likely - math.exp(level) * (1.0 - likely), 0.0) + max(1.0 - likely - math.exp(level) * likely, 0.0)
 
-    points = np.linspace(-9.0, 9.0, 4001)
+    points = np.linspace(-9.0, 9.0, 801)
     left = [1.0 - (first * first / 2.0 + first * point) for point in points]
     density = stats.norm.pdf(points)
     alone = [np.trapezoid(density * np.array([way(level) for level in left]), points) for way in (gaussian, randomised_response)]

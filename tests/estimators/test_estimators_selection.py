@@ -40,6 +40,7 @@ def generating(law: Any, shares: np.ndarray) -> np.ndarray:
     return (weights[:, None] * shares[None, :] ** counts[:, None]).sum(axis=0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("gaussian", [True, False])
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
@@ -115,6 +116,8 @@ def test_what_a_fit_costs_is_compared_with_what_a_try_may() -> None:
     assert not point.covers(GDP(0.3))
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", sorted(GAUSSIAN - {"adassp"}))
 def test_the_mechanisms_called_gaussian_are(mechanism: str) -> None:
     model = LogisticRegression(feature_norm=4.0, mechanism=mechanism).fit(*two_blobs())
@@ -157,6 +160,7 @@ def test_every_try_fits_within_its_share_on_other_records_than_those_that_score(
     assert len({fitted.coef_.tobytes() for fitted, _ in seen}) == len(seen)  # the same parameters, fresh noise
 
 
+@pytest.mark.slow
 def test_the_model_released_claims_no_less_than_the_search_cost() -> None:
     search = searched(epsilon=1.0, delta=1e-5)
     best = search.best_estimator_
@@ -172,6 +176,7 @@ def test_the_model_released_claims_no_less_than_the_search_cost() -> None:
     assert stated(best) == search.statement_
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_mixed_mechanisms_are_charged_as_points(neighbours: str) -> None:

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
+@pytest.mark.sampled(12)
+@pytest.mark.slow
 @parametrize_with_checks(
     [LogisticRegression(feature_norm=5.0, mechanism="cyclic", **SEEDED)], expected_failed_checks=lambda estimator: EXCUSED
 )
@@ -23,8 +25,8 @@ def test_a_run_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> 
     check(estimator)
 
 
+@pytest.mark.sampled(60)
 @pytest.mark.slow
-@pytest.mark.sampled(6)
 @parametrize_with_checks(
     [
         LogisticRegression(**SEEDED),
@@ -40,8 +42,8 @@ def test_every_classifier_is_an_estimator(estimator: Any, check: Callable[[Any],
 MODEL = LogisticRegression(feature_norm=5.0, mechanism="pass_ends", passes=1)
 
 
+@pytest.mark.sampled(48)
 @pytest.mark.slow
-@pytest.mark.sampled(8)
 @parametrize_with_checks(
     [
         PrivateSearch(MODEL, {"C": [1.0]}, tries=1.5, **SEEDED),

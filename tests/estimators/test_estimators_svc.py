@@ -22,7 +22,7 @@ NAMES = [name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "p
 skips = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore::sklearn.exceptions.EstimatorCheckFailedWarning")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @skips
 @pytest.mark.slow
 @parametrize_with_checks([LinearSVC(**SEEDED)], expected_failed_checks=lambda estimator: EXCUSED)
@@ -30,7 +30,8 @@ def test_it_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> Non
     check(estimator)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", NAMES)
 def test_two_classes_meet_the_target_and_declare_nothing(name: str, neighbours: str) -> None:
@@ -41,7 +42,8 @@ def test_two_classes_meet_the_target_and_declare_nothing(name: str, neighbours: 
     assert model.coef_.shape == (1, 3)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "objective_perturbation"])
 def test_three_classes_meet_the_target_and_declare_nothing(name: str) -> None:
     model = LinearSVC(mechanism=name, epsilon=0.8, delta=1e-4, feature_norm=4.0).fit(*three_blobs())

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from how_many import by_night
 
 from lethe.estimators import MECHANISMS
 from lethe.estimators.budget import Budget
@@ -19,13 +20,15 @@ PAGE = (ROOT / "docs" / "estimators.md").read_text()
 def test_the_blocks_run_and_the_private_models_are_worth_having(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.S):
+        if not by_night():  # fewer records than a reader has
+            block = block.replace("40_000", "12_000").replace("size=10_000", "size=4_000").replace("20_000", "6_000")
         exec(compile(block, "estimators.md", "exec"), names)
     printed = capsys.readouterr().out
     reached = [float(number) for number in re.findall(r"accuracy (\d\.\d+)", printed)]
     (without,) = (float(number) for number in re.findall(r"without privacy (\d\.\d+)", printed))
-    # Of 10 000 test records the standard error is 0.004; at epsilon = 1 on 30 000 records little is lost.
+    # Of 10 000 test records the standard error is 0.004; at epsilon = 1 on 30 000 records little is lost, on 8 000 by day somewhat more.
     assert len(reached) == 2
-    assert min(reached) > without - 0.05
+    assert min(reached) > without - (0.05 if by_night() else 0.1)
     assert "R squared 0.9" in printed
     assert "one record replaced by another" in printed
 

@@ -45,7 +45,7 @@ def _own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CASES if name != "classifier by poisson"])
 @pytest.mark.filterwarnings("ignore")  # of ranges that may be too small

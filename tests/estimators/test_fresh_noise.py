@@ -23,6 +23,7 @@ def test_every_estimator_and_every_mechanism_is_a_case() -> None:
     assert set(estimators.MECHANISMS) - {"auto", "sgd"} <= named
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(CASES))
 def test_two_fits_with_the_same_random_state_share_no_number(name: str) -> None:
@@ -93,6 +94,7 @@ def test_two_processes_share_no_number(how: str) -> None:
     assert {name: common for name in first if (common := shared(first[name], second[name]))} == {}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", ["shuffled_once", "poisson"])
 def test_secret_batches_do_not_follow_random_state(design: str) -> None:

@@ -57,6 +57,7 @@ def test_the_statement_meets_the_target_and_is_the_larger_of_two_disjoint_parts(
     assert phase.batch_size == (2000 if len(given) == 2 else 2000 - set_aside(2000, GDP(solver)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "solver", ["one_pass", "accelerated", "proximal", "localised", pytest.param("strongly_convex", marks=pytest.mark.slow)]
@@ -244,6 +245,7 @@ def test_a_statement_says_no_more_than_the_solution() -> None:
     assert statement_of.__doc__
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", ["multi_pass", "accelerated", "localised"])
 def test_no_finite_record_breaks_a_fit_or_moves_it_far(solver: str) -> None:

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarn
 GIVEN = {"moment": 5.0, "smoothness": 10.0}
 
 
+@pytest.mark.sampled(4)
 @parametrize_with_checks(
     [
         HeavyTailedLinearRegression(**SEEDED),

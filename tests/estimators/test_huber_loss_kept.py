@@ -44,7 +44,7 @@ def bounds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 SLOW = ("auto", "objective_perturbation", "cyclic")  # to plan
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(24)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["pass_ends", "output_perturbation", *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)])
 @pytest.mark.parametrize(("parameters", "asked"), ASKED, ids=[str(one) for one, _ in ASKED])
@@ -59,6 +59,7 @@ def test_the_loss_trained_on_is_the_one_asked_for(parameters: dict[str, Any], as
     assert bounds == [asked] * 5
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("parameters", "asked"), ASKED, ids=[str(one) for one, _ in ASKED])
 def test_squares_are_refused_with_the_reason(parameters: dict[str, Any], asked: float) -> None:

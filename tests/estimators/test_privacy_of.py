@@ -62,6 +62,7 @@ def searched() -> Any:
     return PrivateSearch(whole, {"logisticregression__C": [1.0]}, tries=1.5, delta=1e-5).fit(X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [lambda one: one, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one)), "joblib"])
 def test_the_statement_of_a_search_counts_once_wherever_it_was_kept(again: Any, tmp_path: Any) -> None:
     search = searched()
@@ -240,6 +241,7 @@ def test_the_page_names_every_part_and_adds_up() -> None:
         privacy_report_of(model, 2.0)
 
 
+@pytest.mark.slow
 def test_a_search_takes_the_same_steps_where_they_are_silent() -> None:
     codes = np.random.default_rng(0).integers(0, 3, (400, 2)).astype(float)
     three: Any = [[0.0, 1.0, 2.0]] * 2

@@ -29,6 +29,7 @@ SPARSE: Any = clone(ENCODER)
 SPARSE.set_params(sparse_output=True)
 
 
+@pytest.mark.slow
 def test_every_branch_counts_and_so_does_the_remainder() -> None:
     model = trained(columns(*BRANCHES, remainder=SCALER), table=FRAME)
     transformers = model[0].named_transformers_

@@ -22,6 +22,7 @@ from lethe.estimators import LogisticRegression, PrivateSearch, PublicScaler
 TABLE = np.array([[0.0, 10.0, -4.0], [50.0, 20.0, 4.0], [100.0, 40.0, 9.0], [200.0, 0.0, np.nan]])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks([PublicScaler(-1.0, 2.0), PublicScaler(-3.0, 3.0), PublicScaler(0.0, 1.0, clip=False)])
 def test_it_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> None:

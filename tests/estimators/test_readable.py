@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from how_many import by_night
 from scipy import sparse
 
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge
@@ -74,7 +75,7 @@ def test_columns_stored_twice_are_added_up_first(last: list[tuple[int, float]], 
     assert np.linalg.norm(moved) <= 1.0
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["cyclic", "shuffled_once", "pass_ends", "poisson", "full_batch", "joint", "objective_perturbation"])
 @pytest.mark.parametrize("last", HUGE[:2])
@@ -93,13 +94,15 @@ def test_a_fit_does_not_tell_that_a_record_is_huge(mechanism: str, last: list[fl
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.scale.UnscaledColumnsWarning")  # its rows are huge on purpose
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 def test_regressions_and_scalers_take_it_too(make: Any) -> None:
     rows = table_with(HUGE[0])
     values = np.clip(rows[:, 0], -1.0, 1.0)
-    for model in (LinearRegression(**SEEDED, target_bound=1.0), Ridge(**SEEDED, feature_norm="auto")):
+    options = {**SEEDED, "mechanism": "auto" if by_night() else "adassp"}
+    for model in (LinearRegression(**options, target_bound=1.0), Ridge(**options, feature_norm="auto")):
         assert np.isfinite(model.fit(make(rows), values).predict(make(rows))).all()
     scaler = PrivateStandardScaler(**SEEDED, bounds=(-1.0, 1.0))
     assert np.isfinite(scaler.fit(rows).transform(rows)).all()
@@ -110,7 +113,7 @@ def test_a_search_does_not_tell_that_a_scored_record_is_huge() -> None:
     rows = table_with(HUGE[0])
     values = np.clip(rows[:, 0], -1.0, 1.0)
     base = LinearRegression(target_bound=1.0, feature_norm=1.0, mechanism="pass_ends", passes=1)
-    for seed in range(12):
+    for seed in range(12 if by_night() else 3):
         search = PrivateSearch(base, {"passes": [1]}, tries=1.5, score_bound=1.0, random_state=seed, seed_noise=True, delta=1e-5)
         assert np.isfinite(search.fit(rows, values).best_score_)
 
@@ -122,7 +125,7 @@ def test_tries_do_not_show_in_numpy_s_global_generator() -> None:
     model = LogisticRegression(feature_norm=2.0, classes=[0, 1], mechanism="output_perturbation")
     before, left = np.random.get_state(), set()  # noqa: NPY002  # what scikit-learn draws from by default
     try:
-        for _ in range(8):
+        for _ in range(8 if by_night() else 3):
             np.random.seed(5)  # noqa: NPY002
             PrivateSearch(model, {"C": [0.1, 1.0]}, epsilon=3.0, delta=1e-5, tries=4.0).fit(rows, labels)
             left.add(float(np.random.rand()))  # noqa: NPY002

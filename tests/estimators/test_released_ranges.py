@@ -130,7 +130,7 @@ def test_nothing_is_said_of_usual_values_or_where_the_noise_decides() -> None:
 @pytest.mark.slow
 def test_time_stamps_small_columns_and_large_targets_are_learned_from() -> None:
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1.0, 1.0, (20_000, 3))
+    X = rng.uniform(-1.0, 1.0, (8_000, 3))
     y, targets = (X[:, 0] > 0).astype(int), 1e8 * (5.0 + X @ [1.0, -1.0, 0.5])
     stamps = 1.6e9 + 1e7 * X
     model = LogisticRegression(epsilon=3.0, feature_norm=2.0, classes=[0, 1])

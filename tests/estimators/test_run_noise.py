@@ -86,6 +86,7 @@ def replayed(run: Run, targets: np.ndarray, outputs: int, averaged: int, *, nois
     return np.mean(iterates[-averaged:], axis=0)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(MODELS))
 @pytest.mark.parametrize(("name", "release"), [*((name, "last") for name in RUNS), *((name, "all") for name in EVERY)])

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from how_many import by_night
 from scipy import stats
 
 from lethe.calculus.guarantees import GDP
@@ -66,6 +67,7 @@ def score_before_noise(labelled: bool, aside: np.ndarray) -> float:
     return float(np.mean([1.0 - min(abs(number) / BOUND, 1.0) ** 2 for number in NUMBERS[aside]]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("tries", [ONCE, 6.0])
@@ -89,9 +91,10 @@ def test_the_score_has_the_stated_noise(seed: int, tries: float, labelled: bool,
 
 @pytest.mark.slow
 def test_fresh_noise_has_the_same_law() -> None:
-    """30 searches of one try: by chance one in a hundred million has a sum of squares so far off, and no two the same noise."""
-    found = [search(True, ONCE, random_state=7) for _ in range(30)]
+    """Searches of one try: by chance one in a hundred million has a sum of squares so far off, and no two the same noise."""
+    count = 30 if by_night() else 10
+    found = [search(True, ONCE, random_state=7) for _ in range(count)]
     aside = randomness(7, False, RECORDS).order[:ASIDE]
     normals = (np.array([one.best_score_ for one in found]) - score_before_noise(True, aside)) / found[0].score_noise_std_
-    assert len(set(normals.tolist())) == 30
-    assert 0.5e-8 < float(stats.chi2.cdf(np.sum(normals**2), 30)) < 1.0 - 0.5e-8
+    assert len(set(normals.tolist())) == count
+    assert 0.5e-8 < float(stats.chi2.cdf(np.sum(normals**2), count)) < 1.0 - 0.5e-8

@@ -33,7 +33,7 @@ QUICK = (
 EVERY = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in CASES]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_no_fit_with_seeded_noise_has_a_guarantee(name: str) -> None:
@@ -55,7 +55,7 @@ def test_no_fit_with_seeded_noise_has_a_guarantee(name: str) -> None:
         assert certify(run, model.delta_).epsilon == math.inf
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_random_state_alone_is_public_and_seeds_nothing(name: str) -> None:
@@ -78,7 +78,7 @@ def test_one_seeded_step_voids_a_pipeline() -> None:
     assert "NOT PRIVATE: no release" in privacy_report_of(model, 1e-5)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_every_release_of_a_seeded_fit_says_so_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

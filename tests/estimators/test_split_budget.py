@@ -33,7 +33,7 @@ def model(mechanism: str, **parameters: Any) -> Any:
     return LogisticRegression(mechanism=mechanism, classes=[0, 1], **{"feature_norm": 2.0, **parameters})
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(("total", "shares"), [(1.0, [0.2, 0.8]), (4.0, [0.5, 0.5])])
@@ -72,6 +72,7 @@ def test_epsilons_and_deltas_add_up_where_steps_need_not_be_gaussian() -> None:
     assert failing <= 0.9e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [1.0, 0.25])
 def test_gaussian_steps_have_the_square_root_of_their_share(part: float) -> None:
     scaler, linear = split_budget([PrivateStandardScaler(), model("cyclic")], 1.0, DELTA, shares=[0.4 * part, 0.6 * part])

@@ -24,6 +24,7 @@ def test_a_released_norm_that_says_so_is_warned_of_at_the_line_that_fits() -> No
     assert caught[0].filename == __file__
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "changes"),

@@ -38,6 +38,7 @@ def by_channel(rows: np.ndarray, channels: int = 3) -> np.ndarray:
     return np.moveaxis(rows.reshape(len(rows), channels, -1), 1, 2).reshape(-1, channels)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks([PublicWhitening([0.5], [[4.0]])])
 def test_it_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> None:
@@ -117,6 +118,7 @@ def test_what_are_no_moments_is_refused(mean: Any, covariance: Any, floor: float
             call(table())
 
 
+@pytest.mark.slow
 def test_synthetic_images_are_the_seed_s_and_have_edges() -> None:
     images = synthetic_images((3, 12, 10), images=20, seed=5)
     assert (images.shape, images.dtype) == ((20, 3, 12, 10), np.float32)

@@ -44,6 +44,7 @@ def _curve(figure: Reproduction, panel: str, name: str) -> dict[int, float]:
     return {row["passes"]: row["rdp_over_alpha"] for row in rows}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BOK)
 def test_published_numbers_come_out_again(tables: dict[str, Reproduction], name: str) -> None:

@@ -139,6 +139,7 @@ def _page(result: Reproduction, width: int) -> str:
     return printed(*reproduction_tables(result.to_dict(), width), width=width)
 
 
+@pytest.mark.nightly(by_day="test_the_figure_in_small")
 @pytest.mark.slow
 def test_what_diverged_is_infinite_and_shown(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     """So much noise that single precision overflows, in the schedules of both methods."""
@@ -277,8 +278,9 @@ def test_the_command_gives_its_options(
     assert {entry.name for entry in folder.iterdir()} == {f"hong-figure-1.{kind}" for kind in ("json", "csv", "png")}
 
 
+@pytest.mark.nightly(by_day="test_the_list_needs_no_torch")
 @pytest.mark.slow
-def test_the_list_needs_no_torch() -> None:
+def test_the_list_of_hong_needs_no_torch() -> None:
     code = "import sys; sys.modules['torch'] = None\nimport lethe\nfrom lethe_experiments import describe, reproduce\n"
     code += "print(describe('hong-figure-1'))\n"
     code += "try: reproduce('hong-figure-1')\nexcept lethe.MissingExtraError as error: print(error)"

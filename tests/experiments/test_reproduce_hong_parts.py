@@ -58,6 +58,7 @@ def _each_gradient(network: TwoLayerNetwork, parameters: Tensor, records: Record
     return torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, records.features, records.targets)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("outputs", [2, 10])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("clip_norm", [1e-3, 4.0, 20.0, 1e9])

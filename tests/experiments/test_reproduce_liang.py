@@ -6,9 +6,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from how_many import by_night
 from printed_tables import printed
 from scipy import special
 
@@ -42,8 +44,9 @@ import lethe_experiments.liang.training as training  # noqa: E402
 from lethe_experiments.liang.attack_network import AttackNetworks, learn_attack  # noqa: E402
 from lethe_experiments.liang.image_networks import image_network  # noqa: E402
 
-SMALL = Plan(candidates=100, shadows=2, repeats=2, batch_sizes=(25,), epochs=(1, 3), attack_steps=5)
-BOUNDED = replace(SMALL, diameters=(4.0, 9.0), noises=(CERTIFIABLE,))
+SIZES: dict[str, Any] = {"shadows": 2, "epochs": (1, 3)} if by_night() else {"shadows": 1, "epochs": (1, 2), "noises": (PUBLISHED,)}
+SMALL = Plan(candidates=100, repeats=2, batch_sizes=(25,), attack_steps=5, **SIZES)
+BOUNDED = replace(SMALL, diameters=(4.0, 9.0) if by_night() else (4.0,), noises=(CERTIFIABLE,))
 FREE = Setting(batch_size=25, diameter=None, noise=PUBLISHED)
 DIGITS = pictures_from(None)
 
@@ -170,6 +173,7 @@ def test_the_published_cap_is_equation_14_where_it_is_smaller() -> None:
     assert rho < said.published <= rho + 2 * math.sqrt(rho * math.log(1 / DELTA))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("diameter", [None, 4.0])
 def test_what_is_trained_is_what_is_certified(diameter: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +184,7 @@ def test_what_is_trained_is_what_is_certified(diameter: float | None, monkeypatc
     candidates, _ = draw_candidates(len(DIGITS.labels), 100, 1, seed=0)
     logits = train(candidates, 3)
     assert logits.shape == (2, 100, 10)
-    assert executed == [SMALL.run(setting, 3).replace(seeded=True)]
+    assert executed == [SMALL.run(setting, SMALL.epochs[-1]).replace(seeded=True)]
     norm = math.sqrt(sum(float(parameter.detach().double().square().sum()) for parameter in made[0].parameters()))
     assert norm > 4.0 if diameter is None else norm <= 2.0 * (1 + 1e-6)  # projected in float32
     again = train(candidates, 3)
@@ -296,6 +300,7 @@ def test_what_must_be_known_is_said(small: Reproduction, bounded: Reproduction) 
     assert "declared, since nobody knows it" not in small.fine_print()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_tables_stand_whole(small: Reproduction, bounded: Reproduction, width: int) -> None:
     for result in (small, bounded):
@@ -322,6 +327,7 @@ def test_files(small: Reproduction, bounded: Reproduction) -> None:
         assert len(files[f"{result.name}.csv"].splitlines()) == 1 + len(result.rows)
 
 
+@pytest.mark.nightly(by_day="test_files")
 @pytest.mark.slow
 def test_what_is_infinite_or_unknown_is_drawn(small: Reproduction) -> None:
     plots = pytest.importorskip("lethe_experiments.pages.reproduction_plots")
@@ -332,6 +338,7 @@ def test_what_is_infinite_or_unknown_is_drawn(small: Reproduction) -> None:
     assert "infinity" in printed(*reproduction_tables(content, 100))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["liang-figure-1", "liang-figure-2"])
 def test_the_list_needs_no_torch(name: str) -> None:

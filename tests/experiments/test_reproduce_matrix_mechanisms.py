@@ -66,6 +66,7 @@ def test_the_errors_are_those_of_the_inverse() -> None:
         assert mean_error(strategy, slots) == pytest.approx(max(norms) * np.sqrt(np.mean(rows**2)), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_files_and_tables(result: Reproduction) -> None:
     pytest.importorskip("matplotlib")
     from lethe_experiments.files import reproduction_files

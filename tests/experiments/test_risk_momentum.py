@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from noisy_quadratics import exact_momentum
@@ -73,11 +74,11 @@ def test_a_step_too_long_is_refused_with_the_longest_allowed() -> None:
 
 
 @pytest.mark.slow
-def test_400_random_noisy_quadratics_stay_below_the_corrected_bound() -> None:
+def test_random_noisy_quadratics_stay_below_the_corrected_bound() -> None:
     """The whole right side, the term in the velocities included, which makes it smallest."""
     source = np.random.default_rng(4_6)
     tightest = math.inf
-    for _ in range(400):
+    for _ in range(examples(400)):
         modes, steps, records = int(source.integers(1, 5)), int(source.integers(1, 60)), int(source.integers(5, 500))
         eigenvalues = np.exp(source.uniform(math.log(0.01), 0.0, modes))
         start, budget, beta = source.normal(0.0, 2.0, modes), float(source.uniform(0.05, 3.0)), float(source.uniform(0.02, 0.9))

@@ -16,6 +16,7 @@ from lethe.errors import InputError
 from lethe.features import RandomConvolutionFeatures, RandomConvolutions2d, RandomFourierFeatures, RecordNormalizer
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks([RandomFourierFeatures(10, gamma=0.3), RecordNormalizer(), RecordNormalizer(None, groups=1)])
 def test_they_are_estimators(estimator: Any, check: Callable[[Any], None]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from how_many import by_night
 from slow_scattering import slow_scattering
 
 from lethe.errors import InputError
@@ -24,7 +25,7 @@ def pictures(count: int, rows: int, columns: int, seed: int = 0) -> torch.Tensor
 
 
 @pytest.mark.parametrize(
-    ("shape", "scales", "angles"), [((6, 9), 2, 4), ((5, 4), 1, 5), pytest.param((9, 10), 3, 4, marks=pytest.mark.slow)]
+    ("shape", "scales", "angles"), [((6, 9), 2, 4), ((5, 4), 1, 5), pytest.param((9, 10), 3, 4, marks=pytest.mark.nightly)]
 )
 def test_every_channel_is_its_definition(shape: tuple[int, int], scales: int, angles: int) -> None:
     image = pictures(1, *shape)
@@ -43,9 +44,9 @@ def test_channels_are_counted_and_ordered_as_the_page_says() -> None:
     assert [path.order for path in module.paths] == [0] + [1] * 16 + [2] * 64
     assert module.paths[1 + 8 + 3].steps == ((1, 3),)
     assert module.paths[17 + 8 * 5 + 2].steps == ((0, 5), (1, 2))
-    for scales, angles in ((1, 4), (3, 6), (4, 8)):
+    for scales, angles in ((1, 4), (3, 6), (4, 8)) if by_night() else ((1, 4),):
         count = 1 + angles * scales + angles**2 * scales * (scales - 1) // 2
-        assert len(Scattering2d((33, 40), scales=scales, angles=angles).paths) == count
+        assert len(Scattering2d((17, 20), scales=scales, angles=angles).paths) == count
     assert module(torch.zeros(2, 3, 28, 28)).shape == (2, 3, 81, 7, 7)
     assert (ScatteringFeatures().channels(), ScatteringFeatures(scales=3, angles=6).channels(3)) == (81, 3 * 127)
     colours = pictures(6, 12, 13).reshape(2, 3, 12, 13).numpy()
@@ -85,6 +86,7 @@ def test_wavelets_have_the_frequency_and_bandwidth_of_their_scale(scale: int, an
     assert wide == pytest.approx(4.0 / angles / (0.8 * 2.0**scale), rel=0.15, abs=2.0 * math.pi / points)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scales", "angles"), [(1, 4), (2, 8), pytest.param(3, 4, marks=pytest.mark.slow)])
 def test_no_frequency_gains_energy(scales: int, angles: int) -> None:
     for shape in ((36, 36), (100, 61)):
@@ -94,6 +96,7 @@ def test_no_frequency_gains_energy(scales: int, angles: int) -> None:
     assert gain(scales, angles) == min(gain(one, angles) for one in range(1, scales + 1))
 
 
+@pytest.mark.slow
 def test_wavelets_one_per_cent_larger_would_gain_energy() -> None:
     plain = littlewood_paley((256, 256), 2, 8)
     low = np.outer(low_pass(256, 2), low_pass(256, 2)) ** 2

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from how_many import examples
+from how_many import by_night, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_problems import QUADRATIC, ErringMean, quadratic_gap, quadratic_gradient, regression, regression_gap, regression_records
@@ -96,12 +96,12 @@ def test_the_bound_holds_for_noisy_and_biased_gradients() -> None:
     oracle, rng = ErringMean(bias=(0.06, -0.08), variance=2.0), np.random.default_rng(0)
     eta = best_step(20, 10.0, 2.0, 2.0 + 0.1**2)
     gaps = []
-    for _ in range(300):
+    for _ in range(300 if by_night() else 90):
         done = accelerated(QUADRATIC, np.zeros(20), oracle=oracle, steps=20, step=eta, start=[-1.0, 0.0], generator=rng)
         gaps.append(quadratic_gap(done.parameters))
     bound = accelerated_bound(20, eta, 10.0, math.hypot(1.3, 0.1), 0.1, 2.0, diameter=2.0)
     assert bound == pytest.approx(0.928869, rel=1e-6)
-    assert np.mean(gaps) == pytest.approx(0.0501, rel=0.18)
+    assert np.mean(gaps) == pytest.approx(0.0501, rel=0.18 if by_night() else 0.33)  # of a utility, far within its bound
     assert np.mean(gaps) <= bound
 
 
@@ -174,7 +174,7 @@ def test_the_optimised_bound_is_the_smallest_of_the_three() -> None:
 )
 def test_heavy_tailed_regression(build: object, measured: tuple[float, float]) -> None:
     problem = regression()
-    for count, expected in zip((1024, 4096), measured, strict=True):
+    for count, expected in list(zip((1024, 4096), measured, strict=True))[: 2 if by_night() else 1]:
         plan = build(problem, count, 0.5)  # pyright: ignore[reportCallIssue]
         gaps = []
         for seed in range(20):

@@ -110,8 +110,8 @@ def makers() -> tuple[Callable[[int], np.random.Generator], Callable[[int], np.r
     return (lambda _: whole), (lambda _: half)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.slow
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name == "records taken all" else name for name in RELEASES])
 def test_the_lower_bound_is_below_what_is_stated_and_catches_half_the_noise(name: str) -> None:
     sound, broken = makers()
@@ -136,6 +136,7 @@ def test_noise_from_the_number_of_steps_and_not_the_batch_is_caught() -> None:
     assert found > stated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_released_moment(broken: bool) -> None:
     """Half of the blocks at each end of the range and one that moves: every answer is decided by it and by noise alone."""
@@ -167,6 +168,7 @@ def test_secret_batches(broken: bool) -> None:
     assert (found > stated) if broken else (LEAST < found <= stated)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("coins", [1, 4])
 def test_the_shuffled_sum(coins: int) -> None:
@@ -183,6 +185,7 @@ def test_the_shuffled_sum(coins: int) -> None:
     assert (found > TARGET) if coins > 1 else (LEAST < found <= TARGET)
 
 
+@pytest.mark.nightly(by_day="test_two_coordinates_are_private_by_exact_calculation")
 @pytest.mark.slow
 def test_the_shuffled_mean_is_far_below_what_it_states() -> None:
     """Its closed form is conservative: no attack comes near, which the exact calculations say as well."""

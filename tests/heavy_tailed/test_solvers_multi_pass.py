@@ -65,6 +65,7 @@ def test_seeds_repeat_and_no_seed_does_not() -> None:
     assert np.linalg.norm(runs[0]) <= 1.0 + 1e-12
 
 
+@pytest.mark.sampled(2)
 # The risk of not training is 0.06875; 20 seeds, of which the mean is within 25 % (three standard errors) of the measured one.
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "measured"), [(1024, 0.0189), (4096, 0.0019)])
@@ -78,6 +79,7 @@ def test_heavy_tailed_regression(count: int, measured: float) -> None:
     assert np.mean(gaps) == pytest.approx(measured, rel=0.3)
 
 
+@pytest.mark.nightly(by_day="test_no_record_is_revealed_more_than_stated_by_phases")
 @pytest.mark.slow
 def test_one_record_cannot_steer_the_run() -> None:
     """An adversary's record, at any of its values: the best of many tests has no more power than the guarantee allows."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from how_many import examples
+from how_many import by_night, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_problems import (
@@ -86,12 +86,12 @@ def test_the_bound_holds_for_noisy_and_biased_gradients() -> None:
     oracle, rng = ErringMean(bias=(0.03, -0.04), variance=0.5), np.random.default_rng(0)
     gaps = [
         quadratic_gap(one_pass(QUADRATIC, np.zeros(61), oracle=oracle, steps=61, start=[-1.0, 0.0], generator=rng).parameters)
-        for _ in range(250)
+        for _ in range(250 if by_night() else 80)
     ]
     start = math.hypot(1.3, 0.1)
     bound = one_pass_bound(61, 10.0, 1.0, start, 0.05, 0.5)
     assert bound == pytest.approx(0.243850, rel=1e-5)
-    assert np.mean(gaps) == pytest.approx(0.00438, rel=0.18)
+    assert np.mean(gaps) == pytest.approx(0.00438, rel=0.18 if by_night() else 0.32)  # of a utility, far within its bound
     assert np.mean(gaps) <= bound
     printed = 32 * 10 * start**2 * math.exp(-60 / 40) + 72 * 0.5 / 60 + 2 * 0.05**2
     assert printed == pytest.approx(121.99, abs=0.01)
@@ -145,6 +145,7 @@ def test_the_theorem_s_settings() -> None:
     assert "does not apply" in short.notes[0]
 
 
+@pytest.mark.slow
 def test_the_optimised_bound_is_the_smallest() -> None:
     problem = _stated(5.0, 3.0, 10)
     best = one_pass_optimised(problem, 20_000, 0.5)
@@ -158,12 +159,13 @@ def test_the_optimised_bound_is_the_smallest() -> None:
     assert practical.oracle == ClippedMean(clip_norm=3.0, rho=0.5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("basis", "measured"), [("theory", (0.0657, 0.0680)), ("practical", (0.0472, 0.0087))])
 def test_heavy_tailed_regression(basis: str, measured: tuple[float, float]) -> None:
     """The theorem's settings stay at the risk of not training, 0.06875; clipping at r_2 with few steps does not."""
     problem = regression()
-    for count, expected in zip((1024, 4096), measured, strict=True):
+    for count, expected in list(zip((1024, 4096), measured, strict=True))[: 2 if by_night() else 1]:
         plan: Plan = one_pass_theory(problem, count, 0.5) if basis == "theory" else one_pass_practical(problem, count, 0.5)
         gaps = []
         for seed in range(20):

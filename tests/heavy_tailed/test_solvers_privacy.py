@@ -99,6 +99,7 @@ def test_no_record_is_revealed_more_than_stated(name: str, oracle: ClippedMean |
         assert worst == pytest.approx(2 * RHO, rel=1e-9)  # attained: not looser than it must be
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["localised", "strongly convex"])
 def test_no_record_is_revealed_more_than_stated_by_phases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """These make their own oracles; the means are caught where they are taken."""

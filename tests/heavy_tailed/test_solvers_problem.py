@@ -39,12 +39,12 @@ def test_two_points_attain_the_sharp_bias() -> None:
 def test_the_bias_of_clipping_vectors() -> None:
     """z = 2 e_1 + noise of 3 degrees of freedom in 5 dimensions: E|z|^2 = 4 + 5 * 3 = 19."""
     rng = np.random.default_rng(0)
-    rows = rng.standard_t(3, size=(1_000_000, 5))
+    rows = rng.standard_t(3, size=(250_000, 5))
     rows[:, 0] += 2.0
     norms = np.linalg.norm(rows, axis=1)
     # Differences from the unclipped rows, whose mean is known, have the smaller variance.
     shift = ((np.minimum(1.0, 5.0 / norms) - 1.0)[:, None] * rows).mean(axis=0)
-    assert np.linalg.norm(shift) == pytest.approx(0.1110, abs=0.008)
+    assert np.linalg.norm(shift) == pytest.approx(0.1110, abs=0.016)
     assert clipping_bias(2, math.sqrt(19), 5.0) == pytest.approx(0.95)
     assert printed_clipping_bias(2, math.sqrt(19), 5.0) == pytest.approx(3.8)
 

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from how_many import examples
+from how_many import by_night, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_problems import CURVATURES, QUADRATIC, SLOPES, ErringMean, quadratic_gradient
@@ -73,7 +73,7 @@ def test_the_bound_holds_for_noisy_and_biased_gradients() -> None:
     oracle, rng = ErringMean(bias=(0.03, -0.04), variance=0.5), np.random.default_rng(0)
     problem = Problem(gradient=quadratic_gradient, dimension=2, smoothness=10.0)
     gaps = []
-    for _ in range(500):
+    for _ in range(500 if by_night() else 100):
         done = proximal(problem, np.zeros(40), oracle=oracle, steps=40, regulariser=SPARSE, start=[-1.0, 1.0], generator=rng)
         gaps.append(sparse_gap(done.parameters))
     assert np.mean(gaps) <= proximal_bound(40, 10.0, 1.0, sparse_gap(np.array([-1.0, 1.0])), 0.05, 0.5)

@@ -57,6 +57,7 @@ def test_the_noise_of_one_step_is_just_enough(epsilon: float) -> None:
     assert one_step_delta(0.125, 0.995 * noise, epsilon) > DELTA  # 0.1 % of the search, and what the discretisation adds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "steps", "epsilon"), [(0.125, 30, 1.0), (0.05, 30, 0.5), (0.05, 100, 1.0)])
 def test_the_noise_of_many_steps_is_just_enough(rate: float, steps: int, epsilon: float) -> None:
     """An independent price: at most the target, and above it with three thousandths less noise."""

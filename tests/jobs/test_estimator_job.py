@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from homes import HOMES, homes_column, homes_fields, homes_table
+from how_many import by_night
 from typer.testing import CliRunner
 
 import lethe
@@ -37,12 +38,14 @@ COLUMNS: dict[str, Any] = {
     **dict.fromkeys(("fnlwgt", "education", "native-country"), "drop"),
 }
 
+FEW: dict[str, Any] = {} if by_night() else {"mechanism": "cyclic", "passes": 4}
+
 
 def _adult(**changes: Any) -> dict[str, Any]:
     return {
         "data": {"path": str(ADULT), "target": "income", "classes": ["<=50K", ">50K"], "test_fraction": 0.0},
         "columns": COLUMNS,
-        "model": {"estimator": "logistic_regression", "feature_norm": 3.0},
+        "model": {"estimator": "logistic_regression", "feature_norm": 3.0, **FEW},
         "privacy": {"epsilon": 1.0, "delta": 1e-5},
         **changes,
     }
@@ -58,7 +61,8 @@ def test_the_census_from_the_command_line_scores_as_the_pipeline_in_python(tmp_p
 
     import lethe.estimators as private
 
-    parts: Any = train_test_split(pandas.read_csv(ADULT), test_size=4000, random_state=0)
+    table = pandas.read_csv(ADULT, nrows=None if by_night() else 10_000)
+    parts: Any = train_test_split(table, test_size=4000 if by_night() else 2000, random_state=0)
     train, test = parts
     train.to_csv(tmp_path / "train.csv", index=False)
     test.to_csv(tmp_path / "test.csv.gz", index=False)
@@ -74,7 +78,7 @@ def test_the_census_from_the_command_line_scores_as_the_pipeline_in_python(tmp_p
     listed: Any = list(ANSWERS.values())
     encoder = OneHotEncoder(categories=listed, handle_unknown="ignore", sparse_output=False)
     transformer = ColumnTransformer([("numbers", private.PublicScaler(low, high), list(RANGES)), ("words", encoder, list(ANSWERS))])
-    estimator = private.LogisticRegression(epsilon=1.0, delta=1e-5, feature_norm=3.0, classes=["<=50K", ">50K"])
+    estimator = private.LogisticRegression(epsilon=1.0, delta=1e-5, feature_norm=3.0, classes=["<=50K", ">50K"], **FEW)
     pipeline: Any = make_pipeline(transformer, estimator).fit(train, train["income"])
     expected = pipeline.score(test, test["income"])
     yaml_of_the_page = read_document(ADULT.with_name("adult.yaml"))
@@ -84,15 +88,18 @@ def test_the_census_from_the_command_line_scores_as_the_pipeline_in_python(tmp_p
     assert isinstance(command, EstimatorOutcome)
     pipeline.set_params(logisticregression__random_state=5, logisticregression__seed_noise=True).fit(train, train["income"])
     assert (command.estimator.coef_ == pipeline[-1].coef_).all()
-    assert score > 0.845
+    assert score > (0.845 if by_night() else 0.8)
     # One score has a standard deviation of 0.0024, so this difference one of 0.0034; of one seed they are the same number above.
-    assert score == pytest.approx(expected, abs=0.017)
+    # By day on a fifth of the records, with five times the noise on the average gradient.
+    assert score == pytest.approx(expected, abs=0.017 if by_night() else 0.06)
     assert SavedModel.load(tmp_path / "out").weights.shape == (42, 1)
 
 
 @pytest.mark.slow
 def test_what_is_written_predicts_and_says_what_was_stated(tmp_path: Path) -> None:
-    write_document(tmp_path / "train.yaml", _adult())
+    table = ADULT if by_night() else _head(tmp_path / "head.csv.gz")
+    data = {"path": str(table), "target": "income", "classes": ["<=50K", ">50K"], "test_fraction": 0.0}
+    write_document(tmp_path / "train.yaml", _adult(data=data))
     words = ["train", str(tmp_path / "train.yaml"), "-o", str(tmp_path / "out"), "--json"]
     content = json.loads(CliRunner().invoke(app, words, catch_exceptions=False).stdout)
     folder = tmp_path / "out"
@@ -108,12 +115,20 @@ def test_what_is_written_predicts_and_says_what_was_stated(tmp_path: Path) -> No
     answer = CliRunner().invoke(app, ["verify", str(folder / "certificate.json"), "--weights", str(folder / "weights.npz"), "--json"])
     assert json.loads(answer.stdout)["belongs"]["yes"]
     assert CliRunner().invoke(app, ["explain", str(folder / "certificate.json")], catch_exceptions=False).exit_code == 0
-    predictions = SavedModel.load(folder).predict_table(ADULT)
+    predictions = SavedModel.load(folder).predict_table(table)
     assert set(predictions) == {"<=50K", ">50K"}
-    names = np.array([line.rsplit(",", 1)[1] for line in _lines(ADULT)])
+    names = np.array([line.rsplit(",", 1)[1] for line in _lines(table)])
     assert (predictions == names).mean() == pytest.approx(content["score"]["train"])
-    printed = CliRunner().invoke(app, ["predict", str(folder), str(ADULT), "--json"], catch_exceptions=False).stdout
+    printed = CliRunner().invoke(app, ["predict", str(folder), str(table), "--json"], catch_exceptions=False).stdout
     assert json.loads(printed)["predictions"] == predictions.tolist()
+
+
+def _head(file: Path) -> Path:
+    """The first records of the census."""
+    import gzip
+
+    file.write_bytes(gzip.compress(b"".join(gzip.decompress(ADULT.read_bytes()).splitlines(keepends=True)[:6001])))
+    return file
 
 
 def _lines(file: Path) -> list[str]:
@@ -122,6 +137,7 @@ def _lines(file: Path) -> list[str]:
     return gzip.decompress(file.read_bytes()).decode().splitlines()[1:]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("target_range", [[0, 2], "auto"])
 def test_a_regression(tmp_path: Path, target_range: Any) -> None:
@@ -181,6 +197,7 @@ def test_a_run_takes_columns_too(tmp_path: Path) -> None:
     assert again.prepare()[1].noise_multiplier == outcome.trained.run.noise_multiplier
 
 
+@pytest.mark.slow
 def test_a_seed_is_no_release_and_gives_the_pipeline_s_own_weights(tmp_path: Path) -> None:
     import lethe.estimators as private
 
@@ -202,6 +219,7 @@ def test_a_seed_is_no_release_and_gives_the_pipeline_s_own_weights(tmp_path: Pat
     assert CliRunner().invoke(app, words_of_train, catch_exceptions=False).exit_code == 1
 
 
+@pytest.mark.slow
 def test_what_public_facts_say_of_the_scale_is_noted(tmp_path: Path) -> None:
     fields = homes_fields(tmp_path, model={"estimator": "logistic_regression", "feature_norm": 100.0})
     outcome = Job(**fields).train(tmp_path / "out")

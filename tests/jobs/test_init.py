@@ -20,6 +20,8 @@ def _call(*words: object) -> Any:
     return CliRunner().invoke(app, ["init", *map(str, words)])
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_is_a_run_that_can_be_certified(task: str, tmp_path: Path) -> None:
     assert _call(task, "-o", tmp_path / "run.yaml").exit_code == 0
@@ -127,6 +129,7 @@ def test_names_are_written_as_yaml_reads_them_back(text: str, tmp_path: Path) ->
     assert read_document(tmp_path / "t.yaml") == {text: text, "list": [text]}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -17,6 +17,7 @@ from lethe.jobs.estimators.saved import SavedModel
 from lethe.jobs.training import Job
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [{"mechanism": "sgd"}, {"mechanism": "objective_perturbation"}, {"feature_norm": "auto"}])
 def test_what_was_written_is_explained_verified_reported_and_trained_again(tmp_path: Path, model: dict[str, Any]) -> None:
@@ -36,6 +37,7 @@ def test_what_was_written_is_explained_verified_reported_and_trained_again(tmp_p
     assert again == Job(**{**fields, "model": {**fields["model"], **model}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [{"mechanism": "objective_perturbation"}, {"feature_norm": "auto"}])
 def test_a_seeded_statement_is_written_as_none(tmp_path: Path, model: dict[str, Any]) -> None:
     fields = homes_fields(tmp_path, seed=3)
@@ -55,6 +57,7 @@ def test_columns_that_are_not_used_need_not_be_there_for_a_prediction(tmp_path: 
         SavedModel.load(tmp_path / "out").predict_table(tmp_path / "less.csv")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

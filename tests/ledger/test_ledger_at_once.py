@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+from how_many import by_night
 from ledger_workers import at_once, killed_after, release_for_ever, reserve_until_refused
 
 from lethe.ledger import Budget, Ledger
@@ -24,12 +25,12 @@ def raced(place: str, processes: int, times: int) -> None:
 
 
 @pytest.mark.slow
-def test_32_processes_that_reserve_at_once_never_overspend(place) -> None:
-    raced(place, 32, 2)
+def test_processes_that_reserve_at_once_never_overspend(place) -> None:
+    raced(place, 32 if by_night() else 10, 2 if by_night() else 6)
 
 
 @pytest.mark.slow
-@pytest.mark.nightly(by_day="test_32_processes_that_reserve_at_once_never_overspend")
+@pytest.mark.nightly(by_day="test_processes_that_reserve_at_once_never_overspend")
 @pytest.mark.parametrize("again", range(50))
 def test_32_processes_fifty_times(place, again) -> None:
     raced(place, 32, 2)
@@ -38,8 +39,10 @@ def test_32_processes_fifty_times(place, again) -> None:
 def killed(place: str, diary: Path, times: int, seed: int) -> None:
     ledger, moments = Ledger.open(place, make=True), random.Random(seed)
     ledger.create("patients", neighbours="replace_one", budget=Budget(mu=10.0), by="keeper")
-    for _ in range(times):
-        killed_after(release_for_ever, moments.uniform(0.02, 0.12), place, str(diary))
+    kills = 0
+    while kills < times or (not ledger.show("patients").lines and kills < 20 * times):  # a busy machine may kill all before they reserve
+        killed_after(release_for_ever, moments.uniform(0.02, 0.12) * (1 + kills // times), place, str(diary))
+        kills += 1
     lines = {line.number: line for line in ledger.show("patients").lines}
     assert lines
     told = [line.split() for line in diary.read_text().splitlines()]
@@ -58,7 +61,7 @@ def killed(place: str, diary: Path, times: int, seed: int) -> None:
 
 @pytest.mark.slow
 def test_processes_that_are_killed_lose_no_reservation(place, tmp_path) -> None:
-    killed(place, tmp_path / "diary", 12, seed=3)
+    killed(place, tmp_path / "diary", 12 if by_night() else 4, seed=3)
 
 
 @pytest.mark.slow

@@ -164,6 +164,7 @@ def test_a_locked_server_is_waited_for_and_then_refused(postgres) -> None:
     ledger.reserve("patients", lethe.GDP(0.1), by="a")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("pipelined", [True, False])
 def test_a_server_s_connection_is_as_good_after_a_refusal(pipelined: bool, postgres, monkeypatch) -> None:

@@ -24,6 +24,7 @@ def file(tmp_path) -> str:
     return str(tmp_path / "ledger.sqlite")
 
 
+@pytest.mark.slow
 def test_a_release_is_reserved_and_settled_in_both_databases(place) -> None:
     ledger = ledger_of(place)
     ticket = ledger.reserve("patients", lethe.GDP(0.1), by="team A", why="a first model")
@@ -130,7 +131,7 @@ def test_a_certificate_is_computed_again_before_it_is_believed(file) -> None:
 
 @pytest.mark.slow
 def test_sampled_steps_are_paid_by_their_cover(file) -> None:
-    run = make_run(records=60_000, batches=lethe.Poisson(size=600), noise_multiplier=1.5, release="all", neighbours="add_or_remove")
+    run = make_run(records=6_000, batches=lethe.Poisson(size=60), noise_multiplier=1.5, release="all", neighbours="add_or_remove")
     certificate = lethe.certify(run, delta=1e-6)
     ledger = ledger_of(file, neighbours="add_or_remove", budget=Budget(epsilon=3, delta=1e-6, slack=1e-8))
     with pytest.raises(InputError, match="slack"):

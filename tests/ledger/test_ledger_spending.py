@@ -179,6 +179,8 @@ def test_two_at_once_an_unknown_data_set_and_a_block_that_fails(ledger) -> None:
     assert settled(ledger) == 0
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
 def test_a_training_with_correlated_noise_costs_one_gaussian_of_its_strategy(ledger, named: bool) -> None:
     """By the definition alone: mu is 2 sens(C)/z where a record is replaced; the filter adds up the squares."""

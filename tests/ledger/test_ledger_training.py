@@ -55,6 +55,7 @@ def test_a_linear_training_is_reserved_and_settled(ledger) -> None:
     ledger.verify()
 
 
+@pytest.mark.slow
 def test_the_same_training_every_night_is_counted_every_night(ledger) -> None:
     for _ in range(2):
         fit_linear(run_of(), *table(), classes=2, ledger=Spending(ledger, "patients"))

@@ -39,6 +39,8 @@ def _distance(parameters: np.ndarray, rest: np.ndarray, neighbours: str, norm: f
     return float(np.linalg.norm(statistic(with_first) - statistic(other)))
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize(("norm", "bound"), [(1.0, 1.0), (2.0, 0.3)])

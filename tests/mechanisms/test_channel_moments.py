@@ -65,6 +65,7 @@ def test_the_sensitivities_are_reached(weight: float) -> None:
     assert np.linalg.norm(one) == pytest.approx(channel_sensitivity(norm, positions, "zero_out", weight), rel=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.1, 0.5])
 def test_a_search_over_all_pairs_finds_no_further_ones(weight: float) -> None:

@@ -42,6 +42,8 @@ def test_some_case_has_a_vertex_for_every_corner(shorter: float) -> None:
             assert min(float(np.max(np.square(case[:4]) - lengths**2)) for case in covering) < 4.0 * 0.5 / 32 + 1e-9
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("noise_std", [0.5, 2.0, 8.0])
 @pytest.mark.parametrize("beyond", [-DETERMINANT, -DETERMINANT / 2.0, 0.0, 0.2, 1.0, 3.0])
 def test_the_profile_is_the_sum_over_the_four_corners_at_the_worst_angle(beyond: float, noise_std: float) -> None:

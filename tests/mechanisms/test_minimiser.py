@@ -13,6 +13,8 @@ from lethe.mechanisms.minimisers.minimiser import minimiser, most_steps
 from lethe.run.losses import LinearLoss, Logistic, SmoothedHinge
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", ["factored", "conjugate gradients", "accelerated"])
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_every_way_arrives_at_the_certified_accuracy(loss: LinearLoss, way: str, monkeypatch: pytest.MonkeyPatch) -> None:

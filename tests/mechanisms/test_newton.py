@@ -23,6 +23,7 @@ def _by_both(objective: LinearObjective, tolerance: float, monkeypatch: pytest.M
     return found
 
 
+@pytest.mark.sampled(3)
 # Columns of one size; eigenvalues over five decades; fewer records than columns; a ridge below the rounding of single precision.
 @pytest.mark.parametrize(
     "shape",
@@ -45,6 +46,7 @@ def test_the_point_is_that_of_the_factored_hessian(loss: LinearLoss, shape: dict
     assert np.linalg.norm(first - second) <= 2.0 * tolerance / objective.regularisation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss",
     [Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=4), TruncatedSoftmax(feature_norm=1.0, classes=4, cut=0.5)],

@@ -142,6 +142,8 @@ def test_what_is_out_of_range_is_refused(change: dict[str, Any], match: str) -> 
         objective_noise_std(kwargs.pop("loss"), **kwargs)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize(
     "loss", [Logistic(feature_norm=1.5), Huber(feature_norm=1.5, residual_bound=0.7), Softmax(feature_norm=1.5, classes=4)]

@@ -44,7 +44,7 @@ def _pairs(kind: str, neighbours: str) -> list[tuple[list[Record], list[Record]]
     return [([*others, one], [*others, *([] if other is None else [other])]) for others in rest for one, other in changed]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("kind", list(LOSSES))
@@ -169,7 +169,7 @@ def _losses(
     return log_density(weights, features[0], first) - log_density(weights, features[1], second)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("cut", [1.0, 0.5, 0.2])
 @pytest.mark.parametrize(("first", "second", "features"), [(0, None, (1.0, 1.0)), (0, 1, (1.0, 1.0)), (0, 0, (1.0, -1.0))])

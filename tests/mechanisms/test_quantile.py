@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from constant_noise import Constant
 from gaussian_guarantees import mu_of
+from how_many import by_night
 from scipy.stats import norm
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
@@ -78,6 +79,7 @@ def spread_pairs(neighbours):
         yield from ([(SPREAD, (*rest, 1e-4)), (SPREAD, (*rest, 1.0 - 1e-4))] if neighbours == "replace_one" else [(SPREAD, rest)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("quantile", LEVELS)
 def test_the_range_of_the_log_ratio_is_epsilon_and_reached(neighbours, quantile):
@@ -117,6 +119,7 @@ def test_no_values_are_uniform():
     assert law.probabilities.tolist() == [1.0]
 
 
+@pytest.mark.slow
 def test_draws_follow_the_law():
     law = quantile_law(data((0.1, 0.4, 0.45, 0.8)), 1.0)
     generator = np.random.default_rng(7)
@@ -157,10 +160,11 @@ def test_the_search_is_within_its_gdp(neighbours, quantile):
 def test_every_noisy_rank_has_the_noise_of_its_share(neighbours):
     """The draws of a long run follow the exact law of the cells, so the noise is neither larger nor smaller."""
     ranks, generator = data((0.1, 0.2, 0.9), 0.8, neighbours), np.random.default_rng(3)
-    draws = [search_quantile(ranks, 1.5, generator) for _ in range(20_000)]
+    times = 20_000 if by_night() else 2_000  # one per cent shows in the next test
+    draws = [search_quantile(ranks, 1.5, generator) for _ in range(times)]
     counts = np.histogram(draws, bins=grid(ranks.low, ranks.high))[0].reshape(16, -1).sum(axis=1)
     expected = cell_law((0.1, 0.2, 0.9), 0.8, neighbours, 1.5).reshape(16, -1).sum(axis=1)
-    assert counts / 20_000 == pytest.approx(expected, abs=5.0 * 0.5 / math.sqrt(20_000))
+    assert counts / times == pytest.approx(expected, abs=5.0 * 0.5 / math.sqrt(times))
 
 
 @pytest.mark.parametrize(("neighbours", "sensitivity"), [("replace_one", 1.0), ("zero_out", 0.8)])
@@ -171,6 +175,8 @@ def test_the_first_comparison_turns_at_the_stated_noise(neighbours, sensitivity)
     assert search_quantile(ranks, 1.5, Constant(1.005 * turn)) > 0.5
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("quantile", LEVELS)
 def test_one_record_moves_a_rank_by_at_most_the_sensitivity(neighbours, quantile):

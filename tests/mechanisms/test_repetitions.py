@@ -29,6 +29,7 @@ def test_probabilities_sum_to_one_and_give_the_mean(law):
     assert (weights(law) * COUNTS).sum() == pytest.approx(law.mean, rel=1e-9)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 @pytest.mark.parametrize("delta", [1e-6, 0.01, 0.7])
 def test_the_chance_of_a_hit_and_the_law_without_one(law, delta):
@@ -45,6 +46,7 @@ def test_known_members():
     assert weights(PoissonRepetitions(rate=3.0)) == pytest.approx(stats.poisson.pmf(COUNTS, 3.0), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [LAWS[2], LAWS[6], LAWS[8], LAWS[13], LAWS[16], LAWS[-1]], ids=repr)
 def test_draws_follow_the_law(law):
     generator = np.random.default_rng(0)

@@ -58,7 +58,8 @@ def check(one, other, base, repetitions, deltas=()):
             assert hockey_stick(p, q, epsilon) <= delta + 1e-12
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("repetitions", LAWS, ids=repr)
 @pytest.mark.parametrize("mu", [0.1, 1.0])
 @pytest.mark.parametrize("reverse", [False, True])
@@ -66,7 +67,7 @@ def test_a_gaussian_base(repetitions, mu, reverse):
     check(*gaussian_pair(mu, reverse=reverse), GDP(mu), repetitions, deltas=(1e-2, 1e-4, 1e-6))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("repetitions", LAWS, ids=repr)
 def test_a_concentrated_base(repetitions):
@@ -259,6 +260,7 @@ def test_a_base_without_a_curve_needs_a_delta():
     assert exact.epsilon(1e-5) <= found.epsilon(1e-5) < math.inf
 
 
+@pytest.mark.slow
 def test_a_sampled_run_can_be_the_base():
     base = SampledGaussian(sampling_probability=0.01, noise=(1.0,), counts=(100,), relation="add_or_remove", design="poisson")
     assert log_gain(base, GEOMETRIC) > 0.0

@@ -103,7 +103,7 @@ def assert_as_in_memory(name: str, table: Any) -> None:
 NEWTON = pytest.param("objective perturbation", marks=pytest.mark.nightly)  # by day test_workers_read_files_of_parquet_themselves
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", [NEWTON, *[name for name in ALL if name != "objective perturbation"]])
 def test_a_fit_on_the_cluster_is_the_fit_in_memory(name: str, client: Client) -> None:
     executor: Any = dask_table(collection(ALL[name][1])).executor

@@ -73,6 +73,7 @@ def test_a_fit_in_blocks_is_the_fit_in_memory(name: str) -> None:
             assert found.n_samples_seen_ == expected.n_samples_seen_
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["pass_ends", "cyclic", "correlated", "poisson", "shuffled_once", "shuffled_once_pass_ends"])
 def test_batches_are_those_of_memory_where_records_count_in_the_stored_order(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +160,7 @@ def test_the_table_in_blocks_is_in_the_report_and_few_passes_come_first() -> Non
     assert "each step of poisson batches reads the whole table in blocks" in model.privacy_report_
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=5.0)])
 def test_of_mechanisms_of_nearly_the_same_risk_a_large_table_takes_the_one_of_fewest_passes(kind: Any) -> None:

@@ -46,6 +46,7 @@ def released(fitted: Any) -> np.ndarray[Any, Any]:
     return fitted.mean_ if isinstance(fitted, PrivateMean) else np.append(np.ravel(fitted.coef_), fitted.intercept_)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_for_heavy_tails_in_blocks_is_the_one_in_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make, goal = FITS[name]

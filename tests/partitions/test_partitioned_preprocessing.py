@@ -67,8 +67,8 @@ def _features(block: Any) -> Any:
     return block.features
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FITS)
 def test_blocks_without_records_and_blocks_of_one_change_nothing(name: str) -> None:
     make, released = FITS[name]
@@ -136,6 +136,7 @@ def test_quantiles_of_counts_are_the_searched_ones_of_the_values(neighbours: Any
         assert one == private_quantile(norms, quantile=level, records=1500, method="search", generator=stream, **settings)
 
 
+@pytest.mark.slow
 def test_very_many_records_are_counted_and_cost_what_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels, amounts = records()
     monkeypatch.setattr(gathered, "MOST_GATHERED", 1000)
