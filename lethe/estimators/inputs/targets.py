@@ -36,10 +36,6 @@ class TargetRange:
     half: float
     statement: Statement | None = None
 
-    def centred(self, targets: Array) -> Array:
-        """Targets minus the centre, truncated, shape (n,)."""
-        return np.clip(targets - self.centre, -self.half, self.half)
-
 
 def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
     """The range given as public, or None where it is to be released.
