@@ -49,7 +49,7 @@ def broken(records: list[dict[str, Any]], key: str) -> dict[str, torch.Tensor]:
 def test_batches_of_another_shape_are_refused_before_they_are_used(collator: Any, said: str, tmp_path: Path) -> None:
     model = classifier()
     before = flat(model)
-    trainer = private(tmp_path, model, sentences(length=None), told={"data_collator": collator})
+    trainer = private(tmp_path, model, sentences(length=None), run=run_of(), told={"data_collator": collator})
     with pytest.raises(InputError, match=said):
         trainer.train()
     assert torch.equal(flat(model), before)
@@ -57,7 +57,8 @@ def test_batches_of_another_shape_are_refused_before_they_are_used(collator: Any
 
 @pytest.mark.slow
 def test_labels_of_another_length_than_the_tokens(tmp_path: Path) -> None:
-    trainer = private(tmp_path, language_model(), texts(), told={"data_collator": lambda records: broken(records, "labels")})
+    told = {"data_collator": lambda records: broken(records, "labels")}
+    trainer = private(tmp_path, language_model(), texts(), run=run_of(), told=told)
     with pytest.raises(InputError, match="each token needs one label"):
         trainer.train()
 
@@ -204,10 +205,10 @@ def test_models_whose_loss_is_another(tmp_path: Path) -> None:
     model.__class__ = Penalised
     Penalised.__name__ = "BertForSequenceClassification"
     with pytest.raises(InputError, match="its own loss of a record alone is not that which is known"):
-        private(tmp_path, model, sentences()).train()
+        private(tmp_path, model, sentences(), run=run_of()).train()
     Penalised.__name__ = "Unheard"
     with pytest.raises(InputError, match=r"(?s)is not known of Unheard.*compute_loss_func"):
-        private(tmp_path, model, sentences()).train()
+        private(tmp_path, model, sentences(), run=run_of()).train()
 
 
 @pytest.mark.slow
@@ -220,10 +221,10 @@ def test_a_random_collator_has_to_be_declared(tmp_path: Path) -> None:
         return {**batch, "labels": batch["input_ids"].masked_fill(~hidden, -100), "input_ids": batch["input_ids"].masked_fill(hidden, 3)}
 
     config = BertConfig(**{**classifier().config.to_dict(), "architectures": None})
-    model = BertForMaskedLM(config).double()
+    model, run = BertForMaskedLM(config).double(), run_of(noise_multiplier=1.0, clip_norm=1.0, steps=1)
     with pytest.raises(InputError, match="declared_apart=True"):
-        private(tmp_path, model, sentences(), told={"data_collator": masked}).train()
-    trainer = private(tmp_path, model, sentences(), told={"data_collator": masked, "declared_apart": True})
+        private(tmp_path, model, sentences(), run=run, told={"data_collator": masked}).train()
+    trainer = private(tmp_path, model, sentences(), run=run, told={"data_collator": masked, "declared_apart": True})
     trainer.train()
     assert with_fresh_noise(trainer.record().run) == with_fresh_noise(trainer.run)
 

@@ -25,6 +25,7 @@ def test_a_gaussian_costs_its_exact_epsilon_with_the_factor_two(relation: Any) -
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", [ADD, REPLACE, ZERO])
 def test_a_gaussian_with_poisson_batches_costs_what_the_loss_accountant_says(relation: Any) -> None:

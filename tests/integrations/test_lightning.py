@@ -86,11 +86,12 @@ def test_a_mean_loss_is_asked_of_each_record_alone() -> None:
 
 
 def test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh() -> None:
-    def trained() -> tuple[Classifier, PrivateTraining, Any]:
-        module, callback = Classifier(), PrivateTraining(epsilon=3.0, delta=DELTA, clip_norm=0.4)
+    def trained(**target: Any) -> tuple[Classifier, PrivateTraining, Any]:
+        module, callback = Classifier(), PrivateTraining(delta=DELTA, **target)
         return module, callback, fitted(module, callback, loader(3), max_epochs=3, accumulate_grad_batches=2)
 
-    (other, _, _), (module, callback, made) = trained(), trained()
+    module, callback, made = trained(epsilon=3.0, clip_norm=0.4)
+    other, _, _ = trained(run=callback.run)
     steps = 3 * 4  # ceil(ceil(23 / 3) / 2) an epoch
     assert callback.run.total_steps == made.global_step == steps
     assert callback.run.batches == lethe.Poisson(size=6)
@@ -135,6 +136,7 @@ class Heard(Callback):
             self.epsilons.append(float(trainer.callback_metrics["epsilon"]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("log_private", [False, True])
 def test_epsilon_is_logged_and_what_is_private_only_if_asked_for(log_private: bool) -> None:
     heard, callback = Heard(), PrivateTraining(run=run_of(), delta=DELTA, log_private=log_private)

@@ -111,6 +111,7 @@ def by_hand(folder: Path, after: int) -> Tensor:
     return flat(model)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("after", [3, 6])
 def test_killed_just_after_a_checkpoint_it_ends_where_nobody_killed_it(tmp_path: Path, after: int) -> None:
     _, alone = fit(tmp_path / "alone", private(tmp_path / "alone"))

@@ -99,6 +99,8 @@ def test_texts_and_hyperparameters(tmp_path: Path) -> None:
     assert found.settings["planned_epsilon"] == certificate.epsilon
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("private", [False, True])
 def test_nothing_private_is_written_unless_asked_and_then_apart(tmp_path: Path, release: str, private: bool) -> None:
@@ -174,6 +176,7 @@ def test_nothing_of_an_iterate_on_the_way_may_be_handed_over_where_only_the_last
     assert EventFiles(tmp_path).scalars["released/validation_loss"] == [(10, 0.5)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "value", "basis"),
     [("", 1.0, "public_data"), ("a\nb", 1.0, "public_data"), ("loss", True, "paid"), ("loss", 1.0, "training_data")],

@@ -79,6 +79,7 @@ def test_users_that_cannot_be_told(tmp_path: Path) -> None:
         private(tmp_path, classifier(), sentences(), run=run_of(unit="user"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("told", "run", "said"),

@@ -155,18 +155,19 @@ def test_the_correction_finds_the_size_of_the_gradient_beneath_the_noise() -> No
 
 @pytest.mark.slow
 def test_the_trainer_takes_the_corrected_adamw(tmp_path: Path) -> None:
-    trainer = private(tmp_path, classifier(), sentences(), told={"noise_corrected": True}, adam_epsilon=1e-3, weight_decay=0.1)
+    run = run_of(noise_multiplier=2.0, clip_norm=1.0)
+    trainer = private(tmp_path, classifier(), sentences(), run=run, told={"noise_corrected": True}, adam_epsilon=1e-3, weight_decay=0.1)
     before = flat(trainer.model)
     trainer.train()
     optimizer: Any = trainer.optimizer
     assert isinstance(optimizer.optimizer, CorrectedAdamW)
     assert {group["weight_decay"] for group in optimizer.param_groups} == {0.0, 0.1}
-    run = trainer.run
+    assert trainer.run == run
     assert {group["noise_std"] for group in optimizer.param_groups} == {run.noise_multiplier * 1.0 / run.batch_size}
     assert bool(flat(trainer.model).isfinite().all())
     assert not torch.equal(before, flat(trainer.model))
     for told, changes, said in (({}, {"optim": "sgd"}, "AdamW alone"), ({"run": True}, {}, "one noise multiplier")):
-        run = run_of(noise_multiplier=[1.0, 2.0, 1.0]) if told else None
+        run = run_of(noise_multiplier=[1.0, 2.0, 1.0] if told else 2.0, clip_norm=1.0)
         with pytest.raises(InputError, match=said):
             private(tmp_path, classifier(), sentences(), run=run, told={"noise_corrected": True}, **changes).train()
 
@@ -180,7 +181,7 @@ def test_the_private_script_differs_in_twelve_lines_at_most() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fine_tune", "fine_tune_privately"])
+@pytest.mark.parametrize("name", [pytest.param("fine_tune", marks=pytest.mark.nightly), "fine_tune_privately"])
 def test_the_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("datasets")
     pytest.importorskip("sklearn")
