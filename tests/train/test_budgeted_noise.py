@@ -38,6 +38,8 @@ def accounts(run: Run) -> list[float]:
     return [math.fsum(costs[slot::slots]) for slot in range(slots)]
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_run_stops_before_the_first_step_that_would_overspend(design: str) -> None:
     """Each step costs 1/2. A budget of 1 pays for 2 steps, or in slots of their own for 2 passes of 4 steps."""

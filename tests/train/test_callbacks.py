@@ -148,6 +148,7 @@ def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run:
     assert heard.failed == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_a_loop_of_ones_own_tells_the_same(release: str) -> None:
@@ -163,6 +164,8 @@ def test_a_loop_of_ones_own_tells_the_same(release: str) -> None:
     assert [end.run for end in looping.ends] == [end.run for end in fitting.ends]
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [network, in_a_loop])
 def test_what_is_private_is_told_to_those_alone_who_ask(train: Callable[..., Any]) -> None:
     """Poisson batches, whose real sizes are secret, and the mean loss before the step."""
@@ -193,6 +196,7 @@ def test_no_fact_holds_a_tensor_or_an_array() -> None:
         assert {type(value) for value in values.values()} <= {int, float, type(None)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_nothing_of_an_intermediate_iterate_where_only_the_last_is_released(release: str) -> None:
     heard = Heard(private=True)
@@ -238,7 +242,7 @@ def test_a_callback_that_fails_later_is_left_out_and_no_step_is_lost(train: Call
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CallbackWarning])
 def test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step(

@@ -107,6 +107,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[LetheError], str], ...] = (
 )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("change", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_going_on_with_something_else_is_refused(tmp_path: Path, change: dict[str, Any], error: type[LetheError], message: str) -> None:
     folder, spy, model = tmp_path / "kept", Spy(), make_network()
@@ -142,6 +143,7 @@ def test_another_process_is_refused_and_training_goes_on_afterwards(killed: Path
     assert with_fresh_noise(result.run) == RUN
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_a_finished_run_gives_the_same_model_again_and_draws_nothing(tmp_path: Path, release: str) -> None:
@@ -207,7 +209,7 @@ BUDGETED = make_kept_run("cyclic", noise_multiplier=2.0, neighbours="replace_one
 """A step costs 1/2 of the account of its place: two passes of 4 steps are paid for, of the 5 that are planned."""
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("step", [1, 2, 5, 8])
 def test_a_budget_counts_what_was_drawn_before_a_kill(tmp_path: Path, step: int, before: bool) -> None:

@@ -58,19 +58,20 @@ def fitted(model: nn.Module, loss: Any = CROSS_ENTROPY) -> Tensor:
     return flat(model)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("backend", [*BACKENDS, INDUCTOR])
 @pytest.mark.parametrize("way", WAYS)
 def test_fit_ends_where_the_uncompiled_model_does(way: Callable[..., Any], backend: str) -> None:
     assert torch.equal(fitted(way(make_network(), backend)), fitted(make_network()))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_compiled_loss_is_asked_as_the_loss_itself(backend: str) -> None:
     assert torch.equal(fitted(make_network(), torch.compile(CROSS_ENTROPY, backend=backend)), fitted(make_network()))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("way", WAYS)

@@ -18,6 +18,7 @@ from lethe.run.losses import parse_loss
 from lethe.train import fit_head, fit_linear
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("kind", KINDS)

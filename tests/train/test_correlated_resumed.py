@@ -61,6 +61,7 @@ def by_engine(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3,
         return loop
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kill"), [("banded", 3), ("buffered", 9), ("matrix", 4)])
 def test_a_seeded_training_that_lost_no_step_ends_where_the_uninterrupted_one_does(kind: str, kill: int, tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_seeded_training_that_lost_no_step_ends_where_the_uninterrupted_one_do
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("way", ["fit", "loop"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_executed_after_kills_is_a_strategy_with_fewer_entries(kind: str, way: str, tmp_path: Path) -> None:

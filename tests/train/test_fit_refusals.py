@@ -161,6 +161,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], dict[str, Any], type[LetheError], str]
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("changes", "options", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_refusals(changes: dict[str, Any], options: dict[str, Any], error: type[LetheError], message: str) -> None:
     model = make_network()

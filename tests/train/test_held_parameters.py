@@ -47,6 +47,7 @@ def one_more(model: nn.Module) -> None:
 CHANGES: tuple[Callable[[nn.Module], None], ...] = (through_data, through_numpy, through_dlpack, in_place, loaded, another_parameter)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_between_two_steps_is_refused_before_the_next(change: Callable[[nn.Module], None], release: Release) -> None:
@@ -70,6 +71,7 @@ def make_rows(loop: Loop) -> tuple[Tensor, Tensor]:
     return features[rows], targets[rows]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_between_backward_and_step_is_refused(change: Callable[[nn.Module], None], release: Release) -> None:
@@ -82,6 +84,7 @@ def test_a_change_between_backward_and_step_is_refused(change: Callable[[nn.Modu
     assert torch.equal(flat(loop.model), before)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("change", [*CHANGES, one_more])
 def test_a_change_after_the_last_step_is_refused_by_recorded_run(change: Callable[[nn.Module], None], release: Release) -> None:
@@ -108,6 +111,7 @@ def one_number(gradient: Tensor) -> None:
     gradient.numpy().reshape(-1)[0] += 1e-9
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("change", [times_ten, clamped, one_number])
 def test_gradients_changed_unseen_by_versions_are_refused(change: Callable[[Tensor], None], release: Release) -> None:

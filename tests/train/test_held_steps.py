@@ -64,6 +64,8 @@ def a_functional_update_besides(loop: Loop) -> None:
 BESIDES = (other_method, own_hook, a_plain_optimizer_besides, a_functional_update_besides)
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [1, 9])
 @pytest.mark.parametrize(
     ("release", "change"), [*(("last", change) for change in (other_class, *BESIDES)), *(("all", change) for change in BESIDES)]
@@ -139,6 +141,8 @@ def test_a_record_written_into_a_trained_weight_in_a_later_batch_is_refused(rele
     assert fit(Codebook(()), CROSS_ENTROPY, make_data(), run, verify=verify).run == run
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 4, 9])
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("optimizer", [None, torch.optim.SGD])

@@ -59,6 +59,8 @@ def behind_a_buffer(model: Any, given: Tensor) -> None:
     model._buffers["mask"] = torch.cat([torch.ones(3), given.flatten().float()])[:3]
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [behind_a_parameter, between_the_rows, behind_a_buffer])
 def test_records_behind_parameters_and_buffers_are_refused(keep: Callable[[Any, Tensor], None]) -> None:
     """Their values are what they were, bit for bit; but the file of the state dict holds the record."""
@@ -96,6 +98,8 @@ HONEST_OR_NOT: dict[str, Callable[[Any, Tensor], object]] = {
 }
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HONEST_OR_NOT)
 def test_attributes_that_change_are_declared_by_name(name: str) -> None:
     done = fit(Keeping(HONEST_OR_NOT[name]), CROSS_ENTROPY, make_data(), RUN, seed=0)
@@ -134,6 +138,7 @@ def test_gradients_that_a_forward_pass_left_are_gone() -> None:
 LAYOUTS: tuple[Callable[[Tensor], Tensor], ...] = (Tensor.to_sparse, Tensor.to_sparse_csc, lambda dense: dense)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta")
 @pytest.mark.parametrize("laid", LAYOUTS)
 def test_sparse_tensors_are_compared_by_value(laid: Callable[[Tensor], Tensor]) -> None:

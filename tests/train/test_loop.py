@@ -103,6 +103,7 @@ def test_one_touch_moves_the_iterate_by_at_most_the_certified_sensitivity(kind: 
     assert largest >= 0.5 * run.sensitivities[0]  # the attack is a real one
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_same_seed_gives_the_same_weights_and_none_does_not(design: str) -> None:
     run = make_run(design=design)

@@ -85,12 +85,14 @@ KEEPING: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", KEEPING)
 def test_fit_refuses_a_loss_that_keeps_the_last_batch(name: str) -> None:
     with pytest.raises(InputError, match=r"loss: (gives other losses|the loss of record)"):
         fit(make_network(), KEEPING[name](), make_data(), RUN)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", KEEPING)
 def test_a_loop_is_refused_it_as_well_where_the_loss_can_be_asked(name: str) -> None:
     loop, kept = Loop(RUN), KEEPING[name]()

@@ -113,6 +113,8 @@ HONEST: dict[str, Callable[[Any, Any], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_loss_passes_without_a_word(name: str) -> None:
     for _ in range(3):

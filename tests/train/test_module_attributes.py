@@ -123,6 +123,7 @@ KEEPING: dict[str, tuple[Callable[[Any, Tensor], Any], Callable[[Any], Any]]] = 
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", KEEPING)
 def test_records_in_attributes_are_refused_at_the_first_step(name: str) -> None:
     keep, begin = KEEPING[name]
@@ -142,6 +143,8 @@ def test_records_in_attributes_are_refused_at_the_first_step(name: str) -> None:
     assert loop.engine.steps == 0
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["the last input", "a list of a submodule"])
 @pytest.mark.parametrize("first", [3, 9])
 def test_and_later_ones_by_the_end(name: str, first: int) -> None:

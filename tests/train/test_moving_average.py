@@ -60,7 +60,7 @@ def test_buffers_are_those_of_the_model() -> None:
 
 @pytest.mark.slow
 def test_its_seal_knows_both_weights(tmp_path: Path) -> None:
-    fitted = _fit(make_network(), ema=0.9)
+    fitted = _fit(make_network(), ema=0.9, run={"batches": {"design": "cyclic", "size": 5}})
     certificate = lethe.certify(fitted, 1e-3)
     assert fitted.averaged is not None
     for weights in (fitted.model.state_dict(), dict(fitted.averaged)):

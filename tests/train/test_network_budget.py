@@ -51,7 +51,7 @@ def accounts(run: Run) -> list[float]:
     return [math.fsum(costs[slot::slots]) for slot in range(slots)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("physical_size", [None, 2])
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_run_stops_before_the_first_step_that_would_overspend(design: str, physical_size: int | None) -> None:
@@ -181,6 +181,7 @@ def test_a_policy_cannot_change_the_iterate() -> None:
     assert torch.equal(flat(fitted(budgeted_run(1.5), meddling).model), flat(fitted(budgeted_run(1.5)).model))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @settings(max_examples=8)

@@ -89,6 +89,8 @@ def fitted(model: nn.Module, loss: Callable[[Any, Any], Tensor], **options: Any)
     return fit(model, loss, source(), run(), **options)
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 4])
 def test_fit_refuses_a_mean_over_the_padding(physical_size: int | None) -> None:
     with pytest.raises(InputError, match=r"gradient of record \d in .* depends on how far its batch is padded"):

@@ -24,7 +24,7 @@ def quick() -> Iterator[None]:
         yield
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize(("physical_size", "make"), [(None, torch.optim.Adam), (4, SGD)])

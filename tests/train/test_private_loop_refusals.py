@@ -192,6 +192,7 @@ REFUSED: tuple[tuple[Callable[[Loop], None], type[LetheError], str], ...] = (
 )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("physical_size", [None, 50])
 @pytest.mark.parametrize(("spoil", "error", "message"), REFUSED, ids=[row[0].__name__ for row in REFUSED])
 def test_what_leaves_the_order_is_refused(
@@ -247,6 +248,7 @@ def replaced(loop: Loop) -> None:
     loop.model[0].weight.data = loop.model[0].weight.data * 0.9
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("when", ["before", "between"])
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -269,6 +271,7 @@ def test_the_last_iterate_needs_the_certified_recursion(change: Callable[[Loop],
     assert torch.equal(flat(loop.model), flat(make_network()))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("release", ["last", "all"])
 @pytest.mark.parametrize("change", [moved, replaced])
 def test_parameters_changed_between_steps_are_refused(change: Callable[[Loop], None], release: str) -> None:

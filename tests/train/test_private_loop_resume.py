@@ -40,7 +40,7 @@ def looped(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, st
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", ["cyclic", "shuffled", "poisson"])
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("before", [False, True])
@@ -70,7 +70,7 @@ def test_every_release_is_counted_once(tmp_path: Path, name: str, release: str, 
     assert torch.equal(flat(again.model), flat(loop.model))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 @pytest.mark.parametrize("make", [SGD, torch.optim.Adam])

@@ -48,6 +48,7 @@ def trained(run: Run, **options: Any) -> torch.Tensor:
     return flat(model)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 7])
 def test_each_step_ends_with_each_groups_proximal_step(physical_size: int | None) -> None:
@@ -61,6 +62,8 @@ def test_each_step_ends_with_each_groups_proximal_step(physical_size: int | None
     assert float((got - trained(run, proximal_groups=None)).abs().max()) > 0.05
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer", [lambda p: torch.optim.Adam(p, lr=0.05), lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9)], ids=["adam", "momentum"]
 )
@@ -91,6 +94,7 @@ def test_the_step_is_taken_after_the_noise() -> None:
     assert int((first == 0).sum()) > 0  # noise added later would leave none
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True])
 def test_one_group_of_all_is_the_runs_regulariser(secure: bool) -> None:
@@ -131,6 +135,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], Any, type[LetheError], str], ...] = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("changes", "groups", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 @pytest.mark.parametrize("by_optimizer", [False, True])
 def test_refusals(changes: dict[str, Any], groups: Any, error: type[LetheError], message: str, by_optimizer: bool) -> None:

@@ -50,7 +50,7 @@ def by_engine(run: Run, **options: Any) -> tuple[Run, nn.Module]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("train", [by_fit, by_engine])
 @pytest.mark.parametrize("method", [None, "clip", "normalise", "automatic"])
 @pytest.mark.parametrize("groups", [None, GROUPS])
@@ -75,6 +75,8 @@ def test_methods_differ_in_what_they_train() -> None:
     assert not any(torch.equal(weights[i], weights[j]) for i in range(3) for j in range(i))
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [by_fit, by_engine])
 def test_a_method_that_the_plan_did_not_count_with_is_refused_and_one_that_it_did_is_certified(train: Any) -> None:
     loss = {"kind": "smooth", "smoothness": 1.0, "gradient_bound": 0.1}
@@ -99,6 +101,7 @@ def test_groups_may_be_trained_for_the_last_iterate_at_the_constant_of_a_clipped
     assert grouped.epsilon >= one.epsilon
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("train", [by_fit, by_engine])
 def test_cut_batches_are_trained_on_one_shape_and_recorded(train: Any) -> None:

@@ -67,7 +67,7 @@ TRAINERS: dict[str, tuple[Callable[..., Run], Callable[[str], Run]]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("given", SEEDS)
 def test_a_seed_or_a_generator_is_recorded_and_nothing_is_released(trainer: str, given: str) -> None:
@@ -82,6 +82,7 @@ def test_a_seed_or_a_generator_is_recorded_and_nothing_is_released(trainer: str,
     assert f"with fresh noise: epsilon = {shown(lethe.certify(fresh, 1e-5).epsilon)}" in certificate.explain()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_known_batches_are_no_harm_where_they_are_no_secret(trainer: str) -> None:
@@ -143,7 +144,7 @@ def kept(folder: Path, run: Run, randomness: dict[str, Any], *, kill: int = 0) -
     return None if ended is None else ended.run
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [("seed", "fresh"), ("fresh", "seed"), ("noise", "fresh")])
 @pytest.mark.parametrize("release", ["all", "last"])

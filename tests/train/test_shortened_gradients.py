@@ -104,6 +104,7 @@ def not_finite(gradient: Tensor) -> None:
     gradient.mul_(float("nan"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", [added, one_entry, longer, turned, gone, not_finite])
 def test_nothing_else_passes_for_it(change: Callable[[Tensor], None]) -> None:
     loop = Loop()

@@ -99,6 +99,7 @@ def steps(losses: Callable[[PrivacyEngine, Tensor, Tensor], Tensor], full: int) 
     return engine.steps
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("full", [0, 6])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_engine_refuses_the_first_batch(way: str, full: int) -> None:

@@ -37,7 +37,7 @@ def _bits(model: nn.Module) -> Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 4])
 def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size: int | None) -> None:
@@ -88,7 +88,7 @@ def _by_hand(run: Run, generator: torch.Generator, chosen: Members | None = None
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 1, 2])
 def test_training_is_the_recursion_of_users(design: str, physical_size: int | None) -> None:
@@ -115,6 +115,7 @@ def test_batches_without_users_take_their_steps() -> None:
     torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator().manual_seed(3)), rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -> None:

@@ -32,7 +32,7 @@ def users_run(design: str = "poisson", **changes: Any) -> Run:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("physical_size", [None, 4])
 @pytest.mark.parametrize("design", DESIGNS)
 def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size: int | None) -> None:
@@ -48,7 +48,7 @@ def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize(("physical_size", "most"), [(None, None), (2, None), (1, None), (2, 2), (1, 2)])
 @pytest.mark.parametrize("design", ["full", "shuffled", "poisson"])
 def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most: int | None) -> None:

@@ -13,6 +13,8 @@ from lethe.train.core.comparison import chance
 from lethe.train.network.micro_batches import add_batch
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", MODELS)
 def test_what_cannot_be_followed_is_trained_record_by_record(name: str, verify: bool) -> None:

@@ -47,6 +47,7 @@ MIXING: dict[str, Callable[[Any, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", MIXING)
 def test_whatever_mixes_records_is_found(kind: str) -> None:
     with pytest.raises(InputError, match=MIXES):
@@ -274,6 +275,7 @@ def test_weights_changed_before_the_backward_pass_are_refused(recurrent: bool) -
         clipper.backward(squares(output))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [4, 5])
 def test_buffers_are_never_records(records: int) -> None:
     torch.manual_seed(0)

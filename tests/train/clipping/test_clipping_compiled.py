@@ -127,6 +127,7 @@ def test_record_by_record_a_compiled_model_is_exact() -> None:
     assert compiled
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("verify", [True, False])
 def test_losses_that_were_compiled_outside_of_the_recording_are_refused(verify: bool) -> None:
     """A count of the batch, for one, would not be seen in them."""

@@ -14,6 +14,8 @@ from lethe.train.clipping import RULES, Clipper, LayerGradients, register_rule
 from lethe.train.clipping.rules.linear import LinearGradients
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[6], [1, 5], [2, 2, 2], [1] * 6, [0, 3, 0, 3]])
 def test_sums_do_not_depend_on_the_size_of_micro_batches(sizes: list[int]) -> None:
     model, batch = small(), rows()

@@ -66,7 +66,7 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_on_bare_parameters(name: str) -> None:
@@ -76,7 +76,7 @@ def test_operations_on_bare_parameters(name: str) -> None:
     assert_clips_like_single_records(model, torch.randn(1, 3, 4, dtype=torch.float64), verify=False)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.slow
 @pytest.mark.parametrize("records", [0, 1, 3, 4])
 @pytest.mark.parametrize("name", OPERATIONS)

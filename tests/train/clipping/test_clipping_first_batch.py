@@ -152,6 +152,7 @@ HONEST: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", HONEST)
 def test_what_tells_nothing_of_records_may_be_kept(name: str) -> None:
     torch.manual_seed(0)

@@ -126,6 +126,8 @@ def of_one_record(place: int) -> Callable[[Tensor], Tensor]:
     return lambda hidden: hidden + 1e-9 * hidden.detach()[place] if torch.is_grad_enabled() else hidden
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "between",
     [

@@ -66,7 +66,7 @@ FOLDED: dict[str, Operation] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", FOLDED)
@@ -104,6 +104,7 @@ REFUSED: dict[str, Operation] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", REFUSED)
 def test_rows_in_another_order_are_refused(name: str, verify: bool) -> None:
@@ -118,6 +119,8 @@ def test_rows_in_another_order_are_refused(name: str, verify: bool) -> None:
     assert not any(tensor.any() for tensor in clipper.take().values())
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_none_of_them_is_ever_wrong(name: str) -> None:
     """At any size of the batch, twice, three times or as often as there are positions: right, or refused."""

@@ -170,7 +170,7 @@ def case(kind: str, seed: int) -> tuple[float, float, float]:
     return moved[0], moved[1], 1 + (4e-6 if dtype == torch.float32 else 1e-9)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: str) -> None:
@@ -180,7 +180,7 @@ def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: st
         assert other <= allowed, seed
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_many_times(kind: str) -> None:

@@ -26,6 +26,7 @@ def test_any_leading_dimensions(
     assert_clips_like_single_records(model, torch.randn(records, *leading, widths[0], dtype=dtype))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("positions", [2, 3, 40])
 @pytest.mark.parametrize("widths", [(50, 60), (3, 2)])
 def test_ghost_norms_and_formed_norms_agree_with_single_records(positions: int, widths: tuple[int, int]) -> None:

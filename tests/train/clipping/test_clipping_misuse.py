@@ -212,6 +212,7 @@ class Transformed(nn.Module):
         return self.last(given) + self.transform(self.layer, given).sum(1, keepdim=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("transform", [by_vmap, by_jvp, by_grad, by_linearize])

@@ -110,6 +110,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", REFUSED)
 def test_models_whose_records_cannot_be_told_apart_are_refused(name: str, verify: bool) -> None:

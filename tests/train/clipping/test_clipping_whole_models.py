@@ -24,7 +24,7 @@ def flat(sums: dict[nn.Parameter, Tensor]) -> Tensor:
     return torch.cat([tensor.double().flatten() for tensor in sums.values()])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check everything")  # orthogonal weights do not take NaN
 @pytest.mark.parametrize("name", MODELS)
@@ -34,7 +34,7 @@ def test_they_clip_like_single_records(name: str) -> None:
     assert_clips_like_single_records(model, batch, verify=False)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_float32_agrees_with_float64(name: str) -> None:
@@ -51,7 +51,7 @@ def test_float32_agrees_with_float64(name: str) -> None:
         assert float(difference.norm()) <= 1e-5 * float(norms.clamp(max=clip_norm).sum())
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("name", ["packed lstm", "tied language model", "flat bags", "attention, time first", "excited", "bare", "hyper"])
@@ -85,6 +85,7 @@ def test_groups_and_methods_are_those_of_single_records(name: str, method: str) 
             assert torch.allclose(sums[parameter], torch.tensordot(factor, rows, dims=1), rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["llama", "excited", "tied autoencoder", "bare"])
 def test_bfloat16_under_autocast_stays_within_the_bound(name: str) -> None:
     model, batch = built(name, torch.float32)
@@ -98,7 +99,7 @@ def test_bfloat16_under_autocast_stays_within_the_bound(name: str) -> None:
             assert 0.99 * min(clip_norm, float(clipper.last_norms[record])) <= float(flat(clipper.take()).norm()) <= clip_norm
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("power", [-44, 30])
@@ -117,6 +118,7 @@ def test_a_record_of_any_size_counts_for_no_more_than_the_bound(name: str, power
         assert torch.isfinite(change).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_record_whose_loss_is_not_finite_counts_for_nothing(value: float) -> None:
@@ -146,7 +148,7 @@ def test_a_record_with_no_gradient_adds_nothing_by_any_method() -> None:
         assert not flat(sums_of(clipper, batch, torch.arange(5) == 2)).any()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["channels last", "turned", "stepped", "expanded"])
 def test_any_layout_of_the_input(layout: str) -> None:

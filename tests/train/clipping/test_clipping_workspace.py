@@ -185,6 +185,7 @@ def live_bytes() -> int:
     return sum(storages.values())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check")
 @pytest.mark.parametrize("verify", [False, True])

@@ -82,7 +82,7 @@ def test_lora_of_peft_is_that_of_records_alone(kind: str) -> None:
     assert (clipper.verified, clipper.formed) == ("checked", "per layer")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_leaves_the_whole_numbers_alone_and_is_sealed(kind: str, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_whole_number_that_changes_is_found(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_loop_of_ones_own(kind: str) -> None:
     model, engine = adapted(kind), PrivacyEngine(run_of(), physical_size=4)

@@ -37,7 +37,7 @@ def some_runs() -> list[Run]:
     return [make_run(design, steps=11) for design in DESIGNS] + [make_run(design, cap=4, steps=11) for design in VARIABLE]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("run", some_runs())
 @pytest.mark.parametrize("prefetch", [0, 2])

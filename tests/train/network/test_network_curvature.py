@@ -24,6 +24,7 @@ def quadratic(eigenvalues: list[float], seed: int = 0) -> tuple[Callable[[], Ten
     return loss, [first, rest]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "eigenvalues",
