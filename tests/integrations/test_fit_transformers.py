@@ -58,7 +58,7 @@ def test_a_classifier_of_uneven_records_is_that_of_each_record_alone(physical_si
     torch.testing.assert_close(found, alone, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly(by_day="test_a_classifier_of_uneven_records_is_that_of_each_record_alone")
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [gpt2, language_model])
 def test_a_language_model_is_that_of_each_record_alone(make: Any) -> None:

@@ -91,6 +91,7 @@ def numbers(bad: tuple[int, ...]) -> list[dict[str, Any]]:
     return made
 
 
+@pytest.mark.nightly(by_day="test_a_record_without_labels_takes_part_with_a_loss_of_0")
 @pytest.mark.slow
 def test_a_record_that_is_nan_contributes_nothing(tmp_path: Path) -> None:
     given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
@@ -173,6 +174,7 @@ class Mean(PrivateTrainer):
         return model(**inputs).loss
 
 
+@pytest.mark.nightly(by_day="test_a_loss_function_of_the_user_s_own")
 @pytest.mark.slow
 def test_a_loss_method_of_the_user_s_own(tmp_path: Path) -> None:
     ends = []

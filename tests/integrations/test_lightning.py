@@ -55,7 +55,7 @@ def private(**changes: Any) -> PrivateTraining:
     return PrivateTraining(**{"run": run_of(), "delta": DELTA, "seed": 5, **changes})
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("make", "records", "options", "physical_size", "changes"),
     [

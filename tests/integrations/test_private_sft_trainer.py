@@ -138,6 +138,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.nightly(by_day="test_a_planned_training_counts_users_and_reads_their_column")
 @pytest.mark.slow
 def test_conversations_of_users(tmp_path: Path) -> None:
     """The column of ids is read before TRL drops what the model does not take."""

@@ -148,7 +148,7 @@ def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run:
     assert heard.failed == []
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly(by_day="test_they_are_told_what_the_run_says")
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_a_loop_of_ones_own_tells_the_same(release: str) -> None:
@@ -261,6 +261,7 @@ def test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step(
     assert fitted.run.replace(seeded=False) == run
 
 
+@pytest.mark.nightly(by_day="test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step")
 def test_a_loop_whose_callback_is_interrupted_has_counted_the_step(tmp_path: Path) -> None:
     run = make_network_run("cyclic", noise_multiplier=1.0)
     kept = {"checkpoints": Checkpoints(folder=tmp_path, every=1), "noise_generator": None}

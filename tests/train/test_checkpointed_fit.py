@@ -107,7 +107,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[LetheError], str], ...] = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("change", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_going_on_with_something_else_is_refused(tmp_path: Path, change: dict[str, Any], error: type[LetheError], message: str) -> None:
     folder, spy, model = tmp_path / "kept", Spy(), make_network()

@@ -75,6 +75,7 @@ def test_so_do_data_sets_and_loaders_of_mappings(source: str, prefetch: int) -> 
     )
 
 
+@pytest.mark.nightly(by_day="test_so_do_data_sets_and_loaders_of_mappings")
 @pytest.mark.slow
 def test_a_data_set_of_hugging_face_trains_as_tuples_do() -> None:
     datasets = pytest.importorskip("datasets")
@@ -110,6 +111,7 @@ def test_users_may_be_a_column_of_the_mapping(kind: str) -> None:
             of_mappings(run, {**by_name()} if kind == "table" else listed(), users="whom")
 
 
+@pytest.mark.nightly(by_day="test_users_may_be_a_column_of_the_mapping")
 @pytest.mark.slow
 def test_a_users_column_that_a_collate_function_reads_is_not_given_to_the_model() -> None:
     run = make_network_run("poisson", records=9, batches={"design": "poisson", "size": 3}, unit="user", noise_multiplier=1.0)
@@ -148,6 +150,7 @@ def killed_and_taken_up(folder: Path, model: nn.Module, loss: Any, data: Any, ag
     return flat(model)
 
 
+@pytest.mark.nightly(by_day="test_mappings_train_as_tuples_do_bit_for_bit")
 @pytest.mark.slow
 def test_training_goes_on_from_a_checkpoint_as_that_of_tuples(tmp_path: Path) -> None:
     mappings = killed_and_taken_up(tmp_path / "mappings", ByName(), own_loss, listed())

@@ -84,6 +84,7 @@ def test_a_record_whose_loss_is_nan_contributes_nothing_and_changes_nothing_of_t
     assert torch.equal(*found)
 
 
+@pytest.mark.nightly(by_day="test_training_to_which_nothing_contributed_says_so_and_not_how_many_did")
 @pytest.mark.slow
 def test_where_no_record_contributes_it_is_said_and_not_how_many_there_were() -> None:
     table = by_name()

@@ -101,7 +101,7 @@ CASES: tuple[tuple[str, str, dict[str, Any], Any, dict[str, Any]], ...] = (
 )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("world", "design", "changes", "make", "options"),
     [(2 + place % 2, *case[1:]) for place, case in enumerate(CASES)],
@@ -166,7 +166,7 @@ def test_single_precision_agrees_to_its_rounding(processes: Processes) -> None:
     refuse_difference(processes.run(2, trained, run, torch.float32, None, {"seed": 5}), alone, tolerance=1e-6)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.nightly(by_day="test_processes_together_take_the_steps_of_one")
 @pytest.mark.parametrize(("design", "physical_size"), [("poisson", None), ("poisson", 2), ("shuffled", 2)])
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam])
 def test_a_loop_of_one_s_own_is_the_same(processes: Processes, design: str, physical_size: int | None, make: Callable[..., Any]) -> None:

@@ -71,7 +71,7 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
     assert float((plain - expected).norm()) > 1e-3
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.nightly(by_day="test_it_is_the_recursion_by_hand")
 @pytest.mark.slow
 @pytest.mark.parametrize(("design", "release"), list(zip(DESIGNS, cycle(["last", "all"]))))
 def test_the_result_with_noise_does_not_depend_on_the_physical_size(design: str, release: str) -> None:
@@ -104,7 +104,7 @@ def test_a_linear_network_is_fit_linear(design: str) -> None:
     assert network.run.loss.evidence == "declared"  # nothing projected the features
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
@@ -186,7 +186,7 @@ def test_secure_noise_is_enlarged_by_what_its_grid_costs(monkeypatch: pytest.Mon
     assert (sensitivity + spacing * np.sqrt(1000)) / used[0] <= sensitivity / 0.4 < 1.0001 * sensitivity / used[0]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.AdamW, DebiasedMomentum, torch.optim.SGD])
 def test_an_optimiser_gets_the_noisy_mean_gradient(make: Callable[..., torch.optim.Optimizer]) -> None:
@@ -242,7 +242,7 @@ def test_plain_sgd_keeps_the_last_iterate_and_its_learning_rate_is_the_run_s() -
         fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["clip", "normalise", "automatic"])
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_frozen_parameters_and_eval_mode_stay() -> None:
 @pytest.mark.slow
 def test_the_global_generator_is_neither_used_nor_moved_and_no_seed_is_fresh() -> None:
     before = torch.get_rng_state()
-    run = make_network_run(noise_multiplier=1.0)
+    run = make_network_run(noise_multiplier=1.0, steps=3)
     options = {"batch_generator": None, "noise_generator": None}
     one, other = fitted(run, **options), fitted(run, **options)
     assert not torch.equal(one, other)

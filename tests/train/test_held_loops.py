@@ -122,7 +122,7 @@ def test_hooks_of_the_optimizer_s_own_are_part_of_its_step_where_all_is_released
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}, {"foreach": False}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_build_of_sgd_is_the_certified_step(options: dict[str, bool], dtype: torch.dtype) -> None:

@@ -84,7 +84,7 @@ def test_a_change_between_backward_and_step_is_refused(change: Callable[[nn.Modu
     assert torch.equal(flat(loop.model), before)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("change", [*CHANGES, one_more])
 def test_a_change_after_the_last_step_is_refused_by_recorded_run(change: Callable[[nn.Module], None], release: Release) -> None:

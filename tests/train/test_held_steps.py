@@ -64,7 +64,7 @@ def a_functional_update_besides(loop: Loop) -> None:
 BESIDES = (other_method, own_hook, a_plain_optimizer_besides, a_functional_update_besides)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [1, 9])
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ REFUSED = HELD + "|depends on the other records|another than that of the record 
 STOOD_IN = "writes a parameter"  # what a loop is told before it is compared: nothing can stand in for such a parameter
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")  # a parameter that is written has no stand-in
 @pytest.mark.parametrize("verify", [True, False])
@@ -141,7 +141,7 @@ def test_a_record_written_into_a_trained_weight_in_a_later_batch_is_refused(rele
     assert fit(Codebook(()), CROSS_ENTROPY, make_data(), run, verify=verify).run == run
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 4, 9])
 @pytest.mark.parametrize("release", RELEASES)

@@ -108,6 +108,7 @@ def test_attributes_that_change_are_declared_by_name(name: str) -> None:
     assert "memory" in statement
 
 
+@pytest.mark.nightly(by_day="test_attributes_that_change_are_declared_by_name")
 def test_a_loop_declares_them_and_what_its_optimiser_rests_on() -> None:
     loop = Loop(RUN, model=Keeping(lambda model, given: None))
     loop.whole()

@@ -123,7 +123,7 @@ KEEPING: dict[str, tuple[Callable[[Any, Tensor], Any], Callable[[Any], Any]]] = 
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", KEEPING)
 def test_records_in_attributes_are_refused_at_the_first_step(name: str) -> None:
     keep, begin = KEEPING[name]

@@ -20,7 +20,7 @@ def _fit(model: nn.Module, **options: Any) -> Fitted[nn.Module]:
     return fit(model, CROSS_ENTROPY, make_data(), run, **options)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("decay", [0.5, 0.999])
 @pytest.mark.parametrize("adam", [False, True])
 def test_it_is_the_weighted_mean_of_the_iterates(decay: float, adam: bool) -> None:
@@ -40,6 +40,7 @@ def test_it_is_the_weighted_mean_of_the_iterates(decay: float, adam: bool) -> No
     make_network().load_state_dict(dict(fitted.averaged))
 
 
+@pytest.mark.nightly(by_day="test_it_is_the_weighted_mean_of_the_iterates")
 @pytest.mark.slow
 def test_it_changes_nothing_of_the_training() -> None:
     with_one, without = _fit(make_network(), ema=0.9, seed=4), _fit(make_network(), seed=4)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import DESIGNS, with_fresh_noise
+from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import COLUMNS, CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run, one_thread
@@ -109,6 +110,8 @@ def test_a_silent_step_is_refused_and_ends_the_run() -> None:
     assert fitted(budgeted_run(100.0, noise_multiplier=[2.0] * 5 + [0.0] + [2.0] * 6)).run.total_steps == 5
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_a_step_is_decided_about_once_before_any_of_its_records_passes_through_the_model(physical_size: int | None) -> None:
     model, passed, seen = make_network(), [0], list[tuple[int, int]]()
@@ -128,6 +131,8 @@ def test_a_step_is_decided_about_once_before_any_of_its_records_passes_through_t
     assert passed[0] == 8 * pieces
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("by_optimizer", [False, True])
 def test_the_policy_sees_released_iterates_and_its_noise_is_what_is_recorded(by_optimizer: bool) -> None:
     seen: list[Observed] = []
@@ -184,7 +189,7 @@ def test_a_policy_cannot_change_the_iterate() -> None:
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
-@settings(max_examples=8)
+@settings(max_examples=8 if by_night() else 3)
 @given(multipliers=st.lists(st.floats(0.2, 50.0), min_size=12, max_size=12), budget=st.floats(0.05, 20.0), where=st.sampled_from(DESIGNS))
 def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget: float, where: str) -> None:
     run = budgeted_run(budget, where, neighbours=neighbours)

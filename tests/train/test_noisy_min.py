@@ -62,7 +62,7 @@ def test_the_noise_for_one_record_added_does_not_cover_one_replaced() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.nightly(by_day="test_the_noise_is_no_smaller_than_the_proof_asks")
 @pytest.mark.parametrize("touch_factor", [1.0, 2.0])
 def test_the_code_has_these_probabilities(touch_factor: float) -> None:
     losses, epsilon, draws = np.array([1.0, 0.0, 2.5, 9.0]), 1.3, 20_000

@@ -272,7 +272,9 @@ def test_a_collate_function_of_the_loader_is_kept() -> None:
     def doubled(records: list[Any]) -> tuple[torch.Tensor, ...]:
         return torch.stack([2.0 * features for features, _ in records]), torch.stack([target for _, target in records])
 
-    engine, _, _, loader = opened(data_loader=loader_of(collate_fn=doubled), steps=1, epochs=None)
+    model, engine = make_network(), PrivacyEngine(verify=False)
+    given: dict[str, Any] = {"max_grad_norm": 0.4, "noise_multiplier": 1.0, "steps": 1, "data_loader": loader_of(collate_fn=doubled)}
+    _, _, loader = engine.make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), **given)
     features = next(iter(loader))[0]
     known = {tuple(row) for row in (2.0 * make_data()[0]).tolist()}
     assert {tuple(row) for row, counts in zip(features.tolist(), engine.counted.tolist(), strict=True) if counts} <= known

@@ -139,6 +139,7 @@ def loop(
     return engine
 
 
+@pytest.mark.nightly(by_day="test_fit_refuses_a_mean_over_the_padding")
 @pytest.mark.slow
 def test_a_loop_is_refused_a_mean_over_the_padding_with_losses_of_either_kind() -> None:
     for losses in (lambda engine, outputs, targets: engine.losses(entropies, outputs, targets), lambda _, *pair: entropies(*pair)):
@@ -147,6 +148,7 @@ def test_a_loop_is_refused_a_mean_over_the_padding_with_losses_of_either_kind() 
         assert not [statement for statement in loop(Mean(masked=True), losses).declared if "could not be compared" in statement]
 
 
+@pytest.mark.nightly(by_day="test_fit_refuses_a_loss_that_counts_the_padding")
 def test_a_loop_is_refused_a_loss_that_counts_the_padding_where_it_can_be_asked() -> None:
     with pytest.raises(InputError, match="depends on how far its batch is padded"):
         loop(Tagger(), lambda engine, outputs, targets: engine.losses(of_words, outputs, targets))

@@ -24,7 +24,7 @@ def quick() -> Iterator[None]:
         yield
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(14)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize(("physical_size", "make"), [(None, torch.optim.Adam), (4, SGD)])
@@ -132,6 +132,7 @@ def half(parameters: Any) -> torch.optim.Optimizer:
     return SGD(parameters, lr=0.5)
 
 
+@pytest.mark.nightly(by_day="test_passes_end_at_passes_and_a_loop_may_stop_early")
 @pytest.mark.slow
 def test_a_loop_that_is_left_in_view_of_its_iterates_is_certified_for_all_its_steps() -> None:
     """The moment tells what was seen: a certificate of the steps taken would hold for a number that is fixed in advance."""

@@ -192,7 +192,7 @@ REFUSED: tuple[tuple[Callable[[Loop], None], type[LetheError], str], ...] = (
 )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("physical_size", [None, 50])
 @pytest.mark.parametrize(("spoil", "error", "message"), REFUSED, ids=[row[0].__name__ for row in REFUSED])
 def test_what_leaves_the_order_is_refused(

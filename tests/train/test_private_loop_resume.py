@@ -70,7 +70,7 @@ def test_every_release_is_counted_once(tmp_path: Path, name: str, release: str, 
     assert torch.equal(flat(again.model), flat(loop.model))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.nightly(by_day="test_every_release_is_counted_once")
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 @pytest.mark.parametrize("make", [SGD, torch.optim.Adam])

@@ -62,7 +62,7 @@ def test_each_step_ends_with_each_groups_proximal_step(physical_size: int | None
     assert float((got - trained(run, proximal_groups=None)).abs().max()) > 0.05
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly(by_day="test_each_step_ends_with_each_groups_proximal_step")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer", [lambda p: torch.optim.Adam(p, lr=0.05), lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9)], ids=["adam", "momentum"]

@@ -50,7 +50,7 @@ def by_engine(run: Run, **options: Any) -> tuple[Run, nn.Module]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("train", [by_fit, by_engine])
 @pytest.mark.parametrize("method", [None, "clip", "normalise", "automatic"])
 @pytest.mark.parametrize("groups", [None, GROUPS])

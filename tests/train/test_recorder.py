@@ -24,7 +24,7 @@ def recorded(run: Run) -> Run:
     return fit_linear(run, problem.features, problem.targets, classes=problem.classes, seed=0).run
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
 @pytest.mark.parametrize("length", [{"passes": 3}, {"steps": 6}])

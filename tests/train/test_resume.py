@@ -131,7 +131,7 @@ def kept_twice(folder: Path, run: Run, model: Any, optimizer: Any, stops: tuple[
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", [*DESIGNS])
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_without_noise_and_loss_it_is_the_uninterrupted_training_bit_for_bit(tmp_path: Path, name: str, release: str) -> None:
@@ -158,6 +158,7 @@ def test_the_optimiser_s_state_goes_on(tmp_path: Path, make: Any) -> None:
     assert torch.equal(flat(whole), flat(cut))
 
 
+@pytest.mark.nightly(by_day="test_the_optimiser_s_state_goes_on")
 @pytest.mark.slow
 def test_dropout_s_masks_go_on(tmp_path: Path) -> None:
     def with_dropout() -> nn.Module:
@@ -207,6 +208,7 @@ def test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on(tmp_path: Pat
         assert all(uncut.records[step - 1] == records for step, records in zip(spy.steps, spy.records, strict=True))
 
 
+@pytest.mark.nightly(by_day="test_all_released_no_step_twice_and_every_one_counted")
 @pytest.mark.slow
 def test_a_kill_after_the_last_release_leaves_nothing_to_do(tmp_path: Path) -> None:
     run = make_kept_run("cyclic")

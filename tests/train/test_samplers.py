@@ -148,6 +148,14 @@ def test_poisson_takes_its_share_of_very_many_records() -> None:
     assert low <= len(batch) <= high
 
 
+def test_balls_in_bins_throws_its_share_into_each_bin() -> None:
+    """So many records that a chance wrong by a hundredth is seen."""
+    bins = drawn("balls_in_bins", records=2_000_000, batches={"design": "balls_in_bins", "size": 500_000}, passes=1)
+    low, high = stats.binom.interval(1 - ALARM, 2_000_000, 0.25)
+    assert high < 1.01 * 500_000
+    assert [low <= len(one) <= high for one in bins] == [True] * 4
+
+
 def test_poisson_with_all_records_takes_all() -> None:
     for batch in drawn("poisson", batches={"design": "poisson", "size": RECORDS}):
         assert len(batch) == RECORDS

@@ -144,7 +144,7 @@ def kept(folder: Path, run: Run, randomness: dict[str, Any], *, kill: int = 0) -
     return None if ended is None else ended.run
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.nightly(by_day="test_three_starts_of_which_the_second_was_seeded_and_saved_nothing")
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [("seed", "fresh"), ("fresh", "seed"), ("noise", "fresh")])
 @pytest.mark.parametrize("release", ["all", "last"])

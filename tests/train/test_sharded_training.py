@@ -51,7 +51,7 @@ def quick() -> Iterator[None]:
         yield
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("work", "how", "world", "design", "changes", "make", "options"),
     [

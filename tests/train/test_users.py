@@ -37,7 +37,7 @@ def _bits(model: nn.Module) -> Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 4])
 def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size: int | None) -> None:
@@ -52,6 +52,7 @@ def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size:
     assert other.run == record.replace(unit="user", seeded=True)
 
 
+@pytest.mark.nightly(by_day="test_training_is_the_recursion_of_users")
 @pytest.mark.slow
 def test_users_of_one_record_in_another_order_are_the_table_in_that_order() -> None:
     features, targets = make_data()
@@ -88,7 +89,7 @@ def _by_hand(run: Run, generator: torch.Generator, chosen: Members | None = None
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 1, 2])
 def test_training_is_the_recursion_of_users(design: str, physical_size: int | None) -> None:
@@ -127,6 +128,7 @@ def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -
     assert not torch.allclose(_bits(fitted.model), _bits(everything.model), rtol=1e-6)
 
 
+@pytest.mark.nightly(by_day="test_of_a_user_with_many_records_some_take_part")
 @pytest.mark.slow
 def test_a_bound_on_records_that_nobody_reaches_changes_nothing() -> None:
     found = [
@@ -197,6 +199,7 @@ def test_views_of_a_record_are_averaged_before_the_clip() -> None:
     torch.testing.assert_close(_bits(fitted.model), _bits(model) - 0.5 * total / RECORDS, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.nightly(by_day="test_training_is_the_recursion_of_users")
 @pytest.mark.slow
 def test_one_view_is_what_there_was() -> None:
     found = [

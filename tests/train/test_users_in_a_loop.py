@@ -32,7 +32,7 @@ def users_run(design: str = "poisson", **changes: Any) -> Run:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(18)
+@pytest.mark.nightly(by_day="test_a_loop_trains_as_fit_does")
 @pytest.mark.parametrize("physical_size", [None, 4])
 @pytest.mark.parametrize("design", DESIGNS)
 def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size: int | None) -> None:
@@ -142,6 +142,7 @@ class Unfollowed(nn.Module):
         return torch.func.vmap(self.inner)(x)
 
 
+@pytest.mark.nightly(by_day="test_a_model_that_no_rule_follows_is_trained_by_users")
 def test_a_model_that_no_rule_follows_is_trained_user_by_user() -> None:
     run = users_run("full", steps=3)
     with torch.random.fork_rng():
@@ -151,6 +152,7 @@ def test_a_model_that_no_rule_follows_is_trained_user_by_user() -> None:
     torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-13)
 
 
+@pytest.mark.nightly(by_day="test_training_goes_on_with_the_same_users_only")
 @pytest.mark.slow
 def test_training_resumes_with_the_same_users_alone(tmp_path: Path) -> None:
     options: dict[str, Any] = {**SEEDED, "checkpoints": Checkpoints(folder=tmp_path / "kept", every=1)}

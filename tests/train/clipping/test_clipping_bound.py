@@ -98,7 +98,7 @@ def test_positions_that_cancel_move_the_sums_by_no_more_than_the_bound(
     assert change(model, given, 10**clip, method) <= 1 + 2e-6
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.nightly(by_day="test_positions_that_cancel_move_the_sums_by_no_more_than_the_bound")
 @pytest.mark.slow
 @pytest.mark.parametrize("positions", [4, 6, 10])
 @settings(max_examples=examples(25))
@@ -120,7 +120,7 @@ def test_convolutions_to_few_places_that_are_not_kept(
 EQUAL = [("linear", 1), ("linear", 8), ("linear", 48), ("linear", 384), ("linear", 768), ("conv3", 6), ("conv3", 386), ("conv3", 2050)]
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("formed", [True, False])
 @pytest.mark.parametrize("width", [WIDTH, 64])
@@ -138,6 +138,7 @@ def test_equal_positions_that_all_round_one_way_stay_below_the_bound(
         assert float(added(Cotangents(kind, width), given, 0.1, "normalise").norm()) <= 0.1
 
 
+@pytest.mark.nightly(by_day="test_equal_positions_that_all_round_one_way_stay_below_the_bound")
 @pytest.mark.slow
 def test_without_room_for_them_they_exceed_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the test above can fail: sums of equal terms come out up to 47 roundings too large; of how many, depends on the processor."""

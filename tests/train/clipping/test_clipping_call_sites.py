@@ -137,7 +137,7 @@ def test_at_least_half_of_the_pairs_are_turned_round(records: int) -> None:
         assert 2 * sum(left > right for left, right in pairs) >= len(pairs)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_sorting_is_found_in_any_batch_whose_records_it_moves(seed: int) -> None:
@@ -148,6 +148,7 @@ def test_sorting_is_found_in_any_batch_whose_records_it_moves(seed: int) -> None
         sums_of(Sorting(False), [full, full, tokens(seed)], verify=True)
 
 
+@pytest.mark.nightly(by_day="test_places_of_a_branch_that_comes_later_are_no_records")
 @pytest.mark.slow
 def test_packing_that_sorts_by_itself_is_followed() -> None:
     model, clipper = Sorting(False, own=False), None
@@ -159,7 +160,7 @@ def test_packing_that_sorts_by_itself_is_followed() -> None:
         assert_same(clipper.take(), clipped_sums(gradients_of_records(model, tokens(seed)), CLIP), 6 * CLIP)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly(by_day="test_architectures_of_transformers_and_peft")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("places", [5, 6])

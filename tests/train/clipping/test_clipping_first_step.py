@@ -126,7 +126,7 @@ def of_one_record(place: int) -> Callable[[Tensor], Tensor]:
     return lambda hidden: hidden + 1e-9 * hidden.detach()[place] if torch.is_grad_enabled() else hidden
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "between",
@@ -274,6 +274,7 @@ def two_of_sixteen(gradient: Tensor) -> Tensor:
     return mixed
 
 
+@pytest.mark.nightly(by_day="test_gradients_that_are_another_record_s_are_refused")
 def test_two_records_that_meet_in_the_backward_pass_alone_are_refused() -> None:
     for seed in range(8):  # each is one of the two whose gradients are compared in one seed of eight
         with pytest.raises(InputError, match=r"depends on the other records|plain autograd"):

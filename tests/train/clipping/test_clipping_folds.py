@@ -66,7 +66,7 @@ FOLDED: dict[str, Operation] = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", FOLDED)

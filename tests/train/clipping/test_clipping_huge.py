@@ -180,7 +180,7 @@ def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: st
         assert other <= allowed, seed
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.nightly(by_day="test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_many_times(kind: str) -> None:

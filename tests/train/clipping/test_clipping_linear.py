@@ -1,6 +1,7 @@
 import pytest
 import torch
-from hypothesis import given
+from how_many import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from per_record import assert_clips_like_single_records
 from torch import nn
@@ -10,6 +11,7 @@ from lethe.train.clipping.rules.rule import Use
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(40))
 @given(
     records=st.integers(1, 5),
     leading=st.lists(st.integers(1, 4), max_size=3),

@@ -215,7 +215,7 @@ class Transformed(nn.Module):
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("transform", [by_vmap, by_jvp, by_grad, by_linearize])
+@pytest.mark.parametrize("transform", [by_vmap, by_jvp, by_grad, pytest.param(by_linearize, marks=pytest.mark.nightly)])
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_layers_under_transforms_of_torch_func_are_refused(transform: Callable[[nn.Module, Tensor], Tensor], verify: bool) -> None:
     with pytest.raises(InputError, match=r"layer \(Linear\) runs under a transform"):

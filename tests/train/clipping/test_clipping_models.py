@@ -117,7 +117,7 @@ MODELS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_models_clip_like_single_records(name: str) -> None:

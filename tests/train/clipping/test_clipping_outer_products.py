@@ -84,7 +84,7 @@ def branch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(outer_products, name, share)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(30)
 @pytest.mark.slow
 @pytest.mark.usefixtures("branch")
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_convolutions_of_any_size(places: float, size: int, channels: int, kerne
         assert _error(layer, inputs, weights) <= TOLERANCES[torch.float32]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.nightly(by_day="test_linear_layers_of_any_size")
 @pytest.mark.slow
 @pytest.mark.parametrize(("positions", "width"), [(128, 1024), (16, 1024), (40, 2048), (400, 1024)])
 def test_large_linear_layers(positions: int, width: int) -> None:

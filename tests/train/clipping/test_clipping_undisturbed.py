@@ -168,7 +168,7 @@ def test_with_checks_and_without_is_the_same_bit_for_bit(forward: Callable[[Any,
     assert state == expected
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly(by_day="test_with_checks_and_without_is_the_same_bit_for_bit")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "neo"])
 def test_attention_dropout_is_no_reason_for_leaving_something_unchecked(kind: str) -> None:

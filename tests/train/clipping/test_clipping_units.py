@@ -126,7 +126,7 @@ def test_a_unit_is_clipped_by_the_gradient_of_its_mean_loss(name: str, places: T
     assert clipper.verified == "checked"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_units_of_one_row_are_records(name: str) -> None:
@@ -156,7 +156,7 @@ def test_clipping_row_by_row_is_another_thing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("form", ["side by side", "kept", "in turn"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(("scale", "sign"), [(1.0, 1.0), (1e6, 1.0), (1e6, -1.0), (1e15, -1.0)])

@@ -24,7 +24,7 @@ def flat(sums: dict[nn.Parameter, Tensor]) -> Tensor:
     return torch.cat([tensor.double().flatten() for tensor in sums.values()])
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(10)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check everything")  # orthogonal weights do not take NaN
 @pytest.mark.parametrize("name", MODELS)
@@ -51,7 +51,7 @@ def test_float32_agrees_with_float64(name: str) -> None:
         assert float(difference.norm()) <= 1e-5 * float(norms.clamp(max=clip_norm).sum())
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(25)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("name", ["packed lstm", "tied language model", "flat bags", "attention, time first", "excited", "bare", "hyper"])

@@ -108,6 +108,7 @@ def test_an_error_of_the_source_comes_in_its_place_and_the_rest_can_follow(prefe
     assert by_step(got) == dict(enumerate(oracle(run), start=1))
 
 
+@pytest.mark.nightly(by_day="test_resuming_after_every_step")
 @pytest.mark.slow
 @given(run=runs(), physical=st.none() | st.integers(1, 4), stops=st.lists(st.integers(1, 6), max_size=5), seed=st.integers(0, 9))
 def test_iteration_goes_on_where_it_stopped(run: Run, physical: int | None, stops: list[int], seed: int) -> None:

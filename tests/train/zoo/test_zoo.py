@@ -118,7 +118,7 @@ def test_plain_architectures(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("name", [*TEXT, *PICTURES, *ADAPTERS])
 def test_architectures_of_transformers_and_peft(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
