@@ -102,6 +102,7 @@ def test_nothing_private_is_in_the_store_unless_asked_and_then_marked(store: str
     assert {"private/records_in_batch", "private/projected", "private/contributed"} <= set(found.scalars)
 
 
+@pytest.mark.slow
 def test_a_released_loss_and_nan_and_infinity(store: str) -> None:
     log = logger(store)
     fitted(make_run(), log, seed=1)

@@ -146,6 +146,7 @@ def test_a_step_of_the_corrected_adamw_is_the_formula_s() -> None:
     assert parameter.tolist() == pytest.approx([-0.1 * 2.0 / 2.5**0.5, -0.1 * 0.5 / 0.2], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_correction_finds_the_size_of_the_gradient_beneath_the_noise() -> None:
     """A gradient of 1 under noise of 1 is divided by 1, not by the root of 2."""
     random, rate = torch.Generator().manual_seed(0), 1e-4

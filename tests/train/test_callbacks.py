@@ -125,6 +125,7 @@ def of_run(run: Run) -> list[StepEnd]:
 SCHEDULED = {"step_size": np.linspace(0.5, 0.1, 9).tolist(), "noise_multiplier": np.linspace(1.0, 2.0, 9).tolist()}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("train", "run"),
@@ -185,6 +186,7 @@ def test_what_is_private_is_told_to_those_alone_who_ask(train: Callable[..., Any
     assert does_not.ends[0].report is None
 
 
+@pytest.mark.slow
 def test_no_fact_holds_a_tensor_or_an_array() -> None:
     """The facts of a step are numbers: no iterate, no gradient and no record goes with them."""
     heard = Heard(private=True)
@@ -196,6 +198,7 @@ def test_no_fact_holds_a_tensor_or_an_array() -> None:
         assert {type(value) for value in values.values()} <= {int, float, type(None)}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_nothing_of_an_intermediate_iterate_where_only_the_last_is_released(release: str) -> None:
@@ -222,6 +225,7 @@ def test_a_callback_that_fails_at_the_beginning_ends_the_training_before_its_fir
     assert heard.failed == ["OSError"]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("train", [network, in_a_loop, linear])
 @pytest.mark.parametrize("at", [3, "end"])
@@ -314,6 +318,7 @@ def test_an_adaptive_descent_tells_its_steps() -> None:
     assert (end.record, end.statement, end.steps) == (None, fitted.statement, len(fitted.history))
 
 
+@pytest.mark.slow
 def test_a_loop_is_told_of_its_record_once_and_again_when_it_has_gone_on() -> None:
     heard = Heard()
     loop = Loop(make_network_run("cyclic", noise_multiplier=1.0), callbacks=heard)

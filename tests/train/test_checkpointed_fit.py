@@ -107,6 +107,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[LetheError], str], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize(("change", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_going_on_with_something_else_is_refused(tmp_path: Path, change: dict[str, Any], error: type[LetheError], message: str) -> None:
@@ -159,6 +160,7 @@ def test_a_finished_run_gives_the_same_model_again_and_draws_nothing(tmp_path: P
     assert drawn == (20 if release == "all" else 22)  # the fourth and fifth step twice
 
 
+@pytest.mark.slow
 def test_a_last_iterate_that_was_taken_early_ends_the_folder(tmp_path: Path) -> None:
     run, spy = make_kept_run("cyclic", "last"), Spy()
     spy.kill(5, before=False)
@@ -171,6 +173,7 @@ def test_a_last_iterate_that_was_taken_early_ends_the_folder(tmp_path: Path) -> 
     assert len(spy.steps) == 5
 
 
+@pytest.mark.slow
 def test_no_noise_and_no_state_of_its_generator_is_on_disk(tmp_path: Path) -> None:
     spy, generator = Spy(), torch.Generator().manual_seed(99)
     state = generator.get_state().numpy().tobytes()
@@ -209,6 +212,7 @@ BUDGETED = make_kept_run("cyclic", noise_multiplier=2.0, neighbours="replace_one
 """A step costs 1/2 of the account of its place: two passes of 4 steps are paid for, of the 5 that are planned."""
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("step", [1, 2, 5, 8])
@@ -230,6 +234,7 @@ def test_a_budget_counts_what_was_drawn_before_a_kill(tmp_path: Path, step: int,
     assert torch.equal(flat(again.model), flat(result.model))
 
 
+@pytest.mark.slow
 def test_a_budget_that_a_journal_has_overdrawn_is_refused(tmp_path: Path) -> None:
     spy = Spy()
     spy.kill(8, before=False)
@@ -268,6 +273,7 @@ def test_an_error_of_the_model_leaves_a_training_that_can_go_on(tmp_path: Path) 
     assert spy.steps == list(range(1, 21))
 
 
+@pytest.mark.slow
 def test_a_model_that_remembers_is_refused_when_training_goes_on(killed: Path) -> None:
     class Remembers(nn.Sequential):
         def forward(self, input: torch.Tensor) -> torch.Tensor:

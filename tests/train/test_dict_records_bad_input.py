@@ -29,6 +29,7 @@ def with_labels_of(masked: set[int]) -> dict[str, Tensor]:
     return table
 
 
+@pytest.mark.slow
 def test_a_record_whose_labels_are_masked_takes_part_with_a_loss_of_zero() -> None:
     """Its gradient is 0: the sum is that of the others, and the batch is no smaller for it."""
     run = make_network_run("full", steps=3)

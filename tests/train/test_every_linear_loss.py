@@ -222,6 +222,7 @@ def test_without_noise_it_goes_down_to_the_minimiser(kind: str) -> None:
     assert trained.model.predict(problem.features) == pytest.approx(loss.decide(rows @ weights), abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("softmax_regression", "logistic_regression", "least_squares")])
 def test_heads_and_adaptive_descent_train_it_too(kind: str) -> None:

@@ -136,6 +136,7 @@ def test_empty_batches_get_noise_and_are_recorded() -> None:
         assert finished == list(range(1, 13))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("release", "secure"), [("last", False), ("all", False), ("all", True)])
 @pytest.mark.parametrize("given_optimizer", [False, True])
@@ -271,6 +272,7 @@ def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(method: str,
     assert largest >= 0.5 * bound
 
 
+@pytest.mark.slow
 def test_frozen_parameters_and_eval_mode_stay() -> None:
     model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 3)).double().eval()
     for parameter in model[0].parameters():

@@ -45,6 +45,7 @@ def test_what_was_changed_is_not_saved(tmp_path: Any) -> None:
     loop.engine.close()
 
 
+@pytest.mark.slow
 def test_after_the_last_iterate_was_recorded_early_training_does_not_go_on() -> None:
     """Its release and that of a later iterate add up, which no certificate of either says."""
     loop = make_loop("last")
@@ -65,6 +66,7 @@ def test_after_the_last_iterate_was_recorded_early_training_does_not_go_on() -> 
         loop.use(inputs, targets)
 
 
+@pytest.mark.slow
 def test_where_all_is_released_it_may_be_recorded_early_and_go_on() -> None:
     loop = make_loop("all")
     for inputs, targets in loop.loader:
@@ -110,6 +112,7 @@ def test_honest_loops_pass(release: Release, make: Any, change: Callable[[Loop],
     assert with_fresh_noise(loop.engine.recorded_run()) == loop.run
 
 
+@pytest.mark.slow
 def test_hooks_of_the_optimizer_s_own_are_part_of_its_step_where_all_is_released() -> None:
     loop = make_loop("all")
 

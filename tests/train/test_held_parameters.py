@@ -84,6 +84,7 @@ def test_a_change_between_backward_and_step_is_refused(change: Callable[[nn.Modu
     assert torch.equal(flat(loop.model), before)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("change", [*CHANGES, one_more])
@@ -124,6 +125,7 @@ def test_gradients_changed_unseen_by_versions_are_refused(change: Callable[[Tens
     assert torch.equal(flat(loop.model), before)
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_least_training_loss_is_not_the_last_iterate() -> None:
     """The choice tells of the records: an attack on it shows more than the last iterate's certificate allows."""
     loop = make_loop("last")
@@ -140,6 +142,7 @@ def test_the_checkpoint_of_least_training_loss_is_not_the_last_iterate() -> None
         loop.engine.recorded_run()
 
 
+@pytest.mark.slow
 def test_nor_is_an_average_of_iterates() -> None:
     loop = make_loop("last")
     total = torch.zeros_like(flat(loop.model))

@@ -159,6 +159,7 @@ def test_the_callback_of_fit_may_not_move_parameters(release: Release, step: int
         fit(model, CROSS_ENTROPY, make_data(), run, optimizer=own, progress=change)
 
 
+@pytest.mark.slow
 def test_nor_by_a_second_optimizer_or_within_the_loss() -> None:
     model: Any = make_network()
     second = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -76,6 +76,7 @@ def test_records_behind_parameters_and_buffers_are_refused(keep: Callable[[Any, 
         loop.whole()
 
 
+@pytest.mark.slow
 def test_models_whose_parameters_share_one_storage_are_trained() -> None:
     model = make_network()
     flat = torch.cat([parameter.detach().flatten() for parameter in model.parameters()] + [torch.ones(2, dtype=torch.float64)])
@@ -128,6 +129,7 @@ def test_digests_are_of_values() -> None:
     assert "table" in (changed_attributes(before, attribute_digests(model)) or "")
 
 
+@pytest.mark.slow
 def test_gradients_that_a_forward_pass_left_are_gone() -> None:
     def leave(model: Any, given: Tensor) -> None:
         model.network[0].weight.grad = given.flatten()[:1].expand(5, COLUMNS).clone()
@@ -139,6 +141,7 @@ def test_gradients_that_a_forward_pass_left_are_gone() -> None:
 LAYOUTS: tuple[Callable[[Tensor], Tensor], ...] = (Tensor.to_sparse, Tensor.to_sparse_csc, lambda dense: dense)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta")
 @pytest.mark.parametrize("laid", LAYOUTS)
@@ -156,6 +159,7 @@ def test_sparse_tensors_are_compared_by_value(laid: Callable[[Tensor], Tensor]) 
     assert fit(model, CROSS_ENTROPY, make_data(), RUN, seed=0).run.steps
 
 
+@pytest.mark.slow
 def test_a_sparse_buffer_that_keeps_records_is_refused() -> None:
     model = Keeping(lambda model, given: model._buffers.update(graph=given.to_sparse()))
     model.register_buffer("graph", make_data()[0].to_sparse())

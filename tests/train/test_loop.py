@@ -172,6 +172,7 @@ def test_it_learns_what_can_be_learned(kind: str) -> None:
     assert trained.model.mean_loss(features, targets) < 0.3 < np.log(classes)  # the loss at zero weights
 
 
+@pytest.mark.slow
 def test_least_squares_finds_the_line_and_has_no_accuracy() -> None:
     random = np.random.default_rng(0)
     features = random.uniform(-0.5, 0.5, size=(60, 2))

@@ -112,6 +112,7 @@ def of_loop(loop: Loop, losses: Callable[[Tensor, Tensor], Tensor]) -> None:
         loop.optimizer.zero_grad()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("losses", [over_the_first_class, over_a_number])
 def test_a_loss_over_a_count_of_the_batch_is_refused_in_a_loop(losses: Callable[[Tensor, Tensor], Tensor]) -> None:
     loop = Loop(RUN)
@@ -121,6 +122,7 @@ def test_a_loss_over_a_count_of_the_batch_is_refused_in_a_loop(losses: Callable[
         of_loop(Loop(RUN), losses)
 
 
+@pytest.mark.slow
 def test_losses_that_the_loop_divides_afterwards_are_looked_at_too() -> None:
     loop = Loop(RUN)
 
@@ -149,6 +151,7 @@ def test_a_weight_that_follows_a_plan_is_accepted_where_the_loss_can_be_asked() 
     assert not any("handed to engine.backward" in statement for statement in loop.engine.declared)
 
 
+@pytest.mark.slow
 def test_constants_are_left_alone_in_losses_of_the_loop_s_own() -> None:
     loop, weights = Loop(RUN), torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
 
@@ -219,6 +222,7 @@ def test_a_loss_is_asked_as_often_as_is_said_and_what_it_gave_is_used() -> None:
     assert asked.missing is None
 
 
+@pytest.mark.slow
 def test_training_to_which_nothing_contributed_says_so_and_not_how_many_did() -> None:
     features, targets = make_data()
     with pytest.warns(UserWarning, match="private: no record contributed to any step"):
@@ -270,6 +274,7 @@ def test_a_loss_that_comes_later_is_looked_at_when_it_comes(monkeypatch: pytest.
     after(4, nn.CrossEntropyLoss(reduction="none", label_smoothing=0.1))
 
 
+@pytest.mark.slow
 def test_a_loss_whose_switch_is_turned_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
     loss = Switched()
@@ -281,6 +286,7 @@ def test_a_loss_whose_switch_is_turned_is_looked_at_again(monkeypatch: pytest.Mo
         fit(make_network(), loss, make_data(), RUN, progress=turned)
 
 
+@pytest.mark.slow
 def test_what_could_not_be_said_of_one_loss_is_not_forgotten_with_the_next() -> None:
     loop = Loop(RUN, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
 
@@ -296,6 +302,7 @@ def test_what_could_not_be_said_of_one_loss_is_not_forgotten_with_the_next() -> 
     assert any("it is random" in said for said in loop.engine.declared)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_made_anew_for_every_batch_is_looked_at_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
     asked = itertools.count()  # an iterator: what checks put back after them is what can be copied

@@ -213,6 +213,7 @@ def test_what_holds_nothing_of_records_passes() -> None:
     assert with_fresh_noise(Loop(run, model=Honest()).whole()) == run
 
 
+@pytest.mark.slow
 def test_a_table_of_the_records_shape_is_to_be_made_before() -> None:
     def table(model: Any, rows: Tensor) -> None:
         if model.table is None:

@@ -20,6 +20,7 @@ def _fit(model: nn.Module, **options: Any) -> Fitted[nn.Module]:
     return fit(model, CROSS_ENTROPY, make_data(), run, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("decay", [0.5, 0.999])
 @pytest.mark.parametrize("adam", [False, True])
@@ -50,6 +51,7 @@ def test_it_changes_nothing_of_the_training() -> None:
         assert torch.equal(one, other)
 
 
+@pytest.mark.slow
 def test_buffers_are_those_of_the_model() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double().eval()
     model[1].running_mean.fill_(0.25)

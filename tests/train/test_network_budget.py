@@ -52,6 +52,7 @@ def accounts(run: Run) -> list[float]:
     return [math.fsum(costs[slot::slots]) for slot in range(slots)]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("physical_size", [None, 2])
 @pytest.mark.parametrize("design", DESIGNS)
@@ -178,6 +179,7 @@ def test_the_noise_that_is_added_is_the_policys(multiplier: float) -> None:
     assert float((got - (still - 0.5 / 23 * drawn)).abs().max()) < 1e-12
 
 
+@pytest.mark.slow
 def test_a_policy_cannot_change_the_iterate() -> None:
     def meddling(observed: Observed) -> float:
         observed.parameters[:] = 1e9
@@ -206,6 +208,7 @@ def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget:
         assert paid[slot] + 0.5 * (run.touch_factor / multipliers[steps]) ** 2 > budget
 
 
+@pytest.mark.slow
 def test_secure_noise_is_paid_for_as_well() -> None:
     def policy(observed: Observed) -> float:
         return 2.0
@@ -216,6 +219,7 @@ def test_secure_noise_is_paid_for_as_well() -> None:
     assert result.run.noise_multipliers == pytest.approx(2.0, rel=5e-16)
 
 
+@pytest.mark.slow
 def test_schedules_are_policies_and_a_linear_models_validation_is_refused() -> None:
     run = budgeted_run(2.0, noise_multiplier=None)
     result = fitted(run, scheduled({"schedule": "exponential", "first": 4.0, "ratio": 0.9}, every="pass"))

@@ -57,6 +57,7 @@ def test_one_record_added_or_replaced_changes_every_probability_by_at_most_epsil
     assert replaced >= 0.9 * epsilon
 
 
+@pytest.mark.slow
 def test_the_noise_for_one_record_added_does_not_cover_one_replaced() -> None:
     assert worst_log_ratio(REPLACED, BOUND / 1.0) > 1.5
 

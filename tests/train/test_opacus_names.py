@@ -118,6 +118,7 @@ def test_what_is_spent_so_far_is_the_certificate_of_the_steps_taken() -> None:
     assert loop.engine.get_epsilon(DELTA) == of(2)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_goes_by_the_flag_steps_once_a_step() -> None:
     loop = Loop(make_network_run(noise_multiplier=1.0, steps=4), physical_size=2)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(loop.optimizer, 0.5)
@@ -128,6 +129,7 @@ def test_a_scheduler_that_goes_by_the_flag_steps_once_a_step() -> None:
     assert loop.optimizer.param_groups[0]["lr"] == 0.5 * 0.5**4
 
 
+@pytest.mark.slow
 def test_the_last_iterate_has_cost_nothing_before_it_is_there() -> None:
     run = make_network_run("cyclic", release="last", noise_multiplier=1.0, loss={"kind": "convex", "smoothness": 1.0}, steps=3)
     loop = Loop(run, batch_generator=None, noise_generator=None)
@@ -138,6 +140,7 @@ def test_the_last_iterate_has_cost_nothing_before_it_is_there() -> None:
     assert loop.engine.get_epsilon(DELTA) == lethe.certify(run, DELTA).epsilon
 
 
+@pytest.mark.slow
 def test_what_a_seed_spends_is_infinite_and_moved_parameters_are_found() -> None:
     loop = Loop(make_network_run(noise_multiplier=1.0))
     loop.use(*next(iter(loop.loader)))

@@ -115,6 +115,7 @@ def test_nothing_is_compared_without_verify_and_that_is_declared() -> None:
     assert any("verify=False" in statement for statement in done.declared)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_is_declared() -> None:
     class Random(Mean):
         def forward(self, words: Tensor) -> Tensor:
@@ -156,6 +157,7 @@ def test_a_loop_is_refused_a_loss_that_counts_the_padding_where_it_can_be_asked(
     assert any("as long as the batch is padded" in statement for statement in engine.declared)
 
 
+@pytest.mark.slow
 def test_inputs_that_the_loop_changed_are_declared() -> None:
     engine = loop(Mean(masked=True), lambda _, *pair: entropies(*pair), lambda words: words.clone())
     assert any("other tensors than the loader's own" in statement for statement in engine.declared)

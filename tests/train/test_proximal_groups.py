@@ -85,6 +85,7 @@ def test_after_an_optimiser_it_is_the_euclidean_step_with_the_runs_step_size(opt
     assert float((flat(other) - flat(model)).abs().max()) < 1e-8  # Adam divides small gradients by small roots
 
 
+@pytest.mark.slow
 def test_the_step_is_taken_after_the_noise() -> None:
     model = make_network(torch.float32)
     run = make_network_run(noise_multiplier=3.0, step_size=1.0)
@@ -107,6 +108,7 @@ def test_one_group_of_all_is_the_runs_regulariser(secure: bool) -> None:
     assert torch.equal(whole, trained(run.replace(regulariser=parts), proximal_groups=None, **options))
 
 
+@pytest.mark.slow
 def test_it_is_post_processing_recorded_and_certified_as_composition() -> None:
     run = make_network_run("cyclic", noise_multiplier=2.0)
     recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, proximal_groups=[FIRST, LAST]).run
@@ -160,6 +162,7 @@ def test_averages_of_a_pass_are_refused() -> None:
         trained(make_network_run("cyclic", noise_multiplier=1.0, **changes))
 
 
+@pytest.mark.slow
 def test_frozen_parameters_are_refused_and_left_alone() -> None:
     model = make_network()
     bias = model.get_parameter("0.bias").requires_grad_(False)

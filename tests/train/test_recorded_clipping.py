@@ -88,6 +88,7 @@ def test_a_method_that_the_plan_did_not_count_with_is_refused_and_one_that_it_di
     assert lethe.certify(with_fresh_noise(recorded), 1e-5).epsilon > lethe.certify(plan, 1e-5).epsilon
 
 
+@pytest.mark.slow
 def test_groups_may_be_trained_for_the_last_iterate_at_the_constant_of_a_clipped_step() -> None:
     plan = make_network_run(
         "cyclic", noise_multiplier=1.0, release="last", loss={"kind": "generalised_linear", "weak_convexity": 0.0, "smoothness": 1.0}

@@ -140,6 +140,7 @@ def test_poisson_inclusion_is_bernoulli_and_independent() -> None:
     assert sizes[0] > 0  # empty batches occur and are legal
 
 
+@pytest.mark.slow
 def test_poisson_takes_its_share_of_very_many_records() -> None:
     """So many that a chance wrong by half a hundredth is seen."""
     (batch,) = drawn("poisson", records=4_000_000, batches={"design": "poisson", "size": 3_000_000}, steps=1)

@@ -67,6 +67,7 @@ TRAINERS: dict[str, tuple[Callable[..., Run], Callable[[str], Run]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("given", SEEDS)

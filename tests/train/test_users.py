@@ -139,6 +139,7 @@ def test_a_bound_on_records_that_nobody_reaches_changes_nothing() -> None:
     assert torch.equal(found[0], found[2])
 
 
+@pytest.mark.slow
 def test_one_users_data_move_a_step_by_the_bound_at_most() -> None:
     """Whatever the user's records are, and how many: 100 of them, duplicates, huge ones."""
     run = _run("full", steps=1, noise_multiplier=0.0, neighbours="replace_one")
@@ -182,6 +183,7 @@ class Augmented(Dataset[tuple[Tensor, Tensor]]):
         return view, self.targets[index]
 
 
+@pytest.mark.slow
 def test_views_of_a_record_are_averaged_before_the_clip() -> None:
     run, data = make_network_run("full", steps=1), Augmented()
     fitted = fit(make_network(), CROSS_ENTROPY, data, run, views=3, prefetch=0)
@@ -302,6 +304,7 @@ class Unfollowed(nn.Module):
         return torch.func.vmap(self.inner)(x)
 
 
+@pytest.mark.slow
 def test_a_model_that_no_rule_follows_is_trained_by_users() -> None:
     """Whatever stands in for the rules must not clip such a user record by record."""
     with torch.random.fork_rng():

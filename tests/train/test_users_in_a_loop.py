@@ -63,6 +63,7 @@ def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most:
     assert {SAID_OF_USERS, ORDER} <= set(loop.engine.declared)
 
 
+@pytest.mark.slow
 def test_a_certificate_of_a_loop_is_about_users() -> None:
     run = users_run("shuffled", steps=2)
     fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, seed=5)
@@ -81,6 +82,7 @@ def test_a_certificate_of_a_loop_is_about_users() -> None:
         loop.engine.get_epsilon(1 / USERS)
 
 
+@pytest.mark.slow
 def test_all_rows_of_a_batchs_users_are_delivered_together() -> None:
     loop = Loop(users_run("full", steps=2, noise_multiplier=0.0), physical_size=4, users=IDS)
     features, _ = make_data()

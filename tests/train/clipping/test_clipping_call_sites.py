@@ -82,6 +82,7 @@ def test_a_model_that_divides_by_the_tokens_of_its_batch_is_found_where_their_nu
         batches(Words("over the tokens"), [*full, tokens(3)])
 
 
+@pytest.mark.slow
 def test_what_stays_as_it_is_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from lethe.train.clipping.checks.self_check import SelfCheck
 

@@ -115,6 +115,7 @@ def test_nothing_is_called_checked_before_two_records_had_gradients() -> None:
     assert clipper.verified == "checked"
 
 
+@pytest.mark.slow
 def test_a_head_of_zeros_keeps_the_check_going() -> None:
     model = Free(zero_head=True)
     clipper = Clipper(model)

@@ -160,6 +160,7 @@ def test_bfloat16_under_autocast() -> None:
             assert float((tensor - expected[parameter]).norm()) <= 0.05 * float(expected[parameter].norm()) + 1e-3
 
 
+@pytest.mark.slow
 def test_a_rule_of_ones_own_and_a_wrong_one() -> None:
     class Own(nn.Linear):
         def forward(self, input: Tensor) -> Tensor:

@@ -160,6 +160,7 @@ def test_parameters_that_escape_into_a_function_of_ones_own_are_refused(verify: 
         clipper.backward(squares(output))
 
 
+@pytest.mark.slow
 def test_a_first_batch_as_long_as_the_positions_is_followed() -> None:
     """Batches of other sizes tell a table of six positions from a table of six records."""
 

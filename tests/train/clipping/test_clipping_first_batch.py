@@ -62,6 +62,7 @@ def test_what_is_learned_of_the_first_batch_is_refused(name: str) -> None:
         clipped(Clipper(LEARNED[name]()), rows())
 
 
+@pytest.mark.slow
 def test_it_is_refused_again_when_it_is_tried_again() -> None:
     clipper = Clipper(Keeping(lambda given: given.mean(0)))
     for seed in range(3):
@@ -106,6 +107,7 @@ class OfLargeBatches(Keeping):
         return self.head(torch.tanh(self.first(given)))
 
 
+@pytest.mark.slow
 def test_what_is_learned_of_large_batches_only_is_refused() -> None:
     for seed in range(4):
         with pytest.raises(HypothesisError, match="keeps what it saw"):

@@ -156,6 +156,7 @@ class Choices(nn.Module):
         return self.score(torch.tanh(self.layer(hidden)).mean(1)).view(len(tokens), -1)
 
 
+@pytest.mark.slow
 def test_answers_of_each_record_are_folded_back() -> None:
     torch.manual_seed(0)
     assert_clips_like_single_records(Choices().double(), TOKENS)
@@ -193,6 +194,7 @@ class Views(nn.Module):
         return self.head(self.norm(self.conv(both.flatten(0, 1))).mean((2, 3))).view(len(given), -1)
 
 
+@pytest.mark.slow
 def test_pairs_of_pictures_are_folded_back_where_they_come_as_pairs() -> None:
     class Pairs(nn.Module):
         def __init__(self) -> None:

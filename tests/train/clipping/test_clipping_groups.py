@@ -29,6 +29,7 @@ def test_no_factor_takes_a_norm_above_the_bound(squared: float, clip_norm: float
         assert weight * math.sqrt(squared) <= clip_norm
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("method", sorted(METHODS))
 @pytest.mark.parametrize("scale", [1e-25, 1e-12, 1.0, 1e12])

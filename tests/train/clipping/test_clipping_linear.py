@@ -72,6 +72,7 @@ def test_an_empty_batch_has_norms_of_no_records_and_sums_of_zero() -> None:
     assert told.per_record("weight").shape == (0, 2, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [nn.Identity(), nn.LayerNorm(4)])
 def test_what_changes_an_output_of_several_positions_in_place_is_followed(first: nn.Module) -> None:
     """Such an output is a view of a product's result, whose place in the graph would move with the change."""

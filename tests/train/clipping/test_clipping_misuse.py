@@ -49,6 +49,7 @@ def test_losses_that_mix_records_are_refused() -> None:
         clipper.backward(squares(output - output.mean(0)))
 
 
+@pytest.mark.slow
 def test_batch_statistics_are_refused_and_frozen_ones_are_not() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False)).double()
     with pytest.raises(InputError, match="GroupNorm"):

@@ -118,6 +118,7 @@ class BesideAttention(nn.Module):
         return self.last(hidden if self.honest or self.attention.dropout == 0 else centred(hidden))
 
 
+@pytest.mark.slow
 def test_mixing_that_depends_on_a_dropout_attribute_is_found() -> None:
     batch = torch.randn(6, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with pytest.raises(LetheError):

@@ -115,6 +115,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_are_followed_wherever_they_are_read(name: str) -> None:

@@ -84,6 +84,7 @@ class TwoHeads(nn.Module):
         return self.first(hidden[:, None]) + self.second(given[:, None]).sin()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [1, 2**24])
 def test_tied_linear_layers_and_tied_convolutions(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "_HELD", held)

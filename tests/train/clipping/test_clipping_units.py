@@ -231,6 +231,7 @@ def test_a_row_that_cannot_be_measured_takes_its_unit_out_and_no_other() -> None
         torch.testing.assert_close(found[parameter], expected[parameter], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_groups_of_parameters_are_clipped_unit_by_unit() -> None:
     from lethe.train.clipping import Group
 

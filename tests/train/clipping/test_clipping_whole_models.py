@@ -68,6 +68,7 @@ def test_micro_batches_of_any_size_make_the_same_sums(name: str, size: int) -> N
         assert torch.allclose(tensor, expected[parameter], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["tied language model", "tied attention", "tied autoencoder", "three ways"])
@@ -85,6 +86,7 @@ def test_groups_and_methods_are_those_of_single_records(name: str, method: str) 
             assert torch.allclose(sums[parameter], torch.tensordot(factor, rows, dims=1), rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["llama", "excited", "tied autoencoder", "bare"])
 def test_bfloat16_under_autocast_stays_within_the_bound(name: str) -> None:
@@ -137,6 +139,7 @@ def test_a_record_whose_loss_is_not_finite_counts_for_nothing(value: float) -> N
     assert torch.allclose(flat(sums_of(Clipper(model, clip_norm=0.5), broken)), rest, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_a_record_with_no_gradient_adds_nothing_by_any_method() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2, bias=False)).double()
     batch = ROWS.clone()
@@ -207,6 +210,7 @@ def test_dropout_masks_differ_between_records() -> None:
         assert len(clipper.last_norms.mul(1e9).round().unique()) == distinct
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 def test_dropout_inside_layers_is_that_of_the_forward_pass(verify: bool) -> None:
     torch.manual_seed(0)

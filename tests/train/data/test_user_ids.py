@@ -35,6 +35,7 @@ def test_users_stand_in_the_order_of_their_ids(ids: Any) -> None:
     assert owners.users == 3
 
 
+@pytest.mark.slow
 def test_series_of_pandas_are_ids() -> None:
     pandas = pytest.importorskip("pandas")
     assert owners_of(pandas.Series([4, 4, 2])).places.tolist() == [1, 1, 0]
@@ -94,6 +95,7 @@ def test_ids_come_from_a_column(tmp_path: Path) -> None:
         ids_in(source, source, "whom")
 
 
+@pytest.mark.slow
 def test_ids_come_from_a_data_set_with_columns() -> None:
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_dict({"x": [1, 2], "who": ["b", "a"]})

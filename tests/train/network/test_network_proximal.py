@@ -152,6 +152,7 @@ def test_diameter_and_convexity_are_those_of_the_whole() -> None:
     assert NetworkProximal(tensors, []).diameter == np.inf
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("radius", [1e-3, 0.7, 1e3])

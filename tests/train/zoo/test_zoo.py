@@ -111,6 +111,7 @@ def require(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.search(member.refusal, told.reason)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", OWN)
 def test_plain_architectures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
