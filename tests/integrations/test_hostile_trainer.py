@@ -134,7 +134,7 @@ def test_a_loss_function_of_the_user_s_own(tmp_path: Path) -> None:
     ends = []
     for told in ({}, {"compute_loss_func": each}):
         model = classifier()
-        private(tmp_path, model, sentences(), run=run_of(), told=told).train()
+        private(tmp_path, model, sentences(), run=run_of(steps=1), told=told).train()
         ends.append(flat(model))
     assert float((ends[0] - ends[1]).abs().max()) < 1e-12
     for function, said in (

@@ -56,6 +56,7 @@ def test_counts_may_be_numpy_s() -> None:
         assert accountant.get_epsilon(1e-5) == pytest.approx(lethe.GDP(math.sqrt(15) / 2).epsilon(1e-5), rel=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "event", [gaussian(1e6), poisson(1e-9, 5.0), dp_event.ZCDpEvent(1e-18), dp_event.ZCDpEvent(1e-18, 1e-18)], ids=repr

@@ -38,7 +38,7 @@ def accounts(run: Run) -> list[float]:
     return [math.fsum(costs[slot::slots]) for slot in range(slots)]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_run_stops_before_the_first_step_that_would_overspend(design: str) -> None:

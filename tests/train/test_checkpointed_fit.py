@@ -132,6 +132,7 @@ def test_going_on_with_something_else_is_refused(tmp_path: Path, change: dict[st
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == kept
 
 
+@pytest.mark.nightly(by_day="test_a_refused_engine_leaves_the_folder_unlocked")
 @pytest.mark.slow
 def test_another_process_is_refused_and_training_goes_on_afterwards(killed: Path) -> None:
     holder = Journal(killed / "journal")

@@ -210,6 +210,7 @@ class TwoLayers(nn.Module):
         return sum(module(inputs) for module in self.children())
 
 
+@pytest.mark.nightly(by_day="test_another_strategy_is_refused")
 @pytest.mark.slow
 def test_parameters_in_another_order_are_refused_where_noise_is_kept_by_their_order(tmp_path: Path) -> None:
     """They would take back one another's noise: C w would be no fresh draw any more."""

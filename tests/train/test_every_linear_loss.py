@@ -111,6 +111,7 @@ def test_gradients_differ_by_no_more_than_the_smoothness(kind: str, intercept: b
     assert loss.smoothness >= loss.curvature[1] * (1 - 1e-15)
 
 
+@pytest.mark.sampled(2)
 @settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -152,6 +153,7 @@ def test_some_record_reaches_the_bound(kind: str) -> None:
     assert 0.999 * loss.derived_gradient_bound <= longest <= loss.derived_gradient_bound
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tensors_and_arrays_agree(kind: str, dtype: torch.dtype) -> None:

@@ -303,6 +303,7 @@ def test_the_global_generator_is_neither_used_nor_moved_and_no_seed_is_fresh() -
     assert torch.equal(*again)
 
 
+@pytest.mark.nightly(by_day="test_an_optimiser_gets_the_noisy_mean_gradient")
 @pytest.mark.slow
 def test_the_example_trains_on_a_small_budget() -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))

@@ -59,7 +59,7 @@ def behind_a_buffer(model: Any, given: Tensor) -> None:
     model._buffers["mask"] = torch.cat([torch.ones(3), given.flatten().float()])[:3]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", [behind_a_parameter, between_the_rows, behind_a_buffer])
 def test_records_behind_parameters_and_buffers_are_refused(keep: Callable[[Any, Tensor], None]) -> None:

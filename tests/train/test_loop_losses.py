@@ -133,6 +133,7 @@ def test_losses_that_the_loop_divides_afterwards_are_looked_at_too() -> None:
         of_loop(loop, divided)
 
 
+@pytest.mark.nightly(by_day="test_constants_are_left_alone_in_losses_of_the_loop_s_own")
 @pytest.mark.slow
 def test_a_weight_that_follows_a_plan_is_accepted_where_the_loss_can_be_asked() -> None:
     steps: list[int] = []
@@ -264,6 +265,7 @@ def after(steps: int, criterion: Any) -> None:
             return
 
 
+@pytest.mark.nightly(by_day="test_a_loss_whose_switch_is_turned_is_looked_at_again")
 @pytest.mark.slow
 def test_a_loss_that_comes_later_is_looked_at_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chance, "randrange", lambda count: count - 1)

@@ -63,6 +63,7 @@ MIXING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MIXING)
 def test_a_loss_that_mixes_records_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=r"loss: the loss of record \d depends on the other records"):

@@ -69,6 +69,7 @@ def test_the_run_stops_before_the_first_step_that_would_overspend(design: str, p
     assert torch.equal(flat(result.model), flat(plain.model))  # the filter changes no number, and the refused step nothing
 
 
+@pytest.mark.nightly(by_day="test_the_run_stops_before_the_first_step_that_would_overspend")
 @pytest.mark.slow
 def test_the_schedule_that_spends_exactly_runs_to_its_end_and_is_recorded_as_planned() -> None:
     run = budgeted_run(1.5)  # three passes of 1/2

@@ -48,6 +48,7 @@ def test_a_loop_of_one_s_own_is_fit(design: str, physical_size: int | None, make
     assert lethe.certify(with_fresh_noise(loop.engine.recorded_run()), delta=1e-5).epsilon == lethe.certify(run, delta=1e-5).epsilon
 
 
+@pytest.mark.nightly(by_day="test_empty_batches_get_noise_and_are_recorded")
 @pytest.mark.slow
 def test_empty_batches_come_as_a_row_that_does_not_count() -> None:
     run = make_network_run(batches={"design": "poisson", "size": 1}, steps=20, noise_multiplier=1.0)

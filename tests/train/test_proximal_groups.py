@@ -162,6 +162,7 @@ def test_averages_of_a_pass_are_refused() -> None:
         trained(make_network_run("cyclic", noise_multiplier=1.0, **changes))
 
 
+@pytest.mark.nightly(by_day="test_each_step_ends_with_each_groups_proximal_step")
 @pytest.mark.slow
 def test_frozen_parameters_are_refused_and_left_alone() -> None:
     model = make_network()

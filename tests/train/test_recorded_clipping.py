@@ -68,6 +68,7 @@ def test_arguments_are_recorded_and_a_run_that_says_them_is_trained_alike(train:
         assert (word in recorded.to_document()) == (getattr(said, word) != getattr(plan, word))
 
 
+@pytest.mark.nightly(by_day="test_arguments_are_recorded_and_a_run_that_says_them_is_trained_alike")
 @pytest.mark.slow
 def test_methods_differ_in_what_they_train() -> None:
     models = [by_fit(make_network_run(clip_method=method, clip_norm=5.0))[1] for method in ("clip", "normalise", "automatic")]

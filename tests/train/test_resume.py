@@ -253,6 +253,7 @@ def test_iterates_are_saved_only_where_the_run_has_noise(tmp_path: Path) -> None
     assert saved == [0, 4, 8, 12, 16, 20, 0, 7, 14, 20]
 
 
+@pytest.mark.nightly(by_day="test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on")
 @pytest.mark.slow
 def test_noise_of_a_numpy_generator_is_not_used_a_second_time(tmp_path: Path) -> None:
     spy = Spy()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from forked import forking
 from helpers import with_fresh_noise
+from how_many import by_night
 from interrupted import make_kept_run, planned_batches
 from killed_processes import child
 
@@ -47,7 +48,7 @@ def killed_until_finished(folder: Path, words: Words, longest: float, chance: ra
     folder.mkdir()
     for kills in range(200):
         process = started(folder, words)
-        if kills < 25:
+        if kills < (25 if by_night() else 6):
             time.sleep(chance.uniform(0.0, longest))
             process.kill()
         process.join()

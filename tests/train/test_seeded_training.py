@@ -171,6 +171,7 @@ def test_three_starts_of_which_the_second_was_seeded_and_saved_nothing(tmp_path:
     assert ended.seeded
 
 
+@pytest.mark.nightly(by_day="test_three_starts_of_which_the_second_was_seeded_and_saved_nothing")
 @pytest.mark.slow
 def test_a_training_that_was_interrupted_and_never_seeded_is_not_seeded(tmp_path: Path) -> None:
     run = make_kept_run("cyclic", release="all")

@@ -106,6 +106,7 @@ def test_training_is_the_recursion_of_users(design: str, physical_size: int | No
     torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator().manual_seed(3)), rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.nightly(by_day="test_empty_batches_get_noise_and_are_recorded")
 @pytest.mark.slow
 def test_batches_without_users_take_their_steps() -> None:
     run = make_network_run(records=USERS, batches={"design": "poisson", "size": 1}, steps=30, unit="user")

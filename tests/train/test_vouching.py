@@ -159,6 +159,7 @@ def test_a_model_without_plain_numbers_is_trained_and_not_sealed() -> None:
         lethe.certify(record, DELTA)
 
 
+@pytest.mark.nightly(by_day="test_fit_seals_the_state_dict")
 @pytest.mark.slow
 def test_estimators_seal_their_coefficients_when_the_certificate_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sklearn")

@@ -56,6 +56,7 @@ LEARNED: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LEARNED)
 def test_what_is_learned_of_the_first_batch_is_refused(name: str) -> None:
     with pytest.raises(HypothesisError, match="keeps what it saw"):
@@ -91,6 +92,7 @@ class Tokens(nn.Module):
         return self.table(tokens) * (tokens != self.common)[..., None]
 
 
+@pytest.mark.nightly(by_day="test_what_is_learned_of_the_first_batch_is_refused")
 @pytest.mark.slow
 def test_tokens_are_remembered_no_better() -> None:
     for _ in range(24):  # whichever records are looked at, in whichever order

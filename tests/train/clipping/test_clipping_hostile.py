@@ -14,7 +14,7 @@ HARMLESS = {"squeezed": "squeeze() of several records changes nothing, and of on
 REASONS = r"depends on the other records|keeps what it saw|another order|changed while records passed"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", sorted(HOSTILE.keys() - HARMLESS.keys()))
 @pytest.mark.parametrize("seed", range(2))
 def test_it_is_refused_with_its_reason(name: str, seed: int) -> None:

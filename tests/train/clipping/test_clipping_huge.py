@@ -266,6 +266,7 @@ def step(clipper: Clipper, lengths: Tensor) -> None:
     clipper.backward(LOSSES[1](outputs))
 
 
+@pytest.mark.nightly(by_day="test_sorting_is_found_in_any_batch_whose_records_it_moves")
 @pytest.mark.slow
 def test_sorting_by_length_is_found_though_the_first_batch_was_of_one_length() -> None:
     torch.manual_seed(0)

@@ -127,6 +127,7 @@ def test_records_that_are_flattened_with_positions_are_folded_back() -> None:
     assert_clips_like_single_records(Flattened().double(), rows())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("losses", "match"),
     [

@@ -142,6 +142,7 @@ def test_a_backward_pass_that_is_not_linear_mixes_nothing(dtype: torch.dtype) ->
     assert clipper.verified == "checked"
 
 
+@pytest.mark.nightly(by_day="test_a_backward_pass_that_is_not_linear_mixes_nothing")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*nested tensors.*")
 def test_an_encoder_in_eval_mode_whose_padding_is_left_out_without_gradients_passes() -> None:

@@ -69,6 +69,7 @@ class Late(nn.Module):
         return hidden - (hidden.detach() if self.kind == "values" else hidden).mean(0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["values", "gradients"])
 @pytest.mark.parametrize("drawn", [False, True])

@@ -53,6 +53,7 @@ def test_masks_padding_and_the_number_of_micro_batches(run: Run, physical: int, 
         assert found[step] == max(1, -(-len(drawn) // physical))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical", [None, 4])
 def test_empty_draws_give_padding_only_and_never_reach_the_source(physical: int | None) -> None:

@@ -90,6 +90,7 @@ def test_records_read_by_workers_are_those_of_this_process() -> None:
     assert [torch.equal(one, other) for one, other in zip(found[1], source.fetch(slice(4, 8)), strict=True)] == [True, True]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [None, ["input_ids", "label"]])
 @pytest.mark.parametrize("kind", [None, "torch", "numpy"])
