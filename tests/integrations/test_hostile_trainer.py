@@ -113,6 +113,7 @@ def test_a_record_that_is_nan_contributes_nothing(tmp_path: Path) -> None:
     assert float((ends[0] - ends[1] - own).abs().max()) < 1e-7
 
 
+@pytest.mark.nightly(by_day="test_training_to_which_nothing_contributed_says_so_and_not_how_many_did")
 @pytest.mark.slow
 def test_records_that_are_all_nan_are_told_of_loudly(tmp_path: Path) -> None:
     trainer = private(tmp_path, classifier(), numbers(tuple(range(RECORDS))), run=run_of(steps=12, noise_multiplier=1.0))

@@ -55,7 +55,7 @@ def private(**changes: Any) -> PrivateTraining:
     return PrivateTraining(**{"run": run_of(), "delta": DELTA, "seed": 5, **changes})
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("make", "records", "options", "physical_size", "changes"),
     [
@@ -77,6 +77,7 @@ def test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit(
     assert callback.run.replace(seeded=False) == run_of()
 
 
+@pytest.mark.nightly(by_day="test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit")
 def test_a_mean_loss_is_asked_of_each_record_alone() -> None:
     module = Classifier("mean")
     with pytest.warns(RecordByRecordWarning, match='reduction="none"'):

@@ -45,7 +45,7 @@ def lora() -> Any:
     return {"peft_config": peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")}
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.nightly(by_day="test_the_clipped_sum_is_that_of_conversations_alone")
 @pytest.mark.parametrize(
     ("changes", "adapter"),
     [
@@ -99,7 +99,7 @@ def test_the_clipped_sum_is_that_of_conversations_alone(data: Any, changes: dict
 RENAMED = [{"body": record["text"]} for record in TEXTS]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("data", "changes", "told"),
     [

@@ -207,6 +207,7 @@ def test_nothing_of_an_intermediate_iterate_where_only_the_last_is_released(rele
     assert all((step.private.loss is None) == (release == "last") for step in heard.steps)
 
 
+@pytest.mark.nightly(by_day="test_they_are_told_what_the_run_says")
 @pytest.mark.slow
 def test_callbacks_change_nothing_of_the_training() -> None:
     run = make_network_run(noise_multiplier=1.0)

@@ -255,6 +255,7 @@ def test_a_policy_is_refused_and_no_folder_is_made(tmp_path: Path) -> None:
         fit(make_network(), CROSS_ENTROPY, make_data(), RUN, checkpoints=3)  # type: ignore[arg-type]
 
 
+@pytest.mark.nightly(by_day="test_a_finished_run_gives_the_same_model_again_and_draws_nothing")
 @pytest.mark.slow
 def test_an_error_of_the_model_leaves_a_training_that_can_go_on(tmp_path: Path) -> None:
     calls: list[int] = []

@@ -65,7 +65,7 @@ def test_fit_ends_where_the_uncompiled_model_does(way: Callable[..., Any], backe
     assert torch.equal(fitted(way(make_network(), backend)), fitted(make_network()))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly(by_day="test_fit_ends_where_the_uncompiled_model_does")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_compiled_loss_is_asked_as_the_loss_itself(backend: str) -> None:
     assert torch.equal(fitted(make_network(), torch.compile(CROSS_ENTROPY, backend=backend)), fitted(make_network()))

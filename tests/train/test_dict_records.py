@@ -197,7 +197,7 @@ def loop(data: Any, model: nn.Module, losses: Callable[[PrivacyEngine, Any], Ten
     return flat(model)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly(by_day="test_mappings_train_as_tuples_do_bit_for_bit")
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_a_loop_of_ones_own_is_given_mappings(physical_size: int | None) -> None:

@@ -17,6 +17,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.train import Checkpoints, PrivacyEngine, fit
 
 
+@pytest.mark.nightly(by_day="test_a_change_between_two_steps_is_refused_before_the_next")
 @pytest.mark.slow
 def test_what_was_changed_is_not_saved(tmp_path: Any) -> None:
     """A checkpoint would carry it over into a training that knows nothing of it."""

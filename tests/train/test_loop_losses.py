@@ -181,6 +181,7 @@ def test_what_is_not_seen_of_losses_is_declared_by_name() -> None:
     assert not any("self-check" in statement for statement in done.declared)
 
 
+@pytest.mark.nightly(by_day="test_what_is_not_seen_of_losses_is_declared_by_name")
 @pytest.mark.slow
 def test_what_a_source_declares_is_declared() -> None:
     class Rows(TensorSource):

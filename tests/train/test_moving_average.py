@@ -73,6 +73,7 @@ def test_its_seal_knows_both_weights(tmp_path: Path) -> None:
     assert not lethe.verify(certificate, weights=tmp_path / "weights.pt").belongs.yes
 
 
+@pytest.mark.nightly(by_day="test_it_is_the_weighted_mean_of_the_iterates")
 @pytest.mark.slow
 def test_it_goes_on_after_an_interruption(tmp_path: Path) -> None:
     class Stop(Exception):

@@ -90,6 +90,7 @@ def test_public_orders_draw_no_randomness(design: str) -> None:
     assert torch.equal(before, generator.get_state())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("design", "slots"), [("shuffled_once", 5), ("shuffled", 5), ("balls_in_bins", 4)])
 def test_a_records_slot_is_uniform(design: str, slots: int) -> None:

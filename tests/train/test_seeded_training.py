@@ -93,6 +93,7 @@ def test_known_batches_are_no_harm_where_they_are_no_secret(trainer: str) -> Non
         assert recorded.seeded == seeded, design
 
 
+@pytest.mark.nightly(by_day="test_a_seed_means_the_same_noise_with_any_number_of_threads")
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_noise() -> None:
     """What it is all about: two neighbours trained under one seed differ by the record alone, and two fits share their noise."""

@@ -108,6 +108,7 @@ def test_the_engine_refuses_the_first_batch(way: str, full: int) -> None:
     assert "own" in str(caught.value)
 
 
+@pytest.mark.nightly(by_day="test_an_honest_loss_passes_without_a_word")
 @pytest.mark.slow
 def test_the_mean_over_a_record_s_own_tokens_passes() -> None:
     for full in (0, 6):

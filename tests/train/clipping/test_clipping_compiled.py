@@ -54,7 +54,7 @@ class Late(nn.Module):
         return self.second(hidden - hidden.mean(0).detach() if self.mixes else hidden.relu())
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.nightly(by_day="test_padded_batches_are_compared_while_nothing_is_compiled")
 @pytest.mark.parametrize("mixes", [False, True])
 @pytest.mark.parametrize("compiles", [True, False])
 def test_a_branch_that_is_taken_late_is_checked_while_nothing_is_compiled(mixes: bool, compiles: bool) -> None:

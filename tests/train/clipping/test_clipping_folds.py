@@ -228,6 +228,7 @@ def test_order_is_read_off_the_graph_alone(shape: tuple[int, ...]) -> None:
     assert folds.fold(torch.randn(10, 3, requires_grad=True)) is None
 
 
+@pytest.mark.nightly(by_day="test_answers_of_each_record_are_folded_back")
 @pytest.mark.slow
 def test_deep_graphs_are_followed() -> None:
     given = torch.randn(5, 2, 3, requires_grad=True)

@@ -30,7 +30,7 @@ class Tied(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check everything")  # records drawn alike
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(40))
 @given(
     records=st.integers(1, 4),
     length=st.integers(1, 5),
