@@ -5,8 +5,8 @@ from __future__ import annotations
 import multiprocessing
 from multiprocessing.context import ForkServerContext
 
-# An optimiser's first step imports torch._dynamo.
-LOADED = ["lethe", "lethe.train", "lethe.estimators", "torch._dynamo", "torch.distributed", "sklearn.linear_model"]
+# An optimiser's first step imports torch._dynamo, and the tests' own functions import pytest.
+LOADED = ["lethe", "lethe.train", "lethe.estimators", "torch._dynamo", "torch.distributed", "sklearn.linear_model", "pytest"]
 
 
 def forking() -> ForkServerContext:

@@ -48,6 +48,7 @@ def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, 
     return model, optimizer
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
 @pytest.mark.parametrize("users", [None, np.arange(40) // 2])

@@ -25,6 +25,7 @@ pytestmark = [
 BANDED: Any = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
 
 
+@pytest.mark.nightly(by_day="test_the_trainer_of_transformers_takes_the_noise_of_fit")
 def test_lightning_takes_the_noise_of_a_loop_of_one_s_own() -> None:
     pytest.importorskip("lightning")
     from lightning_modules import DELTA, Classifier, by_hand, fitted, flat, run_of

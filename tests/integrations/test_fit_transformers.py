@@ -46,6 +46,7 @@ def trained(model: nn.Module, loss: Any, data: Any, **options: Any) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 4])
 def test_a_classifier_of_uneven_records_is_that_of_each_record_alone(physical_size: int | None) -> None:
@@ -57,6 +58,7 @@ def test_a_classifier_of_uneven_records_is_that_of_each_record_alone(physical_si
     torch.testing.assert_close(found, alone, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.nightly(by_day="test_a_classifier_of_uneven_records_is_that_of_each_record_alone")
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [gpt2, language_model])
 def test_a_language_model_is_that_of_each_record_alone(make: Any) -> None:

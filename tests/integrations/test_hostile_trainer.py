@@ -49,7 +49,7 @@ def broken(records: list[dict[str, Any]], key: str) -> dict[str, torch.Tensor]:
 def test_batches_of_another_shape_are_refused_before_they_are_used(collator: Any, said: str, tmp_path: Path) -> None:
     model = classifier()
     before = flat(model)
-    trainer = private(tmp_path, model, sentences(length=None), told={"data_collator": collator})
+    trainer = private(tmp_path, model, sentences(length=None), run=run_of(), told={"data_collator": collator})
     with pytest.raises(InputError, match=said):
         trainer.train()
     assert torch.equal(flat(model), before)
@@ -57,7 +57,8 @@ def test_batches_of_another_shape_are_refused_before_they_are_used(collator: Any
 
 @pytest.mark.slow
 def test_labels_of_another_length_than_the_tokens(tmp_path: Path) -> None:
-    trainer = private(tmp_path, language_model(), texts(), told={"data_collator": lambda records: broken(records, "labels")})
+    told = {"data_collator": lambda records: broken(records, "labels")}
+    trainer = private(tmp_path, language_model(), texts(), run=run_of(), told=told)
     with pytest.raises(InputError, match="each token needs one label"):
         trainer.train()
 
@@ -90,6 +91,7 @@ def numbers(bad: tuple[int, ...]) -> list[dict[str, Any]]:
     return made
 
 
+@pytest.mark.nightly(by_day="test_a_record_without_labels_takes_part_with_a_loss_of_0")
 @pytest.mark.slow
 def test_a_record_that_is_nan_contributes_nothing(tmp_path: Path) -> None:
     given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
@@ -111,6 +113,7 @@ def test_a_record_that_is_nan_contributes_nothing(tmp_path: Path) -> None:
     assert float((ends[0] - ends[1] - own).abs().max()) < 1e-7
 
 
+@pytest.mark.nightly(by_day="test_training_to_which_nothing_contributed_says_so_and_not_how_many_did")
 @pytest.mark.slow
 def test_records_that_are_all_nan_are_told_of_loudly(tmp_path: Path) -> None:
     trainer = private(tmp_path, classifier(), numbers(tuple(range(RECORDS))), run=run_of(steps=12, noise_multiplier=1.0))
@@ -132,7 +135,7 @@ def test_a_loss_function_of_the_user_s_own(tmp_path: Path) -> None:
     ends = []
     for told in ({}, {"compute_loss_func": each}):
         model = classifier()
-        private(tmp_path, model, sentences(), run=run_of(), told=told).train()
+        private(tmp_path, model, sentences(), run=run_of(steps=1), told=told).train()
         ends.append(flat(model))
     assert float((ends[0] - ends[1]).abs().max()) < 1e-12
     for function, said in (
@@ -172,6 +175,7 @@ class Mean(PrivateTrainer):
         return model(**inputs).loss
 
 
+@pytest.mark.nightly(by_day="test_a_loss_function_of_the_user_s_own")
 @pytest.mark.slow
 def test_a_loss_method_of_the_user_s_own(tmp_path: Path) -> None:
     ends = []
@@ -204,10 +208,10 @@ def test_models_whose_loss_is_another(tmp_path: Path) -> None:
     model.__class__ = Penalised
     Penalised.__name__ = "BertForSequenceClassification"
     with pytest.raises(InputError, match="its own loss of a record alone is not that which is known"):
-        private(tmp_path, model, sentences()).train()
+        private(tmp_path, model, sentences(), run=run_of()).train()
     Penalised.__name__ = "Unheard"
     with pytest.raises(InputError, match=r"(?s)is not known of Unheard.*compute_loss_func"):
-        private(tmp_path, model, sentences()).train()
+        private(tmp_path, model, sentences(), run=run_of()).train()
 
 
 @pytest.mark.slow
@@ -220,10 +224,10 @@ def test_a_random_collator_has_to_be_declared(tmp_path: Path) -> None:
         return {**batch, "labels": batch["input_ids"].masked_fill(~hidden, -100), "input_ids": batch["input_ids"].masked_fill(hidden, 3)}
 
     config = BertConfig(**{**classifier().config.to_dict(), "architectures": None})
-    model = BertForMaskedLM(config).double()
+    model, run = BertForMaskedLM(config).double(), run_of(noise_multiplier=1.0, clip_norm=1.0, steps=1)
     with pytest.raises(InputError, match="declared_apart=True"):
-        private(tmp_path, model, sentences(), told={"data_collator": masked}).train()
-    trainer = private(tmp_path, model, sentences(), told={"data_collator": masked, "declared_apart": True})
+        private(tmp_path, model, sentences(), run=run, told={"data_collator": masked}).train()
+    trainer = private(tmp_path, model, sentences(), run=run, told={"data_collator": masked, "declared_apart": True})
     trainer.train()
     assert with_fresh_noise(trainer.record().run) == with_fresh_noise(trainer.run)
 

@@ -25,6 +25,7 @@ def test_a_gaussian_costs_its_exact_epsilon_with_the_factor_two(relation: Any) -
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", [ADD, REPLACE, ZERO])
 def test_a_gaussian_with_poisson_batches_costs_what_the_loss_accountant_says(relation: Any) -> None:
@@ -55,6 +56,8 @@ def test_counts_may_be_numpy_s() -> None:
         assert accountant.get_epsilon(1e-5) == pytest.approx(lethe.GDP(math.sqrt(15) / 2).epsilon(1e-5), rel=1e-9)
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "event", [gaussian(1e6), poisson(1e-9, 5.0), dp_event.ZCDpEvent(1e-18), dp_event.ZCDpEvent(1e-18, 1e-18)], ids=repr
 )
@@ -91,6 +94,7 @@ def test_zcdp_events_are_relation_free_and_their_offset_counts() -> None:
     assert spent(ADD, dp_event.ZCDpEvent(0.2, 0.5)) == curve.epsilon(1e-5)
 
 
+@pytest.mark.slow
 def test_batches_without_replacement_cost_twice_the_distance() -> None:
     event = dp_event.SampledWithoutReplacementDpEvent(1000, 10, gaussian(2.0))
     by_hand = SampledGaussian(sampling_probability=0.01, noise=(2.0,), counts=(50,), relation="replace_one", design="without_replacement")

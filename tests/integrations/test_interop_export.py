@@ -22,6 +22,7 @@ def certificate_with(guarantee: Any, neighbours: str = "zero_out") -> lethe.Cert
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", RELATIONS)
 @pytest.mark.parametrize("mu", [0.2, 0.5, 3.0])
@@ -67,6 +68,7 @@ def test_zcdp_exports_to_the_renyi_accountant_and_the_other_refuses(neighbours: 
     assert not losses(exported.neighbouring_relation).supports(exported.event)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", RELATIONS)
 def test_poisson_batches_export_as_the_same_mechanism(neighbours: str) -> None:

@@ -38,6 +38,8 @@ def test_two_gaussian_runs_compose_exactly() -> None:
     assert total == pytest.approx(lethe.GDP(math.hypot(*mus)).epsilon(1e-5), rel=1e-9)
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["shuffled_once", "shuffled"])
 def test_two_runs_in_secret_order_cost_the_mixture_of_pairs(design: str) -> None:
     run = run_of(design, passes=2)

@@ -55,7 +55,7 @@ def private(**changes: Any) -> PrivateTraining:
     return PrivateTraining(**{"run": run_of(), "delta": DELTA, "seed": 5, **changes})
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("make", "records", "options", "physical_size", "changes"),
     [
@@ -77,6 +77,7 @@ def test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit(
     assert callback.run.replace(seeded=False) == run_of()
 
 
+@pytest.mark.nightly(by_day="test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit")
 def test_a_mean_loss_is_asked_of_each_record_alone() -> None:
     module = Classifier("mean")
     with pytest.warns(RecordByRecordWarning, match='reduction="none"'):
@@ -86,11 +87,12 @@ def test_a_mean_loss_is_asked_of_each_record_alone() -> None:
 
 
 def test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh() -> None:
-    def trained() -> tuple[Classifier, PrivateTraining, Any]:
-        module, callback = Classifier(), PrivateTraining(epsilon=3.0, delta=DELTA, clip_norm=0.4)
+    def trained(**target: Any) -> tuple[Classifier, PrivateTraining, Any]:
+        module, callback = Classifier(), PrivateTraining(delta=DELTA, **target)
         return module, callback, fitted(module, callback, loader(3), max_epochs=3, accumulate_grad_batches=2)
 
-    (other, _, _), (module, callback, made) = trained(), trained()
+    module, callback, made = trained(epsilon=3.0, clip_norm=0.4)
+    other, _, _ = trained(run=callback.run)
     steps = 3 * 4  # ceil(ceil(23 / 3) / 2) an epoch
     assert callback.run.total_steps == made.global_step == steps
     assert callback.run.batches == lethe.Poisson(size=6)
@@ -135,6 +137,7 @@ class Heard(Callback):
             self.epsilons.append(float(trainer.callback_metrics["epsilon"]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("log_private", [False, True])
 def test_epsilon_is_logged_and_what_is_private_only_if_asked_for(log_private: bool) -> None:
     heard, callback = Heard(), PrivateTraining(run=run_of(), delta=DELTA, log_private=log_private)

@@ -85,6 +85,7 @@ class Endless(IterableDataset[Any]):
         return iter([1])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -119,6 +120,7 @@ def test_float16_is_refused_with_its_reason() -> None:
         made.fit(Classifier(), loader())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -143,6 +145,7 @@ def test_nothing_is_chosen_by_the_private_loss() -> None:
         fitted(Following(), private(log_private=True))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("records", "message"),
     [

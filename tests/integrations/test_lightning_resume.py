@@ -111,6 +111,7 @@ def by_hand(folder: Path, after: int) -> Tensor:
     return flat(model)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("after", [3, 6])
 def test_killed_just_after_a_checkpoint_it_ends_where_nobody_killed_it(tmp_path: Path, after: int) -> None:
     _, alone = fit(tmp_path / "alone", private(tmp_path / "alone"))
@@ -123,6 +124,7 @@ def test_killed_just_after_a_checkpoint_it_ends_where_nobody_killed_it(tmp_path:
     assert made.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.01 * 0.5**5)
 
 
+@pytest.mark.nightly(by_day="test_noise_of_steps_that_were_lost_is_counted_and_drawn_anew")
 def test_steps_that_were_lost_count_and_are_not_taken_again(tmp_path: Path) -> None:
     """Killed after step 8, with a checkpoint of step 6: it goes on with step 9 from what step 6 left."""
     with pytest.raises(Killed):

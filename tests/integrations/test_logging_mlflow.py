@@ -19,8 +19,8 @@ from torch import Tensor
 
 import lethe
 from lethe.accounting.cumulative import stopped
-from lethe.errors import CallbackWarning, InputError
-from lethe.integrations.logging import MLflowLogger
+from lethe.errors import CallbackWarning, InputError, MissingExtraError
+from lethe.integrations.logging import MLflowLogger, TensorBoardLogger
 from lethe.train import Checkpoints, TrainingCallback, fit
 
 DELTA = 1e-5
@@ -42,6 +42,7 @@ def logged(uri: str, log: MLflowLogger) -> Logged:
     return Logged(uri, log.run_id)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("train", "design"), [(fitted, "cyclic"), (looped, "cyclic"), (fitted, "poisson")])
 def test_epsilon_at_each_step_is_that_of_the_run_of_as_many_steps(store: str, train: Callable[..., Any], design: str) -> None:
@@ -101,6 +102,7 @@ def test_nothing_private_is_in_the_store_unless_asked_and_then_marked(store: str
     assert {"private/records_in_batch", "private/projected", "private/contributed"} <= set(found.scalars)
 
 
+@pytest.mark.slow
 def test_a_released_loss_and_nan_and_infinity(store: str) -> None:
     log = logger(store)
     fitted(make_run(), log, seed=1)
@@ -171,7 +173,14 @@ def test_two_names_of_a_run_are_refused(store: str) -> None:
         logger(store, run_id="a", run_name="b")
 
 
-@pytest.mark.slow
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package, make in (("mlflow", lambda: MLflowLogger(delta=DELTA)), ("tensorboard", lambda: TensorBoardLogger("x", delta=DELTA))):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(MissingExtraError, match=r'pip install "lethe-dp\[logging\]"'):
+            make()
+
+
+@pytest.mark.nightly(by_day="test_a_missing_package_names_the_extra")
 def test_a_missing_package_names_the_extra_and_nothing_is_loaded_before() -> None:
     code = "import sys, lethe, lethe.train\n"
     code += "import lethe.integrations.logging as logging\n"

@@ -62,6 +62,7 @@ def test_epsilon_at_each_step_is_that_of_the_run_of_as_many_steps(tmp_path: Path
     assert found["dp/clip_norm"][0][1] == pytest.approx(0.4, rel=1e-7)
 
 
+@pytest.mark.slow
 def test_engine_and_fit_give_the_same_log(tmp_path: Path) -> None:
     run = make_run("shuffled")
     fitted(run, logger(tmp_path / "fit"))
@@ -73,6 +74,7 @@ def test_engine_and_fit_give_the_same_log(tmp_path: Path) -> None:
     assert one.texts["dp/what_epsilon_is"] == other.texts["dp/what_epsilon_is"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [fitted, looped])
 def test_where_only_the_last_iterate_is_released_there_is_no_epsilon_on_the_way(tmp_path: Path, train: Callable[..., Any]) -> None:
     run = make_run(release="last")
@@ -83,6 +85,7 @@ def test_where_only_the_last_iterate_is_released_there_is_no_epsilon_on_the_way(
     assert "nothing has been released yet" in found.texts["dp/what_epsilon_is"]
 
 
+@pytest.mark.slow
 def test_texts_and_hyperparameters(tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
@@ -99,6 +102,8 @@ def test_texts_and_hyperparameters(tmp_path: Path) -> None:
     assert found.settings["planned_epsilon"] == certificate.epsilon
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("private", [False, True])
 def test_nothing_private_is_written_unless_asked_and_then_apart(tmp_path: Path, release: str, private: bool) -> None:
@@ -136,6 +141,7 @@ def test_nothing_private_is_written_unless_asked_and_then_apart(tmp_path: Path, 
         assert apart.scalars["private/training_loss"] == [(step, RECOGNISABLE) for step in drawn]
 
 
+@pytest.mark.slow
 def test_a_released_loss(tmp_path: Path) -> None:
     run, log = make_run(), logger(tmp_path)
 
@@ -154,6 +160,7 @@ def test_a_released_loss(tmp_path: Path) -> None:
     assert "another certificate" in found.texts["released/audit/answers/basis"]
 
 
+@pytest.mark.slow
 def test_nothing_of_an_iterate_on_the_way_may_be_handed_over_where_only_the_last_is_released(tmp_path: Path) -> None:
     run, log = make_run(release="last"), logger(tmp_path)
     refused: list[str] = []
@@ -174,6 +181,8 @@ def test_nothing_of_an_iterate_on_the_way_may_be_handed_over_where_only_the_last
     assert EventFiles(tmp_path).scalars["released/validation_loss"] == [(10, 0.5)]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "value", "basis"),
     [("", 1.0, "public_data"), ("a\nb", 1.0, "public_data"), ("loss", True, "paid"), ("loss", 1.0, "training_data")],
@@ -185,6 +194,7 @@ def test_what_cannot_be_logged_is_refused(tmp_path: Path, name: str, value: Any,
         log.log_released(name, value, basis=basis)
 
 
+@pytest.mark.slow
 def test_a_seeded_run_has_no_epsilon(tmp_path: Path) -> None:
     fitted(make_run(), logger(tmp_path), seed=3)
     found = EventFiles(tmp_path)
@@ -221,6 +231,7 @@ def test_a_budget_is_logged_whole_from_the_first_step_on(tmp_path: Path) -> None
     assert found["dp/budget_spent"][-1] == (steps, rounded_up(trained.spent))
 
 
+@pytest.mark.slow
 def test_an_adaptive_descent_has_its_guarantee(tmp_path: Path) -> None:
     from lethe.train import AdaptiveDescent, Linear
 
@@ -244,6 +255,7 @@ def test_fifty_steps_of_a_long_training_are_logged(tmp_path: Path) -> None:
     assert steps == [1, *range(9, 403, 9), 403]
 
 
+@pytest.mark.slow
 def test_a_resumed_training_goes_on_at_its_step_and_takes_back_what_was_lost(tmp_path: Path) -> None:
     """Killed after step 6, with a checkpoint of step 4: steps 5 and 6 are taken again, and stand in the log once."""
     run = make_run(release="last")
@@ -263,6 +275,7 @@ def test_a_resumed_training_goes_on_at_its_step_and_takes_back_what_was_lost(tmp
     assert found.scalars["dp/certified_epsilon"] == [(10, rounded_up(lethe.certify(run, DELTA).epsilon))]
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_resumed_is_priced_with_all_its_steps(tmp_path: Path) -> None:
     run = make_run(noise_budget=2.0)
 
@@ -311,6 +324,7 @@ def test_a_delta_that_promises_nothing_is_refused_before_training(tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_large_delta_is_warned_of_once(tmp_path: Path) -> None:
     with pytest.warns(LargeDeltaWarning) as warned:
         fitted(make_run(), TensorBoardLogger(tmp_path, delta=0.01, report=False))

@@ -14,6 +14,7 @@ import torch
 from conversations import EVEN, PAIRS, TALKS, TEXTS, config, model, plain_sft, private_sft, row_of, tokenizer
 from datasets import Dataset
 from helpers import with_fresh_noise
+from how_many import by_night
 from small_models import DELTA, RECORDS, flat, run_of
 from transformers import TrainingArguments
 from trl.trainer.sft_config import SFTConfig
@@ -44,7 +45,7 @@ def lora() -> Any:
     return {"peft_config": peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")}
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.nightly(by_day="test_the_clipped_sum_is_that_of_conversations_alone")
 @pytest.mark.parametrize(
     ("changes", "adapter"),
     [
@@ -58,7 +59,7 @@ def test_without_noise_and_clipping_it_is_trl_s(changes: dict[str, Any], adapter
     """Where all records predict equally many tokens: TRL divides by the batch's number of them."""
     plain = plain_sft(tmp_path, EVEN, told=lora() if adapter else None, **changes)
     plain.train()
-    for physical in (8, 3):
+    for physical in (8, 3) if by_night() else (3,):
         told = lora() if adapter else None
         trainer = private_sft(tmp_path, EVEN, run=run_of(), told=told, **{**changes, "per_device_train_batch_size": physical})
         start = flat(trainer.model)
@@ -80,6 +81,7 @@ def by_hand(data: Any, clip_norm: float) -> torch.Tensor:
     return total
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("data", "changes"), [(TEXTS, {}), (PAIRS, {}), (TALKS, {"assistant_only_loss": True})], ids=["texts", "pairs", "talks"]
 )
@@ -97,7 +99,7 @@ def test_the_clipped_sum_is_that_of_conversations_alone(data: Any, changes: dict
 RENAMED = [{"body": record["text"]} for record in TEXTS]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("data", "changes", "told"),
     [
@@ -111,7 +113,7 @@ RENAMED = [{"body": record["text"]} for record in TEXTS]
     ],
 )
 def test_rows_are_those_of_trl(data: Any, changes: dict[str, Any], told: dict[str, Any], tmp_path: Path) -> None:
-    plain, ours = plain_sft(tmp_path, data, told=told, **changes), private_sft(tmp_path, data, told=told, **changes)
+    plain, ours = plain_sft(tmp_path, data, told=told, **changes), private_sft(tmp_path, data, run=run_of(), told=told, **changes)
     for name in ("input_ids", "labels"):
         assert list(ours.train_dataset[name]) == list(plain.train_dataset[name])
 
@@ -136,6 +138,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.nightly(by_day="test_a_planned_training_counts_users_and_reads_their_column")
 @pytest.mark.slow
 def test_conversations_of_users(tmp_path: Path) -> None:
     """The column of ids is read before TRL drops what the model does not take."""
@@ -220,7 +223,7 @@ def test_logs_and_cards_hold_what_is_spent_and_nothing_private(tmp_path: Path, m
 
 def test_what_evaluation_says_does_not_begin_with_the_private_records(tmp_path: Path) -> None:
     """Three of them are looked at before training, by TRL's own loss, which keeps their entropy for the next log."""
-    trainer = private_sft(tmp_path, TEXTS, max_steps=1)
+    trainer = private_sft(tmp_path, TEXTS, run=run_of(steps=1))
     trainer.train()
     assert not any(trainer._metrics.values())
 
@@ -236,7 +239,7 @@ def test_adapters_of_a_quantised_model_are_float32(tmp_path: Path) -> None:
 
 
 def test_arguments_may_stand_in_trl_s_order(tmp_path: Path) -> None:
-    args, data = config(tmp_path, bf16=True), Dataset.from_list(TALKS)
+    args, data = config(tmp_path, bf16=True, max_steps=1), Dataset.from_list(TALKS)
     trainer = PrivateSFTTrainer(model().float(), args, None, data, processing_class=tokenizer(), epsilon=3.0, delta=DELTA)
     trainer.train()
     assert trainer.certificate_.seal is not None

@@ -87,6 +87,7 @@ def test_stopped_in_the_middle_it_ends_where_it_would_have_ended(tmp_path: Path)
     assert not torch.equal(flat(again.model), flat(whole.model))
 
 
+@pytest.mark.nightly(by_day="test_stopped_in_the_middle_it_ends_where_it_would_have_ended")
 @pytest.mark.slow
 def test_what_there_is_to_go_on_from(tmp_path: Path) -> None:
     out = tmp_path / "out"

@@ -17,6 +17,7 @@ from lethe.integrations.transformers import PrivateTrainer
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
@@ -148,4 +149,4 @@ def test_targets_and_runs_that_contradict(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="delta"):
         PrivateTrainer(model=classifier(), args=arguments(tmp_path), train_dataset=sentences(), epsilon=1.0, delta=0.5)
     with pytest.raises(InputError, match="every trial is a training"):
-        private(tmp_path, classifier(), sentences()).hyperparameter_search()
+        private(tmp_path, classifier(), sentences(), run=run).hyperparameter_search()

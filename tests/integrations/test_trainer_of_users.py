@@ -48,6 +48,7 @@ def test_a_user_is_clipped_once(tmp_path: Path) -> None:
     assert trainer.record().run.unit == "user"
 
 
+@pytest.mark.nightly(by_day="test_a_user_is_clipped_once")
 @pytest.mark.slow
 def test_users_with_one_record_each_are_records(tmp_path: Path) -> None:
     plain = private(tmp_path / "records", classifier(), sentences(), run=run_of(), **SGD)
@@ -79,6 +80,7 @@ def test_users_that_cannot_be_told(tmp_path: Path) -> None:
         private(tmp_path, classifier(), sentences(), run=run_of(unit="user"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("told", "run", "said"),

@@ -63,8 +63,7 @@ def lightning(folder: Path, multiplier: float, told: dict[str, Any]) -> tuple[An
 TRAINERS = {"transformers": (hugging_face, "zero_out"), "trl": (trl, "zero_out"), "lightning": (lightning, "add_or_remove")}
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", TRAINERS)
+@pytest.mark.parametrize("name", ["transformers", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("trl", "lightning"))])
 def test_a_trainer_is_paid_and_a_second_training_refused(name: str, ledger: Ledger, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
     train, data_set = TRAINERS[name]

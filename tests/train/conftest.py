@@ -6,8 +6,8 @@ import pytest
 from processes import Processes
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def processes() -> Iterator[Processes]:
-    """Three worker processes; a test may use fewer."""
+    """Three worker processes for all modules; a test may use fewer, and one that ends a process starts its own."""
     with Processes(3) as started:
         yield started

@@ -92,6 +92,7 @@ def written_out(plan: AdaptiveDescent, seed: int) -> tuple[np.ndarray, list[floa
     return w, chosen
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_it_is_the_published_algorithm(neighbours: str, seed: int) -> None:
@@ -244,6 +245,8 @@ def test_it_learns_what_can_be_learned() -> None:
     assert ((features @ trained.model.weights).argmax(axis=1) == targets).mean() > 0.95
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_shapes_and_repeatability(kind: str, intercept: bool) -> None:

@@ -156,7 +156,7 @@ def test_the_strongest_attack_on_real_runs_stays_below_the_certificate(design: s
         assert not breaks_the_certificate(attack, level, design, noise_at, 1.0, RUNS)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.nightly(by_day="test_audits_stay_below_the_certificate_and_see_noise_that_is_missing")
 @pytest.mark.slow
 @pytest.mark.parametrize(("design", "noise_at"), SCENARIOS)
 def test_a_run_with_a_third_of_the_certified_noise_is_caught(design: str, noise_at: str) -> None:

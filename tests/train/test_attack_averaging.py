@@ -25,6 +25,8 @@ def shares(weights: list[float]) -> np.ndarray:
     return np.cumsum(weights[::-1])[::-1] / np.sum(weights)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("record", [0, 7])
 @pytest.mark.parametrize("step_size", [0.5, {"schedule": "exponential", "first": 2.0, "ratio": 0.6}])

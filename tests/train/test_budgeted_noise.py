@@ -38,6 +38,8 @@ def accounts(run: Run) -> list[float]:
     return [math.fsum(costs[slot::slots]) for slot in range(slots)]
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_run_stops_before_the_first_step_that_would_overspend(design: str) -> None:
     """Each step costs 1/2. A budget of 1 pays for 2 steps, or in slots of their own for 2 passes of 4 steps."""
@@ -151,6 +153,7 @@ def test_the_whole_rest_may_be_spent_at_once() -> None:
     assert accounts(trained.run) == pytest.approx([0.7] * 4, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @settings(max_examples=examples(15))
 @given(multipliers=st.lists(st.floats(0.2, 50.0), min_size=12, max_size=12), budget=st.floats(0.05, 20.0), where=st.sampled_from(DESIGNS))

@@ -125,6 +125,7 @@ def of_run(run: Run) -> list[StepEnd]:
 SCHEDULED = {"step_size": np.linspace(0.5, 0.1, 9).tolist(), "noise_multiplier": np.linspace(1.0, 2.0, 9).tolist()}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("train", "run"),
@@ -148,6 +149,7 @@ def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run:
     assert heard.failed == []
 
 
+@pytest.mark.nightly(by_day="test_they_are_told_what_the_run_says")
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_a_loop_of_ones_own_tells_the_same(release: str) -> None:
@@ -163,6 +165,8 @@ def test_a_loop_of_ones_own_tells_the_same(release: str) -> None:
     assert [end.run for end in looping.ends] == [end.run for end in fitting.ends]
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [network, in_a_loop])
 def test_what_is_private_is_told_to_those_alone_who_ask(train: Callable[..., Any]) -> None:
     """Poisson batches, whose real sizes are secret, and the mean loss before the step."""
@@ -182,6 +186,7 @@ def test_what_is_private_is_told_to_those_alone_who_ask(train: Callable[..., Any
     assert does_not.ends[0].report is None
 
 
+@pytest.mark.slow
 def test_no_fact_holds_a_tensor_or_an_array() -> None:
     """The facts of a step are numbers: no iterate, no gradient and no record goes with them."""
     heard = Heard(private=True)
@@ -193,6 +198,8 @@ def test_no_fact_holds_a_tensor_or_an_array() -> None:
         assert {type(value) for value in values.values()} <= {int, float, type(None)}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_nothing_of_an_intermediate_iterate_where_only_the_last_is_released(release: str) -> None:
     heard = Heard(private=True)
@@ -200,6 +207,7 @@ def test_nothing_of_an_intermediate_iterate_where_only_the_last_is_released(rele
     assert all((step.private.loss is None) == (release == "last") for step in heard.steps)
 
 
+@pytest.mark.nightly(by_day="test_they_are_told_what_the_run_says")
 @pytest.mark.slow
 def test_callbacks_change_nothing_of_the_training() -> None:
     run = make_network_run(noise_multiplier=1.0)
@@ -218,6 +226,7 @@ def test_a_callback_that_fails_at_the_beginning_ends_the_training_before_its_fir
     assert heard.failed == ["OSError"]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("train", [network, in_a_loop, linear])
 @pytest.mark.parametrize("at", [3, "end"])
@@ -238,7 +247,7 @@ def test_a_callback_that_fails_later_is_left_out_and_no_step_is_lost(train: Call
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CallbackWarning])
 def test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step(
@@ -257,6 +266,7 @@ def test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step(
     assert fitted.run.replace(seeded=False) == run
 
 
+@pytest.mark.nightly(by_day="test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step")
 def test_a_loop_whose_callback_is_interrupted_has_counted_the_step(tmp_path: Path) -> None:
     run = make_network_run("cyclic", noise_multiplier=1.0)
     kept = {"checkpoints": Checkpoints(folder=tmp_path, every=1), "noise_generator": None}
@@ -309,6 +319,7 @@ def test_an_adaptive_descent_tells_its_steps() -> None:
     assert (end.record, end.statement, end.steps) == (None, fitted.statement, len(fitted.history))
 
 
+@pytest.mark.slow
 def test_a_loop_is_told_of_its_record_once_and_again_when_it_has_gone_on() -> None:
     heard = Heard()
     loop = Loop(make_network_run("cyclic", noise_multiplier=1.0), callbacks=heard)

@@ -107,6 +107,8 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[LetheError], str], ...] = (
 )
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("change", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_going_on_with_something_else_is_refused(tmp_path: Path, change: dict[str, Any], error: type[LetheError], message: str) -> None:
     folder, spy, model = tmp_path / "kept", Spy(), make_network()
@@ -130,6 +132,7 @@ def test_going_on_with_something_else_is_refused(tmp_path: Path, change: dict[st
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == kept
 
 
+@pytest.mark.nightly(by_day="test_a_refused_engine_leaves_the_folder_unlocked")
 @pytest.mark.slow
 def test_another_process_is_refused_and_training_goes_on_afterwards(killed: Path) -> None:
     holder = Journal(killed / "journal")
@@ -142,6 +145,7 @@ def test_another_process_is_refused_and_training_goes_on_afterwards(killed: Path
     assert with_fresh_noise(result.run) == RUN
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_a_finished_run_gives_the_same_model_again_and_draws_nothing(tmp_path: Path, release: str) -> None:
@@ -157,6 +161,7 @@ def test_a_finished_run_gives_the_same_model_again_and_draws_nothing(tmp_path: P
     assert drawn == (20 if release == "all" else 22)  # the fourth and fifth step twice
 
 
+@pytest.mark.slow
 def test_a_last_iterate_that_was_taken_early_ends_the_folder(tmp_path: Path) -> None:
     run, spy = make_kept_run("cyclic", "last"), Spy()
     spy.kill(5, before=False)
@@ -169,6 +174,7 @@ def test_a_last_iterate_that_was_taken_early_ends_the_folder(tmp_path: Path) -> 
     assert len(spy.steps) == 5
 
 
+@pytest.mark.slow
 def test_no_noise_and_no_state_of_its_generator_is_on_disk(tmp_path: Path) -> None:
     spy, generator = Spy(), torch.Generator().manual_seed(99)
     state = generator.get_state().numpy().tobytes()
@@ -207,7 +213,8 @@ BUDGETED = make_kept_run("cyclic", noise_multiplier=2.0, neighbours="replace_one
 """A step costs 1/2 of the account of its place: two passes of 4 steps are paid for, of the 5 that are planned."""
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("step", [1, 2, 5, 8])
 def test_a_budget_counts_what_was_drawn_before_a_kill(tmp_path: Path, step: int, before: bool) -> None:
@@ -228,6 +235,7 @@ def test_a_budget_counts_what_was_drawn_before_a_kill(tmp_path: Path, step: int,
     assert torch.equal(flat(again.model), flat(result.model))
 
 
+@pytest.mark.slow
 def test_a_budget_that_a_journal_has_overdrawn_is_refused(tmp_path: Path) -> None:
     spy = Spy()
     spy.kill(8, before=False)
@@ -247,6 +255,7 @@ def test_a_policy_is_refused_and_no_folder_is_made(tmp_path: Path) -> None:
         fit(make_network(), CROSS_ENTROPY, make_data(), RUN, checkpoints=3)  # type: ignore[arg-type]
 
 
+@pytest.mark.nightly(by_day="test_a_finished_run_gives_the_same_model_again_and_draws_nothing")
 @pytest.mark.slow
 def test_an_error_of_the_model_leaves_a_training_that_can_go_on(tmp_path: Path) -> None:
     calls: list[int] = []
@@ -266,6 +275,7 @@ def test_an_error_of_the_model_leaves_a_training_that_can_go_on(tmp_path: Path) 
     assert spy.steps == list(range(1, 21))
 
 
+@pytest.mark.slow
 def test_a_model_that_remembers_is_refused_when_training_goes_on(killed: Path) -> None:
     class Remembers(nn.Sequential):
         def forward(self, input: torch.Tensor) -> torch.Tensor:

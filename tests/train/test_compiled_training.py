@@ -58,19 +58,20 @@ def fitted(model: nn.Module, loss: Any = CROSS_ENTROPY) -> Tensor:
     return flat(model)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("backend", [*BACKENDS, INDUCTOR])
 @pytest.mark.parametrize("way", WAYS)
 def test_fit_ends_where_the_uncompiled_model_does(way: Callable[..., Any], backend: str) -> None:
     assert torch.equal(fitted(way(make_network(), backend)), fitted(make_network()))
 
 
+@pytest.mark.nightly(by_day="test_fit_ends_where_the_uncompiled_model_does")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_compiled_loss_is_asked_as_the_loss_itself(backend: str) -> None:
     assert torch.equal(fitted(make_network(), torch.compile(CROSS_ENTROPY, backend=backend)), fitted(make_network()))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.nightly(by_day="test_fit_ends_where_the_uncompiled_model_does")
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("way", WAYS)
@@ -101,6 +102,7 @@ class Flat(nn.Module):
         return torch.stack([row * self.scale for row in self.inside(given).unbind(0)])
 
 
+@pytest.mark.nightly(by_day="test_record_by_record_a_compiled_model_is_exact")
 def test_fit_trains_a_compiled_model_record_by_record_where_it_has_to() -> None:
     ends = []
     for model in (Flat(), Flat()):

@@ -18,6 +18,7 @@ from lethe.run.losses import parse_loss
 from lethe.train import fit_head, fit_linear
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,6 +56,7 @@ def evidences(certificate: Certificate, evidence: str) -> set[str]:
     return {finding.name for finding in certificate.findings if finding.evidence == evidence}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_certificate_rests_on_nothing_declared_and_is_about_the_last_iterate(kind: str) -> None:
     result = fitted(head=make_head(kind), run=make_head_run(kind), data=make_records(kind))
@@ -90,6 +92,7 @@ def test_a_backbone_in_train_mode_is_put_in_eval_mode_and_its_statistics_stay() 
     assert all(torch.equal(before[name], buffer) for name, buffer in training.named_buffers())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("physical_size", [1, 2, 10, 1000])
 def test_the_result_does_not_depend_on_the_physical_size(physical_size: int) -> None:
     expected = weights_of(fitted(physical_size=RECORDS))

@@ -182,6 +182,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[LetheError], str], ...] = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("options", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_refusals(options: dict[str, Any], error: type[LetheError], message: str) -> None:
     options = {name: value() if name == "head" else value for name, value in options.items()}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from how_many import by_night
 from interrupted import Killed
 from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
 from processes import Processes, all_raised
@@ -46,17 +47,19 @@ def run_of(folder: Path | None = None, **changes: Any) -> Run:
 
 
 def test_two_processes_take_the_steps_of_one(processes: Processes, tmp_path: Path) -> None:
-    for run, work, make in (
+    cases: list[tuple[Run, Any, Any]] = [
         (run_of(), trained, None),
         (run_of(tmp_path), trained, torch.optim.Adam),
         (run_of(tmp_path), in_a_loop, torch.optim.SGD),
-    ):
+    ]
+    for run, work, make in cases if by_night() else cases[::2]:
         given = (run, torch.float64, make, {"seed": 5}) if work is trained else (run, make, {"seed": 5})
         alone = work(0, *given)
         refuse_difference(processes.run(2, work, *given), alone)
         assert alone[1].noise == run.noise
 
 
+@pytest.mark.nightly(by_day="test_each_shard_s_noise_has_the_strategy_s_covariance")
 def test_secure_noise_is_shared_as_well(processes: Processes) -> None:
     first, second = processes.run(2, trained, run_of(), torch.float64, None, {"secure": True})
     assert torch.equal(first[0], second[0])
@@ -126,6 +129,7 @@ def kept(rank: int, run: Run, folder: str, stop: int | None, how: str | None = N
     return flat(model) if how is None else everything(model)
 
 
+@pytest.mark.nightly(by_day="test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step")
 def test_processes_go_on_from_the_noise_that_process_0_kept(processes: Processes, tmp_path: Path) -> None:
     run = run_of()
     whole = processes.run(2, kept, run, str(tmp_path / "whole"), None)
@@ -140,6 +144,7 @@ def test_processes_go_on_from_the_noise_that_process_0_kept(processes: Processes
     assert torch.equal(again[0], whole[0])
 
 
+@pytest.mark.nightly(by_day="test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step")
 @pytest.mark.parametrize("how", ["all", "some"])
 def test_processes_go_on_from_the_noise_of_their_own_shards(processes: Processes, tmp_path: Path, how: str) -> None:
     """Bit for bit where no step was lost."""
@@ -200,7 +205,7 @@ def test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step(processes: Pro
 
 def test_noise_of_shards_is_not_taken_up_by_another_number_of_processes(processes: Processes, tmp_path: Path) -> None:
     run, folder = run_of(), str(tmp_path / "kept")
-    assert processes.run(2, kept, run, folder, 5, "all")[0] == "killed"
+    assert processes.run(2, kept, run, folder, 1, "all")[0] == "killed"
     for message in all_raised(processes.run(3, kept, run, folder, None, "all"), InputError):
         assert "2 processes have kept" in message
     damaged = next((tmp_path / "kept").glob("shards-*/noise-1.pt"))

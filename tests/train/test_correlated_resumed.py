@@ -61,6 +61,7 @@ def by_engine(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3,
         return loop
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kill"), [("banded", 3), ("buffered", 9), ("matrix", 4)])
 def test_a_seeded_training_that_lost_no_step_ends_where_the_uninterrupted_one_does(kind: str, kill: int, tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_seeded_training_that_lost_no_step_ends_where_the_uninterrupted_one_do
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("way", ["fit", "loop"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_executed_after_kills_is_a_strategy_with_fewer_entries(kind: str, way: str, tmp_path: Path) -> None:
@@ -173,6 +174,7 @@ def test_a_strategy_with_negative_entries_does_not_go_on_without_its_noise(tmp_p
     assert trained(tmp_path / "other", run, every=1) is not None
 
 
+@pytest.mark.slow
 def test_another_strategy_is_refused(tmp_path: Path) -> None:
     run, spy = run_of("matrix", tmp_path), Spy()
     spy.kill(6, before=True)
@@ -208,6 +210,8 @@ class TwoLayers(nn.Module):
         return sum(module(inputs) for module in self.children())
 
 
+@pytest.mark.nightly(by_day="test_another_strategy_is_refused")
+@pytest.mark.slow
 def test_parameters_in_another_order_are_refused_where_noise_is_kept_by_their_order(tmp_path: Path) -> None:
     """They would take back one another's noise: C w would be no fresh draw any more."""
     for name, run in (("correlated", run_of("banded", tmp_path)), ("independent", run_of("banded", tmp_path).uncorrelated)):
@@ -221,6 +225,7 @@ def test_parameters_in_another_order_are_refused_where_noise_is_kept_by_their_or
     assert trained(tmp_path / "independent", run_of("banded", tmp_path).uncorrelated, model=other, optimizer=None) is not None
 
 
+@pytest.mark.slow
 def test_independent_noise_keeps_nothing_of_itself(tmp_path: Path) -> None:
     run = make_network_run("cyclic", noise_multiplier=1.0)
     trained(tmp_path / "kept", run)

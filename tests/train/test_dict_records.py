@@ -40,7 +40,7 @@ def loader() -> DataLoader[Any]:
     return DataLoader(listed(), batch_size=3, shuffle=True, collate_fn=together)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("design", "options"),
@@ -57,7 +57,7 @@ def test_mappings_train_as_tuples_do_bit_for_bit(design: str, options: dict[str,
     assert torch.equal(of_mappings(run, **options), of_tuples(run, **options))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("source", ["list", "loader", "collate"])
@@ -75,6 +75,7 @@ def test_so_do_data_sets_and_loaders_of_mappings(source: str, prefetch: int) -> 
     )
 
 
+@pytest.mark.nightly(by_day="test_so_do_data_sets_and_loaders_of_mappings")
 @pytest.mark.slow
 def test_a_data_set_of_hugging_face_trains_as_tuples_do() -> None:
     datasets = pytest.importorskip("datasets")
@@ -92,6 +93,7 @@ def test_a_data_set_of_hugging_face_trains_as_tuples_do() -> None:
     assert torch.equal(flat(fit(ByName().float(), own_loss, data, users, users="who", **options).model), of_users)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", "list", "loader"])
 def test_users_may_be_a_column_of_the_mapping(kind: str) -> None:
@@ -109,6 +111,7 @@ def test_users_may_be_a_column_of_the_mapping(kind: str) -> None:
             of_mappings(run, {**by_name()} if kind == "table" else listed(), users="whom")
 
 
+@pytest.mark.nightly(by_day="test_users_may_be_a_column_of_the_mapping")
 @pytest.mark.slow
 def test_a_users_column_that_a_collate_function_reads_is_not_given_to_the_model() -> None:
     run = make_network_run("poisson", records=9, batches={"design": "poisson", "size": 3}, unit="user", noise_multiplier=1.0)
@@ -122,6 +125,7 @@ def test_a_users_column_that_a_collate_function_reads_is_not_given_to_the_model(
     assert torch.equal(flat(model), flat(without))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"views": 3}, {"views": 2, "physical_size": 2}, {"ema": 0.9}])
 def test_views_and_averages_are_those_of_tuples(changes: dict[str, Any]) -> None:
@@ -146,6 +150,7 @@ def killed_and_taken_up(folder: Path, model: nn.Module, loss: Any, data: Any, ag
     return flat(model)
 
 
+@pytest.mark.nightly(by_day="test_mappings_train_as_tuples_do_bit_for_bit")
 @pytest.mark.slow
 def test_training_goes_on_from_a_checkpoint_as_that_of_tuples(tmp_path: Path) -> None:
     mappings = killed_and_taken_up(tmp_path / "mappings", ByName(), own_loss, listed())
@@ -192,6 +197,7 @@ def loop(data: Any, model: nn.Module, losses: Callable[[PrivacyEngine, Any], Ten
     return flat(model)
 
 
+@pytest.mark.nightly(by_day="test_mappings_train_as_tuples_do_bit_for_bit")
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_a_loop_of_ones_own_is_given_mappings(physical_size: int | None) -> None:
@@ -209,6 +215,7 @@ def test_a_loop_of_ones_own_is_given_mappings(physical_size: int | None) -> None
 # The model's own loss.
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 1, 3])
 def test_without_a_loss_function_it_is_the_models_own_of_each_record_alone(physical_size: int | None) -> None:
@@ -254,6 +261,7 @@ def anything(**given: Tensor) -> Tensor:
     return given["features"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("model", "loss", "data", "message"),
     [

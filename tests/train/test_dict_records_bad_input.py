@@ -29,6 +29,7 @@ def with_labels_of(masked: set[int]) -> dict[str, Tensor]:
     return table
 
 
+@pytest.mark.slow
 def test_a_record_whose_labels_are_masked_takes_part_with_a_loss_of_zero() -> None:
     """Its gradient is 0: the sum is that of the others, and the batch is no smaller for it."""
     run = make_network_run("full", steps=3)
@@ -52,6 +53,7 @@ def test_a_record_whose_labels_are_masked_takes_part_with_a_loss_of_zero() -> No
     assert not said  # they all contribute: zeros
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 1, 4])
 def test_a_record_whose_loss_is_nan_contributes_nothing_and_changes_nothing_of_the_others(physical_size: int | None) -> None:
@@ -83,6 +85,7 @@ def test_a_record_whose_loss_is_nan_contributes_nothing_and_changes_nothing_of_t
     assert torch.equal(*found)
 
 
+@pytest.mark.nightly(by_day="test_training_to_which_nothing_contributed_says_so_and_not_how_many_did")
 @pytest.mark.slow
 def test_where_no_record_contributes_it_is_said_and_not_how_many_there_were() -> None:
     table = by_name()
@@ -94,6 +97,7 @@ def test_where_no_record_contributes_it_is_said_and_not_how_many_there_were() ->
     assert not any(str(RECORDS) in str(one.message) for one in said)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 1, 2])
 def test_empty_batches_take_their_noisy_step(physical_size: int | None) -> None:

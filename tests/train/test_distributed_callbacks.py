@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from processes import Processes
@@ -61,12 +59,6 @@ def heard_in_a_loop(rank: int) -> tuple[list[StepEnd], int]:
         optimizer.zero_grad()
     engine.record()
     return heard.steps, heard.ends
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    with Processes(2) as started:
-        yield started
 
 
 @pytest.mark.parametrize("train", [heard_in_fit, heard_in_a_loop])

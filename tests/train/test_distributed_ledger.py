@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,6 @@ from lethe.train import PrivacyEngine
 from lethe.train.distributed.collectives import StoppedElsewhere
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    with Processes(2) as started:
-        yield started
 
 
 @pytest.fixture

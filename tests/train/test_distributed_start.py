@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,12 +16,6 @@ from lethe.train import Group, PrivacyEngine
 from lethe.train.distributed.workers import Workers
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    with Processes(2) as started:
-        yield started
 
 
 def other_model(rank: int) -> Tensor:
@@ -87,6 +80,7 @@ def other_secure(rank: int) -> Tensor:
     return plain_fit(rank, secure=rank == 0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("begin", "what"),
     [

@@ -101,7 +101,7 @@ CASES: tuple[tuple[str, str, dict[str, Any], Any, dict[str, Any]], ...] = (
 )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("world", "design", "changes", "make", "options"),
     [(2 + place % 2, *case[1:]) for place, case in enumerate(CASES)],
@@ -139,6 +139,7 @@ def drawn_sizes(rank: int, run: Run) -> list[int]:
     return [len(batch) for batch in draw_batches(run, batches) if isinstance(batch, Tensor)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("physical_size", [None, 3])
 def test_it_is_the_recursion_by_hand(processes: Processes, physical_size: int | None) -> None:
     """An oracle that shares nothing with the engine: a record dropped, or clipped in parts, would show."""
@@ -158,13 +159,14 @@ def trained_from_state(rank: int, run: Run, options: dict[str, Any]) -> tuple[Te
     return trained(rank, run, torch.float64, None, {**options, "batch_generator": generator})
 
 
+@pytest.mark.nightly(by_day="test_processes_together_take_the_steps_of_one")
 def test_single_precision_agrees_to_its_rounding(processes: Processes) -> None:
     run = make_network_run(noise_multiplier=1.0)
     alone = trained(0, run, torch.float32, None, {"seed": 5})
     refuse_difference(processes.run(2, trained, run, torch.float32, None, {"seed": 5}), alone, tolerance=1e-6)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.nightly(by_day="test_processes_together_take_the_steps_of_one")
 @pytest.mark.parametrize(("design", "physical_size"), [("poisson", None), ("poisson", 2), ("shuffled", 2)])
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam])
 def test_a_loop_of_one_s_own_is_the_same(processes: Processes, design: str, physical_size: int | None, make: Callable[..., Any]) -> None:
@@ -179,9 +181,9 @@ def test_a_loop_of_one_s_own_is_the_same(processes: Processes, design: str, phys
 @pytest.mark.parametrize("run", [make_network_run(noise_multiplier=[1.0, 0.0, 2.0], steps=3)])
 def test_secure_noise_and_fresh_entropy_are_the_same_in_all(processes: Processes, run: Run) -> None:
     for secure in (True, False):
-        results = processes.run(3, trained, run, torch.float64, None, {"secure": secure})
+        results = processes.run(2, trained, run, torch.float64, None, {"secure": secure})
         assert all(torch.equal(result[0], results[0][0]) for result in results)
-        again = processes.run(3, trained, run, torch.float64, None, {"secure": secure})
+        again = processes.run(2, trained, run, torch.float64, None, {"secure": secure})
         assert not torch.equal(again[0][0], results[0][0])
         assert all(result[1] == run for result in results)
 
@@ -195,6 +197,7 @@ def of_noise_alone(rank: int, run: Run, make: Any, options: dict[str, Any]) -> T
     return model.weight.detach()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("release", "make", "secure"), [("last", None, False), ("all", None, False), ("all", torch.optim.SGD, False), ("all", None, True)]
 )
@@ -218,6 +221,7 @@ def moved_by(rank: int, run: Run, scale: float, options: dict[str, Any]) -> Tens
     return flat(model)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("physical_size", [None, 3])
 def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(processes: Processes, physical_size: int | None) -> None:
     run = make_network_run("full", steps=1, step_size=2.0)
@@ -226,6 +230,7 @@ def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(processes: P
     assert bound * 0.5 <= float((loud - absent).norm()) <= bound * (1 + 1e-12)
 
 
+@pytest.mark.nightly(by_day="test_processes_together_take_the_steps_of_one")
 def test_the_certificate_is_that_of_one_process(processes: Processes) -> None:
     run = make_network_run(noise_multiplier=1.0)
     recorded = processes.run(2, trained, run, torch.float64, None, {})[1][1]
@@ -248,6 +253,7 @@ def kept(rank: int, run: Run, folder: str, stop: int | None) -> tuple[Tensor, Ru
     return trained(rank, run, torch.float64, torch.optim.SGD, {**options, "batch_generator": generator})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("release", "noise_multiplier"), [("last", 0.0), ("all", 1.0)])
 def test_processes_together_go_on_from_a_checkpoint(processes: Processes, tmp_path: Path, release: str, noise_multiplier: float) -> None:
     run = make_network_run("shuffled", release=release, noise_multiplier=noise_multiplier)

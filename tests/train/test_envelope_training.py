@@ -95,6 +95,7 @@ def test_one_pair_of_models_that_a_clipped_step_brings_apart() -> None:
     assert ratios["envelope"] <= 1.0 - 1e-6
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_what_was_trained_is_what_is_recorded_and_certified(kind: str, dtype: str) -> None:

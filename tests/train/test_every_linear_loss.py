@@ -91,6 +91,7 @@ def test_bounds_on_slopes_and_curvatures_hold_and_are_nearly_reached(kind: str) 
     assert (reached >= tight).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_gradients_differ_by_no_more_than_the_smoothness(kind: str, intercept: bool) -> None:
@@ -110,6 +111,7 @@ def test_gradients_differ_by_no_more_than_the_smoothness(kind: str, intercept: b
     assert loss.smoothness >= loss.curvature[1] * (1 - 1e-15)
 
 
+@pytest.mark.sampled(2)
 @settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -151,6 +153,7 @@ def test_some_record_reaches_the_bound(kind: str) -> None:
     assert 0.999 * loss.derived_gradient_bound <= longest <= loss.derived_gradient_bound
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tensors_and_arrays_agree(kind: str, dtype: torch.dtype) -> None:
@@ -192,6 +195,8 @@ def test_every_kind_is_trained_recorded_and_certified(kind: str) -> None:
     assert certificate.theorem == "optimal-shift"  # of a convex loss the last iterate
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_noise_it_goes_down_to_the_minimiser(kind: str) -> None:
     """Against a long descent in NumPy by the class alone."""
@@ -219,6 +224,8 @@ def test_without_noise_it_goes_down_to_the_minimiser(kind: str) -> None:
     assert trained.model.predict(problem.features) == pytest.approx(loss.decide(rows @ weights), abs=1e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("softmax_regression", "logistic_regression", "least_squares")])
 def test_heads_and_adaptive_descent_train_it_too(kind: str) -> None:
     problem, loss = make_problem(kind), the_loss(kind)

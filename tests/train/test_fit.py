@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import DESIGNS, EXACT_SLOT_DESIGNS, with_fresh_noise
-from how_many import examples
+from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run, one_thread
@@ -42,7 +42,7 @@ def fitted(run: Run, **options: Any) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(14))
+@settings(max_examples=14 if by_night() else 4)
 @given(
     design=st.sampled_from(DESIGNS),
     physical_size=st.sampled_from([None, 1, 2, 3, 5, 8, 30]),
@@ -58,7 +58,7 @@ def test_it_is_the_recursion_by_hand(design: str, physical_size: int | None, rel
     assert float((expected - flat(make_network())).norm()) > 0.05  # there was something to compute
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 2])
@@ -71,7 +71,7 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
     assert float((plain - expected).norm()) > 1e-3
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.nightly(by_day="test_it_is_the_recursion_by_hand")
 @pytest.mark.slow
 @pytest.mark.parametrize(("design", "release"), list(zip(DESIGNS, cycle(["last", "all"]))))
 def test_the_result_with_noise_does_not_depend_on_the_physical_size(design: str, release: str) -> None:
@@ -83,6 +83,8 @@ def test_the_result_with_noise_does_not_depend_on_the_physical_size(design: str,
         assert float((again - whole).abs().max()) < 1e-10
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "poisson", "shuffled"])
 def test_a_linear_network_is_fit_linear(design: str) -> None:
     features, targets = make_data()
@@ -102,7 +104,7 @@ def test_a_linear_network_is_fit_linear(design: str) -> None:
     assert network.run.loss.evidence == "declared"  # nothing projected the features
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
@@ -119,7 +121,7 @@ def test_recorded_is_planned(design: str, noise_at: str) -> None:
 
 @pytest.mark.slow
 def test_empty_batches_get_noise_and_are_recorded() -> None:
-    run = make_network_run(batches={"design": "poisson", "size": 1}, steps=30, noise_multiplier=1.0)
+    run = make_network_run(batches={"design": "poisson", "size": 1}, steps=12, noise_multiplier=1.0)
     drawn = [len(batch) for batch in draw_batches(run, batches(3)) if isinstance(batch, torch.Tensor)]
     assert 0 in drawn
     for physical_size in (None, 2):
@@ -131,9 +133,11 @@ def test_empty_batches_get_noise_and_are_recorded() -> None:
         options = {"batch_generator": batches(3), "physical_size": physical_size, "progress": note}
         recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, **options)
         assert with_fresh_noise(recorded.run) == run
-        assert finished == list(range(1, 31))
+        assert finished == list(range(1, 13))
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("release", "secure"), [("last", False), ("all", False), ("all", True)])
 @pytest.mark.parametrize("given_optimizer", [False, True])
 def test_the_noise_of_a_run_is_the_planned_noise(release: str, given_optimizer: bool, secure: bool) -> None:
@@ -163,6 +167,7 @@ def test_the_noise_at_a_pass_end_is_not_averaged_away() -> None:
     assert with_fresh_noise(recorded.run) == run
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_the_proximal_step_comes_after_the_noise(release: str) -> None:
@@ -182,6 +187,8 @@ def test_secure_noise_is_enlarged_by_what_its_grid_costs(monkeypatch: pytest.Mon
     assert (sensitivity + spacing * np.sqrt(1000)) / used[0] <= sensitivity / 0.4 < 1.0001 * sensitivity / used[0]
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.AdamW, DebiasedMomentum, torch.optim.SGD])
 def test_an_optimiser_gets_the_noisy_mean_gradient(make: Callable[..., torch.optim.Optimizer]) -> None:
     run = make_network_run(noise_multiplier=1.0)
@@ -236,7 +243,7 @@ def test_plain_sgd_keeps_the_last_iterate_and_its_learning_rate_is_the_run_s() -
         fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["clip", "normalise", "automatic"])
 @pytest.mark.parametrize(
@@ -265,6 +272,7 @@ def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(method: str,
     assert largest >= 0.5 * bound
 
 
+@pytest.mark.slow
 def test_frozen_parameters_and_eval_mode_stay() -> None:
     model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 3)).double().eval()
     for parameter in model[0].parameters():
@@ -286,7 +294,7 @@ def test_frozen_parameters_and_eval_mode_stay() -> None:
 @pytest.mark.slow
 def test_the_global_generator_is_neither_used_nor_moved_and_no_seed_is_fresh() -> None:
     before = torch.get_rng_state()
-    run = make_network_run(noise_multiplier=1.0)
+    run = make_network_run(noise_multiplier=1.0, steps=3)
     options = {"batch_generator": None, "noise_generator": None}
     one, other = fitted(run, **options), fitted(run, **options)
     assert not torch.equal(one, other)
@@ -295,6 +303,7 @@ def test_the_global_generator_is_neither_used_nor_moved_and_no_seed_is_fresh() -
     assert torch.equal(*again)
 
 
+@pytest.mark.nightly(by_day="test_an_optimiser_gets_the_noisy_mean_gradient")
 @pytest.mark.slow
 def test_the_example_trains_on_a_small_budget() -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))

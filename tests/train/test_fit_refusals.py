@@ -62,7 +62,7 @@ def test_a_model_made_in_inference_mode_is_refused(frozen: bool) -> None:
 
 @pytest.mark.slow
 def test_one_of_several_processes_that_has_not_joined_the_others_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_network_run("full", noise_multiplier=1.0)
+    run = make_network_run("full", noise_multiplier=1.0, steps=1)
     monkeypatch.setenv("WORLD_SIZE", "2")
     for train in (lambda: fit(make_network(), CROSS_ENTROPY, make_data(), run), lambda: PrivacyEngine(run)):
         with pytest.raises(InputError, match="one of 2 processes, and no process group is initialised"):
@@ -72,6 +72,7 @@ def test_one_of_several_processes_that_has_not_joined_the_others_is_refused(monk
         fit(make_network(), CROSS_ENTROPY, make_data(), run)
 
 
+@pytest.mark.slow
 def test_stale_gradients_of_frozen_parameters_are_not_stepped_on() -> None:
     model = make_network()
     model[0].weight.grad = torch.ones_like(model[0].weight)
@@ -161,6 +162,8 @@ REFUSED: tuple[tuple[str, dict[str, Any], dict[str, Any], type[LetheError], str]
 )
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("changes", "options", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_refusals(changes: dict[str, Any], options: dict[str, Any], error: type[LetheError], message: str) -> None:
     model = make_network()

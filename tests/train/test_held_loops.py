@@ -17,6 +17,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.train import Checkpoints, PrivacyEngine, fit
 
 
+@pytest.mark.nightly(by_day="test_a_change_between_two_steps_is_refused_before_the_next")
 @pytest.mark.slow
 def test_what_was_changed_is_not_saved(tmp_path: Any) -> None:
     """A checkpoint would carry it over into a training that knows nothing of it."""
@@ -45,6 +46,7 @@ def test_what_was_changed_is_not_saved(tmp_path: Any) -> None:
     loop.engine.close()
 
 
+@pytest.mark.slow
 def test_after_the_last_iterate_was_recorded_early_training_does_not_go_on() -> None:
     """Its release and that of a later iterate add up, which no certificate of either says."""
     loop = make_loop("last")
@@ -65,6 +67,7 @@ def test_after_the_last_iterate_was_recorded_early_training_does_not_go_on() -> 
         loop.use(inputs, targets)
 
 
+@pytest.mark.slow
 def test_where_all_is_released_it_may_be_recorded_early_and_go_on() -> None:
     loop = make_loop("all")
     for inputs, targets in loop.loader:
@@ -90,7 +93,7 @@ def swaps_and_swaps_back(loop: Loop) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("change", [reads_only, swaps_and_swaps_back])
 @pytest.mark.parametrize(("release", "make"), [("last", torch.optim.SGD), ("all", torch.optim.AdamW), ("all", torch.optim.Adagrad)])
 def test_honest_loops_pass(release: Release, make: Any, change: Callable[[Loop], None]) -> None:
@@ -110,6 +113,7 @@ def test_honest_loops_pass(release: Release, make: Any, change: Callable[[Loop],
     assert with_fresh_noise(loop.engine.recorded_run()) == loop.run
 
 
+@pytest.mark.slow
 def test_hooks_of_the_optimizer_s_own_are_part_of_its_step_where_all_is_released() -> None:
     loop = make_loop("all")
 
@@ -122,7 +126,7 @@ def test_hooks_of_the_optimizer_s_own_are_part_of_its_step_where_all_is_released
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}, {"foreach": False}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_build_of_sgd_is_the_certified_step(options: dict[str, bool], dtype: torch.dtype) -> None:

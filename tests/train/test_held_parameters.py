@@ -47,6 +47,7 @@ def one_more(model: nn.Module) -> None:
 CHANGES: tuple[Callable[[nn.Module], None], ...] = (through_data, through_numpy, through_dlpack, in_place, loaded, another_parameter)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_between_two_steps_is_refused_before_the_next(change: Callable[[nn.Module], None], release: Release) -> None:
@@ -70,6 +71,7 @@ def make_rows(loop: Loop) -> tuple[Tensor, Tensor]:
     return features[rows], targets[rows]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_between_backward_and_step_is_refused(change: Callable[[nn.Module], None], release: Release) -> None:
@@ -82,6 +84,8 @@ def test_a_change_between_backward_and_step_is_refused(change: Callable[[nn.Modu
     assert torch.equal(flat(loop.model), before)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("change", [*CHANGES, one_more])
 def test_a_change_after_the_last_step_is_refused_by_recorded_run(change: Callable[[nn.Module], None], release: Release) -> None:
@@ -108,6 +112,7 @@ def one_number(gradient: Tensor) -> None:
     gradient.numpy().reshape(-1)[0] += 1e-9
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("change", [times_ten, clamped, one_number])
 def test_gradients_changed_unseen_by_versions_are_refused(change: Callable[[Tensor], None], release: Release) -> None:
@@ -120,6 +125,7 @@ def test_gradients_changed_unseen_by_versions_are_refused(change: Callable[[Tens
     assert torch.equal(flat(loop.model), before)
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_least_training_loss_is_not_the_last_iterate() -> None:
     """The choice tells of the records: an attack on it shows more than the last iterate's certificate allows."""
     loop = make_loop("last")
@@ -136,6 +142,7 @@ def test_the_checkpoint_of_least_training_loss_is_not_the_last_iterate() -> None
         loop.engine.recorded_run()
 
 
+@pytest.mark.slow
 def test_nor_is_an_average_of_iterates() -> None:
     loop = make_loop("last")
     total = torch.zeros_like(flat(loop.model))

@@ -64,6 +64,8 @@ def a_functional_update_besides(loop: Loop) -> None:
 BESIDES = (other_method, own_hook, a_plain_optimizer_besides, a_functional_update_besides)
 
 
+@pytest.mark.sampled(9)
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [1, 9])
 @pytest.mark.parametrize(
     ("release", "change"), [*(("last", change) for change in (other_class, *BESIDES)), *(("all", change) for change in BESIDES)]
@@ -113,7 +115,7 @@ REFUSED = HELD + "|depends on the other records|another than that of the record 
 STOOD_IN = "writes a parameter"  # what a loop is told before it is compared: nothing can stand in for such a parameter
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")  # a parameter that is written has no stand-in
 @pytest.mark.parametrize("verify", [True, False])
@@ -139,6 +141,8 @@ def test_a_record_written_into_a_trained_weight_in_a_later_batch_is_refused(rele
     assert fit(Codebook(()), CROSS_ENTROPY, make_data(), run, verify=verify).run == run
 
 
+@pytest.mark.sampled(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 4, 9])
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("optimizer", [None, torch.optim.SGD])
@@ -155,6 +159,7 @@ def test_the_callback_of_fit_may_not_move_parameters(release: Release, step: int
         fit(model, CROSS_ENTROPY, make_data(), run, optimizer=own, progress=change)
 
 
+@pytest.mark.slow
 def test_nor_by_a_second_optimizer_or_within_the_loss() -> None:
     model: Any = make_network()
     second = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -59,6 +59,8 @@ def behind_a_buffer(model: Any, given: Tensor) -> None:
     model._buffers["mask"] = torch.cat([torch.ones(3), given.flatten().float()])[:3]
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [behind_a_parameter, between_the_rows, behind_a_buffer])
 def test_records_behind_parameters_and_buffers_are_refused(keep: Callable[[Any, Tensor], None]) -> None:
     """Their values are what they were, bit for bit; but the file of the state dict holds the record."""
@@ -74,6 +76,7 @@ def test_records_behind_parameters_and_buffers_are_refused(keep: Callable[[Any, 
         loop.whole()
 
 
+@pytest.mark.slow
 def test_models_whose_parameters_share_one_storage_are_trained() -> None:
     model = make_network()
     flat = torch.cat([parameter.detach().flatten() for parameter in model.parameters()] + [torch.ones(2, dtype=torch.float64)])
@@ -96,6 +99,8 @@ HONEST_OR_NOT: dict[str, Callable[[Any, Tensor], object]] = {
 }
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HONEST_OR_NOT)
 def test_attributes_that_change_are_declared_by_name(name: str) -> None:
     done = fit(Keeping(HONEST_OR_NOT[name]), CROSS_ENTROPY, make_data(), RUN, seed=0)
@@ -104,6 +109,7 @@ def test_attributes_that_change_are_declared_by_name(name: str) -> None:
     assert "memory" in statement
 
 
+@pytest.mark.nightly(by_day="test_attributes_that_change_are_declared_by_name")
 def test_a_loop_declares_them_and_what_its_optimiser_rests_on() -> None:
     loop = Loop(RUN, model=Keeping(lambda model, given: None))
     loop.whole()
@@ -123,6 +129,7 @@ def test_digests_are_of_values() -> None:
     assert "table" in (changed_attributes(before, attribute_digests(model)) or "")
 
 
+@pytest.mark.slow
 def test_gradients_that_a_forward_pass_left_are_gone() -> None:
     def leave(model: Any, given: Tensor) -> None:
         model.network[0].weight.grad = given.flatten()[:1].expand(5, COLUMNS).clone()
@@ -134,6 +141,8 @@ def test_gradients_that_a_forward_pass_left_are_gone() -> None:
 LAYOUTS: tuple[Callable[[Tensor], Tensor], ...] = (Tensor.to_sparse, Tensor.to_sparse_csc, lambda dense: dense)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta")
 @pytest.mark.parametrize("laid", LAYOUTS)
 def test_sparse_tensors_are_compared_by_value(laid: Callable[[Tensor], Tensor]) -> None:
@@ -150,6 +159,7 @@ def test_sparse_tensors_are_compared_by_value(laid: Callable[[Tensor], Tensor]) 
     assert fit(model, CROSS_ENTROPY, make_data(), RUN, seed=0).run.steps
 
 
+@pytest.mark.slow
 def test_a_sparse_buffer_that_keeps_records_is_refused() -> None:
     model = Keeping(lambda model, given: model._buffers.update(graph=given.to_sparse()))
     model.register_buffer("graph", make_data()[0].to_sparse())

@@ -92,6 +92,7 @@ LOSSES: list[Callable[[Tensor, Tensor], Any]] = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda function: function.__name__)
 @pytest.mark.filterwarnings("ignore:fit could not check the loss")
 def test_it_is_refused_before_the_first_step(loss: Callable[[Tensor, Tensor], Any]) -> None:

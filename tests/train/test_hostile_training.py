@@ -193,6 +193,7 @@ def kept(rank: int, run: Run, folder: str, stop: int | None) -> tuple[Tensor, Ru
     return flat(model), result.run
 
 
+@pytest.mark.nightly(by_day="test_processes_together_go_on_from_a_checkpoint")
 @pytest.mark.slow
 def test_cut_batches_go_on_with_another_number_of_processes(processes: Processes, tmp_path: Any) -> None:
     batches = {"design": "poisson", "size": 5, "truncate_at": 7}
@@ -231,11 +232,11 @@ def left_early(rank: int, run: Run, folder: str, fails: bool) -> Run:
 @pytest.mark.slow
 def test_no_process_releases_a_last_iterate_before_the_journal_says_that_the_run_is_over(processes: Processes, tmp_path: Any) -> None:
     run = make_network_run("cyclic", release="last", noise_multiplier=1.0)
-    ends = processes.run(3, left_early, run, str(tmp_path), True)
+    ends = processes.run(2, left_early, run, str(tmp_path), True)
     assert all(isinstance(end, LetheError) for end in ends), ends
-    ends = processes.run(3, left_early, run, str(tmp_path), False)
-    assert [end.total_steps for end in ends] == [2, 2, 2]
-    for end in processes.run(3, left_early, run, str(tmp_path), False):
+    ends = processes.run(2, left_early, run, str(tmp_path), False)
+    assert [end.total_steps for end in ends] == [2, 2]
+    for end in processes.run(2, left_early, run, str(tmp_path), False):
         assert isinstance(end, LetheError)
     assert "finished" in (tmp_path / "journal").read_text()
 
@@ -246,6 +247,7 @@ def in_single_precision(rank: int, run: Run) -> Tensor:
     return flat(model)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_processes_without_records_add_zeros_of_the_right_type(processes: Processes, release: str) -> None:

@@ -103,6 +103,7 @@ def test_one_touch_moves_the_iterate_by_at_most_the_certified_sensitivity(kind: 
     assert largest >= 0.5 * run.sensitivities[0]  # the attack is a real one
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_same_seed_gives_the_same_weights_and_none_does_not(design: str) -> None:
     run = make_run(design=design)
@@ -171,6 +172,7 @@ def test_it_learns_what_can_be_learned(kind: str) -> None:
     assert trained.model.mean_loss(features, targets) < 0.3 < np.log(classes)  # the loss at zero weights
 
 
+@pytest.mark.slow
 def test_least_squares_finds_the_line_and_has_no_accuracy() -> None:
     random = np.random.default_rng(0)
     features = random.uniform(-0.5, 0.5, size=(60, 2))

@@ -85,12 +85,14 @@ KEEPING: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", KEEPING)
 def test_fit_refuses_a_loss_that_keeps_the_last_batch(name: str) -> None:
     with pytest.raises(InputError, match=r"loss: (gives other losses|the loss of record)"):
         fit(make_network(), KEEPING[name](), make_data(), RUN)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", KEEPING)
 def test_a_loop_is_refused_it_as_well_where_the_loss_can_be_asked(name: str) -> None:
     loop, kept = Loop(RUN), KEEPING[name]()
@@ -110,6 +112,7 @@ def of_loop(loop: Loop, losses: Callable[[Tensor, Tensor], Tensor]) -> None:
         loop.optimizer.zero_grad()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("losses", [over_the_first_class, over_a_number])
 def test_a_loss_over_a_count_of_the_batch_is_refused_in_a_loop(losses: Callable[[Tensor, Tensor], Tensor]) -> None:
     loop = Loop(RUN)
@@ -119,6 +122,7 @@ def test_a_loss_over_a_count_of_the_batch_is_refused_in_a_loop(losses: Callable[
         of_loop(Loop(RUN), losses)
 
 
+@pytest.mark.slow
 def test_losses_that_the_loop_divides_afterwards_are_looked_at_too() -> None:
     loop = Loop(RUN)
 
@@ -129,6 +133,7 @@ def test_losses_that_the_loop_divides_afterwards_are_looked_at_too() -> None:
         of_loop(loop, divided)
 
 
+@pytest.mark.nightly(by_day="test_constants_are_left_alone_in_losses_of_the_loop_s_own")
 @pytest.mark.slow
 def test_a_weight_that_follows_a_plan_is_accepted_where_the_loss_can_be_asked() -> None:
     steps: list[int] = []
@@ -147,6 +152,7 @@ def test_a_weight_that_follows_a_plan_is_accepted_where_the_loss_can_be_asked() 
     assert not any("handed to engine.backward" in statement for statement in loop.engine.declared)
 
 
+@pytest.mark.slow
 def test_constants_are_left_alone_in_losses_of_the_loop_s_own() -> None:
     loop, weights = Loop(RUN), torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
 
@@ -175,6 +181,7 @@ def test_what_is_not_seen_of_losses_is_declared_by_name() -> None:
     assert not any("self-check" in statement for statement in done.declared)
 
 
+@pytest.mark.nightly(by_day="test_what_is_not_seen_of_losses_is_declared_by_name")
 @pytest.mark.slow
 def test_what_a_source_declares_is_declared() -> None:
     class Rows(TensorSource):
@@ -217,6 +224,7 @@ def test_a_loss_is_asked_as_often_as_is_said_and_what_it_gave_is_used() -> None:
     assert asked.missing is None
 
 
+@pytest.mark.slow
 def test_training_to_which_nothing_contributed_says_so_and_not_how_many_did() -> None:
     features, targets = make_data()
     with pytest.warns(UserWarning, match="private: no record contributed to any step"):
@@ -258,6 +266,7 @@ def after(steps: int, criterion: Any) -> None:
             return
 
 
+@pytest.mark.nightly(by_day="test_a_loss_whose_switch_is_turned_is_looked_at_again")
 @pytest.mark.slow
 def test_a_loss_that_comes_later_is_looked_at_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
@@ -268,6 +277,7 @@ def test_a_loss_that_comes_later_is_looked_at_when_it_comes(monkeypatch: pytest.
     after(4, nn.CrossEntropyLoss(reduction="none", label_smoothing=0.1))
 
 
+@pytest.mark.slow
 def test_a_loss_whose_switch_is_turned_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
     loss = Switched()
@@ -279,6 +289,7 @@ def test_a_loss_whose_switch_is_turned_is_looked_at_again(monkeypatch: pytest.Mo
         fit(make_network(), loss, make_data(), RUN, progress=turned)
 
 
+@pytest.mark.slow
 def test_what_could_not_be_said_of_one_loss_is_not_forgotten_with_the_next() -> None:
     loop = Loop(RUN, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
 
@@ -294,6 +305,7 @@ def test_what_could_not_be_said_of_one_loss_is_not_forgotten_with_the_next() -> 
     assert any("it is random" in said for said in loop.engine.declared)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_made_anew_for_every_batch_is_looked_at_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
     asked = itertools.count()  # an iterator: what checks put back after them is what can be copied

@@ -63,6 +63,7 @@ MIXING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MIXING)
 def test_a_loss_that_mixes_records_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=r"loss: the loss of record \d depends on the other records"):
@@ -113,6 +114,8 @@ HONEST: dict[str, Callable[[Any, Any], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_loss_passes_without_a_word(name: str) -> None:
     for _ in range(3):

@@ -14,6 +14,8 @@ from lethe.train import fit
 from lethe.train.clipping import Clipper
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [None, torch.optim.Adam])
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_the_sums_of_a_step_are_gone_when_the_next_are_computed(

@@ -123,6 +123,7 @@ KEEPING: dict[str, tuple[Callable[[Any, Tensor], Any], Callable[[Any], Any]]] = 
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", KEEPING)
 def test_records_in_attributes_are_refused_at_the_first_step(name: str) -> None:
     keep, begin = KEEPING[name]
@@ -142,6 +143,8 @@ def test_records_in_attributes_are_refused_at_the_first_step(name: str) -> None:
     assert loop.engine.steps == 0
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["the last input", "a list of a submodule"])
 @pytest.mark.parametrize("first", [3, 9])
 def test_and_later_ones_by_the_end(name: str, first: int) -> None:
@@ -210,6 +213,7 @@ def test_what_holds_nothing_of_records_passes() -> None:
     assert with_fresh_noise(Loop(run, model=Honest()).whole()) == run
 
 
+@pytest.mark.slow
 def test_a_table_of_the_records_shape_is_to_be_made_before() -> None:
     def table(model: Any, rows: Tensor) -> None:
         if model.table is None:

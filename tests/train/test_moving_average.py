@@ -20,7 +20,8 @@ def _fit(model: nn.Module, **options: Any) -> Fitted[nn.Module]:
     return fit(model, CROSS_ENTROPY, make_data(), run, **options)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("decay", [0.5, 0.999])
 @pytest.mark.parametrize("adam", [False, True])
 def test_it_is_the_weighted_mean_of_the_iterates(decay: float, adam: bool) -> None:
@@ -40,6 +41,7 @@ def test_it_is_the_weighted_mean_of_the_iterates(decay: float, adam: bool) -> No
     make_network().load_state_dict(dict(fitted.averaged))
 
 
+@pytest.mark.nightly(by_day="test_it_is_the_weighted_mean_of_the_iterates")
 @pytest.mark.slow
 def test_it_changes_nothing_of_the_training() -> None:
     with_one, without = _fit(make_network(), ema=0.9, seed=4), _fit(make_network(), seed=4)
@@ -49,6 +51,7 @@ def test_it_changes_nothing_of_the_training() -> None:
         assert torch.equal(one, other)
 
 
+@pytest.mark.slow
 def test_buffers_are_those_of_the_model() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double().eval()
     model[1].running_mean.fill_(0.25)
@@ -60,7 +63,7 @@ def test_buffers_are_those_of_the_model() -> None:
 
 @pytest.mark.slow
 def test_its_seal_knows_both_weights(tmp_path: Path) -> None:
-    fitted = _fit(make_network(), ema=0.9)
+    fitted = _fit(make_network(), ema=0.9, run={"batches": {"design": "cyclic", "size": 5}})
     certificate = lethe.certify(fitted, 1e-3)
     assert fitted.averaged is not None
     for weights in (fitted.model.state_dict(), dict(fitted.averaged)):
@@ -70,6 +73,7 @@ def test_its_seal_knows_both_weights(tmp_path: Path) -> None:
     assert not lethe.verify(certificate, weights=tmp_path / "weights.pt").belongs.yes
 
 
+@pytest.mark.nightly(by_day="test_it_is_the_weighted_mean_of_the_iterates")
 @pytest.mark.slow
 def test_it_goes_on_after_an_interruption(tmp_path: Path) -> None:
     class Stop(Exception):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import DESIGNS, with_fresh_noise
+from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import COLUMNS, CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run, one_thread
@@ -51,7 +52,8 @@ def accounts(run: Run) -> list[float]:
     return [math.fsum(costs[slot::slots]) for slot in range(slots)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("physical_size", [None, 2])
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_run_stops_before_the_first_step_that_would_overspend(design: str, physical_size: int | None) -> None:
@@ -67,6 +69,7 @@ def test_the_run_stops_before_the_first_step_that_would_overspend(design: str, p
     assert torch.equal(flat(result.model), flat(plain.model))  # the filter changes no number, and the refused step nothing
 
 
+@pytest.mark.nightly(by_day="test_the_run_stops_before_the_first_step_that_would_overspend")
 @pytest.mark.slow
 def test_the_schedule_that_spends_exactly_runs_to_its_end_and_is_recorded_as_planned() -> None:
     run = budgeted_run(1.5)  # three passes of 1/2
@@ -109,6 +112,8 @@ def test_a_silent_step_is_refused_and_ends_the_run() -> None:
     assert fitted(budgeted_run(100.0, noise_multiplier=[2.0] * 5 + [0.0] + [2.0] * 6)).run.total_steps == 5
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_a_step_is_decided_about_once_before_any_of_its_records_passes_through_the_model(physical_size: int | None) -> None:
     model, passed, seen = make_network(), [0], list[tuple[int, int]]()
@@ -128,6 +133,8 @@ def test_a_step_is_decided_about_once_before_any_of_its_records_passes_through_t
     assert passed[0] == 8 * pieces
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("by_optimizer", [False, True])
 def test_the_policy_sees_released_iterates_and_its_noise_is_what_is_recorded(by_optimizer: bool) -> None:
     seen: list[Observed] = []
@@ -173,6 +180,7 @@ def test_the_noise_that_is_added_is_the_policys(multiplier: float) -> None:
     assert float((got - (still - 0.5 / 23 * drawn)).abs().max()) < 1e-12
 
 
+@pytest.mark.slow
 def test_a_policy_cannot_change_the_iterate() -> None:
     def meddling(observed: Observed) -> float:
         observed.parameters[:] = 1e9
@@ -181,9 +189,10 @@ def test_a_policy_cannot_change_the_iterate() -> None:
     assert torch.equal(flat(fitted(budgeted_run(1.5), meddling).model), flat(fitted(budgeted_run(1.5)).model))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
-@settings(max_examples=8)
+@settings(max_examples=8 if by_night() else 3)
 @given(multipliers=st.lists(st.floats(0.2, 50.0), min_size=12, max_size=12), budget=st.floats(0.05, 20.0), where=st.sampled_from(DESIGNS))
 def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget: float, where: str) -> None:
     run = budgeted_run(budget, where, neighbours=neighbours)
@@ -200,6 +209,7 @@ def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget:
         assert paid[slot] + 0.5 * (run.touch_factor / multipliers[steps]) ** 2 > budget
 
 
+@pytest.mark.slow
 def test_secure_noise_is_paid_for_as_well() -> None:
     def policy(observed: Observed) -> float:
         return 2.0
@@ -210,6 +220,7 @@ def test_secure_noise_is_paid_for_as_well() -> None:
     assert result.run.noise_multipliers == pytest.approx(2.0, rel=5e-16)
 
 
+@pytest.mark.slow
 def test_schedules_are_policies_and_a_linear_models_validation_is_refused() -> None:
     run = budgeted_run(2.0, noise_multiplier=None)
     result = fitted(run, scheduled({"schedule": "exponential", "first": 4.0, "ratio": 0.9}, every="pass"))

@@ -10,6 +10,8 @@ from lethe.train.linear.noise import GaussianNoise
 CPU = torch.device("cpu")
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_noise_has_the_standard_deviation_asked_for(dtype: torch.dtype) -> None:
     """A chi-square interval that a true Gaussian leaves with probability 1e-9; at a million samples it is 0.9 % wide in all."""

@@ -46,20 +46,24 @@ REPLACED = list(product((-BOUND, 0.0, BOUND), repeat=3))
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
 def test_one_record_added_or_replaced_changes_every_probability_by_at_most_epsilon(epsilon: float) -> None:
-    assert worst_log_ratio(ADDED, BOUND / epsilon) <= epsilon + 1e-10  # quadrature
-    assert worst_log_ratio(REPLACED, 2 * BOUND / epsilon) <= epsilon + 1e-10
+    added, replaced = worst_log_ratio(ADDED, BOUND / epsilon), worst_log_ratio(REPLACED, 2 * BOUND / epsilon)
+    assert added <= epsilon + 1e-10  # quadrature
+    assert replaced <= epsilon + 1e-10
     # where a candidate is far from winning, the bound is nearly met: noise a tenth smaller would not do
-    assert worst_log_ratio(ADDED, BOUND / epsilon) >= 0.9 * epsilon
-    assert worst_log_ratio(REPLACED, 2 * BOUND / epsilon) >= 0.9 * epsilon
+    assert added >= 0.9 * epsilon
+    assert replaced >= 0.9 * epsilon
 
 
+@pytest.mark.slow
 def test_the_noise_for_one_record_added_does_not_cover_one_replaced() -> None:
     assert worst_log_ratio(REPLACED, BOUND / 1.0) > 1.5
 
 
 @pytest.mark.slow
+@pytest.mark.nightly(by_day="test_the_noise_is_no_smaller_than_the_proof_asks")
 @pytest.mark.parametrize("touch_factor", [1.0, 2.0])
 def test_the_code_has_these_probabilities(touch_factor: float) -> None:
     losses, epsilon, draws = np.array([1.0, 0.0, 2.5, 9.0]), 1.3, 20_000

@@ -79,6 +79,7 @@ def vars_of(head: Head) -> tuple[nn.Module, nn.Linear]:
     return head.backbone, head.head
 
 
+@pytest.mark.slow
 def test_all_come_out_alike() -> None:
     """The same fields, of which a budget fills the same ones, whatever was trained."""
     budget: dict[str, Any] = {"noise_budget": 1.0, "release": "all", "batches": {"design": "cyclic", "size": 5}}
@@ -214,6 +215,7 @@ def test_an_adaptive_descent_has_a_guarantee_and_no_certificate() -> None:
     assert lethe.certify(PLAN.run(23, LOSS).replace(noise_multiplier=1e3), 1e-5).epsilon >= fitted.guarantee.epsilon(1e-5)
 
 
+@pytest.mark.slow
 def test_an_adaptive_descent_takes_a_start_a_generator_and_a_callback() -> None:
     def noise() -> torch.Generator:
         return torch.Generator().manual_seed(5)

@@ -89,6 +89,8 @@ def fitted(model: nn.Module, loss: Callable[[Any, Any], Tensor], **options: Any)
     return fit(model, loss, source(), run(), **options)
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 4])
 def test_fit_refuses_a_mean_over_the_padding(physical_size: int | None) -> None:
     with pytest.raises(InputError, match=r"gradient of record \d in .* depends on how far its batch is padded"):
@@ -113,6 +115,7 @@ def test_nothing_is_compared_without_verify_and_that_is_declared() -> None:
     assert any("verify=False" in statement for statement in done.declared)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_is_declared() -> None:
     class Random(Mean):
         def forward(self, words: Tensor) -> Tensor:
@@ -137,6 +140,7 @@ def loop(
     return engine
 
 
+@pytest.mark.nightly(by_day="test_fit_refuses_a_mean_over_the_padding")
 @pytest.mark.slow
 def test_a_loop_is_refused_a_mean_over_the_padding_with_losses_of_either_kind() -> None:
     for losses in (lambda engine, outputs, targets: engine.losses(entropies, outputs, targets), lambda _, *pair: entropies(*pair)):
@@ -145,6 +149,7 @@ def test_a_loop_is_refused_a_mean_over_the_padding_with_losses_of_either_kind() 
         assert not [statement for statement in loop(Mean(masked=True), losses).declared if "could not be compared" in statement]
 
 
+@pytest.mark.nightly(by_day="test_fit_refuses_a_loss_that_counts_the_padding")
 def test_a_loop_is_refused_a_loss_that_counts_the_padding_where_it_can_be_asked() -> None:
     with pytest.raises(InputError, match="depends on how far its batch is padded"):
         loop(Tagger(), lambda engine, outputs, targets: engine.losses(of_words, outputs, targets))
@@ -152,6 +157,7 @@ def test_a_loop_is_refused_a_loss_that_counts_the_padding_where_it_can_be_asked(
     assert any("as long as the batch is padded" in statement for statement in engine.declared)
 
 
+@pytest.mark.slow
 def test_inputs_that_the_loop_changed_are_declared() -> None:
     engine = loop(Mean(masked=True), lambda _, *pair: entropies(*pair), lambda words: words.clone())
     assert any("other tensors than the loader's own" in statement for statement in engine.declared)

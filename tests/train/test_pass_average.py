@@ -114,6 +114,7 @@ def test_the_noise_is_not_averaged_away() -> None:
     assert low < float((trained.model.weights**2).sum()) / (3 * run.noise_stds[3] ** 2) < high
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("design", SLOT_DESIGNS)
 def test_recorded_is_planned(weights: Any, design: str) -> None:

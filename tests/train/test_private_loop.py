@@ -24,7 +24,7 @@ def quick() -> Iterator[None]:
         yield
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(14)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize(("physical_size", "make"), [(None, torch.optim.Adam), (4, SGD)])
@@ -48,6 +48,8 @@ def test_a_loop_of_one_s_own_is_fit(design: str, physical_size: int | None, make
     assert lethe.certify(with_fresh_noise(loop.engine.recorded_run()), delta=1e-5).epsilon == lethe.certify(run, delta=1e-5).epsilon
 
 
+@pytest.mark.nightly(by_day="test_empty_batches_get_noise_and_are_recorded")
+@pytest.mark.slow
 def test_empty_batches_come_as_a_row_that_does_not_count() -> None:
     run = make_network_run(batches={"design": "poisson", "size": 1}, steps=20, noise_multiplier=1.0)
     loop = Loop(run)
@@ -85,6 +87,7 @@ def test_passes_end_at_passes_and_a_loop_may_stop_early() -> None:
     assert with_fresh_noise(loop.whole()) == run  # the rest
 
 
+@pytest.mark.slow
 def test_a_scheduled_learning_rate_is_post_processing_where_all_is_released() -> None:
     loop = Loop()
     schedule = torch.optim.lr_scheduler.ExponentialLR(loop.optimizer, 0.9)
@@ -94,6 +97,7 @@ def test_a_scheduled_learning_rate_is_post_processing_where_all_is_released() ->
     assert with_fresh_noise(loop.engine.recorded_run()) == loop.run
 
 
+@pytest.mark.slow
 def test_the_last_iterate_may_be_certified_of_plain_sgd() -> None:
     sizes = [0.5 * 0.9**step for step in range(9)]
     run = make_network_run("cyclic", release="last", step_size=sizes, noise_multiplier=1.0, loss={"kind": "convex", "smoothness": 1.0})
@@ -104,6 +108,7 @@ def test_the_last_iterate_may_be_certified_of_plain_sgd() -> None:
     assert with_fresh_noise(loop.engine.recorded_run()) == run
 
 
+@pytest.mark.slow
 def test_forgetting_zero_grad_does_no_harm_and_steps_of_half_batches_change_nothing() -> None:
     run = make_network_run("full", steps=2, noise_multiplier=1.0)
     loop = Loop(run, physical_size=10, optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.5))
@@ -132,6 +137,7 @@ def half(parameters: Any) -> torch.optim.Optimizer:
     return SGD(parameters, lr=0.5)
 
 
+@pytest.mark.nightly(by_day="test_passes_end_at_passes_and_a_loop_may_stop_early")
 @pytest.mark.slow
 def test_a_loop_that_is_left_in_view_of_its_iterates_is_certified_for_all_its_steps() -> None:
     """The moment tells what was seen: a certificate of the steps taken would hold for a number that is fixed in advance."""
@@ -147,6 +153,7 @@ def test_a_loop_that_is_left_in_view_of_its_iterates_is_certified_for_all_its_st
     assert early.run.total_steps == 5
 
 
+@pytest.mark.slow
 def test_a_last_iterate_before_the_last_step_needs_a_number_that_was_fixed_in_advance() -> None:
     loop = left_when_it_looks_best("last")
     with pytest.raises(HypothesisError, match="5 of the run's 50 steps were taken, and release is last") as refused:

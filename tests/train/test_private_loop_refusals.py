@@ -192,6 +192,8 @@ REFUSED: tuple[tuple[Callable[[Loop], None], type[LetheError], str], ...] = (
 )
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("physical_size", [None, 50])
 @pytest.mark.parametrize(("spoil", "error", "message"), REFUSED, ids=[row[0].__name__ for row in REFUSED])
 def test_what_leaves_the_order_is_refused(
@@ -205,6 +207,7 @@ def test_what_leaves_the_order_is_refused(
         spoil(loop)
 
 
+@pytest.mark.slow
 def test_no_parameter_moves_without_a_private_gradient() -> None:
     for spoil in (step_without_backward, step_after_plain_backward, recorded_but_plain_backward, plain_backward_besides, gradient_lost):
         loop = Loop()
@@ -247,6 +250,8 @@ def replaced(loop: Loop) -> None:
     loop.model[0].weight.data = loop.model[0].weight.data * 0.9
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("when", ["before", "between"])
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -269,6 +274,8 @@ def test_the_last_iterate_needs_the_certified_recursion(change: Callable[[Loop],
     assert torch.equal(flat(loop.model), flat(make_network()))
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("release", ["last", "all"])
 @pytest.mark.parametrize("change", [moved, replaced])
 def test_parameters_changed_between_steps_are_refused(change: Callable[[Loop], None], release: str) -> None:
@@ -331,6 +338,7 @@ def test_a_model_that_remembers_is_refused() -> None:
         loop.use(*first(loop))
 
 
+@pytest.mark.slow
 def test_padding_does_not_count_by_being_written_so() -> None:
     """How many rows are padding follows from who is in the batch: counted, they would move the sum besides the record itself."""
     sums: list[Tensor] = []

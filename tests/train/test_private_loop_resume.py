@@ -40,7 +40,7 @@ def looped(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, st
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", ["cyclic", "shuffled", "poisson"])
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("before", [False, True])
@@ -70,7 +70,7 @@ def test_every_release_is_counted_once(tmp_path: Path, name: str, release: str, 
     assert torch.equal(flat(again.model), flat(loop.model))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly(by_day="test_every_release_is_counted_once")
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 @pytest.mark.parametrize("make", [SGD, torch.optim.Adam])
@@ -112,6 +112,7 @@ def test_a_scheduler_goes_on_with_the_optimiser(tmp_path: Path) -> None:
     assert torch.equal(*ends)
 
 
+@pytest.mark.nightly(by_day="test_every_release_is_counted_once")
 @pytest.mark.slow
 def test_epochs_go_on_to_the_end_of_their_pass(tmp_path: Path) -> None:
     run = make_kept_run("shuffled")
@@ -126,6 +127,7 @@ def test_epochs_go_on_to_the_end_of_their_pass(tmp_path: Path) -> None:
     assert with_fresh_noise(loop.engine.recorded_run()) == run
 
 
+@pytest.mark.nightly(by_day="test_every_release_is_counted_once")
 def test_killed_after_the_last_release_the_loop_has_nothing_left(tmp_path: Path) -> None:
     run = make_kept_run("cyclic")
     spy = Spy()

@@ -58,6 +58,7 @@ def test_nothing_in_the_domain_has_a_smaller_objective(parts: Any, point: np.nda
     assert gap >= growth - 1e-9  # objectives are below 1e4, so rounding is below 1e-11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", SUMS)
 def test_it_is_the_numerical_argmin(parts: tuple[Regulariser, ...]) -> None:
     """scipy's SLSQP on x = p - q with p, q >= 0, where the l1 norm is linear."""

@@ -48,6 +48,7 @@ def trained(run: Run, **options: Any) -> torch.Tensor:
     return flat(model)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 7])
 def test_each_step_ends_with_each_groups_proximal_step(physical_size: int | None) -> None:
@@ -61,6 +62,8 @@ def test_each_step_ends_with_each_groups_proximal_step(physical_size: int | None
     assert float((got - trained(run, proximal_groups=None)).abs().max()) > 0.05
 
 
+@pytest.mark.nightly(by_day="test_each_step_ends_with_each_groups_proximal_step")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer", [lambda p: torch.optim.Adam(p, lr=0.05), lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9)], ids=["adam", "momentum"]
 )
@@ -82,6 +85,7 @@ def test_after_an_optimiser_it_is_the_euclidean_step_with_the_runs_step_size(opt
     assert float((flat(other) - flat(model)).abs().max()) < 1e-8  # Adam divides small gradients by small roots
 
 
+@pytest.mark.slow
 def test_the_step_is_taken_after_the_noise() -> None:
     model = make_network(torch.float32)
     run = make_network_run(noise_multiplier=3.0, step_size=1.0)
@@ -91,6 +95,7 @@ def test_the_step_is_taken_after_the_noise() -> None:
     assert int((first == 0).sum()) > 0  # noise added later would leave none
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True])
 def test_one_group_of_all_is_the_runs_regulariser(secure: bool) -> None:
@@ -103,6 +108,7 @@ def test_one_group_of_all_is_the_runs_regulariser(secure: bool) -> None:
     assert torch.equal(whole, trained(run.replace(regulariser=parts), proximal_groups=None, **options))
 
 
+@pytest.mark.slow
 def test_it_is_post_processing_recorded_and_certified_as_composition() -> None:
     run = make_network_run("cyclic", noise_multiplier=2.0)
     recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, proximal_groups=[FIRST, LAST]).run
@@ -131,6 +137,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], Any, type[LetheError], str], ...] = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("changes", "groups", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 @pytest.mark.parametrize("by_optimizer", [False, True])
 def test_refusals(changes: dict[str, Any], groups: Any, error: type[LetheError], message: str, by_optimizer: bool) -> None:
@@ -155,6 +162,8 @@ def test_averages_of_a_pass_are_refused() -> None:
         trained(make_network_run("cyclic", noise_multiplier=1.0, **changes))
 
 
+@pytest.mark.nightly(by_day="test_each_step_ends_with_each_groups_proximal_step")
+@pytest.mark.slow
 def test_frozen_parameters_are_refused_and_left_alone() -> None:
     model = make_network()
     bias = model.get_parameter("0.bias").requires_grad_(False)

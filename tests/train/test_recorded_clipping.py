@@ -50,7 +50,7 @@ def by_engine(run: Run, **options: Any) -> tuple[Run, nn.Module]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("train", [by_fit, by_engine])
 @pytest.mark.parametrize("method", [None, "clip", "normalise", "automatic"])
 @pytest.mark.parametrize("groups", [None, GROUPS])
@@ -68,6 +68,7 @@ def test_arguments_are_recorded_and_a_run_that_says_them_is_trained_alike(train:
         assert (word in recorded.to_document()) == (getattr(said, word) != getattr(plan, word))
 
 
+@pytest.mark.nightly(by_day="test_arguments_are_recorded_and_a_run_that_says_them_is_trained_alike")
 @pytest.mark.slow
 def test_methods_differ_in_what_they_train() -> None:
     models = [by_fit(make_network_run(clip_method=method, clip_norm=5.0))[1] for method in ("clip", "normalise", "automatic")]
@@ -75,6 +76,8 @@ def test_methods_differ_in_what_they_train() -> None:
     assert not any(torch.equal(weights[i], weights[j]) for i in range(3) for j in range(i))
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [by_fit, by_engine])
 def test_a_method_that_the_plan_did_not_count_with_is_refused_and_one_that_it_did_is_certified(train: Any) -> None:
     loss = {"kind": "smooth", "smoothness": 1.0, "gradient_bound": 0.1}
@@ -86,6 +89,7 @@ def test_a_method_that_the_plan_did_not_count_with_is_refused_and_one_that_it_di
     assert lethe.certify(with_fresh_noise(recorded), 1e-5).epsilon > lethe.certify(plan, 1e-5).epsilon
 
 
+@pytest.mark.slow
 def test_groups_may_be_trained_for_the_last_iterate_at_the_constant_of_a_clipped_step() -> None:
     plan = make_network_run(
         "cyclic", noise_multiplier=1.0, release="last", loss={"kind": "generalised_linear", "weak_convexity": 0.0, "smoothness": 1.0}
@@ -99,6 +103,7 @@ def test_groups_may_be_trained_for_the_last_iterate_at_the_constant_of_a_clipped
     assert grouped.epsilon >= one.epsilon
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("train", [by_fit, by_engine])
 def test_cut_batches_are_trained_on_one_shape_and_recorded(train: Any) -> None:

@@ -24,6 +24,7 @@ def recorded(run: Run) -> Run:
     return fit_linear(run, problem.features, problem.targets, classes=problem.classes, seed=0).run
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
 @pytest.mark.parametrize("length", [{"passes": 3}, {"steps": 6}])
@@ -33,6 +34,7 @@ def test_recorded_is_planned(design: str, noise_at: str, length: dict[str, int])
         assert with_fresh_noise(recorded(plan)) == plan
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("clip_norm", [None, 0.1, 50.0])
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import with_fresh_noise
-from how_many import examples
+from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupted import DESIGNS, Killed, Spy, make_kept_run, planned_batches, quick_disk, trained
@@ -48,7 +48,7 @@ kills_of_a_run = st.lists(st.tuples(st.integers(1, 6), st.booleans()), min_size=
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(40) // 2)
+@settings(max_examples=20 if by_night() else 3)
 @given(name=st.sampled_from([*DESIGNS]), kills=kills_of_a_run, every=st.integers(1, 8))
 def test_all_released_no_step_twice_and_every_one_counted(
     tmp_path_factory: pytest.TempPathFactory, name: str, kills: list[tuple[int, bool]], every: int
@@ -66,7 +66,7 @@ def test_all_released_no_step_twice_and_every_one_counted(
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(40) // 2)
+@settings(max_examples=20 if by_night() else 3)
 @given(name=st.sampled_from([*DESIGNS]), kills=kills_of_a_run, every=st.integers(1, 8))
 def test_last_released_the_chain_is_the_run_s(
     tmp_path_factory: pytest.TempPathFactory, name: str, kills: list[tuple[int, bool]], every: int
@@ -131,7 +131,7 @@ def kept_twice(folder: Path, run: Run, model: Any, optimizer: Any, stops: tuple[
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", [*DESIGNS])
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_without_noise_and_loss_it_is_the_uninterrupted_training_bit_for_bit(tmp_path: Path, name: str, release: str) -> None:
@@ -142,6 +142,7 @@ def test_without_noise_and_loss_it_is_the_uninterrupted_training_bit_for_bit(tmp
     assert not torch.equal(flat(whole), flat(make_network()))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
@@ -157,6 +158,7 @@ def test_the_optimiser_s_state_goes_on(tmp_path: Path, make: Any) -> None:
     assert torch.equal(flat(whole), flat(cut))
 
 
+@pytest.mark.nightly(by_day="test_the_optimiser_s_state_goes_on")
 @pytest.mark.slow
 def test_dropout_s_masks_go_on(tmp_path: Path) -> None:
     def with_dropout() -> nn.Module:
@@ -170,6 +172,7 @@ def test_dropout_s_masks_go_on(tmp_path: Path) -> None:
     assert torch.equal(flat(whole), flat(cut))
 
 
+@pytest.mark.nightly(by_day="test_a_scheduler_goes_on_with_the_optimiser")
 @pytest.mark.slow
 def test_what_is_also_saved_goes_on(tmp_path: Path) -> None:
     run = make_kept_run("poisson", noise_multiplier=0.0)
@@ -195,7 +198,7 @@ def test_what_is_also_saved_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on(tmp_path: Path) -> None:
-    for release in ("all", "last"):
+    for release in ("all", "last") if by_night() else ("all",):
         run = make_kept_run("poisson", release)
         spy, result = until_finished(tmp_path / release, run, [(5, False), (2, True), (1, False)], 4, seed=8, batch_generator=None)
         assert with_fresh_noise(result.run) == run
@@ -205,6 +208,7 @@ def test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on(tmp_path: Pat
         assert all(uncut.records[step - 1] == records for step, records in zip(spy.steps, spy.records, strict=True))
 
 
+@pytest.mark.nightly(by_day="test_all_released_no_step_twice_and_every_one_counted")
 @pytest.mark.slow
 def test_a_kill_after_the_last_release_leaves_nothing_to_do(tmp_path: Path) -> None:
     run = make_kept_run("cyclic")
@@ -249,6 +253,7 @@ def test_iterates_are_saved_only_where_the_run_has_noise(tmp_path: Path) -> None
     assert saved == [0, 4, 8, 12, 16, 20, 0, 7, 14, 20]
 
 
+@pytest.mark.nightly(by_day="test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on")
 @pytest.mark.slow
 def test_noise_of_a_numpy_generator_is_not_used_a_second_time(tmp_path: Path) -> None:
     spy = Spy()

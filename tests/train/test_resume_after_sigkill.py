@@ -1,24 +1,22 @@
 """Processes that are killed at random times, again and again, until the run is through: its record counts every noisy release."""
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import groupby
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
+from forked import forking
 from helpers import with_fresh_noise
+from how_many import by_night
 from interrupted import make_kept_run, planned_batches
+from killed_processes import child
 
 import lethe
 
-SERVER = Path(__file__).with_name("killed_processes.py")
 CASES = [
     ("fit", "cyclic", "all"),
     ("fit", "shuffled_once", "all"),
@@ -35,63 +33,48 @@ CASES = [
 # By day a loop that draws a new secret order in each pass; test_resume.py has kills of every kind without their processes.
 BY_DAY = [case if case == ("loop", "shuffled", "all") else pytest.param(*case, marks=pytest.mark.nightly) for case in CASES]
 
-
-Start = Callable[[str], int]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[tuple[Start, Start]]:
-    """Two functions: start a process with these words, which gives its number; and wait for it, which gives its status."""
-    # A fork of a process with threads warns in newer versions of Python.
-    command = [sys.executable, "-W", "ignore", str(SERVER)]
-    paths = os.pathsep.join([str(SERVER.parent), str(SERVER.parents[1]), str(SERVER.parents[2])])
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}
-    ) as process:
-
-        def start(words: str) -> int:
-            assert process.stdin is not None
-            print(words, file=process.stdin, flush=True)
-            return wait(words)
-
-        def wait(words: str) -> int:
-            assert process.stdout is not None
-            return int(process.stdout.readline())
-
-        yield start, wait
+Words = tuple[str, str, str, int]
 
 
-def killed_until_finished(server: tuple[Start, Start], folder: Path, words: str, longest: float, chance: random.Random) -> int:
+def started(folder: Path, words: Words) -> ForkServerProcess:
+    """A process that trains in this folder."""
+    process = forking().Process(target=child, args=(folder, *words))
+    process.start()
+    return process
+
+
+def killed_until_finished(folder: Path, words: Words, longest: float, chance: random.Random) -> int:
     """Start it, kill it after a random time, and again, until it ends by itself; how many were killed."""
-    start, wait = server
     folder.mkdir()
     for kills in range(200):
-        process = start(f"{words} {folder}")
-        if kills < 25:
+        process = started(folder, words)
+        if kills < (25 if by_night() else 6):
             time.sleep(chance.uniform(0.0, longest))
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        status = wait("")
-        if status == 0:
+            process.kill()
+        process.join()
+        if process.exitcode == 0:
             return kills
-        assert os.WIFSIGNALED(status)
-        assert os.WTERMSIG(status) == signal.SIGKILL
+        assert process.exitcode == -signal.SIGKILL
         longest *= 1.05  # a run whose steps are repeated would else never end
     raise AssertionError("it never ended")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "name", "release"), BY_DAY)
-def test_killed_at_random_times(server: tuple[Start, Start], tmp_path: Path, how: str, name: str, release: str) -> None:
-    words, chance = f"{how} {name} {release} 3", random.Random(len(how + name + release))
+def test_killed_at_random_times(tmp_path: Path, how: str, name: str, release: str) -> None:
+    words, chance = (how, name, release, 3), random.Random(len(how + name + release))
     (tmp_path / "whole").mkdir()
+    first = forking().Process(target=int)  # the server of these processes starts with the first one, which is not timed
+    first.start()
+    first.join()
     begun = time.perf_counter()
-    server[0](f"{words} {tmp_path / 'whole'}")
-    assert server[1]("") == 0
+    whole = started(tmp_path / "whole", words)
+    whole.join()
+    assert whole.exitcode == 0
     longest, kills, folder = 0.5 * (time.perf_counter() - begun), 0, tmp_path
     for attempt in range(8):  # a machine that was busy a moment ago may be quick now
         folder = tmp_path / f"killed{attempt}"
-        kills = killed_until_finished(server, folder, words, longest, chance)
+        kills = killed_until_finished(folder, words, longest, chance)
         if kills >= 2:
             break
         longest /= 2

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import DESIGNS, EXACT_DESIGNS, EXACT_SLOT_DESIGNS, SECRET_DESIGNS
+from how_many import by_night
 from problems import RECORDS, make_run
 from scipy import stats
 
@@ -89,13 +90,15 @@ def test_public_orders_draw_no_randomness(design: str) -> None:
     assert torch.equal(before, generator.get_state())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("design", "slots"), [("shuffled_once", 5), ("shuffled", 5), ("balls_in_bins", 4)])
 def test_a_records_slot_is_uniform(design: str, slots: int) -> None:
-    """Four slots (and for permutations a fifth: left over, with probability 3/23), chi-square over 4000 seeds; two records."""
+    """Four slots (and for permutations a fifth: left over, with probability 3/23), chi-square over seeds; two records."""
+    seeds = 4000 if by_night() else 1000
     run = make_run(design=design, passes=1)
     counts = np.zeros((2, 5))
-    for seed in range(4000):
+    for seed in range(seeds):
         place = np.full(RECORDS, 4)
         for slot, batch in enumerate(draw_batches(run, torch.Generator().manual_seed(seed))):
             place[torch.arange(RECORDS)[batch].numpy()] = slot
@@ -103,7 +106,7 @@ def test_a_records_slot_is_uniform(design: str, slots: int) -> None:
     expected = np.array([0.25] * 4) if slots == 4 else np.array([5 / 23] * 4 + [3 / 23])
     for row in counts:
         assert row[slots:].sum() == 0
-        assert stats.chisquare(row[:slots], 4000 * expected).pvalue > ALARM
+        assert stats.chisquare(row[:slots], seeds * expected).pvalue > ALARM
 
 
 @pytest.mark.slow
@@ -111,7 +114,7 @@ def test_shuffled_slots_are_independent_from_pass_to_pass() -> None:
     """Record 0's slots in consecutive passes: a chi-square test of the 5 x 5 table against the product."""
     table = np.zeros((5, 5))
     previous = None
-    for one in passes_of(drawn("shuffled", passes=6000)):
+    for one in passes_of(drawn("shuffled", passes=6000 if by_night() else 2000)):
         slot = next((index for index, batch in enumerate(one) if 0 in batch), 4)
         if previous is not None:
             table[previous, slot] += 1
@@ -121,28 +124,38 @@ def test_shuffled_slots_are_independent_from_pass_to_pass() -> None:
 
 @pytest.mark.slow
 def test_poisson_inclusion_is_bernoulli_and_independent() -> None:
-    batches = drawn("poisson", steps=20_000)
-    joined = np.zeros((20_000, RECORDS))
+    steps = 20_000 if by_night() else 6000
+    batches = drawn("poisson", steps=steps)
+    joined = np.zeros((steps, RECORDS))
     for step, batch in enumerate(batches):
         joined[step, batch] = 1
     chance = 5 / 23
     low, high = stats.binom.interval(1 - ALARM, joined.size, chance)
     assert low <= joined.sum() <= high
     for record in range(RECORDS):
-        assert stats.binomtest(int(joined[:, record].sum()), 20_000, chance).pvalue > ALARM
+        assert stats.binomtest(int(joined[:, record].sum()), steps, chance).pvalue > ALARM
     # sizes follow Bin(23, 5/23): chi-square over 0..11 and above, which also sees dependence between records
     sizes = np.bincount(np.minimum([len(batch) for batch in batches], 12), minlength=13)
     law = stats.binom.pmf(np.arange(12), RECORDS, chance)
-    assert stats.chisquare(sizes, 20_000 * np.append(law, 1 - law.sum())).pvalue > ALARM
+    assert stats.chisquare(sizes, steps * np.append(law, 1 - law.sum())).pvalue > ALARM
     assert sizes[0] > 0  # empty batches occur and are legal
 
 
+@pytest.mark.slow
 def test_poisson_takes_its_share_of_very_many_records() -> None:
     """So many that a chance wrong by half a hundredth is seen."""
     (batch,) = drawn("poisson", records=4_000_000, batches={"design": "poisson", "size": 3_000_000}, steps=1)
     low, high = stats.binom.interval(1 - ALARM, 4_000_000, 0.75)
     assert high < 1.002 * 3_000_000
     assert low <= len(batch) <= high
+
+
+def test_balls_in_bins_throws_its_share_into_each_bin() -> None:
+    """So many records that a chance wrong by a hundredth is seen."""
+    bins = drawn("balls_in_bins", records=2_000_000, batches={"design": "balls_in_bins", "size": 500_000}, passes=1)
+    low, high = stats.binom.interval(1 - ALARM, 2_000_000, 0.25)
+    assert high < 1.01 * 500_000
+    assert [low <= len(one) <= high for one in bins] == [True] * 4
 
 
 def test_poisson_with_all_records_takes_all() -> None:
@@ -153,11 +166,12 @@ def test_poisson_with_all_records_takes_all() -> None:
 @pytest.mark.slow
 def test_without_replacement_is_uniform_over_pairs() -> None:
     """Every pair of records appears together equally often: 253 pairs with probability (5*4)/(23*22)."""
+    steps = 20_000 if by_night() else 5000
     together = np.zeros((RECORDS, RECORDS))
-    for batch in drawn("without_replacement", steps=20_000):
+    for batch in drawn("without_replacement", steps=steps):
         together[np.ix_(batch, batch)] += 1
     chance = 20 / (23 * 22)
     pairs = together[np.triu_indices(RECORDS, 1)]
-    assert pairs.sum() == 20_000 * 10
+    assert pairs.sum() == steps * 10
     for count in (pairs.min(), pairs.max()):
-        assert stats.binomtest(int(count), 20_000, chance).pvalue > ALARM / len(pairs)
+        assert stats.binomtest(int(count), steps, chance).pvalue > ALARM / len(pairs)

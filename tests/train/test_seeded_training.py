@@ -67,7 +67,8 @@ TRAINERS: dict[str, tuple[Callable[..., Run], Callable[[str], Run]]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("given", SEEDS)
 def test_a_seed_or_a_generator_is_recorded_and_nothing_is_released(trainer: str, given: str) -> None:
@@ -82,6 +83,7 @@ def test_a_seed_or_a_generator_is_recorded_and_nothing_is_released(trainer: str,
     assert f"with fresh noise: epsilon = {shown(lethe.certify(fresh, 1e-5).epsilon)}" in certificate.explain()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_known_batches_are_no_harm_where_they_are_no_secret(trainer: str) -> None:
@@ -91,6 +93,7 @@ def test_known_batches_are_no_harm_where_they_are_no_secret(trainer: str) -> Non
         assert recorded.seeded == seeded, design
 
 
+@pytest.mark.nightly(by_day="test_a_seed_means_the_same_noise_with_any_number_of_threads")
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_noise() -> None:
     """What it is all about: two neighbours trained under one seed differ by the record alone, and two fits share their noise."""
@@ -143,7 +146,7 @@ def kept(folder: Path, run: Run, randomness: dict[str, Any], *, kill: int = 0) -
     return None if ended is None else ended.run
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.nightly(by_day="test_three_starts_of_which_the_second_was_seeded_and_saved_nothing")
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [("seed", "fresh"), ("fresh", "seed"), ("noise", "fresh")])
 @pytest.mark.parametrize("release", ["all", "last"])
@@ -169,6 +172,7 @@ def test_three_starts_of_which_the_second_was_seeded_and_saved_nothing(tmp_path:
     assert ended.seeded
 
 
+@pytest.mark.nightly(by_day="test_three_starts_of_which_the_second_was_seeded_and_saved_nothing")
 @pytest.mark.slow
 def test_a_training_that_was_interrupted_and_never_seeded_is_not_seeded(tmp_path: Path) -> None:
     run = make_kept_run("cyclic", release="all")

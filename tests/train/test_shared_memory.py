@@ -40,6 +40,7 @@ def test_parameters_that_share_numbers_are_refused(change: Any, release: str) ->
         fit(model, CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0, release=release))
 
 
+@pytest.mark.slow
 def test_a_parameter_that_two_layers_own_is_one() -> None:
     model = three()
     model[1].weight = model[0].weight

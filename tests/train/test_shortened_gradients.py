@@ -42,6 +42,7 @@ def test_torch_s_clipping_in_a_loop() -> None:
     assert not torch.equal(flat(loop.model), flat(clipped_loop(1e9).model))
 
 
+@pytest.mark.nightly(by_day="test_torch_s_clipping_in_a_loop")
 @pytest.mark.slow
 def test_clipping_in_a_hook_of_the_optimizer_s_own() -> None:
     """The hook runs before the guard's; the loop's and fit's steps are then those of clipping by hand."""
@@ -52,6 +53,7 @@ def test_clipping_in_a_hook_of_the_optimizer_s_own() -> None:
     assert torch.equal(flat(loop.model), flat(expected))
 
 
+@pytest.mark.nightly(by_day="test_torch_s_clipping_in_a_loop")
 @pytest.mark.slow
 def test_clipping_in_fit() -> None:
     norms = []
@@ -104,6 +106,7 @@ def not_finite(gradient: Tensor) -> None:
     gradient.mul_(float("nan"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", [added, one_entry, longer, turned, gone, not_finite])
 def test_nothing_else_passes_for_it(change: Callable[[Tensor], None]) -> None:
     loop = Loop()

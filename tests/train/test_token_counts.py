@@ -99,6 +99,7 @@ def steps(losses: Callable[[PrivacyEngine, Tensor, Tensor], Tensor], full: int) 
     return engine.steps
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("full", [0, 6])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_engine_refuses_the_first_batch(way: str, full: int) -> None:
@@ -107,6 +108,7 @@ def test_the_engine_refuses_the_first_batch(way: str, full: int) -> None:
     assert "own" in str(caught.value)
 
 
+@pytest.mark.nightly(by_day="test_an_honest_loss_passes_without_a_word")
 @pytest.mark.slow
 def test_the_mean_over_a_record_s_own_tokens_passes() -> None:
     for full in (0, 6):
@@ -115,12 +117,14 @@ def test_the_mean_over_a_record_s_own_tokens_passes() -> None:
     assert fit(Tagger(), own, data(), run()).run.total_steps == 4
 
 
+@pytest.mark.slow
 def test_fit_refuses_the_first_batch() -> None:
     for loss in (of_all, of_the_mean):
         with pytest.raises(InputError, match="the loss of record"):
             fit(Tagger(), loss, data(), run())
 
 
+@pytest.mark.slow
 def test_fit_refuses_the_first_batch_whose_lengths_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """The third, at which nothing else looks."""
     monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
@@ -130,6 +134,7 @@ def test_fit_refuses_the_first_batch_whose_lengths_differ(monkeypatch: pytest.Mo
     assert len(done) == 2
 
 
+@pytest.mark.slow
 def test_a_number_in_a_function_made_anew_may_not_change_unseen() -> None:
     """No count of these tokens: only that it changes is seen."""
     weights = iter((1.5, 1.25, 1.75, 1.0))

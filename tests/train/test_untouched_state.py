@@ -94,6 +94,7 @@ class Shifted(nn.Module):
         return self.network(rows + self.frozen + self.buffer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["frozen", "buffer"])
 def test_what_is_written_for_one_step_and_taken_back_is_refused(name: str) -> None:
     """The clipped sum would move by more than the clip norm: the gradients of all records follow what was written."""
@@ -110,6 +111,7 @@ def test_what_is_written_for_one_step_and_taken_back_is_refused(name: str) -> No
         loop.engine.backward(losses)
 
 
+@pytest.mark.slow
 def test_and_so_by_the_callback_of_fit() -> None:
     made = Shifted()
 
@@ -144,12 +146,14 @@ def five_steps(put: Callable[[Tensor], Tensor | float]) -> Loop:
     return loop
 
 
+@pytest.mark.slow
 def test_a_tensor_in_an_attribute_for_one_step_is_refused() -> None:
     """It moves all gradients of its batch, and is gone at the end."""
     with pytest.raises(HypothesisError, match="added: a module kept something"):
         five_steps(lambda inputs: inputs.mean(0))
 
 
+@pytest.mark.slow
 def test_a_number_in_an_attribute_for_one_step_is_declared() -> None:
     loop = five_steps(lambda inputs: 1.5)
     assert any("added" in said for said in loop.engine.declared)

@@ -38,7 +38,7 @@ def _bits(model: nn.Module) -> Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 4])
 def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size: int | None) -> None:
@@ -53,6 +53,7 @@ def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size:
     assert other.run == record.replace(unit="user", seeded=True)
 
 
+@pytest.mark.nightly(by_day="test_training_is_the_recursion_of_users")
 @pytest.mark.slow
 def test_users_of_one_record_in_another_order_are_the_table_in_that_order() -> None:
     features, targets = make_data()
@@ -89,7 +90,7 @@ def _by_hand(run: Run, generator: torch.Generator, chosen: Members | None = None
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 1, 2])
 def test_training_is_the_recursion_of_users(design: str, physical_size: int | None) -> None:
@@ -106,6 +107,7 @@ def test_training_is_the_recursion_of_users(design: str, physical_size: int | No
     torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator().manual_seed(3)), rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.nightly(by_day="test_empty_batches_get_noise_and_are_recorded")
 @pytest.mark.slow
 def test_batches_without_users_take_their_steps() -> None:
     run = make_network_run(records=USERS, batches={"design": "poisson", "size": 1}, steps=30, unit="user")
@@ -116,6 +118,7 @@ def test_batches_without_users_take_their_steps() -> None:
     torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator().manual_seed(3)), rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -> None:
@@ -127,6 +130,7 @@ def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -
     assert not torch.allclose(_bits(fitted.model), _bits(everything.model), rtol=1e-6)
 
 
+@pytest.mark.nightly(by_day="test_of_a_user_with_many_records_some_take_part")
 @pytest.mark.slow
 def test_a_bound_on_records_that_nobody_reaches_changes_nothing() -> None:
     found = [
@@ -137,6 +141,7 @@ def test_a_bound_on_records_that_nobody_reaches_changes_nothing() -> None:
     assert torch.equal(found[0], found[2])
 
 
+@pytest.mark.slow
 def test_one_users_data_move_a_step_by_the_bound_at_most() -> None:
     """Whatever the user's records are, and how many: 100 of them, duplicates, huge ones."""
     run = _run("full", steps=1, noise_multiplier=0.0, neighbours="replace_one")
@@ -180,6 +185,7 @@ class Augmented(Dataset[tuple[Tensor, Tensor]]):
         return view, self.targets[index]
 
 
+@pytest.mark.slow
 def test_views_of_a_record_are_averaged_before_the_clip() -> None:
     run, data = make_network_run("full", steps=1), Augmented()
     fitted = fit(make_network(), CROSS_ENTROPY, data, run, views=3, prefetch=0)
@@ -197,6 +203,7 @@ def test_views_of_a_record_are_averaged_before_the_clip() -> None:
     torch.testing.assert_close(_bits(fitted.model), _bits(model) - 0.5 * total / RECORDS, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.nightly(by_day="test_training_is_the_recursion_of_users")
 @pytest.mark.slow
 def test_one_view_is_what_there_was() -> None:
     found = [
@@ -299,6 +306,7 @@ class Unfollowed(nn.Module):
         return torch.func.vmap(self.inner)(x)
 
 
+@pytest.mark.slow
 def test_a_model_that_no_rule_follows_is_trained_by_users() -> None:
     """Whatever stands in for the rules must not clip such a user record by record."""
     with torch.random.fork_rng():

@@ -33,7 +33,7 @@ def users_run(design: str = "poisson", **changes: Any) -> Run:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6)
+@pytest.mark.nightly(by_day="test_a_loop_trains_as_fit_does")
 @pytest.mark.parametrize("physical_size", [None, 4])
 @pytest.mark.parametrize("design", DESIGNS)
 def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size: int | None) -> None:
@@ -49,7 +49,7 @@ def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize(("physical_size", "most"), [(None, None), (2, None), (1, None), (2, 2), (1, 2)])
 @pytest.mark.parametrize("design", ["full", "shuffled", "poisson"])
 def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most: int | None) -> None:
@@ -64,6 +64,7 @@ def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most:
     assert {SAID_OF_USERS, ORDER} <= set(loop.engine.declared)
 
 
+@pytest.mark.slow
 def test_a_certificate_of_a_loop_is_about_users() -> None:
     run = users_run("shuffled", steps=2)
     fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, seed=5)
@@ -82,6 +83,7 @@ def test_a_certificate_of_a_loop_is_about_users() -> None:
         loop.engine.get_epsilon(1 / USERS)
 
 
+@pytest.mark.slow
 def test_all_rows_of_a_batchs_users_are_delivered_together() -> None:
     loop = Loop(users_run("full", steps=2, noise_multiplier=0.0), physical_size=4, users=IDS)
     features, _ = make_data()
@@ -143,6 +145,7 @@ class Unfollowed(nn.Module):
         return torch.func.vmap(self.inner)(x)
 
 
+@pytest.mark.nightly(by_day="test_a_model_that_no_rule_follows_is_trained_by_users")
 def test_a_model_that_no_rule_follows_is_trained_user_by_user() -> None:
     run = users_run("full", steps=3)
     with torch.random.fork_rng():
@@ -152,6 +155,7 @@ def test_a_model_that_no_rule_follows_is_trained_user_by_user() -> None:
     torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-13)
 
 
+@pytest.mark.nightly(by_day="test_training_goes_on_with_the_same_users_only")
 @pytest.mark.slow
 def test_training_resumes_with_the_same_users_alone(tmp_path: Path) -> None:
     options: dict[str, Any] = {**SEEDED, "checkpoints": Checkpoints(folder=tmp_path / "kept", every=1)}

@@ -57,6 +57,7 @@ def entropy() -> Any:
     return nn.CrossEntropyLoss(reduction="none")
 
 
+@pytest.mark.slow
 def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
     fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run())
     certificate = lethe.certify(fitted, DELTA)
@@ -73,6 +74,7 @@ def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
     assert not verified(lethe.certify(fitted, DELTA), fitted.model.state_dict(), tmp_path).yes
 
 
+@pytest.mark.slow
 def test_an_engine_seals_the_weights_of_the_moment_it_is_asked(tmp_path: Path) -> None:
     model = make_model()
     engine = PrivacyEngine(make_run())
@@ -115,6 +117,7 @@ def test_the_secrecy_of_batches_is_enforced_where_they_are_drawn_inside() -> Non
     assert certificate.epsilon == float("inf")
 
 
+@pytest.mark.slow
 def test_a_budget_filter_that_ran_is_enforced() -> None:
     run = make_run(noise_budget=1.0)
     fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), run)
@@ -124,6 +127,7 @@ def test_a_budget_filter_that_ran_is_enforced() -> None:
     recheck(certificate)
 
 
+@pytest.mark.slow
 def test_a_seed_is_in_the_seal() -> None:
     fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), seed=3)
     certificate = lethe.certify(fitted, DELTA)
@@ -155,6 +159,7 @@ def test_a_model_without_plain_numbers_is_trained_and_not_sealed() -> None:
         lethe.certify(record, DELTA)
 
 
+@pytest.mark.nightly(by_day="test_fit_seals_the_state_dict")
 @pytest.mark.slow
 def test_estimators_seal_their_coefficients_when_the_certificate_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sklearn")
@@ -179,6 +184,7 @@ def test_estimators_seal_their_coefficients_when_the_certificate_is_asked_for(tm
     assert (tmp_path / "config").exists()
 
 
+@pytest.mark.slow
 def test_lethe_train_writes_a_certificate_of_its_weights(tmp_path: Path) -> None:
     from lethe.jobs.training import Job
 

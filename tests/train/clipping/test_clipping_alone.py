@@ -13,6 +13,8 @@ from lethe.train.core.comparison import chance
 from lethe.train.network.micro_batches import add_batch
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", MODELS)
 def test_what_cannot_be_followed_is_trained_record_by_record(name: str, verify: bool) -> None:
@@ -38,6 +40,7 @@ def test_what_cannot_be_followed_is_trained_record_by_record(name: str, verify: 
     assert all(bool((parameter.grad == 7.0).all()) for parameter in model.parameters())
 
 
+@pytest.mark.slow
 def test_a_batch_that_only_one_check_could_not_follow_is_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six positions, asked for in the third batch for the first time, pass for six records there: the next one is told per layer."""
     monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
@@ -111,6 +114,7 @@ class Particular(nn.Module):
         return self.layer(given) * self.scale
 
 
+@pytest.mark.slow
 def test_a_model_that_fails_only_where_it_is_recorded_is_trained_record_by_record() -> None:
     torch.manual_seed(0)
     model = Particular().double()

@@ -38,7 +38,7 @@ def descended(model: nn.Module, targets: Tensor) -> list[Tensor]:
     return [parameter.detach() for parameter in model.parameters()]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a function of one's own", "a reentrant checkpoint"])
 def test_fit_and_a_loop_of_ones_own_train_it(name: str) -> None:

@@ -113,6 +113,8 @@ CHANGES = (
 )
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_model_that_is_made_to_mix_is_found_out_at_once(change: Callable[[Switched], None]) -> None:
     model = Switched()

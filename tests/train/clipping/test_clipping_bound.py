@@ -72,7 +72,7 @@ SEEDS = st.integers(0, 99)
 CASES = {"linear": (2, 3, 8, 30), "tied": (2,), "head": (2,), "embedding": (4,), "conv1": (6, 60), "conv3": (12, 40)}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "positions"), [(kind, length) for kind, lengths in CASES.items() for length in lengths])
 @settings(max_examples=examples(12))
@@ -98,6 +98,7 @@ def test_positions_that_cancel_move_the_sums_by_no_more_than_the_bound(
     assert change(model, given, 10**clip, method) <= 1 + 2e-6
 
 
+@pytest.mark.nightly(by_day="test_positions_that_cancel_move_the_sums_by_no_more_than_the_bound")
 @pytest.mark.slow
 @pytest.mark.parametrize("positions", [4, 6, 10])
 @settings(max_examples=examples(25))
@@ -119,7 +120,7 @@ def test_convolutions_to_few_places_that_are_not_kept(
 EQUAL = [("linear", 1), ("linear", 8), ("linear", 48), ("linear", 384), ("linear", 768), ("conv3", 6), ("conv3", 386), ("conv3", 2050)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("formed", [True, False])
 @pytest.mark.parametrize("width", [WIDTH, 64])
@@ -137,6 +138,7 @@ def test_equal_positions_that_all_round_one_way_stay_below_the_bound(
         assert float(added(Cotangents(kind, width), given, 0.1, "normalise").norm()) <= 0.1
 
 
+@pytest.mark.nightly(by_day="test_equal_positions_that_all_round_one_way_stay_below_the_bound")
 @pytest.mark.slow
 def test_without_room_for_them_they_exceed_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the test above can fail: sums of equal terms come out up to 47 roundings too large; of how many, depends on the processor."""
@@ -165,6 +167,7 @@ def test_the_same_without_the_careful_way_exceeds_the_bound(monkeypatch: pytest.
     assert change(Cotangents("linear", 64), given) > 1.5
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "tied", "head", "embedding", "conv1", "conv3"])
 @settings(max_examples=examples(25))
@@ -228,6 +231,7 @@ def test_ordinary_records_are_shrunk_by_less_than_a_hundred_thousandth(positions
     assert 1 - 1e-5 <= change(Cotangents("linear", 64), given, 0.1, method) <= 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("width", [1, 511, 512, 1024, 5000])
 @pytest.mark.parametrize("size", [0.0, 1e-40, 1e-22, 1e-13, 1.0, 1e16, 1e30])
 def test_squared_norms_at_any_size(width: int, size: float) -> None:

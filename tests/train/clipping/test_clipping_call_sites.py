@@ -82,6 +82,7 @@ def test_a_model_that_divides_by_the_tokens_of_its_batch_is_found_where_their_nu
         batches(Words("over the tokens"), [*full, tokens(3)])
 
 
+@pytest.mark.slow
 def test_what_stays_as_it_is_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from lethe.train.clipping.checks.self_check import SelfCheck
 
@@ -116,6 +117,8 @@ def in_order(given: Tensor) -> Tensor:
     return given[(given != 0).sum(1).argsort(descending=True, stable=True)]
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("before", [True, False])
 def test_a_model_that_sorts_is_refused_though_its_first_batch_stands_in_order(before: bool, seed: int) -> None:
@@ -135,6 +138,7 @@ def test_at_least_half_of_the_pairs_are_turned_round(records: int) -> None:
         assert 2 * sum(left > right for left, right in pairs) >= len(pairs)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_sorting_is_found_in_any_batch_whose_records_it_moves(seed: int) -> None:
@@ -145,6 +149,7 @@ def test_sorting_is_found_in_any_batch_whose_records_it_moves(seed: int) -> None
         sums_of(Sorting(False), [full, full, tokens(seed)], verify=True)
 
 
+@pytest.mark.nightly(by_day="test_places_of_a_branch_that_comes_later_are_no_records")
 @pytest.mark.slow
 def test_packing_that_sorts_by_itself_is_followed() -> None:
     model, clipper = Sorting(False, own=False), None
@@ -156,7 +161,7 @@ def test_packing_that_sorts_by_itself_is_followed() -> None:
         assert_same(clipper.take(), clipped_sums(gradients_of_records(model, tokens(seed)), CLIP), 6 * CLIP)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly(by_day="test_architectures_of_transformers_and_peft")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("places", [5, 6])
@@ -168,7 +173,7 @@ def test_t5_with_and_without_masks_is_exact(places: int) -> None:
     )
     model = transformers.T5ForConditionalGeneration(config).double().train()
     clipper = Clipper(model, clip_norm=CLIP)
-    for seed in range(4):
+    for seed in range(2):
         words = tokens(seed, 6, places)
         given: dict[str, Tensor] = {"input_ids": words, "decoder_input_ids": words}
         if seed % 2:

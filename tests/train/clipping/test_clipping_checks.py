@@ -47,6 +47,7 @@ MIXING: dict[str, Callable[[Any, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", MIXING)
 def test_whatever_mixes_records_is_found(kind: str) -> None:
     with pytest.raises(InputError, match=MIXES):
@@ -114,6 +115,7 @@ def test_nothing_is_called_checked_before_two_records_had_gradients() -> None:
     assert clipper.verified == "checked"
 
 
+@pytest.mark.slow
 def test_a_head_of_zeros_keeps_the_check_going() -> None:
     model = Free(zero_head=True)
     clipper = Clipper(model)
@@ -274,6 +276,7 @@ def test_weights_changed_before_the_backward_pass_are_refused(recurrent: bool) -
         clipper.backward(squares(output))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [4, 5])
 def test_buffers_are_never_records(records: int) -> None:
     torch.manual_seed(0)

@@ -54,7 +54,7 @@ class Late(nn.Module):
         return self.second(hidden - hidden.mean(0).detach() if self.mixes else hidden.relu())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly(by_day="test_padded_batches_are_compared_while_nothing_is_compiled")
 @pytest.mark.parametrize("mixes", [False, True])
 @pytest.mark.parametrize("compiles", [True, False])
 def test_a_branch_that_is_taken_late_is_checked_while_nothing_is_compiled(mixes: bool, compiles: bool) -> None:
@@ -127,6 +127,7 @@ def test_record_by_record_a_compiled_model_is_exact() -> None:
     assert compiled
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("verify", [True, False])
 def test_losses_that_were_compiled_outside_of_the_recording_are_refused(verify: bool) -> None:
     """A count of the batch, for one, would not be seen in them."""

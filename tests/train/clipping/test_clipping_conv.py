@@ -53,7 +53,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["cheaper", "gram", "formed", "chunked"], indirect=True)
@@ -72,7 +72,7 @@ def test_convolutions(dimensions: int, way: str) -> None:
     check()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["cheaper", "gram", "formed"], indirect=True)
@@ -88,7 +88,7 @@ def test_transposed_convolutions(dimensions: int, way: str) -> None:
     check()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
 @pytest.mark.parametrize("padding", [1, (2, 1), "same"])
 def test_padding_modes(mode: Any, padding: Any) -> None:

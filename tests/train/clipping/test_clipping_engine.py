@@ -14,6 +14,8 @@ from lethe.train.clipping import RULES, Clipper, LayerGradients, register_rule
 from lethe.train.clipping.rules.linear import LinearGradients
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[6], [1, 5], [2, 2, 2], [1] * 6, [0, 3, 0, 3]])
 def test_sums_do_not_depend_on_the_size_of_micro_batches(sizes: list[int]) -> None:
     model, batch = small(), rows()
@@ -158,6 +160,7 @@ def test_bfloat16_under_autocast() -> None:
             assert float((tensor - expected[parameter]).norm()) <= 0.05 * float(expected[parameter].norm()) + 1e-3
 
 
+@pytest.mark.slow
 def test_a_rule_of_ones_own_and_a_wrong_one() -> None:
     class Own(nn.Linear):
         def forward(self, input: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_on_bare_parameters(name: str) -> None:
@@ -76,7 +76,7 @@ def test_operations_on_bare_parameters(name: str) -> None:
     assert_clips_like_single_records(model, torch.randn(1, 3, 4, dtype=torch.float64), verify=False)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.slow
 @pytest.mark.parametrize("records", [0, 1, 3, 4])
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -160,6 +160,7 @@ def test_parameters_that_escape_into_a_function_of_ones_own_are_refused(verify: 
         clipper.backward(squares(output))
 
 
+@pytest.mark.slow
 def test_a_first_batch_as_long_as_the_positions_is_followed() -> None:
     """Batches of other sizes tell a table of six positions from a table of six records."""
 

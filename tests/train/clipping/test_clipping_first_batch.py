@@ -56,12 +56,14 @@ LEARNED: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LEARNED)
 def test_what_is_learned_of_the_first_batch_is_refused(name: str) -> None:
     with pytest.raises(HypothesisError, match="keeps what it saw"):
         clipped(Clipper(LEARNED[name]()), rows())
 
 
+@pytest.mark.slow
 def test_it_is_refused_again_when_it_is_tried_again() -> None:
     clipper = Clipper(Keeping(lambda given: given.mean(0)))
     for seed in range(3):
@@ -90,6 +92,7 @@ class Tokens(nn.Module):
         return self.table(tokens) * (tokens != self.common)[..., None]
 
 
+@pytest.mark.nightly(by_day="test_what_is_learned_of_the_first_batch_is_refused")
 @pytest.mark.slow
 def test_tokens_are_remembered_no_better() -> None:
     for _ in range(24):  # whichever records are looked at, in whichever order
@@ -106,6 +109,7 @@ class OfLargeBatches(Keeping):
         return self.head(torch.tanh(self.first(given)))
 
 
+@pytest.mark.slow
 def test_what_is_learned_of_large_batches_only_is_refused() -> None:
     for seed in range(4):
         with pytest.raises(HypothesisError, match="keeps what it saw"):
@@ -152,6 +156,7 @@ HONEST: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", HONEST)
 def test_what_tells_nothing_of_records_may_be_kept(name: str) -> None:
     torch.manual_seed(0)

@@ -65,6 +65,7 @@ def test_the_first_batch_costs_a_few_passes(passed: list[int], records: int) -> 
     assert sum(count == records for count in passed) == (5 if few < records else 11)
 
 
+@pytest.mark.slow
 def test_what_waits_for_a_gradient_is_compared_in_full_once_for_each_step(passed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lethe.train.clipping.schedule._ODDS", 10**9)  # no batch is looked at by chance
     model = Hidden(adapted=True)
@@ -93,6 +94,7 @@ def test_what_zeros_hid_is_refused_at_the_first_step_that_shows_it() -> None:
             clipped(clipper, rows(RECORDS, seed=2))
 
 
+@pytest.mark.slow
 def test_another_kind_of_call_is_compared_in_full_while_a_gradient_is_waited_for(passed: list[int]) -> None:
     clipper = Clipper(Hidden(adapted=True))
     # As it was, called in another way, and with a larger batch; then as it was again.
@@ -126,6 +128,8 @@ def of_one_record(place: int) -> Callable[[Tensor], Tensor]:
     return lambda hidden: hidden + 1e-9 * hidden.detach()[place] if torch.is_grad_enabled() else hidden
 
 
+@pytest.mark.sampled(7)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "between",
     [
@@ -218,6 +222,7 @@ def test_what_is_off_by_a_millionth_is_refused(what: tuple[str, ...]) -> None:
         check_gradients({**parts, weight: Off(parts[weight], **dict.fromkeys(what, 1 + 1e-6))}, losses, None, recording)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swapped", [(0, 1), (2, 5)])
 def test_gradients_that_are_another_record_s_are_refused(swapped: tuple[int, int]) -> None:
     for _ in range(8):  # two of the six records are looked at
@@ -272,6 +277,7 @@ def two_of_sixteen(gradient: Tensor) -> Tensor:
     return mixed
 
 
+@pytest.mark.nightly(by_day="test_gradients_that_are_another_record_s_are_refused")
 def test_two_records_that_meet_in_the_backward_pass_alone_are_refused() -> None:
     for seed in range(8):  # each is one of the two whose gradients are compared in one seed of eight
         with pytest.raises(InputError, match=r"depends on the other records|plain autograd"):

@@ -66,7 +66,7 @@ FOLDED: dict[str, Operation] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", FOLDED)
@@ -104,6 +104,7 @@ REFUSED: dict[str, Operation] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", REFUSED)
 def test_rows_in_another_order_are_refused(name: str, verify: bool) -> None:
@@ -118,6 +119,8 @@ def test_rows_in_another_order_are_refused(name: str, verify: bool) -> None:
     assert not any(tensor.any() for tensor in clipper.take().values())
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_none_of_them_is_ever_wrong(name: str) -> None:
     """At any size of the batch, twice, three times or as often as there are positions: right, or refused."""
@@ -153,6 +156,7 @@ class Choices(nn.Module):
         return self.score(torch.tanh(self.layer(hidden)).mean(1)).view(len(tokens), -1)
 
 
+@pytest.mark.slow
 def test_answers_of_each_record_are_folded_back() -> None:
     torch.manual_seed(0)
     assert_clips_like_single_records(Choices().double(), TOKENS)
@@ -190,6 +194,7 @@ class Views(nn.Module):
         return self.head(self.norm(self.conv(both.flatten(0, 1))).mean((2, 3))).view(len(given), -1)
 
 
+@pytest.mark.slow
 def test_pairs_of_pictures_are_folded_back_where_they_come_as_pairs() -> None:
     class Pairs(nn.Module):
         def __init__(self) -> None:
@@ -223,6 +228,7 @@ def test_order_is_read_off_the_graph_alone(shape: tuple[int, ...]) -> None:
     assert folds.fold(torch.randn(10, 3, requires_grad=True)) is None
 
 
+@pytest.mark.nightly(by_day="test_answers_of_each_record_are_folded_back")
 @pytest.mark.slow
 def test_deep_graphs_are_followed() -> None:
     given = torch.randn(5, 2, 3, requires_grad=True)

@@ -29,6 +29,8 @@ def test_no_factor_takes_a_norm_above_the_bound(squared: float, clip_norm: float
         assert weight * math.sqrt(squared) <= clip_norm
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("method", sorted(METHODS))
 @pytest.mark.parametrize("scale", [1e-25, 1e-12, 1.0, 1e12])
 def test_a_record_alone_adds_at_most_the_bound_in_exact_arithmetic(method: str, scale: float) -> None:
@@ -115,6 +117,7 @@ class Poisoned(nn.Module):
         return self.last(torch.tanh(self.norm(self.conv(given))).mean(2))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 @pytest.mark.parametrize("place", ["input", "loss"])
 def test_a_record_that_is_not_finite_adds_nothing_and_changes_no_other(poison: float, place: str) -> None:

@@ -14,6 +14,7 @@ HARMLESS = {"squeezed": "squeeze() of several records changes nothing, and of on
 REASONS = r"depends on the other records|keeps what it saw|another order|changed while records passed"
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", sorted(HOSTILE.keys() - HARMLESS.keys()))
 @pytest.mark.parametrize("seed", range(2))
 def test_it_is_refused_with_its_reason(name: str, seed: int) -> None:
@@ -25,6 +26,7 @@ def test_it_is_refused_with_its_reason(name: str, seed: int) -> None:
 MOVING = ["with_past_batches", "with_a_global_bank", "mixup_with_a_fixed_seed", "in_batch_negatives", "folded_wrongly"]
 
 
+@pytest.mark.nightly(by_day="test_it_is_refused_with_its_reason")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MOVING)
 def test_unrefused_one_record_would_move_the_sum_by_more_than_its_bound(name: str) -> None:

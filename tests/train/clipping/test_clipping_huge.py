@@ -170,7 +170,7 @@ def case(kind: str, seed: int) -> tuple[float, float, float]:
     return moved[0], moved[1], 1 + (4e-6 if dtype == torch.float32 else 1e-9)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: str) -> None:
@@ -180,7 +180,7 @@ def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: st
         assert other <= allowed, seed
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.nightly(by_day="test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_many_times(kind: str) -> None:
@@ -227,6 +227,7 @@ def test_a_record_of_which_rounding_decides_where_it_attends_adds_nothing(own: b
     torch.testing.assert_close(shares[[0, 2, 3]], torch.ones(3, dtype=torch.float64), rtol=1e-4, atol=0)
 
 
+@pytest.mark.nightly(by_day="test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge")
 @pytest.mark.slow
 def test_a_record_that_cannot_be_measured_does_not_make_the_self_check_fail() -> None:
     torch.manual_seed(1)
@@ -266,6 +267,7 @@ def step(clipper: Clipper, lengths: Tensor) -> None:
     clipper.backward(LOSSES[1](outputs))
 
 
+@pytest.mark.nightly(by_day="test_sorting_is_found_in_any_batch_whose_records_it_moves")
 @pytest.mark.slow
 def test_sorting_by_length_is_found_though_the_first_batch_was_of_one_length() -> None:
     torch.manual_seed(0)

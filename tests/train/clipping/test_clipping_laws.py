@@ -161,6 +161,7 @@ def check(name: str, data: st.DataObject) -> None:
     assert float((told - torch.cat(expected)).norm()) <= ALLOWED[dtype] * scale
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=4, deadline=None)
@@ -169,7 +170,7 @@ def test_sums_are_those_of_single_records(name: str, data: st.DataObject) -> Non
     check(name, data)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(19)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=examples(12), deadline=None)
@@ -188,6 +189,7 @@ def lstm_in_bfloat16() -> bool:
     return True
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=2, deadline=None)
 @given(data=st.data())

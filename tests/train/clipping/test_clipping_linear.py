@@ -1,6 +1,7 @@
 import pytest
 import torch
-from hypothesis import given
+from how_many import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from per_record import assert_clips_like_single_records
 from torch import nn
@@ -10,6 +11,7 @@ from lethe.train.clipping.rules.rule import Use
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(40))
 @given(
     records=st.integers(1, 5),
     leading=st.lists(st.integers(1, 4), max_size=3),
@@ -26,6 +28,7 @@ def test_any_leading_dimensions(
     assert_clips_like_single_records(model, torch.randn(records, *leading, widths[0], dtype=dtype))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("positions", [2, 3, 40])
 @pytest.mark.parametrize("widths", [(50, 60), (3, 2)])
 def test_ghost_norms_and_formed_norms_agree_with_single_records(positions: int, widths: tuple[int, int]) -> None:
@@ -69,6 +72,7 @@ def test_an_empty_batch_has_norms_of_no_records_and_sums_of_zero() -> None:
     assert told.per_record("weight").shape == (0, 2, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [nn.Identity(), nn.LayerNorm(4)])
 def test_what_changes_an_output_of_several_positions_in_place_is_followed(first: nn.Module) -> None:
     """Such an output is a view of a product's result, whose place in the graph would move with the change."""

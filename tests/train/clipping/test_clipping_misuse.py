@@ -49,6 +49,7 @@ def test_losses_that_mix_records_are_refused() -> None:
         clipper.backward(squares(output - output.mean(0)))
 
 
+@pytest.mark.slow
 def test_batch_statistics_are_refused_and_frozen_ones_are_not() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False)).double()
     with pytest.raises(InputError, match="GroupNorm"):
@@ -126,6 +127,7 @@ def test_records_that_are_flattened_with_positions_are_folded_back() -> None:
     assert_clips_like_single_records(Flattened().double(), rows())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("losses", "match"),
     [
@@ -212,9 +214,10 @@ class Transformed(nn.Module):
         return self.last(given) + self.transform(self.layer, given).sum(1, keepdim=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("transform", [by_vmap, by_jvp, by_grad, by_linearize])
+@pytest.mark.parametrize("transform", [by_vmap, by_jvp, by_grad, pytest.param(by_linearize, marks=pytest.mark.nightly)])
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_layers_under_transforms_of_torch_func_are_refused(transform: Callable[[nn.Module, Tensor], Tensor], verify: bool) -> None:
     with pytest.raises(InputError, match=r"layer \(Linear\) runs under a transform"):

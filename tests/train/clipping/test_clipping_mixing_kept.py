@@ -118,6 +118,7 @@ class BesideAttention(nn.Module):
         return self.last(hidden if self.honest or self.attention.dropout == 0 else centred(hidden))
 
 
+@pytest.mark.slow
 def test_mixing_that_depends_on_a_dropout_attribute_is_found() -> None:
     batch = torch.randn(6, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with pytest.raises(LetheError):
@@ -141,6 +142,7 @@ def test_a_backward_pass_that_is_not_linear_mixes_nothing(dtype: torch.dtype) ->
     assert clipper.verified == "checked"
 
 
+@pytest.mark.nightly(by_day="test_a_backward_pass_that_is_not_linear_mixes_nothing")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*nested tensors.*")
 def test_an_encoder_in_eval_mode_whose_padding_is_left_out_without_gradients_passes() -> None:

@@ -117,6 +117,7 @@ MODELS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_models_clip_like_single_records(name: str) -> None:
@@ -125,6 +126,7 @@ def test_models_clip_like_single_records(name: str) -> None:
     assert assert_clips_like_single_records(build().double(), batch).verified == "checked"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["small resnet", "vision transformer"])
 def test_models_in_float32(name: str) -> None:

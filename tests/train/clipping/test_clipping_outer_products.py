@@ -84,7 +84,7 @@ def branch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(outer_products, name, share)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(30)
 @pytest.mark.slow
 @pytest.mark.usefixtures("branch")
 @pytest.mark.parametrize(
@@ -97,6 +97,7 @@ def test_many_equal_terms_stay_below_the_bound(positions: int, widths: tuple[int
         assert excess(OuterProducts(inputs, gradients)) <= 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("branch")
 @pytest.mark.parametrize("widths", [(4, 4), (1, 4)])
 @pytest.mark.parametrize("rest", [0.0, 0.05, 0.1, 0.4, 1.0])

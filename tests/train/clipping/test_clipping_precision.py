@@ -62,6 +62,7 @@ def length(model: nn.Module, given: Tensor, size: float, *, clip_norm: float, me
     return float(torch.cat([tensor.double().flatten() for tensor in sums.values()]).norm()) / clip_norm
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("way", [PER_LAYER, RECORD_BY_RECORD])
 @pytest.mark.parametrize("name", LAYERS)
@@ -92,6 +93,7 @@ def test_norms_in_half_precision_would_exceed_the_bound(dtype: torch.dtype, monk
     assert length(Scale().to(dtype), torch.ones(1, 1, dtype=dtype), 1e-3, clip_norm=1e-3) > 1.5
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("power", [-9, -4, 0, 4, 7])
 @pytest.mark.parametrize("name", LAYERS)
 def test_hostile_sizes_under_autocast_stay_within_the_bound(name: str, power: int) -> None:

@@ -115,6 +115,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_are_followed_wherever_they_are_read(name: str) -> None:
     torch.manual_seed(0)
@@ -131,6 +133,7 @@ def test_parameters_are_followed_wherever_they_are_read(name: str) -> None:
     assert all(after[name] is parameter for name, parameter in before.items())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 @pytest.mark.parametrize("change", ["weight_norm", "pruned"])

@@ -127,6 +127,7 @@ def test_some_parameters_frozen(names: set[str]) -> None:
     check(RecurrentGradients, layer, [call_of(layer, 3, 4)], 3, names=frozenset(names))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
 @pytest.mark.parametrize("lengths", [None, [3, 5, 1]])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -110,6 +110,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", REFUSED)
 def test_models_whose_records_cannot_be_told_apart_are_refused(name: str, verify: bool) -> None:
@@ -154,6 +155,7 @@ def test_a_penalty_of_the_parameters_inside_the_loss_is_refused(verify: bool) ->
         run(model, ROWS, verify=verify, loss=lambda output: squares(output) + 0.1 * next(model.parameters()).square().sum())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mixed", ["mean, expanded", "cumulated", "in order of size", "shifted", "contrasted"])
 def test_losses_that_mix_records_are_refused(mixed: str) -> None:
     def loss(output: Tensor) -> Tensor:

@@ -48,6 +48,7 @@ def test_a_batch_that_grew_by_half_is_checked(monkeypatch: pytest.MonkeyPatch) -
     assert [number for number, depth in enumerate(made, 1) if depth is Depth.THOROUGH] == [1, 5, 8]
 
 
+@pytest.mark.slow
 def test_some_batches_are_glanced_at_by_chance() -> None:
     found = Counter(depths([8] * 20_000))
     assert 80 <= found[Depth.GLANCE] - 14 <= 250  # 156 expected, 12 is one standard deviation
@@ -68,6 +69,8 @@ class Late(nn.Module):
         return hidden - (hidden.detach() if self.kind == "values" else hidden).mean(0)
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["values", "gradients"])
 @pytest.mark.parametrize("drawn", [False, True])
 def test_what_begins_late_is_found_at_the_next_glance(kind: str, drawn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,6 +89,7 @@ def test_what_begins_late_is_found_at_the_next_glance(kind: str, drawn: bool, mo
         clipped(clipper, rows())
 
 
+@pytest.mark.slow
 def test_a_recording_that_was_not_used_leaves_nothing_to_compare_with() -> None:
     model = small()
     clipper = Clipper(model)

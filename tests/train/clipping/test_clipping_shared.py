@@ -30,7 +30,7 @@ class Tied(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check everything")  # records drawn alike
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(40))
 @given(
     records=st.integers(1, 4),
     length=st.integers(1, 5),
@@ -84,6 +84,7 @@ class TwoHeads(nn.Module):
         return self.first(hidden[:, None]) + self.second(given[:, None]).sin()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [1, 2**24])
 def test_tied_linear_layers_and_tied_convolutions(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "_HELD", held)

@@ -64,6 +64,7 @@ def _drawn(shape: tuple[int, ...], common: float, seed: int) -> Tensor:
     return torch.randn(shape, generator=generator) + common * torch.randn(same, generator=generator)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @settings(max_examples=examples(12), deadline=None)
@@ -82,6 +83,7 @@ def test_linear_layers_of_any_size(way: str, positions: int, wide_in: int, wide_
         assert _error(layer, inputs, weights) <= TOLERANCES[torch.float32]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("places", [0, math.inf], ids=["kept", "not kept"])
 @settings(max_examples=examples(12), deadline=None)
@@ -102,6 +104,7 @@ def test_convolutions_of_any_size(places: float, size: int, channels: int, kerne
         assert _error(layer, inputs, weights) <= TOLERANCES[torch.float32]
 
 
+@pytest.mark.nightly(by_day="test_linear_layers_of_any_size")
 @pytest.mark.slow
 @pytest.mark.parametrize(("positions", "width"), [(128, 1024), (16, 1024), (40, 2048), (400, 1024)])
 def test_large_linear_layers(positions: int, width: int) -> None:

@@ -12,6 +12,7 @@ from lethe.errors import InputError
 from lethe.train.clipping import Clipper
 
 
+@pytest.mark.nightly(by_day="test_record_by_record_a_compiled_model_is_exact")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("way", ["torch.compile(model)", "torch.compile(layer)", "model.compile()", "a compiled function"])

@@ -157,6 +157,8 @@ def trained(forward: Callable[[Any, Any], Tensor], verify: bool) -> tuple[list[T
     return sums, left
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("forward", DOING, ids=lambda function: function.__name__)
 @pytest.mark.filterwarnings("ignore:the clipper could not check everything")
 def test_with_checks_and_without_is_the_same_bit_for_bit(forward: Callable[[Any, Any], Tensor]) -> None:
@@ -166,6 +168,7 @@ def test_with_checks_and_without_is_the_same_bit_for_bit(forward: Callable[[Any,
     assert state == expected
 
 
+@pytest.mark.nightly(by_day="test_with_checks_and_without_is_the_same_bit_for_bit")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "neo"])
 def test_attention_dropout_is_no_reason_for_leaving_something_unchecked(kind: str) -> None:

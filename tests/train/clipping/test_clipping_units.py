@@ -108,7 +108,7 @@ def _close(found: dict[nn.Parameter, Tensor], truth: dict[nn.Parameter, Tensor],
     assert error <= rel * clip_norm * len(weights)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("places", [PLACES, RAGGED], ids=["unlike", "one large"])
@@ -126,7 +126,7 @@ def test_a_unit_is_clipped_by_the_gradient_of_its_mean_loss(name: str, places: T
     assert clipper.verified == "checked"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_units_of_one_row_are_records(name: str) -> None:
@@ -156,7 +156,7 @@ def test_clipping_row_by_row_is_another_thing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("form", ["side by side", "kept", "in turn"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(("scale", "sign"), [(1.0, 1.0), (1e6, 1.0), (1e6, -1.0), (1e15, -1.0)])
@@ -192,6 +192,7 @@ def test_a_unit_of_a_hundred_huge_rows_moves_the_sum_no_more_than_one_row() -> N
     assert 0.99 < gap <= 1.0 + 1e-12
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("zeroed", [True, False], ids=["zero out", "replace"])
 def test_another_users_data_move_the_sum_by_its_bound_at_most(zeroed: bool) -> None:
@@ -230,6 +231,7 @@ def test_a_row_that_cannot_be_measured_takes_its_unit_out_and_no_other() -> None
         torch.testing.assert_close(found[parameter], expected[parameter], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_groups_of_parameters_are_clipped_unit_by_unit() -> None:
     from lethe.train.clipping import Group
 

@@ -24,7 +24,7 @@ def flat(sums: dict[nn.Parameter, Tensor]) -> Tensor:
     return torch.cat([tensor.double().flatten() for tensor in sums.values()])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(10)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check everything")  # orthogonal weights do not take NaN
 @pytest.mark.parametrize("name", MODELS)
@@ -34,7 +34,7 @@ def test_they_clip_like_single_records(name: str) -> None:
     assert_clips_like_single_records(model, batch, verify=False)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_float32_agrees_with_float64(name: str) -> None:
@@ -51,7 +51,7 @@ def test_float32_agrees_with_float64(name: str) -> None:
         assert float(difference.norm()) <= 1e-5 * float(norms.clamp(max=clip_norm).sum())
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(25)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("name", ["packed lstm", "tied language model", "flat bags", "attention, time first", "excited", "bare", "hyper"])
@@ -68,6 +68,7 @@ def test_micro_batches_of_any_size_make_the_same_sums(name: str, size: int) -> N
         assert torch.allclose(tensor, expected[parameter], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["tied language model", "tied attention", "tied autoencoder", "three ways"])
@@ -85,6 +86,8 @@ def test_groups_and_methods_are_those_of_single_records(name: str, method: str) 
             assert torch.allclose(sums[parameter], torch.tensordot(factor, rows, dims=1), rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["llama", "excited", "tied autoencoder", "bare"])
 def test_bfloat16_under_autocast_stays_within_the_bound(name: str) -> None:
     model, batch = built(name, torch.float32)
@@ -98,7 +101,7 @@ def test_bfloat16_under_autocast_stays_within_the_bound(name: str) -> None:
             assert 0.99 * min(clip_norm, float(clipper.last_norms[record])) <= float(flat(clipper.take()).norm()) <= clip_norm
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("power", [-44, 30])
@@ -117,6 +120,7 @@ def test_a_record_of_any_size_counts_for_no_more_than_the_bound(name: str, power
         assert torch.isfinite(change).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_record_whose_loss_is_not_finite_counts_for_nothing(value: float) -> None:
@@ -135,6 +139,7 @@ def test_a_record_whose_loss_is_not_finite_counts_for_nothing(value: float) -> N
     assert torch.allclose(flat(sums_of(Clipper(model, clip_norm=0.5), broken)), rest, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_a_record_with_no_gradient_adds_nothing_by_any_method() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2, bias=False)).double()
     batch = ROWS.clone()
@@ -146,7 +151,7 @@ def test_a_record_with_no_gradient_adds_nothing_by_any_method() -> None:
         assert not flat(sums_of(clipper, batch, torch.arange(5) == 2)).any()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["channels last", "turned", "stepped", "expanded"])
 def test_any_layout_of_the_input(layout: str) -> None:
@@ -205,6 +210,7 @@ def test_dropout_masks_differ_between_records() -> None:
         assert len(clipper.last_norms.mul(1e9).round().unique()) == distinct
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 def test_dropout_inside_layers_is_that_of_the_forward_pass(verify: bool) -> None:
     torch.manual_seed(0)

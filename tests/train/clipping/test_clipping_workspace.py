@@ -133,6 +133,7 @@ def batches() -> Iterator[tuple[Tensor, Tensor]]:
         yield torch.randn(records, 2, 7, 7), torch.randint(2, (records,))
 
 
+@pytest.mark.slow
 def test_batches_one_after_the_other_are_as_if_each_were_the_first() -> None:
     model = network()
     clipper, kept = Clipper(model, clip_norm=0.3, verify=False), []
@@ -185,6 +186,7 @@ def live_bytes() -> int:
     return sum(storages.values())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the clipper could not check")
 @pytest.mark.parametrize("verify", [False, True])

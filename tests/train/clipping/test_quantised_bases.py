@@ -82,7 +82,7 @@ def test_lora_of_peft_is_that_of_records_alone(kind: str) -> None:
     assert (clipper.verified, clipper.formed) == ("checked", "per layer")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_leaves_the_whole_numbers_alone_and_is_sealed(kind: str, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_whole_number_that_changes_is_found(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_loop_of_ones_own(kind: str) -> None:
     model, engine = adapted(kind), PrivacyEngine(run_of(), physical_size=4)
@@ -147,11 +147,13 @@ def test_a_loop_of_ones_own(kind: str) -> None:
     assert lethe.certify(engine.record(), 1e-3).seal is not None
 
 
+@pytest.mark.slow
 def test_numbers_that_move_at_the_first_call_must_have_moved_before() -> None:
     with pytest.raises(HypothesisError, match=r"(?s)kept something.*call the model once on zeros"):
         fit(adapted("rows rounded", called=False), squared, (TOKENS, TOKENS[:, 0]), run_of(), physical_size=4)
 
 
+@pytest.mark.slow
 def test_rounding_that_depends_on_the_batch_is_refused() -> None:
     """One record's large number changes how all others are rounded; the first batch need not have one, so it is told by the class."""
     layer = Linear8bitLt(nn.Linear(8, 8, bias=False), threshold=6.0)

@@ -226,6 +226,7 @@ def test_random_augmentation_of_one_record_passes() -> None:
         assert len(source.fetch(slice(0, 9))[0]) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_it_is_found_while_a_run_reads_and_in_worker_processes(workers: int) -> None:
     run = lethe.Run(records=24, batches=lethe.Cyclic(size=8), passes=1, step_size=0.1, clip_norm=1.0, noise_multiplier=1.0, release="all")

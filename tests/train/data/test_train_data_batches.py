@@ -53,6 +53,8 @@ def test_masks_padding_and_the_number_of_micro_batches(run: Run, physical: int, 
         assert found[step] == max(1, -(-len(drawn) // physical))
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("physical", [None, 4])
 def test_empty_draws_give_padding_only_and_never_reach_the_source(physical: int | None) -> None:
     run = make_run("poisson", records=6, size=1, steps=60)
@@ -108,6 +110,7 @@ def test_an_error_of_the_source_comes_in_its_place_and_the_rest_can_follow(prefe
     assert by_step(got) == dict(enumerate(oracle(run), start=1))
 
 
+@pytest.mark.nightly(by_day="test_resuming_after_every_step")
 @pytest.mark.slow
 @given(run=runs(), physical=st.none() | st.integers(1, 4), stops=st.lists(st.integers(1, 6), max_size=5), seed=st.integers(0, 9))
 def test_iteration_goes_on_where_it_stopped(run: Run, physical: int | None, stops: list[int], seed: int) -> None:

@@ -82,6 +82,7 @@ def test_records_are_stacked_as_torch_reads_their_numbers() -> None:
         same(as_source(data), expected)
 
 
+@pytest.mark.slow
 def test_records_read_by_workers_are_those_of_this_process() -> None:
     run = lethe.Run(records=RECORDS, batches=lethe.Cyclic(size=4), passes=1, step_size=1.0, clip_norm=1.0, release="all")
     source = MapStyleSource(Given(rows(None)), collate=widened, workers=1)
@@ -89,6 +90,8 @@ def test_records_read_by_workers_are_those_of_this_process() -> None:
     assert [torch.equal(one, other) for one, other in zip(found[1], source.fetch(slice(4, 8)), strict=True)] == [True, True]
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [None, ["input_ids", "label"]])
 @pytest.mark.parametrize("kind", [None, "torch", "numpy"])
 def test_a_data_set_of_hugging_face_is_one(kind: str | None, columns: list[str] | None) -> None:

@@ -47,6 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.nightly(by_day="test_streams_over_parquet")
 @pytest.mark.slow
 @given(data=st.data(), groups=st.integers(1, 3))
 def test_rows_in_any_order_and_form(folder: Path, data: st.DataObject, groups: int) -> None:
@@ -67,6 +68,7 @@ def test_rows_in_any_order_and_form(folder: Path, data: st.DataObject, groups: i
             assert both.dtype == torch.float64
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_streams_over_parquet(folder: Path, design: str, prefetch: int) -> None:

@@ -37,7 +37,7 @@ def some_runs() -> list[Run]:
     return [make_run(design, steps=11) for design in DESIGNS] + [make_run(design, cap=4, steps=11) for design in VARIABLE]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("run", some_runs())
 @pytest.mark.parametrize("prefetch", [0, 2])
@@ -55,6 +55,7 @@ def test_resuming_after_every_step(run: Run, prefetch: int) -> None:
         assert steps_of(again) == uncut[step:]
 
 
+@pytest.mark.nightly(by_day="test_resuming_after_every_step")
 @pytest.mark.slow
 @given(cuts=st.lists(st.integers(0, 11), max_size=4).map(sorted), place=st.integers(0, len(some_runs()) - 1))
 def test_resuming_again_and_again(cuts: list[int], place: int) -> None:

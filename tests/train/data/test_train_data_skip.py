@@ -26,6 +26,7 @@ def steps_of(stream: BatchStream, count: int | None = None) -> list[tuple[int, l
     return steps
 
 
+@pytest.mark.nightly(by_day="test_resuming_after_every_step")
 @pytest.mark.slow
 @given(design=st.sampled_from(DESIGNS), before=st.integers(0, 5), skipped=st.integers(0, 6), prefetch=st.sampled_from([0, 2]))
 def test_what_follows_is_what_would_have_followed(design: str, before: int, skipped: int, prefetch: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from how_many import by_night
 
 from lethe.errors import InputError
 from lethe.train.data import ParquetSource
@@ -34,6 +35,7 @@ def test_users_stand_in_the_order_of_their_ids(ids: Any) -> None:
     assert owners.users == 3
 
 
+@pytest.mark.slow
 def test_series_of_pandas_are_ids() -> None:
     pandas = pytest.importorskip("pandas")
     assert owners_of(pandas.Series([4, 4, 2])).places.tolist() == [1, 1, 0]
@@ -93,6 +95,7 @@ def test_ids_come_from_a_column(tmp_path: Path) -> None:
         ids_in(source, source, "whom")
 
 
+@pytest.mark.slow
 def test_ids_come_from_a_data_set_with_columns() -> None:
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_dict({"x": [1, 2], "who": ["b", "a"]})
@@ -131,7 +134,8 @@ def test_all_records_of_a_user_are_read_in_their_order() -> None:
 def test_at_most_so_many_records_of_a_user_are_read_each_as_often_as_any_other() -> None:
     members = _members(most=2)
     seen = np.zeros(6)
-    for step in range(1, 2001):
+    steps = 2000 if by_night() else 500
+    for step in range(1, steps + 1):
         rows = members.rows_of(slice(0, 3), step)
         assert isinstance(rows.records, torch.Tensor)
         assert rows.places is not None
@@ -139,9 +143,9 @@ def test_at_most_so_many_records_of_a_user_are_read_each_as_often_as_any_other()
         chosen = rows.records.tolist()
         assert chosen[1] < chosen[2]
         np.add.at(seen, chosen, 1)
-    assert seen[1] == seen[4] == 2000
+    assert seen[1] == seen[4] == steps
     # Each of four is among the two with probability 1/2: within five standard deviations of a binomial count.
-    assert np.all(np.abs(seen[[0, 2, 3, 5]] - 1000) < 5 * np.sqrt(500))
+    assert np.all(np.abs(seen[[0, 2, 3, 5]] - steps / 2) < 5 * np.sqrt(steps / 4))
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from how_many import by_night
 from scipy import stats
 
 from lethe.errors import InputError
@@ -25,6 +26,8 @@ def shaped(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     ]
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("generator", [np.random.Generator(np.random.SFC64(3)), torch.Generator().manual_seed(3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_noise_is_gaussian_of_the_standard_deviation_asked_for(generator: Any, dtype: torch.dtype) -> None:
@@ -99,7 +102,7 @@ def test_the_largest_numbers_are_those_of_53_bits() -> None:
 
 @pytest.mark.slow
 def test_threads_that_share_it_never_get_the_same_numbers() -> None:
-    noise, drawn = NetworkNoise(fresh_numpy_generator()), torch.zeros(40, 200_000, dtype=torch.float64)
+    noise, drawn = NetworkNoise(fresh_numpy_generator()), torch.zeros(40 if by_night() else 8, 200_000, dtype=torch.float64)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda tensor: noise.add_to([tensor], 1.0), drawn))
     assert drawn.isfinite().all()

@@ -235,6 +235,7 @@ def test_what_is_certified_of_double_clipping() -> None:
             projected_iterate({"a": torch.ones(2)}, bound)
 
 
+@pytest.mark.nightly(by_day="test_the_clipped_constant_with_decay_is_attained")
 @pytest.mark.slow
 def test_a_twice_clipped_step_can_leave_the_constant_of_a_once_clipped_one() -> None:
     """Why clip_mean is certified by composition only: two projections before the Hessians beat the constant of one."""

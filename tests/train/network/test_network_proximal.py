@@ -80,6 +80,7 @@ def prox(parts: tuple[Regulariser, ...], vector: np.ndarray, step_size: float, b
     return flat(tensors)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("blocks", ["rows", "tensors"])
 @pytest.mark.parametrize("parts", SUMS)
@@ -151,6 +152,8 @@ def test_diameter_and_convexity_are_those_of_the_whole() -> None:
     assert NetworkProximal(tensors, []).diameter == np.inf
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("radius", [1e-3, 0.7, 1e3])
 def test_the_joint_ball_is_never_left_and_hardly_shrunk(dtype: torch.dtype, radius: float) -> None:

@@ -111,14 +111,15 @@ def require(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.search(member.refusal, told.reason)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", OWN)
 def test_plain_architectures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     require(name, monkeypatch)
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("name", [*TEXT, *PICTURES, *ADAPTERS])
 def test_architectures_of_transformers_and_peft(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
