@@ -30,10 +30,10 @@ DESIGNS = tuple(DESIGN_CLASSES)
 SIZED_DESIGNS = tuple(name for name, design in DESIGN_CLASSES.items() if "size" in design.model_fields)
 EXACT_DESIGNS = tuple(name for name, design in DESIGN_CLASSES.items() if design.sizes is BatchSizes.EXACT)
 SECRET_DESIGNS = tuple(name for name, design in DESIGN_CLASSES.items() if design.secret)
-# A record takes part in one step of each pass, or may take part in every step.
+# A record takes part in one step of each pass, or may take part in every step. In cyclic_poisson neither.
 SLOT_DESIGNS = tuple(name for name, design in DESIGN_CLASSES.items() if design.participation in ONE_A_PASS)
 EXACT_SLOT_DESIGNS = tuple(name for name in SLOT_DESIGNS if name in EXACT_DESIGNS)
-EVERY_STEP_DESIGNS = tuple(name for name in DESIGNS if name not in SLOT_DESIGNS)
+EVERY_STEP_DESIGNS = tuple(name for name in DESIGNS if name not in (*SLOT_DESIGNS, "cyclic_poisson"))
 NEIGHBOURS = ("replace_one", "zero_out", "add_or_remove")
 
 LOSSES: tuple[dict[str, Any], ...] = (

@@ -63,6 +63,8 @@ def _runs() -> list[lethe.Run]:
         runs.append(
             make_run(batches=batches(design, 10), noise={"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}, release="all")
         )
+    few = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6]}
+    runs.append(make_run(batches={"design": "cyclic_poisson", "size": 10, "groups": 2}, noise=few, release="all", noise_multiplier=4.0))
     return runs
 
 

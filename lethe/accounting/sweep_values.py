@@ -107,7 +107,7 @@ def _grid(run: Run, over: Over, delta: float) -> tuple[float, ...]:
         )
     if over == "batch_size":
         sizes = np.geomspace(max(1.0, own / 10), min(10 * own, run.records), _POINTS)
-        return tuple(sorted({round(size) for size in sizes} | {int(own)}))
+        return tuple(sorted(_that_fit(run, {round(size) for size in sizes} | {int(own)})))
     if over == "delta":
         most = max(own, min(own * 10**_DECADES, _TENTH / run.records))
         deltas = {float(f"{value:.4g}") for value in np.geomspace(own * 10**-_DECADES, most, _POINTS)}
@@ -117,6 +117,14 @@ def _grid(run: Run, over: Over, delta: float) -> tuple[float, ...]:
         return tuple(float(value) for value in np.linspace(0.0, most, _POINTS))
     factors = 3.0 ** np.linspace(-1, 1, _POINTS)
     return tuple(own if factor == 1 else float(f"{own * factor:.4g}") for factor in factors)
+
+
+def _that_fit(run: Run, sizes: set[int]) -> set[int]:
+    """The sizes, or those next to them of whose passes the groups of records, if there are any, get as many steps each."""
+    groups = run.batches.groups_of_records
+    if groups > 1:
+        sizes = {max(1, run.records // (groups * max(1, round(run.records / (size * groups))))) for size in sizes}
+    return {size for size in sizes | {run.batch_size} if run.records // size % groups == 0}
 
 
 def _length_grid(run: Run, over: Over) -> tuple[float, ...]:

@@ -14,6 +14,7 @@ from lethe.errors import InputError
 from lethe.noise_allocation.kept_strategies import kept_dense
 from lethe.run.known_fields import require_run
 from lethe.run.noise import BandedToeplitz, BufferedToeplitz, CorrelatedNoise
+from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 
@@ -44,7 +45,8 @@ def correlate(
         strategy: "banded_toeplitz": each step's noise depends on the `bands` - 1 before it. "buffered_toeplitz": on all before it, through
             `buffers` numbers a parameter. "dense": the best matrix, of up to 4096 steps, kept in the file `path`; training keeps the noise
             of all steps, or of the last `bands` - 1.
-        bands: None: of a Toeplitz strategy as many as a pass has steps, but 8 to 64; of a dense one all.
+        bands: None: of a Toeplitz strategy as many as a pass has steps, but 8 to 64, or as many as there are groups, but at most 64; of a
+            dense one all.
         buffers: at most 10.
         momentum: of the optimiser that takes the noisy gradients, in [0, 1); `fit_linear` has none.
         influence: how noise fades until the end; then $A_{ts} = \sqrt{q_{T-t+s}/q_T}$: noise fades on its way to each iterate as it does on
@@ -93,7 +95,9 @@ def _best(
     workload = _toeplitz(run, momentum, influence)
     if strategy == "buffered_toeplitz":
         return BufferedToeplitz(**buffered_toeplitz(steps, slots, buffers, workload=workload)._asdict())
-    width = min(steps, _MOST_BANDS, max(8, slots)) if bands is None else bands
+    # More bands than groups would lose what the sampling hides.
+    usual = slots if run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP else max(8, slots)
+    width = min(steps, _MOST_BANDS, usual) if bands is None else bands
     return BandedToeplitz(coefficients=tuple(banded_toeplitz(steps, slots, width, workload=workload).tolist()))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.noise_allocation.correlate import correlate
 from lethe.noise_allocation.harm import harm_of
+from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 
@@ -35,7 +36,7 @@ def correlated(run: Run, influence: Influence) -> Run:
     else:
         searched, fading = plain.replace(step_size=1.0), influence
     noises = [correlate(searched, influence=fading).noise]
-    if slots > _LONG_PASS:
+    if slots > _LONG_PASS and plain.batches.participation is not Participation.DRAW_IN_PUBLIC_GROUP:  # else few bands alone are amplified
         noises.append(correlate(searched, "buffered_toeplitz", influence=fading).noise)
     found = [plain.replace(noise=noise) for noise in noises]
     return min(found, key=lambda one: _at_equal_privacy(one, influence))

@@ -148,6 +148,10 @@ def _refuse_contradictions(design: type[Batches]) -> None:
         raise InputError(f"batches: the design {design.design} {needs}; its participation is {participation.value}.")
     if participation is Participation.DRAW_IN_PUBLIC_GROUP and "groups_of_records" not in vars(design):
         raise InputError(f"batches: the design {design.design} must say how many groups_of_records there are.")
+    if known and participation is not Participation.DRAW_IN_PUBLIC_GROUP and design.groups_of_records is not Batches.groups_of_records:
+        raise InputError(
+            f"batches: the design {design.design} says groups_of_records; with the participation {participation.value} there is one."
+        )
     if participation is Participation.DRAW_IN_PUBLIC_GROUP and sizes is not BatchSizes.BINOMIAL:
         raise InputError(f"batches: the design {design.design} draws each record by itself, so that its sizes are binomial.")
     if known and sizes is BatchSizes.BINOMIAL and not drawn:
@@ -242,10 +246,10 @@ class Poisson(_Varying):
 
 
 class CyclicPoisson(_Sized):
-    """Record i is of group i mod `groups`; step t draws from group t mod `groups`, each record independently with the same probability.
+    """Record i is of group i mod g; step t draws from group t mod g, each record independently with the same probability.
 
-    The probability is groups x size / records, so that a batch holds `size` records in the mean, and a record is drawn once a pass. For
-    correlated noise of at most `groups` bands, which is then amplified by the sampling. `groups` divides the steps of a pass.
+    g is `groups`, and the probability is g x size / records, so that a batch holds `size` records in the mean, and a record is drawn once
+    a pass. For correlated noise of at most g bands, which is then amplified by the sampling. g divides the steps of a pass.
 
     Reference: Choquette-Choo et al. 2023, arXiv:2306.08153 (cyclic Poisson sampling).
     """

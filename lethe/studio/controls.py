@@ -133,7 +133,8 @@ CONTROLS: tuple[Control, ...] = (
         label="Other fields of the run",
         group="More",
         broad=True,
-        hint="As in a run's file, such as {clip_method: normalise} or {batches: {truncate_at: 800}}.",
+        hint="As in a run's file, such as {clip_method: normalise} or {batches: {truncate_at: 800}}. "
+        "Cyclic poisson batches need {batches: {groups: 10}}, or another number.",
     ),
 )
 """In the order of the page."""

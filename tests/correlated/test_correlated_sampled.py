@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from strategies import random_triangular
 
 import lethe
+from lethe.accounting.sweep_values import sweep_values
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.calculus.correlated.sensitivity import band_count, column_norms
 from lethe.errors import HypothesisError, InputError, LetheError
+from lethe.noise_allocation.correlated_shape import correlated
 from lethe.run.batches import Batches
 from lethe.run.noise import LowerTriangular
-from lethe.run.participation import BatchSizes
+from lethe.run.participation import BatchSizes, Participation
 from lethe.theorems.budget_filter import spent_budgets
 from lethe.theorems.composition import Composition
 from lethe.theorems.correlated.sampled import CorrelatedSampledTheorem
@@ -28,6 +30,7 @@ from lethe.theorems.registry import ALL
 from lethe.train import fit_linear
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
+from lethe.train.data.draws import Anchor, draw_from
 
 Array = NDArray[np.float64]
 DELTA = 1e-5
@@ -237,3 +240,53 @@ def test_a_batch_of_another_group_is_not_recorded_as_the_design() -> None:
         recorder.note(step_size=0.5, noise_std=1.0, clip_norm=1.0, divisor=5, batch=batch)
     with pytest.raises(LetheError, match="the batch of step 2 is not of the design cyclic_poisson"):
         recorder.run(run, enforced=False)
+
+
+def test_batches_from_any_step_on_are_those_of_the_groups_in_turn() -> None:
+    """As a training that was killed goes on: 8 steps a pass, 4 groups, and the last pass cut."""
+    run = run_of(4, records=42, steps=21, noise=None)
+    generator = torch.Generator().manual_seed(0)
+    start = Anchor(step=0, state=generator.get_state())
+    whole = list(draw_from(run, generator, start, 0))
+    for done in range(21):
+        later = list(draw_from(run, torch.Generator(), whole[done].anchor, done))
+        assert [drawn.step for drawn in later] == list(range(done + 1, 22))
+        for drawn, before in zip(later, whole[done:], strict=True):
+            taken = torch.arange(42)[drawn.batch]
+            assert torch.equal(taken, torch.arange(42)[before.batch])
+            assert (taken % 4 == (drawn.step - 1) % 4).all()
+
+
+def test_without_a_word_the_strategy_has_no_more_bands_than_are_amplified() -> None:
+    for groups in (2, 4):
+        run = lethe.correlate(run_of(groups, size=1, records=400, steps=40, noise=None))
+        assert run.noise is not None
+        assert band_count(run.noise.strategy(40)) == groups
+        assert lethe.certify(run, DELTA).theorem == "correlated-sampled"
+
+
+def test_a_planner_takes_a_strategy_that_is_amplified() -> None:
+    """Of more groups than 64 too, for which a buffered strategy, of all bands, would be searched in a fixed order."""
+    for groups, steps in ((2, 40), (80, 160)):
+        run = run_of(groups, size=1, records=800, steps=steps, noise=None)
+        found = correlated(run, lethe.Influence(rate=1.0))
+        assert lethe.certify(found, DELTA).theorem == "correlated-sampled"
+
+
+def test_groups_are_of_the_designs_that_draw_from_them() -> None:
+    """A design that draws from all records and states groups besides would be certified with one step in so many."""
+    stated = {"design": "made_up", "participation": Participation.INDEPENDENT_DRAW, "sizes": BatchSizes.BINOMIAL, "secret": "the draws"}
+    facts: dict[str, Any] = {**stated, "neighbours": frozenset({"zero_out"}), "groups_of_records": property(lambda batches: 8)}
+    hints = dict.fromkeys((name for name in facts if name != "groups_of_records"), ClassVar[Any])
+    with pytest.raises(InputError, match="says groups_of_records; with the participation an independent draw there is one"):
+        type("MadeUpPoisson", (Batches,), {**facts, "__module__": __name__, "__annotations__": hints})
+
+
+def test_a_sweep_over_batch_sizes_keeps_to_those_that_the_groups_divide() -> None:
+    run = run_of(5, records=1000, size=20, steps=100, noise=None)
+    sizes = sweep_values(run, "batch_size", DELTA, None)
+    assert len(sizes) > 5
+    assert 20 in sizes
+    assert all(1000 // int(size) % 5 == 0 for size in sizes)
+    few = run_of(4, records=14, size=3, steps=4, noise=None)
+    assert sweep_values(few, "batch_size", DELTA, None) == (3,)

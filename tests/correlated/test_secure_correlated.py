@@ -14,11 +14,14 @@ from torch import nn
 
 import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
-from lethe.calculus.correlated.sensitivity import slot_sensitivities
+from lethe.calculus.correlated.sensitivity import column_norms, slot_sensitivities
 from lethe.run.noise import LowerTriangular
 from lethe.train import fit
+from lethe.train.distributed.workers import Workers
 from lethe.train.network.noise.correlated_secure import SecureCorrelatedNoise
 from lethe.train.network.noise.secure import SecureNoise, grid_spacing
+from lethe.train.network.noise.shared import ShardedNoise, SharedNoise
+from lethe.train.network.steps import NoisySums
 
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.5, 0.25]}
 BUFFERED = {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]}
@@ -87,6 +90,29 @@ def test_the_grid_costs_nothing_in_any_slot(changes: dict[str, Any]) -> None:
         rounded = sensitivity + grid_spacing(used[0]) * np.sqrt(float(dimension) * run.total_steps)
         assert rounded / used[0] <= sensitivity / 3.0
     assert used[0] > 3.0
+
+
+@pytest.mark.parametrize("design", ["cyclic_poisson", "poisson", "balls_in_bins"])
+def test_each_of_two_records_that_replace_one_another_pays_for_the_grid(design: str) -> None:
+    """Drawn by itself, a record is G away from the sum without it, and so is its replacement; rounding may move either of them."""
+    used: list[float] = []
+
+    class Noting(SecureNoise):
+        def add_to(self, tensors: Any, noise_std: float) -> None:
+            used.append(noise_std)
+
+    batches, dimension, moves = {"design": design, "size": 30}, 10**9, [1.0]
+    if design == "cyclic_poisson":
+        run = run_of({**BANDED, "coefficients": [1.0, 0.5]}, batches={**batches, "groups": 2}, records=120)
+        moves, dimension = column_norms(strategy_of(run)).tolist(), 6 * dimension
+        made = SecureCorrelatedNoise(run, Noting(), torch.float64, dimension=10**9)
+        made.add_to([torch.zeros(4, dtype=torch.float64)], 3.0)
+    else:
+        run = run_of(None, batches=batches)
+        NoisySums(run, ShardedNoise(Noting(), SharedNoise(Noting(), Workers()), [True], dimension))(1, [torch.zeros(5)])
+    assert run.neighbours == "replace_one"
+    for moved in moves:
+        assert (moved + grid_spacing(used[0]) * np.sqrt(float(dimension))) / used[0] <= moved / 3.0
 
 
 @pytest.mark.slow

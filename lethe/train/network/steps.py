@@ -23,7 +23,7 @@ from lethe.train.core.noise_resolution import refuse_drowned, refuse_overflow, s
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.tensors import as_part_of, local
 from lethe.train.network.noise.budget import NetworkBudget
-from lethe.train.network.noise.secure import grid_noise_std
+from lethe.train.network.noise.secure import grid_noise_std, least_move
 from lethe.train.network.noise.shared import Noise, correlated_in, fresh_share_of, is_secure, noisy_dimension
 from lethe.train.network.plan import refuse_other_recursion
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
@@ -76,7 +76,7 @@ class NoisySums:
         noise_std = multiplier * self._run.clip_bound
         secure, wider = is_secure(self._noise), noise_std
         if secure and noise_std > 0:
-            wider = grid_noise_std(noise_std, self._run.touch_factor * self._run.touch_bound, noisy_dimension(self._noise, sums))
+            wider = grid_noise_std(noise_std, least_move(self._run), noisy_dimension(self._noise, sums))
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
         # The noisy sums are released, in effect, only where all iterates are; with correlated noise they are certified as released.
         if not secure and _certified_as_released(self._run, self._noise):

@@ -11,6 +11,7 @@ from lethe.report.document.subject import Subject
 from lethe.report.document.tradeoff import Lines
 from lethe.report.document.wording import RELATIONS, RELEASES, SHORT_RELATIONS, count, factor, number, of_unit, percent, times
 from lethe.run.descended import descends_envelope
+from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Schedule
 
@@ -164,6 +165,8 @@ def _of_run(run: Run) -> list[tuple[str, str]]:
     # The first line of a design's docstring says in words how its batches are made; a design from outside has one too.
     words = (inspect.getdoc(type(run.batches)) or "see the documentation").partition("\n")[0].rstrip(".")
     design = f"{run.batches.design}: {words[:1].lower()}{words[1:]}"
+    if run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP:
+        design += f"; g = {count(run.batches.groups_of_records)}"
     rows = [
         ("Training data", f"{count(run.records)} records (a public number){_unused(run)}"),
         ("Length", f"{times(run.total_steps, 'step', 'steps')}, {number(passes)} {'pass' if passes == 1 else 'passes'} over the data"),

@@ -6,7 +6,8 @@ $y_1, \ldots, y_t$ alone, by forward substitution, comes $\hat g_t = (C^{-1}y)_t
 **Statement.** All $\hat g_t$ are a function of the $y_t$, and these of Gaussian mechanisms on $R(a_t)$ (`secure.py`). A record that moves
 the $a_t$ by $\sqrt{\sum_t\|d_t\|^2} \le S_j$ moves the $R(a_t)$ by at most $S_j + \gamma\sqrt{dT}$ (Minkowski: T steps of d numbers). With
 the standard deviation of `grid_noise_std` for the smallest $S_j$ and dT numbers it is as private as the exact mechanism, in every slot.
-Where a record is drawn at steps of its group, the least that one draw moves, the shortest column of C, stands for $S_j$.
+Where a record is drawn at steps of its group, the least that one draw moves, the shortest column of C, stands for $S_j$, without
+the factor 2 of a replaced record (`least_move`; docs/theory.md).
 
 Covered and not covered: as `secure.py` says; $a_t$ is computed in float64, as the sums are in the parameters' type.
 """
@@ -26,7 +27,7 @@ from lethe.run.run import Run
 from lethe.train.core.noise_resolution import refuse_unstable
 from lethe.train.core.tensors import checked_tensors
 from lethe.train.network.noise.correlated import forget, load_state, state_of
-from lethe.train.network.noise.secure import SecureNoise, grid_noise_std
+from lethe.train.network.noise.secure import SecureNoise, grid_noise_std, least_move
 
 
 class SecureCorrelatedNoise:
@@ -48,7 +49,7 @@ class SecureCorrelatedNoise:
         refuse_unstable(run, dtype)
         self._run, self._noise, self._dimension = run, noise, dimension * run.total_steps
         self._sums, self._noisy = Draws(run.noise, product=True), Draws(run.noise)
-        self._smallest = run.touch_factor * run.touch_bound * _smallest_move(run)
+        self._smallest = least_move(run) * _smallest_move(run)
         self.fresh_share = float("inf")  # no rounding can hide noise that is on a grid
 
     @torch.no_grad()

@@ -7,7 +7,8 @@ multiples of a power of two $\gamma$, and the noise is an exact Gaussian rounded
 **Statement.** Let $v$ be the tensor that is given, R rounding of each coordinate to $\gamma\mathbb{Z}$, $\nu \sim N(0, \tau^2 I)$ exact.
 What comes back is a function of $R(v) + R(\nu) = R(R(v) + \nu)$, since $R(v)$ is on the grid: a post-processing of the Gaussian mechanism
 with standard deviation $\tau$ and sensitivity at most $s + \gamma\sqrt d$, if that of $v$ is $s$. So whatever is proved for all iterates of
-that mechanism (composition, random batches, in GDP, Rényi or profile form) holds here, with that sensitivity.
+that mechanism (composition, random batches, in GDP, Rényi or profile form) holds here, with that sensitivity. Of batches of random size
+it is that of one record's own contribution (`least_move`).
 
 Covered: the finite resolution and the finite range of the noise, the low bits of the output, prediction of the generator.
 
@@ -34,6 +35,7 @@ from torch import Tensor
 
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.errors import InputError, LetheError
+from lethe.run.run import Run
 from lethe.train.core.tensors import checked_tensors, pieces
 from lethe.train.network.noise.exact_normals import Words, rounded_normals
 
@@ -69,6 +71,16 @@ def grid_sensitivity(sensitivity: float, noise_std: float, dimension: int) -> fl
     """
     sensitivity = require_nonnegative("sensitivity", sensitivity, allow_infinity=False)
     return (sensitivity + grid_spacing(noise_std) * _root(dimension)) * (1 + 2.0**-50)
+
+
+def least_move(run: Run) -> float:
+    r"""What the rounding to a grid is weighed against: the least distance s that it may add $\gamma\sqrt d$ to.
+
+    How far apart one record's two contributions can be, where batches are of one size. Where a record is drawn, or thrown into a bin, by
+    itself, a replaced one is a matter of three sums, without it, with it and with the other: G and -G away from the first, each of
+    which rounding moves by as much as their whole distance. So it is G then, and not 2G.
+    """
+    return run.touch_bound * (run.touch_factor if run.batches.exact_size else 1.0)
 
 
 def grid_noise_std(noise_std: float, sensitivity: float, dimension: int) -> float:
