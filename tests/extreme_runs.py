@@ -118,6 +118,6 @@ def may_be_linear(run: lethe.Run) -> bool:
     """Whether `least_delta` holds for it, at little cost."""
     linear = run.loss.kind in ("convex", "smooth", "weakly_convex", "holder", "generalised_linear", "unknown")
     ways = {"shuffled": run.steps_per_pass ** -(-run.total_steps // run.steps_per_pass), "poisson": 2**run.total_steps}
-    ways["without_replacement"] = ways["poisson"]
+    ways |= dict.fromkeys(("without_replacement", "cyclic_poisson"), ways["poisson"])
     exact = run.records == run.steps_per_pass * run.batch_size
     return linear and exact and run.regulariser is None and run.pass_weights is None and ways.get(run.batches.design, 1) <= 1024

@@ -164,7 +164,7 @@ def test_of_each_turn_the_step_with_the_least_noise_counts() -> None:
 
 
 def test_only_theorems_that_know_groups_say_anything() -> None:
-    knowing = {"composition", "budget-filter", "sampled-gaussian", "correlated-noise", "correlated-sampled"}
+    knowing = {"composition", "kaissis-2021", "budget-filter", "sampled-gaussian", "correlated-noise", "correlated-sampled"}
     for release in ("all", "last"):
         for run in (run_of(release=release), run_of(release=release, noise=None)):
             smooth = run.replace(loss=lethe.losses.Softmax(feature_norm=1.0))

@@ -19,19 +19,8 @@ from problems import make_problem, make_run
 import lethe
 from lethe.errors import CallbackWarning, HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train import (
-    AdaptiveDescent,
-    Checkpoints,
-    Fitted,
-    Linear,
-    PrivateStep,
-    StepEnd,
-    TrainingCallback,
-    TrainingEnd,
-    fit,
-    fit_head,
-    fit_linear,
-)
+from lethe.train import AdaptiveDescent, Checkpoints, Fitted, Linear, fit, fit_head, fit_linear
+from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallback, TrainingEnd
 from lethe.train.core.samplers import draw_batches
 
 
@@ -150,7 +139,6 @@ def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run:
 
 
 @pytest.mark.nightly(by_day="test_they_are_told_what_the_run_says")
-@pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_a_loop_of_ones_own_tells_the_same(release: str) -> None:
     run = make_network_run("cyclic", noise_multiplier=1.0, release=release)
@@ -208,7 +196,6 @@ def test_nothing_of_an_intermediate_iterate_where_only_the_last_is_released(rele
 
 
 @pytest.mark.nightly(by_day="test_they_are_told_what_the_run_says")
-@pytest.mark.slow
 def test_callbacks_change_nothing_of_the_training() -> None:
     run = make_network_run(noise_multiplier=1.0)
     alone, watched = network(run), network(run, callbacks=[Heard(private=True), Heard()])

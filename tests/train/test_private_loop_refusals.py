@@ -8,11 +8,10 @@ import torch
 from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
 from private_loops import Loop
 from torch import Tensor, nn
+from torch.optim import SGD
 
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import PrivacyEngine
-
-SGD = torch.optim.SGD
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -114,8 +113,7 @@ def backward_without_recording(loop: Loop) -> None:
 
 def other_records(loop: Loop) -> None:
     first(loop)
-    features, targets = make_data()
-    loop.use(features, targets)
+    loop.use(*make_data())
 
 
 def no_batch(loop: Loop) -> None:

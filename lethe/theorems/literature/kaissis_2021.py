@@ -34,7 +34,7 @@ def composed_index(run: Run) -> float:
     r"""$\psi = \sqrt{\sum_t \psi_t^2}$ over the steps that touch the record, rounded up.
 
     Fixed batches touch a record once a pass, in the worst slot (of every pass, when the order is drawn afresh each time); full and random
-    batches count as touching it at every step.
+    batches count as touching it at every step, or at each of its public group.
 
     Args:
         run: a run with noise.
@@ -43,8 +43,10 @@ def composed_index(run: Run) -> float:
     """
     steps, slots = sensitivity_index(run), run.steps_per_pass
     match run.batches.participation:
-        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
+        case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
             return compose_gdp(steps)
+        case Participation.DRAW_IN_PUBLIC_GROUP:
+            return float(slot_mus(steps, run.batches.groups_of_records).max())
         case Participation.PUBLIC_SLOT | Participation.SECRET_SLOT:
             return float(slot_mus(steps, slots).max())
         case Participation.FRESH_SECRET_SLOT:
@@ -67,6 +69,7 @@ class Kaissis2021(Theorem):
     needs: ClassVar[str] = "a bounded gradient"
     covers: ClassVar[Literal["last", "all"]] = "all"
     sizes: ClassVar[frozenset[BatchSizes]] = frozenset(BatchSizes)
+    groups: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
             key="kaissis-2021",

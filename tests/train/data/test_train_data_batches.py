@@ -82,6 +82,7 @@ def test_worker_processes_give_the_same_batches() -> None:
 @pytest.mark.slow
 def test_worker_processes_end_with_an_early_stop_and_pass_on_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 8)  # record 8 is none of them
+    before = set(multiprocessing.active_children())
     run = make_run("cyclic", records=12, size=3)
     batches = stream(run, data=MapStyleSource(Listed(12, fails_at=8), workers=1))
     got: list[LoadedBatch] = []
@@ -91,7 +92,7 @@ def test_worker_processes_end_with_an_early_stop_and_pass_on_errors(monkeypatch:
     for batch in stream(run, data=MapStyleSource(Listed(12), workers=1)):
         if batch.step == 2:
             break
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= before
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
