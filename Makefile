@@ -16,15 +16,19 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check .
 TYPES := $(BIN)/basedpyright
-CHECKED := lethe lethe_experiments benchmarks tools
+# The types of the package but for the faces of Trainers, and of what measures and builds with it but for what measures Trainers.
+QUICK := $(filter-out %/__pycache__ %/integrations %/py.typed,$(wildcard lethe/*)) lethe_experiments \
+	$(addprefix lethe/integrations/,__init__.py dp_accounting logging recorded_training.py)
+CHECKED := $(QUICK) tools $(filter-out benchmarks/finetune_%,$(wildcard benchmarks/*.py))
 # A quarter of the examples that hypothesis tries by night (tests/conftest.py).
 DAY := --hypothesis-profile=day
 
-# Everything CI runs: lint, the types of all files but the tests, import contract, the tests but for those of the night. Lint runs beside
-# the tests, which start with one core and end with one; what it says stands after what they say. The types of the tests take five
-# minutes of a processor, for they import half of transformers: `make lint` and `make nightly` check them.
+# Everything CI runs: lint, types, import contract, the tests but for those of the night. Lint runs beside the tests, which start with one core
+# and end with one; what it says stands after what they say. The types of the tests take five minutes of a processor, and those of what
+# imports transformers one, for they import half of that: `make lint` and `make nightly` check them.
 test: $(STAMP)
-	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES) $(CHECKED)' $(BIN)/python -m pytest $(DAY) -m "not nightly" -n auto --dist worksteal
+	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES) $(CHECKED)' \
+		$(BIN)/python -m pytest $(DAY) -m "not nightly" -n auto --dist worksteal
 
 # The types of all files, and every case of every test: more replicates of audits, more architectures, more random runs and four times the
 # examples of hypothesis than there is time for at each commit.
@@ -32,9 +36,7 @@ test: $(STAMP)
 nightly: $(STAMP)
 	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES)' $(BIN)/python -m pytest -n auto --dist worksteal
 
-# Fast: what to run all the time; the types of the package only, without the faces of Trainers, whose types import all of transformers.
-QUICK := $(filter-out %/__pycache__ %/integrations %/py.typed,$(wildcard lethe/*)) lethe_experiments \
-	$(addprefix lethe/integrations/,__init__.py dp_accounting logging recorded_training.py)
+# Fast: what to run all the time; the types of the package only.
 check: $(STAMP)
 	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES) $(QUICK)' \
 		$(BIN)/python -m pytest $(DAY) -m "not slow and not nightly" -q -n auto --dist worksteal

@@ -19,10 +19,11 @@ from how_many import by_night
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 LONG = [
-    *(f"tutorials/{name}.md" for name in ("adult", "cnn", "from_opacus", "gpt2", "lightning", "many_processes", "trainer", "vit")),
-    *("gallery.md", "users.md", "logging.md", "partitions.md", "choose/batches.md"),
+    *(path.relative_to(DOCS).as_posix() for path in sorted((DOCS / "tutorials").glob("*.md"))),
+    *(f"{name}.md" for name in ("correlated_noise", "gallery", "logging", "partitions", "records", "users")),
+    *("choose/batches.md", "choose/epsilon.md"),
 ]
-"""Pages whose code takes over two seconds: by day, what they show runs in the tests of what they show."""
+"""Tutorials, and pages whose code takes over a second: by day, what they show runs in the tests of what they show."""
 # One of each kind: text, code that ran, formulas, the reference, pictures, wide tables.
 SHOWN = ("index", "start", "theory", "gallery", "choose/epsilon", "reference/lethe.schedules", "cli")
 

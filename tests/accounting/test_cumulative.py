@@ -9,6 +9,7 @@ import lethe
 from lethe.accounting.cumulative import cumulative_privacy, stopped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"batches": batches("full", 1)}, {"noise_at": "pass_ends"}, {"release": "all"}])
 def test_it_ends_at_the_run_s_own_certificates(changes) -> None:
     run = make_run(**changes)

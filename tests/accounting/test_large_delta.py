@@ -59,6 +59,7 @@ DOORS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
 def test_every_door_refuses_one_over_n_and_warns_from_a_tenth_of_it_on(door: Callable[..., Any]) -> None:
     for delta in (0.01, 0.01 * (1 - 1e-15), 0.5):
@@ -156,6 +157,7 @@ def test_every_estimator_refuses_it_before_anything_is_released(kind: type[Priva
         made(kind, delta=1 / 60, allow_large_delta="yes").fit(rows, labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -195,6 +197,7 @@ def test_a_search_hides_how_often_its_tries_warned() -> None:
     assert "published whole" in search.privacy_report_
 
 
+@pytest.mark.slow
 def test_a_training_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("lethe.jobs.training.fit_linear", lambda *_, **__: pytest.fail("it trained"))
     run = {

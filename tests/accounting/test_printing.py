@@ -46,6 +46,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", RESULTS)
 def test_print_is_short_and_repr_is_one_line(name: str) -> None:
     result = RESULTS[name]()

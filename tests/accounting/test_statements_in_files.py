@@ -51,6 +51,7 @@ def declared(content: dict[str, Any]) -> str:
     return "\n".join(f"{one.name}: {one.words}" for one in recheck_statement(Statement.from_dict(content)).declared)
 
 
+@pytest.mark.slow
 def test_a_file_that_leaves_out_its_hypotheses_is_told_to_rest_on_its_word() -> None:
     assert "mechanism: that mean of rows ran with these numbers" in declared(mean_of_rows())
     twice = written(_MEAN, "composition", mean_of_rows(), numbers={})

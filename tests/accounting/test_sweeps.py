@@ -15,6 +15,7 @@ CONVEX = lethe.losses.Convex(smoothness=0.5, gradient_bound=1.0)
 WEAKLY = lethe.losses.WeaklyConvex(weak_convexity=0.1, smoothness=0.5, gradient_bound=1.0)
 
 
+@pytest.mark.slow
 def test_each_point_is_the_certificate_of_its_run() -> None:
     run = make_run(loss=CONVEX)
     expected = {

@@ -297,6 +297,7 @@ def test_what_is_no_part_is_refused(tmp_path: Path) -> None:
         added(tmp_path / "odd.json")
 
 
+@pytest.mark.slow
 def test_a_large_delta_is_refused_unless_it_is_meant() -> None:
     with pytest.raises(lethe.InputError, match="records"):
         added(CERTIFICATE, delta=1e-4)

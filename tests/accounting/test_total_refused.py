@@ -40,6 +40,7 @@ def test_events_repeated_beyond_all_counts_are_refused() -> None:
             added(dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.0), count))
 
 
+@pytest.mark.slow
 def test_a_sample_that_is_not_empty_costs_something() -> None:
     dp = pytest.importorskip("dp_accounting")
     event = dp.SampledWithoutReplacementDpEvent(10**330, 1, dp.GaussianDpEvent(1.0))

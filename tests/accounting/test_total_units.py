@@ -18,6 +18,7 @@ def _certificate(unit: str, **changes: Any) -> Certificate:
     return lethe.certify(lethe.Run(records=500, release="all", unit=unit, **fields), 1e-4)
 
 
+@pytest.mark.slow
 def test_certificates_of_users_add_up_as_those_of_records_do() -> None:
     of_users = lethe.total([_certificate("user"), _certificate("user", steps=7)], 1e-4)
     of_records = lethe.total([_certificate("record"), _certificate("record", steps=7)], 1e-4)

@@ -84,6 +84,7 @@ def test_several_numbers_of_guesses_share_the_level() -> None:
     assert "Bonferroni" in both.rule
 
 
+@pytest.mark.slow
 def test_equal_scores_are_not_told_apart_by_their_coins() -> None:
     scores, drawn = np.array([1.0] * 99 + [0.0]), np.random.default_rng(1)
     right = [one_run(scores, drawn.random(100) < 0.5, SETTING, guesses=[(50, 0)]).counts.correct for _ in range(200)]  # type: ignore[union-attr]

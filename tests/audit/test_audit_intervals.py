@@ -24,6 +24,7 @@ def test_no_successes_in_closed_form() -> None:
     assert clopper_pearson_lower(0, 7, 0.01) == 0.0
 
 
+@pytest.mark.slow
 @given(n=st.integers(1, 10**6), share=st.floats(0, 1), log_level=st.floats(-11.9, -0.31))
 def test_the_end_is_just_outside_the_exact_quantile(n: int, share: float, log_level: float) -> None:
     k, level = int(share * (n - 1)), 10.0**log_level

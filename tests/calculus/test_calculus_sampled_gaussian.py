@@ -64,6 +64,7 @@ def test_two_steps_are_the_worse_direction_of_a_double_integral(relation: Relati
         assert exact * (1 - 4e-4) <= value <= exact * (1 + 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("q", "z", "count", "relation", "design", "delta", "epsilon", "tolerance"),
@@ -184,6 +185,7 @@ def test_deltas_below_the_floor_of_a_loss_distribution(relation: Relation, delta
     assert mechanism.epsilon(1e-12) <= mechanism.epsilon(delta) < math.inf
 
 
+@pytest.mark.slow
 def test_a_loss_distribution_is_only_believed_above_its_rounding() -> None:
     # A tenth of the floating-point mass of a ten-thousand-fold convolution: only the Rényi bound may answer there.
     mechanism = steps(0.01, 1.0, 10_000)

@@ -200,6 +200,7 @@ def test_values_are_numbers_and_monotone(log_q: float, log_z: float, relation: R
     assert np.all(low <= unsampled * (1 + 1e-13))
 
 
+@pytest.mark.slow
 def test_extremes_and_order_of_levels() -> None:
     noise = np.array([3.0, 0.0, 1e-300, 1e-3, 1e6, 1e150, 1e300, 0.5, 3.0])
     for relation, design in (("zero_out", "poisson"), ("replace_one", "poisson"), ("replace_one", "without_replacement")):

@@ -30,12 +30,14 @@ def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(stop.value.code or 0)
 
 
+@pytest.mark.slow
 def test_the_example_says_what_the_readme_prints() -> None:
     root = Path(__file__).resolve().parents[2]
     result = runner.invoke(app, ["certify", str(root / "examples" / "last_iterate.yaml"), "--delta", "1e-6", "--json"])
     assert f"({json.loads(result.stdout)['epsilon']:.3f}, 1e-06)-DP" in (root / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_certify_json_is_the_documented_object(run_file: Path) -> None:
     result = runner.invoke(app, ["certify", str(run_file), "--delta", "1e-5", "--json"])
     content = json.loads(result.stdout)
@@ -59,6 +61,7 @@ def test_certify_json_is_the_documented_object(run_file: Path) -> None:
     assert {"theorem", "status", "epsilon", "why"} == set(content["others"][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled", "poisson"])
 def test_certify_all_gives_a_reason_for_every_theorem(tmp_path: Path, design: str) -> None:
     path = tmp_path / "run.yaml"
@@ -119,6 +122,7 @@ def test_in_a_pipe_no_name_is_cut(run_file: Path) -> None:
         assert expected <= {line.split()[0] for line in page.splitlines() if line.strip()}
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_leaves_nothing(
     run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +135,7 @@ def test_an_interrupted_sweep_leaves_nothing(
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.yaml"]
 
 
+@pytest.mark.slow
 def test_plan_writes_a_run_that_meets_the_target(run_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "planned.yaml"
     result = runner.invoke(app, ["plan", str(run_file), "--epsilon", "1", "--delta", "1e-5", "--json", "-o", str(out)])
@@ -140,6 +145,7 @@ def test_plan_writes_a_run_that_meets_the_target(run_file: Path, tmp_path: Path)
     assert lethe.Run.load(out).noise_multiplier == content["noise_multiplier"]
 
 
+@pytest.mark.slow
 def test_explain_repeats_what_certify_said(run_file: Path, tmp_path: Path) -> None:
     certificate = tmp_path / "certificate.json"
     first = runner.invoke(app, ["certify", str(run_file), "--delta", "1e-5", "-o", str(certificate)])
@@ -177,6 +183,7 @@ def test_bad_input_is_one_message_and_status_2(
     assert not out.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("changes", "words", "messages"),
@@ -259,6 +266,7 @@ def test_plan_writes_a_run_with_correlated_noise_and_says_what_each_noise_would_
     assert 0.999 < lethe.certify(planned, 1e-5).epsilon <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "words"),

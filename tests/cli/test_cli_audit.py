@@ -84,6 +84,7 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
     assert AuditPage.load("page.json") == AuditJob(**described()).execute().page
 
 
+@pytest.mark.slow
 def test_interrupted_before_the_first_score_it_leaves_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,6 +94,7 @@ def test_interrupted_before_the_first_score_it_leaves_nothing(
     assert not Path("scores.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_kept_scores_are_not_judged_at_another_level(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +103,7 @@ def test_kept_scores_are_not_judged_at_another_level(
     assert "this was declared" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_interrupted_without_a_score_file_it_says_that_nothing_is_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,6 +152,7 @@ def test_without_anything_to_audit(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "given with --self-test" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missed", [False, True])
 def test_the_self_test_s_table_and_status(monkeypatch: pytest.MonkeyPatch, missed: bool) -> None:
     """The self-test itself trains for minutes; here it is what the command makes of its result."""

@@ -28,6 +28,7 @@ def bare_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--json"], ["--all"]])
 def test_what_is_not_private_exits_with_1_and_is_printed_all_the_same(bare_file: Path, tmp_path: Path, more: list[str]) -> None:
     kept = tmp_path / "kept.json"
@@ -41,6 +42,7 @@ def test_what_is_not_private_exits_with_1_and_is_printed_all_the_same(bare_file:
         assert "NOT PRIVATE" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_explaining_what_is_not_private_exits_with_1(bare_file: Path, tmp_path: Path, more: list[str]) -> None:
     kept = tmp_path / "kept.json"

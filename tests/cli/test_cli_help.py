@@ -30,6 +30,7 @@ def _example(verb: str) -> str:
     return found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_shows_an_example_of_itself(verb: str) -> None:

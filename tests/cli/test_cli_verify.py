@@ -100,6 +100,7 @@ def test_the_table_answers_each_question_in_a_line(files: dict[str, str]) -> Non
     assert lines[5].startswith("declared, and proved by nothing: release")
 
 
+@pytest.mark.slow
 def test_the_public_key_is_printed_and_written_and_the_private_one_never(tmp_path: Path) -> None:
     printed = runner.invoke(app, ["key"]).stdout
     assert printed == signing_key().public.pem()
@@ -120,6 +121,7 @@ def test_explain_believes_the_key_that_it_is_given(files: dict[str, str], tmp_pa
     assert "the file says" not in told
 
 
+@pytest.mark.slow
 def test_explain_says_that_words_are_of_another_version(files: dict[str, str], tmp_path: Path) -> None:
     content = lethe.certify(make_run(), DELTA).to_dict() | {"lethe": "0.0.9"}
     content["citations"][0]["text"] = "Nobody 2031"

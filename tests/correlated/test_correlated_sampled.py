@@ -147,6 +147,7 @@ def test_more_bands_than_groups_get_no_credit() -> None:
     assert (credit.theorem, credit.epsilon < certificate.epsilon) == ("correlated-sampled", True)
 
 
+@pytest.mark.slow
 def test_of_each_turn_the_step_with_the_least_noise_counts() -> None:
     """Independent noise that differs between the groups: never below what either group costs by itself, as a Poisson run of its steps."""
     noises = [2.0, 1.0, 2.0, 1.5, 1.2, 3.0]
@@ -212,6 +213,7 @@ def test_what_the_design_cannot_do_is_refused(changes: dict[str, Any]) -> None:
         run_of(**changes)
 
 
+@pytest.mark.slow
 def test_a_step_draws_from_its_group_alone_each_record_with_the_stated_chance() -> None:
     run = run_of(4, size=5, records=42, steps=4000, noise=None)
     counts = np.zeros(42)
@@ -223,6 +225,7 @@ def test_a_step_draws_from_its_group_alone_each_record_with_the_stated_chance() 
     assert np.abs(counts - 1000 * chance).max() < 6 * math.sqrt(1000 * chance * (1 - chance))
 
 
+@pytest.mark.slow
 def test_training_keeps_to_it_and_is_certified_as_it() -> None:
     random = np.random.default_rng(0)
     features = random.normal(size=(40, 3))
@@ -257,6 +260,7 @@ def test_batches_from_any_step_on_are_those_of_the_groups_in_turn() -> None:
             assert (taken % 4 == (drawn.step - 1) % 4).all()
 
 
+@pytest.mark.slow
 def test_without_a_word_the_strategy_has_no_more_bands_than_are_amplified() -> None:
     for groups in (2, 4):
         run = lethe.correlate(run_of(groups, size=1, records=400, steps=40, noise=None))
@@ -265,6 +269,7 @@ def test_without_a_word_the_strategy_has_no_more_bands_than_are_amplified() -> N
         assert lethe.certify(run, DELTA).theorem == "correlated-sampled"
 
 
+@pytest.mark.slow
 def test_a_planner_takes_a_strategy_that_is_amplified() -> None:
     """Of more groups than 64 too, for which a buffered strategy, of all bands, would be searched in a fixed order."""
     for groups, steps in ((2, 40), (80, 160)):

@@ -67,6 +67,7 @@ def test_a_regression_run_names_its_loss_where_nothing_is_cut() -> None:
     assert (rich.run_.loss.kind, rich.run_.loss.evidence) == ("logistic_regression", "enforced")
 
 
+@pytest.mark.slow
 def test_softmax_run_certifies_what_was_recorded() -> None:
     model = SoftmaxRegression(feature_norm=4.0, mechanism="pass_ends", passes=3).fit(*three_blobs())
     # Of a few hundred records at epsilon = 1 the loss's envelope is descended.

@@ -83,6 +83,7 @@ def test_an_intercept_is_learned_where_classes_are_unequal(name: str) -> None:
     assert abs(model.predict_proba(rows)[:, 1].mean() - labels.mean()) < 0.05
 
 
+@pytest.mark.slow
 def test_long_rows_are_projected_in_prediction_as_in_training() -> None:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((2_000, 3))

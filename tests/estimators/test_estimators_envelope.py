@@ -59,6 +59,7 @@ def test_gradients_are_those_of_the_linear_trainer_along_envelopes(loss: LinearL
     assert np.abs(plain - expected).max() > 0.1  # the bound acts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_no_record_has_more_than_the_bound_by_a_single_bit(loss: LinearLoss, intercept: bool) -> None:

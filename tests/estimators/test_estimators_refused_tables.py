@@ -65,6 +65,7 @@ def test_a_column_of_no_numbers_is_named_with_its_dtype(name: str, case: str) ->
     assert ({DATES, CATEGORIES} - {remedy}).pop() not in (refusal.value.remedy or "")
 
 
+@pytest.mark.slow
 def test_columns_that_hold_numbers_of_another_kind_are_taken() -> None:
     numbers: dict[str, tuple[str, Any, Any]] = {
         "bool": ("pandas", Y == 1, None),

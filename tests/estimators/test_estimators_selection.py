@@ -92,6 +92,7 @@ def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
     assert stats.kstest(heights, "uniform").pvalue < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("epsilon", [1e-2, 0.5, 1.0, 8.0])
 @pytest.mark.parametrize("gaussian", [True, False])

@@ -141,6 +141,7 @@ def test_auto_is_multi_pass_unless_a_bound_is_asked_for() -> None:
     assert chosen_solver("auto", "optimised", strongly=False) == "accelerated"
 
 
+@pytest.mark.slow
 def test_the_report_has_the_bound_and_the_constants() -> None:
     rows, values = spoilt(2000, 2)
     model = HeavyTailedLinearRegression(

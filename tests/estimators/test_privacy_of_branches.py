@@ -48,6 +48,7 @@ def test_every_branch_counts_and_so_does_the_remainder() -> None:
     assert mu_of(weighted) == pytest.approx(mu(weighted[0].named_transformers_["numbers"][0], weighted[-1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "culprit"),
     [
@@ -70,6 +71,7 @@ def test_branches_that_are_dropped_or_see_no_column_are_free() -> None:
     assert stated(model) == model[-1].statement_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "allowed"),
     [

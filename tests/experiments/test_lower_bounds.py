@@ -121,6 +121,7 @@ def test_never_above_an_upper_bound(records: int, dimension: int, order: float) 
     assert 0.0 < lower.value <= one_pass_optimised(strong, records, 0.5).bound
 
 
+@pytest.mark.slow
 def test_the_rates() -> None:
     """1/sqrt(n) and (sqrt(d)/(eps n))^((k-1)/k) for convex losses, their squares for strongly convex ones."""
     for order in (2.0, 4.0):

@@ -249,6 +249,7 @@ def test_the_ratios_on_the_page() -> None:
     assert ratios == {"rdp_over_alpha": ["2.1", "2.3", "2.3", "29", "80"], "epsilon": ["1.7", "1.9", "2", "13", "26"]}
 
 
+@pytest.mark.slow
 def test_the_legend_says_where_ours_is_not_drawn(monkeypatch: pytest.MonkeyPatch, tables: dict[str, Reproduction]) -> None:
     plots = pytest.importorskip("lethe_experiments.pages.reproduction_plots")
     figures = []
@@ -262,6 +263,7 @@ def _page(result: Reproduction, width: int) -> str:
     return printed(*reproduction_tables(result.to_dict(), width), width=width)
 
 
+@pytest.mark.slow
 def test_the_list_of_one() -> None:
     result = runner.invoke(app, ["reproduce", "bok-table-1", "--list"], catch_exceptions=False)
     assert describe("bok-table-1") in result.stdout
@@ -270,6 +272,7 @@ def test_the_list_of_one() -> None:
     assert content == {"bok-table-1": describe("bok-table-1")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "--list"]])
 def test_the_list(words: list[str]) -> None:
     result = runner.invoke(app, words, env={"COLUMNS": "160"}, catch_exceptions=False)

@@ -112,6 +112,7 @@ def test_each_number_is_that_of_its_trainings(small: Reproduction) -> None:
     assert difference["training_loss_margin"] == pytest.approx(half, rel=1e-5)  # of the differences, not of two separate means
 
 
+@pytest.mark.slow
 def test_repeats_are_an_option(file: Path) -> None:
     one = hong_figure_1(options=Options(data=file, repeats=1), plan=SMALL)
     assert {row["repeats"] for row in one.records()} == {1}

@@ -94,6 +94,7 @@ def test_the_corrected_weights_of_theorem_4_8_are_an_upper_bound(gamma: float, b
     assert np.all(theorem_4_8_weights(gamma, beta, steps) >= mom_weights(gamma, beta, steps) * (1 - 1e-12))  # roundings
 
 
+@pytest.mark.slow
 def test_no_cancellation_where_gamma_is_near_beta_squared() -> None:
     gamma, beta, steps = 0.99, 0.99 - 1e-9, 2000  # gamma - beta^2 = .01, and the turn comes at step 1
     turn = turning_step(gamma, beta)

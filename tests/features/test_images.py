@@ -55,6 +55,7 @@ def test_the_shape_is_all_that_is_kept_and_a_fit_is_not_needed(make: Any) -> Non
         one.transform(BYTES.transpose(0, 2, 1))
 
 
+@pytest.mark.slow
 @BOTH
 def test_every_record_is_by_itself_in_blocks_of_any_size(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     many = np.random.default_rng(1).random((150, 9, 8)).astype(np.float32)

@@ -24,6 +24,7 @@ def pictures(count: int, rows: int, columns: int, seed: int = 0) -> torch.Tensor
     return torch.tensor(np.random.default_rng(seed).random((count, rows, columns)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "scales", "angles"), [((6, 9), 2, 4), ((5, 4), 1, 5), pytest.param((9, 10), 3, 4, marks=pytest.mark.nightly)]
 )

@@ -131,6 +131,7 @@ def test_the_printed_number_of_steps_is_refuted(scale: float, bound: float, prin
     assert achieved(math.ceil(min(first, second))) / claimed(bound) == pytest.approx(mended, rel=3e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "beta"), [(1, 1.0), (2, 1.0), (7, 50.0), (1000, 0.0), (100, 1e9)])
 def test_any_number_of_records_and_affine_losses(count: int, beta: float) -> None:
     problem = stated(beta, 2, 3.0, 3.0, 2)

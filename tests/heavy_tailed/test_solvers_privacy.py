@@ -73,6 +73,7 @@ SOLVERS: dict[str, Callable[[Array, MeanOracle], Solution]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("oracle", [ClippedMean(clip_norm=1.5, rho=RHO), CoordinateMedian(threshold=1.5, groups=3, rho=RHO)])
 @pytest.mark.parametrize("name", SOLVERS)
 def test_no_record_is_revealed_more_than_stated(name: str, oracle: ClippedMean | CoordinateMedian) -> None:

@@ -43,6 +43,7 @@ def test_the_noise_is_that_of_eight_gaussian_counts_and_composes_to_rho() -> Non
     assert estimate.phase.rho == pytest.approx(RHO, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_every_comparison_of_the_search_uses_the_noise_it_states() -> None:
     """Without any data below a point the answers are the noise's: a search among b equal values goes down as often as a normal says."""
 
@@ -103,6 +104,7 @@ def test_powers_do_not_overflow() -> None:
     assert 1e50 <= estimate.bound <= 3e50
 
 
+@pytest.mark.slow
 def test_the_solver_uses_the_other_records_and_the_larger_cost_is_the_whole() -> None:
     rng = np.random.default_rng(6)
     problem, records = replace(regression(), moments=None), regression_records(4096, rng)
@@ -178,6 +180,7 @@ def test_what_is_refused() -> None:
     assert estimated_moments(problem, rows, order=2, rho=RHO, share=0.9).bound >= math.sqrt(3)
 
 
+@pytest.mark.slow
 def test_a_moment_inside_the_range_may_be_made_of_sizes_beyond_it() -> None:
     """0, or 30 high with probability 1/1000: the moment is 0.95 high, and cutting sizes at high would find a thirtieth of it."""
     rng, high, chance = np.random.default_rng(9), 100.0, 1e-3

@@ -89,6 +89,7 @@ def test_a_loss_that_is_not_convex() -> None:
     assert gap <= proximal_bound(200, 8.0, 1 / 32, 9 + 3 * math.sin(3.0) ** 2, 0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_the_price_and_the_settings() -> None:
     moments = Moments(order=4, bound=3.0, second=2.0)
     problem = Problem(gradient=quadratic_gradient, dimension=2, domain=Ball(radius=1.0), smoothness=10.0, pl_constant=2.0, moments=moments)

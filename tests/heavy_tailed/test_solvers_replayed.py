@@ -216,6 +216,7 @@ def test_phases_on_smaller_and_smaller_parts() -> None:
     assert done.fresh.guarantee.epsilon(1e-5) == max(phase.with_fresh_noise.epsilon(1e-5) for phase in done.phases)
 
 
+@pytest.mark.slow
 def test_rounds_of_phases() -> None:
     """With a domain wide enough never to be met."""
     problem, records = replace(PROBLEM, domain=Ball(radius=1e6)), rows(40)

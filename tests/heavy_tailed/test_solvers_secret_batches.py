@@ -44,6 +44,7 @@ def composed_delta(rate: float, noise: float, steps: int, epsilon: float) -> flo
     return float((together * np.maximum(-np.expm1(epsilon - losses), 0.0)).sum())
 
 
+@pytest.mark.slow
 def test_the_convolution_is_the_integral_for_one_step() -> None:
     assert composed_delta(0.125, 2.0, 1, 0.5) == pytest.approx(one_step_delta(0.125, 2.0, 0.5), rel=2e-3)
 
@@ -95,6 +96,7 @@ def test_it_never_goes_below_the_least_noise_that_is_priced(monkeypatch: pytest.
         assert spent == pytest.approx(0.25)
 
 
+@pytest.mark.slow
 def test_few_prices_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes up to seconds; bisection asked for fifteen."""
     asked, plain = list[float](), SampledGaussian.epsilon

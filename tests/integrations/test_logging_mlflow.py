@@ -152,6 +152,7 @@ def test_a_run_that_is_resumed_goes_on_at_its_step(store: str, tmp_path: Path) -
     assert found.run.info.status == "FINISHED"
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_costs_the_log_and_not_the_training(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     log, run = logger(store), make_run()
     logs = log._scalars

@@ -293,6 +293,7 @@ def test_a_budget_that_is_resumed_is_priced_with_all_its_steps(tmp_path: Path) -
     assert {value for _, value in found["dp/epsilon"]} == {rounded_up(lethe.certify(trained.run, DELTA).epsilon)}
 
 
+@pytest.mark.slow
 def test_a_log_that_cannot_be_written_ends_before_training_and_never_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("no folder")
     model = make_model()

@@ -33,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place(tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_an_honest_claim_stands_and_a_lie_does_not(folder: Path) -> None:
     del folder
     honest = AuditJob(**described()).execute().page
@@ -223,6 +224,7 @@ def test_two_processes_find_what_one_finds(folder: Path) -> None:
     assert one == two
 
 
+@pytest.mark.slow
 def test_what_is_claimed_of_a_seeded_training_is_said_to_be_of_fresh_noise(folder: Path) -> None:
     write_document(folder / "fresh.yaml", TRAINING)
     write_document(folder / "seeded.yaml", {**TRAINING, "seed": 3})

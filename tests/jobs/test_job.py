@@ -29,6 +29,7 @@ def _config(**changes: Any) -> dict[str, Any]:
     return {"run": RUN, "privacy": {"epsilon": 1.0, "delta": 1e-5}, "seed": 0, **changes}
 
 
+@pytest.mark.slow
 def test_train_writes_weights_run_certificate_and_report(tmp_path: Path) -> None:
     config, folder = tmp_path / "config.yaml", tmp_path / "out"
     write_document(config, _config(seed=None))
@@ -107,6 +108,7 @@ def test_classes_are_public_or_said_to_be(tmp_path: Path) -> None:
         Job(**_config(run=run, data={**data, "classes": ["u", "v"]})).execute(tmp_path / "rare")
 
 
+@pytest.mark.slow
 def test_a_seeded_certificate_says_that_it_is_no_release(tmp_path: Path) -> None:
     seeded = Job(**_config()).execute(tmp_path / "seeded")
     loaded = lethe.Certificate.load(tmp_path / "seeded" / "certificate.json")

@@ -53,6 +53,7 @@ def test_a_schema_that_changes_while_a_ledger_is_open_is_refused(file) -> None:
     unchanged(file)
 
 
+@pytest.mark.slow
 def test_a_locked_ledger_is_waited_for_and_then_refused(file) -> None:
     other = sqlite3.connect(file, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

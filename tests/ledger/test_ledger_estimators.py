@@ -193,6 +193,7 @@ def test_a_fit_that_cannot_say_that_it_starts_is_given_back(ledger, monkeypatch)
     assert ledger.show("patients").lines[0].state == "voided"
 
 
+@pytest.mark.slow
 def test_a_fit_that_costs_more_than_it_planned_is_not_settled(ledger, monkeypatch) -> None:
     monkeypatch.setattr("lethe.estimators.budget.Budget.as_gaussian", lambda self: lethe.GDP(0.5 * self.total_mu))
     with pytest.raises(BudgetExceededError, match="more than was reserved"):
@@ -236,6 +237,7 @@ def test_a_search_is_paid_once_whatever_its_models_say(ledger) -> None:
     assert [line.state for line in ledger.show("patients").lines] == ["settled"]
 
 
+@pytest.mark.slow
 def test_clones_and_copies_in_a_pickle_are_paid(ledger) -> None:
     estimator = LogisticRegression(**QUICK, ledger=Spending(ledger, "patients", by="team A", why="a fold", slack=1e-9))
     copy_of(estimator).fit(X, LABELS)
@@ -282,6 +284,7 @@ def test_a_password_is_not_sent_along(url: str) -> None:
     assert b"secret" not in pickle.dumps(LogisticRegression(ledger=Spending(Ledger(database), "patients")))
 
 
+@pytest.mark.slow
 def test_a_release_by_hand_is_paid(ledger) -> None:
     spending = Spending(ledger, "patients", by="team A")
     with spending.release(lethe.GDP(0.1)) as release:

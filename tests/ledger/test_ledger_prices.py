@@ -46,6 +46,7 @@ def test_exact_prices_are_those_of_the_theorems_rounded_up(name) -> None:
         assert slack(price) == pytest.approx(chance, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_zcdp_is_exact_in_its_own_filter_and_covered_in_the_other() -> None:
     assert cost(price_of(ZCDP(0.05), "zcdp")) == pytest.approx(0.05, rel=1e-12)
     with pytest.raises(InputError, match="slack"):

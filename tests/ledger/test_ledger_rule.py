@@ -39,6 +39,7 @@ def test_a_release_is_reserved_and_settled_in_both_databases(place) -> None:
     assert ledger.data_sets() == ("patients",)
 
 
+@pytest.mark.slow
 def test_gaussian_releases_cost_their_exact_sum_and_never_less(file) -> None:
     ledger, mus = ledger_of(file), [0.01 + 0.0007 * k for k in range(40)]
     for mu in mus:
@@ -112,6 +113,7 @@ def test_other_neighbours_and_units_do_not_mix(file) -> None:
     assert ledger.show("patients").lines == ()
 
 
+@pytest.mark.slow
 def test_a_certificate_is_computed_again_before_it_is_believed(file) -> None:
     ledger = ledger_of(file, budget=Budget(epsilon=100, delta=1e-6))
     certificate = lethe.certify(make_run(), delta=1e-6)
@@ -157,6 +159,7 @@ def test_more_than_was_reserved_is_refused_and_stays_counted(file) -> None:
     ledger.settle(ticket, lethe.GDP(0.1 * (1 + 1e-12)))
 
 
+@pytest.mark.slow
 def test_less_than_was_reserved_is_given_back_only_if_it_was_fixed_before(file) -> None:
     ledger = ledger_of(file)
     first, second = (ledger.reserve("patients", lethe.GDP(0.1), by="a") for _ in range(2))

@@ -90,6 +90,7 @@ def test_what_is_sent_to_another_process_takes_the_ledger_along(ledger, monkeypa
     assert ledger.show("patients").lines[0].by == "team A"
 
 
+@pytest.mark.slow
 def test_a_process_that_was_told_of_it_and_knows_no_ledger_refuses(ledger, monkeypatch) -> None:
     with spending(ledger, "patients"):
         told = os.environ["LETHE_SPENDING"]
@@ -156,6 +157,7 @@ def _run(**fields):
     return make_run(**plain | fields)
 
 
+@pytest.mark.slow
 def test_trainings_are_counted_too(ledger) -> None:
     with spending(ledger, "patients"):
         fit_linear(_run(), X, LABELS, classes=2)
@@ -200,6 +202,7 @@ def test_a_training_with_correlated_noise_costs_one_gaussian_of_its_strategy(led
         assert square * (1 - 1e-12) <= line.price.cost / 2**80 <= square * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_a_certificate_of_correlated_noise_is_reserved_at_its_own_price(ledger) -> None:
     def cost(**noise) -> float:
         run = make_run(noise_multiplier=50.0, release="all", clip_norm=1.0, **noise)

@@ -46,6 +46,7 @@ def network_run(**fields):
 LOSS = torch.nn.CrossEntropyLoss(reduction="none")
 
 
+@pytest.mark.slow
 def test_a_linear_training_is_reserved_and_settled(ledger) -> None:
     fitted = fit_linear(run_of(), *table(), classes=2, ledger=Spending(ledger, "patients", by="team A", why="nightly"))
     (line,) = ledger.show("patients").lines
@@ -64,6 +65,7 @@ def test_the_same_training_every_night_is_counted_every_night(ledger) -> None:
     ledger.verify()
 
 
+@pytest.mark.slow
 def test_a_network_is_reserved_and_settled(ledger) -> None:
     model, data = network()
     fit(model, LOSS, data, network_run(), ledger=Spending(ledger, "patients"))
@@ -173,6 +175,7 @@ def test_a_training_goes_on_under_its_own_reservation(ledger, tmp_path) -> None:
     ledger.verify()
 
 
+@pytest.mark.slow
 def test_a_loop_of_ones_own_is_reserved_and_settled(ledger) -> None:
     model, data = network()
     engine = PrivacyEngine(network_run(), ledger=Spending(ledger, "patients"))

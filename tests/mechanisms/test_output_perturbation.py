@@ -33,6 +33,7 @@ def _moved(loss: LinearLoss, first: tuple[Any, float], second: tuple[Any, float]
     return float(np.linalg.norm(here - _minimiser(*with_it, loss, 5, regularisation)))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("loss", LINEAR_LOSSES, ids=repr)

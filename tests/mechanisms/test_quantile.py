@@ -60,6 +60,7 @@ def log_density_of_the_code(values, points, **options):
 POINTS = np.array([0.1, 0.35, 0.7, 0.95])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("quantile", LEVELS)
 def test_the_law_is_the_exponential_mechanism(neighbours, quantile):

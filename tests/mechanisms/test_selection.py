@@ -217,6 +217,7 @@ def test_a_profile_with_a_failure(repetitions):
             selection_guarantee(base, repetitions, delta=1.1e-3)
 
 
+@pytest.mark.slow
 def test_a_rare_telling_output_reaches_the_mean_in_the_curve():
     """A rare output with a large ratio: the choice makes it E[K] times as frequent, which log E[K] / (order - 1) states."""
     other = np.array([1.0 - 1e-8, 1e-8])

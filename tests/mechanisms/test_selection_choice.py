@@ -76,6 +76,7 @@ def test_how_often_it_tried_is_not_in_the_release():
     assert set(chosen.__dataclass_fields__) == {"candidate", "result", "score", "statement"}
 
 
+@pytest.mark.slow
 def test_fresh_entropy_unless_a_generator_is_given():
     draws = {tuple(pick(generator=None, score=lambda _: 0.0).candidate for _ in range(12)) for _ in range(3)}
     assert len(draws) == 3

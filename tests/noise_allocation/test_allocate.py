@@ -19,7 +19,9 @@ CONVEX = {"kind": "convex", "smoothness": 0.5, "gradient_bound": 1.0}
 DECAY = Influence(rate=0.95, basis="assumed")
 
 
-SLOW = ("poisson", "without_replacement", "balls_in_bins")  # every trial composes sampled Gaussians, or convolves the laws of bins
+# Every trial composes sampled Gaussians, or convolves the laws of bins.
+SLOW = ("poisson", "cyclic_poisson", "without_replacement", "balls_in_bins")
+AT_NIGHT = pytest.mark.nightly(by_day="test_random_batches_are_calibrated_by_the_heterogeneous_accountant")
 
 
 @pytest.mark.slow
@@ -28,7 +30,7 @@ SLOW = ("poisson", "without_replacement", "balls_in_bins")  # every trial compos
     ("design", "release"),
     [
         *((design, release) for design in DESIGNS if design not in SLOW for release in ("last", "all")),
-        *zip(SLOW, ("all", "last", "last"), strict=True),
+        *(pytest.param(design, release, marks=AT_NIGHT) for design, release in zip(SLOW, ("all", "all", "last", "last"), strict=True)),
     ],
 )
 def test_every_candidate_meets_the_target_and_the_chosen_one_does_least_harm(design: str, release: str) -> None:
@@ -52,6 +54,7 @@ def test_every_candidate_meets_the_target_and_the_chosen_one_does_least_harm(des
     assert found.certificate.epsilon <= 1.0
 
 
+@pytest.mark.slow
 def test_uniform_is_plan() -> None:
     run = make_run(noise_multiplier=None)
     assert allocate(run, 1.0, 1e-5, schedule="uniform").run == lethe.plan(run, 1.0, 1e-5)

@@ -69,6 +69,7 @@ def test_every_window_of_a_run_is_the_formula_in_its_units() -> None:
             assert part.gaussian_mu == pytest.approx(shift(window) / math.sqrt((1 - share) * payments), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_zero_out_counts_what_takes_the_records_place() -> None:
     run = make_run(batches={"design": "without_replacement", "size": 10})
     replaced, zeroed = (Bok2024SGD().bound(run.replace(neighbours=relation)).guarantee for relation in ("replace_one", "zero_out"))

@@ -50,6 +50,7 @@ def test_the_tables_of_bounded_domains() -> None:
     assert cgd_domain_passes(100.0, 10) == 41
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("passes", "low", "high"), [(50, 4.4371, 4.4391), (100, 6.6528, 6.6548)])
 def test_composition_of_sampled_batches(passes: int, low: float, high: float) -> None:
     """p = .025, L / (b sigma) = 2/3: certified brackets of the authors' numerical composition at delta = 1e-5, and their CLT values."""

@@ -62,6 +62,7 @@ def test_the_two_halves_of_the_proof_that_any_start_will_do(contraction: float) 
     assert np.all(-4 * np.expm1(-x) >= np.minimum(2 * x, 2.0))
 
 
+@pytest.mark.slow
 def test_certify_is_never_looser() -> None:
     for changes in ({}, {"passes": 1}, {"passes": 2000}, {"noise_multiplier": 0.3}, {"neighbours": "zero_out"}, {"step_size": 1.1}):
         run = RUN.replace(**changes)

@@ -130,6 +130,7 @@ def test_records_left_over_reveal_less() -> None:
     assert Chua2024Shuffled().bound(run).guarantee.delta(epsilon) == below
 
 
+@pytest.mark.slow
 def test_several_passes() -> None:
     """One order: noise over sqrt(E). A fresh order a pass: more passes reveal more, and less than one order would."""
     once = [_epsilon(Chua2024Shuffled(), _run(1.0, 100, "shuffled_once", passes)) for passes in (1, 4, 16)]

@@ -49,6 +49,7 @@ def test_the_printed_inverse_has_a_wrong_sign() -> None:
     assert zcdp_epsilon_simple(printed, DELTA) > 150
 
 
+@pytest.mark.slow
 @given(st.floats(1e-3, 1e3), st.floats(1e-12, 0.5))
 def test_the_budget_is_at_most_half_the_moments_accountant_s(epsilon: float, delta: float) -> None:
     """Section 4.1 claims the opposite, R > epsilon^2 / ln(1/delta) for epsilon <= 2 ln(1/delta), from the wrong sign."""
@@ -179,6 +180,7 @@ def test_renyi_divergences(probability: float, noise: float, order: int, value: 
 WHOLE_ORDERS = np.arange(2, 400)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("probability", [1e-3, 0.01, 0.1, 0.3, 0.5, 0.75])
 @pytest.mark.parametrize("noise", [0.25, 0.5, 1.0, 2.0, 4.0, 10.0, 100.0])
@@ -194,6 +196,7 @@ def test_what_c_would_have_to_be_for_rare_batches(noise: float, factor: float) -
     assert needed == pytest.approx(factor, abs=5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("probability", "noise", "last"),
     [(0.01, 1.0, 6), (0.01, 2.0, 36), (0.01, 4.0, 147), (0.1, 1.0, 2), (0.1, 2.0, 14), (0.1, 4.0, 66), (0.3, 0.5, None), (0.01, 0.5, None)],

@@ -47,7 +47,7 @@ def test_the_worst_slot_of_a_schedule() -> None:
     assert _mu(make_run(**changes, batches={"design": "shuffled", "size": 10})) == pytest.approx(math.sqrt(1 / 4 + 1), rel=1e-14)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_never_better_than_composition_nor_than_certify(design: str) -> None:

@@ -237,6 +237,7 @@ def test_theorem_45_is_false_for_a_record_in_the_last_batch(changes: dict[str, o
     assert not theorem.standing_on(run).usable
 
 
+@pytest.mark.slow
 def test_theorem_45_holds_for_the_first_batch_without_clipping() -> None:
     """With the paper's own constant the engine gives half of it at most."""
     for run in RUNS:

@@ -176,6 +176,7 @@ def test_theorem_23_states_the_constant_of_the_paper(theorem: Theorem, clip_norm
     assert stated.constant == pytest.approx(math.sqrt(factor * (1 + 2 * 0.5 * 0.05 * (1 + 0.05 / (2 * 0.25)))), rel=1e-13)
 
 
+@pytest.mark.slow
 def test_17_is_never_better_than_composition() -> None:
     """theta_L >= 1/2 for L >= sqrt(2), so 1 + E theta >= (E + 1)/2 + 1/2."""
     for run in random_runs(60, clip_norm=0.5):

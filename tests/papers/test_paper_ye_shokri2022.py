@@ -43,6 +43,7 @@ def _as_printed(alpha: float, batches: int, passes: int, c: float, ratio: float)
 CASES = [(batches, passes, c) for batches in (2, 3, 4, 7, 10) for passes in (1, 2, 5, 40) for c in (0.3, 0.9, 0.99)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("batches", "passes", "c"), CASES)
 def test_the_formula_of_the_paper(batches: int, passes: int, c: float) -> None:
     guarantee = YeShokri2022().bound(_run(batches, passes, 1 - c)).guarantee
@@ -87,6 +88,7 @@ def test_no_position_is_ever_below_a_brute_force_optimum(batches: int, passes: i
         assert rho >= brute_force_shift(np.full(steps, c), touches, np.ones(steps)) ** 2 / 2 * (1 - 1e-6)  # least squares
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [2, 3, 8, 9])
 @pytest.mark.parametrize("passes", [1, 2, 30])
 def test_never_below_the_mixture_over_positions(batches: int, passes: int) -> None:
@@ -106,6 +108,7 @@ def test_never_below_the_mixture_over_positions(batches: int, passes: int) -> No
         assert guarantee.delta(epsilon) >= np.mean([lethe.GDP(mu).delta(epsilon) for mu in mus]) * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_many_batches_are_grouped_upward() -> None:
     run = _run(6000, 3, 1e-5)
     guarantee = YeShokri2022().bound(run).guarantee
@@ -119,6 +122,7 @@ def test_many_batches_are_grouped_upward() -> None:
         assert exact * (1 - 1e-9) <= value <= exact * 1.001
 
 
+@pytest.mark.slow
 def test_extreme_runs_stay_finite() -> None:
     """Contractions that round to 0 or to 1, and exponents beyond the range of exp."""
     for contraction in (1e-200, 1e-16, 1 - 2**-53):

@@ -29,6 +29,7 @@ def read(table: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None,
     return np.concatenate([one[0] for one in found]), targets, found[0][2]
 
 
+@pytest.mark.slow
 def test_parquet_files_give_the_records_in_the_order_of_their_names(tmp_path: Path) -> None:
     table = frame()
     blocks = written(tmp_path, a=table[:900], b=table[900:900], c=table[900:])
@@ -40,6 +41,7 @@ def test_parquet_files_give_the_records_in_the_order_of_their_names(tmp_path: Pa
     assert read(blocks.with_target("label"))[2] == np.float64  # with a column of doubles among the features
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda: frame(), lambda: frame().astype({"age": "Float32", "visits": "float64"})])
 def test_frames_of_dask_give_the_same(make: Callable[[], pd.DataFrame]) -> None:
     collection = dd.from_pandas(make(), npartitions=4)
@@ -70,6 +72,7 @@ WRONG: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", WRONG)
 def test_a_partition_unlike_the_others_is_named_with_its_column(fault: str, tmp_path: Path) -> None:
     change, words = WRONG[fault]
@@ -93,6 +96,7 @@ def test_a_partition_that_dask_cannot_compute_is_named() -> None:
         read(dask_table(dd.from_pandas(frame(), npartitions=2).map_partitions(fails, meta=frame()[:0]), workers=1))
 
 
+@pytest.mark.slow
 def test_blocks_of_arrays_unlike_the_others_are_named() -> None:
     features, labels, _ = records()
     blocks = da.from_array(features, chunks=(500, 5))

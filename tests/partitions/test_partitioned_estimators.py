@@ -95,6 +95,7 @@ def test_batches_are_those_of_memory_where_records_count_in_the_stored_order(mec
         assert found.certificate_.epsilon == expected.certificate_.epsilon
 
 
+@pytest.mark.slow
 def test_a_certificate_of_secret_batches_rests_on_workers_that_are_told_them() -> None:
     model = LogisticRegression(mechanism="shuffled_once", passes=1, feature_norm=2.0, epsilon=1.0)
     assert "workers" in {one.name for one in model.fit(in_blocks(2, "label"), None).certificate_.findings if one.evidence == "declared"}
@@ -234,6 +235,7 @@ class Spender:
         return {}
 
 
+@pytest.mark.slow
 def test_a_faulty_block_ends_the_fit_before_it_is_paid_and_an_interrupt_before_it_is_settled() -> None:
     features, labels, _ = records()
     wrong = features.copy()

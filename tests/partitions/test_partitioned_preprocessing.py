@@ -106,6 +106,7 @@ def test_columns_are_gathered_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -
     assert table.passes == 1 + 3  # of two, two, and one of the five columns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_quantiles_of_counts_are_the_searched_ones_of_the_values(neighbours: Any) -> None:
     features, _, _ = records()

@@ -61,7 +61,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("changes", _KINDS)
 def test_every_section_is_there_and_says_what_is_certified(changes: dict[str, Any]) -> None:
     run = make_run(**changes)
@@ -250,6 +250,7 @@ def test_a_folder_s_weights_are_held_against_the_seal(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "report.json").read_text())["notices"][0]["heading"] == "OTHER WEIGHTS"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 3])
 def test_an_adaptive_descent_is_reported_by_its_statement(seed: int | None, tmp_path: Path) -> None:
     """It is no run: certify refuses it, and what it costs is its budget."""

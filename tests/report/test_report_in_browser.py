@@ -40,7 +40,7 @@ _EVERYWHERE = [(width, scheme) for width in WIDTHS for scheme in SCHEMES]
 # The first page has every kind of notice, table and picture.
 @pytest.mark.parametrize(
     ("name", "examined"),
-    [("sealed", _EVERYWHERE if by_night() else _EVERYWHERE[::3]), ("declared", [(360, "light")]), ("seeded", [(1440, "dark")])],
+    [("sealed", _EVERYWHERE if by_night() else _EVERYWHERE[:1]), ("declared", [(360, "light")]), ("seeded", [(1440, "dark")])],
 )
 def test_it_is_readable_everywhere_and_asks_nobody(
     page: Page, pages: dict[str, Path], name: str, examined: list[tuple[int, Scheme]]

@@ -125,6 +125,7 @@ def test_hostile_words_are_only_words_in_html() -> None:
     assert "49" not in read.words.split()
 
 
+@pytest.mark.slow
 def test_hostile_words_are_only_words_in_markdown() -> None:
     text = written(_hostile_subject(), ".md")
     _, _, body = text.split("---\n", maxsplit=2)
@@ -166,6 +167,7 @@ def test_latex_is_balanced(changes: dict[str, Any]) -> None:
     assert all(row.replace("\\&", "").count("&") == 1 for row in rows)
 
 
+@pytest.mark.slow
 def test_private_numbers_are_left_out_unless_asked_for_and_then_marked(tmp_path: Path) -> None:
     curves = {"curves": [{"name": "loss of every epoch", "steps": [1, 2], "values": [0.777, 0.666]}]}
     folder, out = trained_folder(tmp_path / "trained", curves__json=curves), tmp_path / "report.md"
@@ -179,6 +181,7 @@ def test_private_numbers_are_left_out_unless_asked_for_and_then_marked(tmp_path:
     assert "loss of every epoch (private, not covered by the guarantee)" in text
 
 
+@pytest.mark.slow
 def test_an_audit_of_another_claim_supports_and_refutes_nothing(tmp_path: Path) -> None:
     folder = trained_folder(tmp_path / "trained", audit__json=audit_page(0.1, claim=0.05).to_document())
     result = runner.invoke(app, ["report", str(folder), "-o", str(tmp_path / "report.json")])
@@ -189,6 +192,7 @@ def test_an_audit_of_another_claim_supports_and_refutes_nothing(tmp_path: Path) 
     assert "another claim" in (tmp_path / "report.json").read_text()
 
 
+@pytest.mark.slow
 def test_an_audit_in_the_folder_is_found_and_a_broken_one_is_no_silence(tmp_path: Path) -> None:
     document = audit_page().to_document()
     folder = trained_folder(tmp_path / "trained", audit__json={**document, "lethe": "0.2.0", "certificate": None}, notes__json={"a": 1})

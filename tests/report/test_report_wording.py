@@ -64,6 +64,7 @@ def test_a_factor_is_plain_and_never_rounded_down() -> None:
         assert math.exp(epsilon) <= said <= math.exp(epsilon) * 1.0011
 
 
+@pytest.mark.slow
 def test_the_promise_names_its_exceptions_and_the_number_to_judge_by() -> None:
     subject = subject_of(_digits(), delta=1e-5)
     words = _words(subject, "guarantee")
@@ -99,6 +100,7 @@ def test_records_that_no_step_uses_are_counted(changes: dict[str, Any], left: st
     assert rows["Length"].startswith(length)
 
 
+@pytest.mark.slow
 def test_what_must_be_believed_holds_more_than_what_is_declared() -> None:
     sealed, declared, seeded = subject_of(make_record(), delta=DELTA), subject_of(_digits(), delta=1e-5), make_run(seeded=True)
     believed = _section(sealed, "hypotheses").data["believed_besides"]
@@ -132,6 +134,7 @@ def test_words_of_the_field_are_explained_where_they_occur() -> None:
     assert proved_by("ye-shokri-2022") == "ye-shokri-2022"
 
 
+@pytest.mark.slow
 def test_a_finite_epsilon_is_not_called_private(tmp_path: Path) -> None:
     found = subject_of(certify(make_record(), DELTA))
     table = next(block for block in _section(found, "provenance").blocks if isinstance(block, Table) and block.head[0] == "question")
@@ -153,6 +156,7 @@ def test_private_numbers_that_nobody_sees_are_no_breach() -> None:
     assert any(isinstance(block, Code) and "private=True" in block.text for block in _section(subject, "training").blocks)
 
 
+@pytest.mark.slow
 def test_a_single_noise_and_steps_without_noise_are_said_so() -> None:
     once, often = subject_of(_digits(), delta=1e-5), subject_of(_digits(passes=3), delta=1e-5)
     assert _words(once, "noise").startswith("Noise is added once, at step 4, with the multiplier 1.20046.")
@@ -187,6 +191,7 @@ def test_there_are_lines_to_fill_in_by_hand() -> None:
         assert words in json.dumps(section.data["by_hand"])
 
 
+@pytest.mark.slow
 def test_a_report_on_users_speaks_of_users() -> None:
     """Where it says what is promised, to whom and what to ask, it names no record as what is protected."""
     run = _digits(unit="user", loss={"kind": "unknown"}, clip_norm=1.0, noise_at="every_step", noise_multiplier=3.0, release="all")

@@ -87,6 +87,7 @@ def test_the_numbers_of_users_are_those_of_records(batches: Any, release: str) -
     assert (one.theorem, one.guarantee) == (other.theorem, other.guarantee)
 
 
+@pytest.mark.slow
 def test_clipping_the_mean_of_scalar_losses_may_expand_a_step() -> None:
     r"""Two records with $\langle u_1, u_2\rangle = 0$ make any quadratic: a clipped step of their mean expands as that of any convex loss.
 

@@ -52,6 +52,7 @@ def test_the_epsilon_is_the_one_that_certify_gives(design: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["", "7", "{schedule: exponential, first: 1.0, ratio: 0.999}"])
 def test_the_noise_is_the_one_that_plan_gives(noise: str) -> None:
     texts = {"find": "noise", "epsilon": "0.7", "noise": noise}
@@ -103,12 +104,14 @@ def test_a_run_that_is_not_private_says_so() -> None:
     assert got.theorems[0].epsilon == "infinity"
 
 
+@pytest.mark.slow
 def test_a_doubtful_delta_is_told_and_warns_nobody_else() -> None:
     """Warnings are errors here: none may leave, since threads share them."""
     assert any("1/(10 records)" in note for note in answer(query(delta="1e-5")).notes)
     assert not any("1/(10 records)" in note for note in answer(query()).notes)
 
 
+@pytest.mark.slow
 def test_what_must_stay_secret_is_told() -> None:
     assert any("permutation" in note for note in answer(query(design="shuffled")).notes)
     assert any("final parameters" in note for note in answer(query()).notes)
@@ -171,6 +174,7 @@ def test_risk_is_predicted_where_it_can_be() -> None:
     assert "dimension" in wrong.words
 
 
+@pytest.mark.slow
 def test_the_python_code_builds_the_same_run() -> None:
     runs = [make_run(batches=batches(design, 10), loss=loss) for design in DESIGNS for loss in LOSSES]
     runs += [make_run(regulariser=one) for one in REGULARISERS]

@@ -154,6 +154,7 @@ def test_no_number_of_another_run_stands_while_one_is_computed_and_nobody_waits_
     assert tab.text("#wanted") == shown(float(tab.said().noise_multipliers.max()))
 
 
+@pytest.mark.nightly(by_day="test_from_a_control_to_a_certificate_of_the_saved_run")
 def test_a_run_is_opened_from_a_file_and_a_bad_one_is_refused(tab: Tab) -> None:
     tab.driver.get(tab.address)
     tab.until(lambda: tab.text("#wanted"))

@@ -176,6 +176,7 @@ def test_never_below_the_exact_chain_of_an_expanding_loss(strength: float, expon
         assert guarantee.epsilon(1e-4) >= law_epsilon(mean[0], mean[1], 1.2e-4)
 
 
+@pytest.mark.slow
 def test_a_linear_loss_is_exact_and_catches_a_bound_one_per_cent_too_small() -> None:
     """Constant 0: the place in the last pass decides, and the run is Gaussian with the touches in one direction."""
     run = _run(constant=0.0, radius=1e6, passes=4)

@@ -101,6 +101,7 @@ EXPANDING: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_a_fresh_order_of_expanding_steps_is_no_better_than_a_kept_one() -> None:
     """A touch in the last pass alone is the same in both designs; what the first pass adds can only cost more."""
     run = shuffled(1, 2, (0.0, 1e17), **EXPANDING)

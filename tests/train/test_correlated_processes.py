@@ -203,6 +203,7 @@ def test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step(processes: Pro
         assert fewer @ (-np.array(moves) / scale) == pytest.approx(np.array(drawn), abs=1e-9)
 
 
+@pytest.mark.nightly(by_day="test_two_processes_take_the_steps_of_one")
 def test_noise_of_shards_is_not_taken_up_by_another_number_of_processes(processes: Processes, tmp_path: Path) -> None:
     run, folder = run_of(), str(tmp_path / "kept")
     assert processes.run(2, kept, run, folder, 1, "all")[0] == "killed"

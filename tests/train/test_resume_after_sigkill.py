@@ -48,7 +48,7 @@ def killed_until_finished(folder: Path, words: Words, longest: float, chance: ra
     folder.mkdir()
     for kills in range(200):
         process = started(folder, words)
-        if kills < (25 if by_night() else 6):
+        if kills < (25 if by_night() else 3):
             time.sleep(chance.uniform(0.0, longest))
             process.kill()
         process.join()

@@ -150,6 +150,7 @@ def test_poisson_takes_its_share_of_very_many_records() -> None:
     assert low <= len(batch) <= high
 
 
+@pytest.mark.slow
 def test_balls_in_bins_throws_its_share_into_each_bin() -> None:
     """So many records that a chance wrong by a hundredth is seen."""
     bins = drawn("balls_in_bins", records=2_000_000, batches={"design": "balls_in_bins", "size": 500_000}, passes=1)

@@ -78,6 +78,7 @@ def test_parameters_in_half_precision_are_measured_in_float32(name: str, way: st
             assert 0.99 < found <= 1 or (method == "automatic" and found <= 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", HALF)
 def test_norms_in_half_precision_would_exceed_the_bound(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """So the test above can fail."""

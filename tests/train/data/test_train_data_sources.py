@@ -202,6 +202,7 @@ class Dropping(Listed):
         return [self[index] for index in indices if index != 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_data_set_that_drops_records_is_refused(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 8)  # of 10 records
