@@ -181,7 +181,7 @@ def test_a_run_is_opened_from_a_file_and_a_bad_one_is_refused(tab: Tab) -> None:
     assert tab.said() == run
 
 
-@pytest.mark.nightly(by_day="test_a_run_is_opened_from_a_file_and_a_bad_one_is_refused")
+@pytest.mark.nightly(by_day="test_from_a_control_to_a_certificate_of_the_saved_run")
 def test_a_run_with_a_long_list_is_shown_and_its_link_is_not(tab: Tab) -> None:
     tab.driver.get(tab.address)
     tab.until(lambda: tab.text("#wanted"))
