@@ -43,6 +43,10 @@ def test_every_test_of_the_night_names_one_that_guards_the_same_by_day() -> None
         for mark in marks(node, "nightly"):
             named = {word.arg: ast.literal_eval(word.value) for word in mark.keywords}
             assert named.get("by_day") in by_day, f"{file}: {node.name}"
+    # Of single cases too; there the guard may also be "the same test" of another case.
+    for path in TESTS.rglob("test_*.py"):
+        for guard in re.findall(r'by_day="(\w+)"', path.read_text()):
+            assert guard in by_day, f"{path.name}: {guard}"
 
 
 CHOSEN = ["test_many[0]", "test_many[2]", "test_many[6]", "test_many[8]", "test_one"]

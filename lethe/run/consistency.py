@@ -62,7 +62,7 @@ def refuse_batches(batches: Batches, records: int, neighbours: Neighbours) -> No
     if batches.participation is Participation.EVERY_STEP and size != records:
         raise InputError(f"batches.design: {batches.design} holds all {records} records in every batch, and says {size}.")
     groups, per_pass = batches.groups_of_records, batches.per_pass(records)
-    if groups < 1 or per_pass % groups:
+    if not isinstance(groups, int) or groups < 1 or per_pass % groups:  # pyright: ignore[reportUnnecessaryIsInstance]  # of a made-up design
         raise InputError(
             f"batches.groups: got {groups}; it must divide the steps of a pass, which are records / size = {per_pass}, rounded down.",
             source="batches.groups, batches.size, records",

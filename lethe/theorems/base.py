@@ -65,7 +65,7 @@ class Theorem(ABC):
         covers: what may be released: "last" (the last iterate only) or "all" (every iterate, hence the last too).
         averages: whether it holds for runs whose passes end at an average of their iterates (Run.pass_weights).
         adaptive: whether it holds for noise that was chosen along the way (Run.noise_budget).
-        groups: whether it knows records that are drawn at the steps of a public group.
+        record_groups: whether it knows records that are drawn at the steps of a public group.
         correlated: whether it is about noise that is correlated over steps (Run.noise); else about independent noise alone.
         sizes: which batch sizes it holds for: exact, binomial, or unknown ones as well.
         given_the_others: whether its bound holds given the draws of all records but the one in question, so that a cap on batches
@@ -82,7 +82,7 @@ class Theorem(ABC):
     covers: ClassVar[Literal["last", "all"]]
     averages: ClassVar[bool] = False
     adaptive: ClassVar[bool] = False
-    groups: ClassVar[bool] = False
+    record_groups: ClassVar[bool] = False
     correlated: ClassVar[bool] = False
     sizes: ClassVar[frozenset[BatchSizes]] = KNOWN_SIZES
     given_the_others: ClassVar[bool] = False
@@ -93,7 +93,7 @@ class Theorem(ABC):
     def examine(self, run: Run) -> tuple[Finding, ...]:
         """All hypotheses for this run, holding or failing; a run with a value or noise that is not known gets a single failing one."""
         unknown = examine_words(run, self.sizes) or examine_noise(run, correlated=self.correlated)
-        unknown = unknown or (() if self.groups else examine_groups(run))
+        unknown = unknown or (() if self.record_groups else examine_groups(run))
         if unknown:
             return unknown
         unforeseen: list[Finding] = []

@@ -37,7 +37,7 @@ class BudgetFilterTheorem(Theorem):
     sizes: ClassVar[frozenset[BatchSizes]] = frozenset(BatchSizes)
     clipping: ClassVar[Clipping] = "any"
     adaptive: ClassVar[bool] = True
-    groups: ClassVar[bool] = True
+    record_groups: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
             key="feldman-zrnic-2021",

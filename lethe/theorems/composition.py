@@ -41,7 +41,7 @@ class Composition(Theorem):
     given_the_others: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     averages: ClassVar[bool] = True
-    groups: ClassVar[bool] = True
+    record_groups: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
             key="dong-2022", text="Dong, Roth, Su 2022, Gaussian differential privacy, arXiv:1905.02383v3, Corollary 3.3 (composition)."

@@ -107,12 +107,20 @@ def design(run: Run, designs: Sequence[str], detail: str) -> Finding:
     if got in designs:
         return holds("batches", f"{got}: {detail}")
     needed = " or ".join(designs)
-    return fails(
-        "batches",
-        f"it needs {needed} batches; batches are {got}",
-        source=f"batches.design = {got}",
-        remedy=f"train with {needed} batches, if that is what you want.",
-    )
+    return other_batches(run, "batches", f"it needs {needed} batches", f"train with {needed} batches, if that is what you want.")
+
+
+def other_batches(run: Run, name: str, needs: str, remedy: str) -> Finding:
+    """The failing finding about a batch design that will not do.
+
+    Args:
+        run: has the design.
+        name: of the hypothesis.
+        needs: what the theorem needs, as a sentence without its end.
+        remedy: what to do.
+    """
+    got = run.batches.design
+    return fails(name, f"{needs}; batches are {got}", source=f"batches.design = {got}", remedy=remedy)
 
 
 def drawn_afresh(run: Run) -> Finding:
@@ -124,12 +132,8 @@ def drawn_afresh(run: Run) -> Finding:
         return holds(
             "random batches", f"{got}, {run.batch_size} of the {-(-run.records // groups)} records of one of {groups} groups at each step"
         )
-    return fails(
-        "random batches",
-        f"it needs batches drawn afresh at each step; batches are {got}",
-        source=f"batches.design = {got}",
-        remedy="draw batches by poisson or without_replacement, in the training too.",
-    )
+    remedy = "draw batches by poisson or without_replacement, in the training too."
+    return other_batches(run, "random batches", "it needs batches drawn afresh at each step", remedy)
 
 
 def drawn_by(run: Run) -> Design:

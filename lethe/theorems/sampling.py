@@ -36,7 +36,7 @@ class SampledGaussianMechanism(Theorem):
     needs: ClassVar[str] = "Poisson batches or batches without replacement, secret"
     covers: ClassVar[Literal["last", "all"]] = "all"
     given_the_others: ClassVar[bool] = True
-    groups: ClassVar[bool] = True
+    record_groups: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(

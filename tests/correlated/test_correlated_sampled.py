@@ -12,6 +12,7 @@ import pytest
 import torch
 from helpers import make_run
 from numpy.typing import NDArray
+from scipy import stats
 from strategies import random_triangular
 
 import lethe
@@ -26,7 +27,9 @@ from lethe.run.participation import BatchSizes, Participation
 from lethe.theorems.budget_filter import spent_budgets
 from lethe.theorems.composition import Composition
 from lethe.theorems.correlated.sampled import CorrelatedSampledTheorem
+from lethe.theorems.literature.kaissis_2021 import Kaissis2021
 from lethe.theorems.registry import ALL
+from lethe.theorems.steps import largest_batch, record_chance
 from lethe.train import fit_linear
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
@@ -159,9 +162,9 @@ def test_of_each_turn_the_step_with_the_least_noise_counts() -> None:
     worst = run.replace(batches=lethe.Poisson(size=10), steps=3, noise_multiplier=[1.0, 1.5, 1.2])
     assert bound == pytest.approx(lethe.certify(worst, DELTA).epsilon, rel=1e-9)
     # Without credit: the steps of the worst group.
-    assert Composition().bound(run).guarantee.epsilon(DELTA) == pytest.approx(
-        lethe.GDP(math.sqrt(1.0 + 1 / 1.5**2 + 1 / 9)).epsilon(DELTA), rel=1e-9
-    )
+    for theorem in (Composition(), Kaissis2021()):
+        without = theorem.bound(run).guarantee.epsilon(DELTA)
+        assert without == pytest.approx(lethe.GDP(math.sqrt(1.0 + 1 / 1.5**2 + 1 / 9)).epsilon(DELTA), rel=1e-9)
 
 
 def test_only_theorems_that_know_groups_say_anything() -> None:
@@ -207,9 +210,27 @@ def test_a_design_in_groups_that_leaves_out_what_a_theorem_needs_is_refused(fact
         type("MadeUpGroups", (Batches,), {**made, "__module__": __name__, "__annotations__": hints})
 
 
-@pytest.mark.parametrize("changes", [{"groups": 3}, {"groups": 16}, {"neighbours": "add_or_remove"}])
+def test_a_planner_s_largest_batch_is_not_below_the_law_of_a_group() -> None:
+    run = run_of(4, size=50, records=1000, noise=None)
+    assert record_chance(run) == (0.2, 4)
+    most, slack = largest_batch(run)
+    assert stats.binom.sf(most, 250, 0.2) * run.total_steps <= slack
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"groups": 3},
+        {"groups": 16},
+        {"groups": 0},
+        {"groups": 2.5},
+        {"groups": math.nan},
+        {"groups": None},
+        {"neighbours": "add_or_remove"},
+    ],
+)
 def test_what_the_design_cannot_do_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"batches.groups|neighbours"):
+    with pytest.raises(InputError, match=r"groups|neighbours"):
         run_of(**changes)
 
 

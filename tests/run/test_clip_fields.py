@@ -92,7 +92,7 @@ def test_only_theorems_that_need_no_projection_take_other_methods(method: str, d
     assert "composition" in {verdict.theorem.name for verdict in verdicts if verdict.bound is not None}
     for verdict in verdicts:
         if verdict.theorem.name not in ANY_METHOD and not verdict.theorem.correlated:
-            refuses_groups = design == "cyclic_poisson" and not verdict.theorem.groups
+            refuses_groups = design == "cyclic_poisson" and not verdict.theorem.record_groups
             assert ("about steps that draw from one group" if refuses_groups else "no Lipschitz constant") in verdict.reason
     assert lethe.certify(run, 1e-5).epsilon >= lethe.certify(run.replace(clip_method="clip"), 1e-5).epsilon
 

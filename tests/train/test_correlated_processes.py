@@ -166,7 +166,8 @@ def without_gradient(rank: int, run: Run, folder: str, stop: int | None) -> list
     def note(step: int, steps: int) -> None:
         parameters = [local(parameter.detach()) for parameter in model.parameters()]
         parts = (parameters[4:6], parameters[:4] + parameters[6:])
-        places.append(tuple(torch.cat([one.reshape(-1) for one in part]) for part in parts))  # type: ignore[arg-type]
+        in_shards, whole = (torch.cat([one.reshape(-1) for one in part]) for part in parts)
+        places.append((in_shards, whole))
         if step == stop:
             raise Killed
 
@@ -186,7 +187,7 @@ def test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step(processes: Pro
     assert run.noise is not None
     fewer = as_matrix(run.noise.strategy(run.total_steps)).copy()
     fewer[3:, 2] = 0.0
-    scale = float(run.step_sizes[0]) * float(run.noise_multiplier) * run.clip_bound / run.batch_size  # type: ignore[arg-type]
+    scale = float(run.step_sizes[0]) * float(run.uncorrelated.noise_multipliers[0]) * run.clip_bound / run.batch_size
     whole = [tuple(parameter.shape) for parameter in network().parameters()]
     in_shards = [(2, 5), (2,)]  # of 4 rows in 2 processes
     del whole[4:6]

@@ -13,7 +13,7 @@ from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
-from lethe.theorems.requirements import drawn_afresh, gradient_bound_when_drawn, secrecy
+from lethe.theorems.requirements import drawn_afresh, gradient_bound_when_drawn, other_batches, secrecy
 from lethe.theorems.sampling import sampled
 
 # Of dividing by a norm that was rounded up.
@@ -43,7 +43,7 @@ class CorrelatedSampledTheorem(Theorem):
     )
     covers: ClassVar[Literal["last", "all"]] = "all"
     correlated: ClassVar[bool] = True
-    groups: ClassVar[bool] = True
+    record_groups: ClassVar[bool] = True
     given_the_others: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     citations: ClassVar[tuple[Citation, ...]] = (
@@ -86,10 +86,5 @@ def _bands(run: Run) -> Finding:
 
 
 def _no_groups(run: Run) -> Finding:
-    got = run.batches.design
-    return fails(
-        "random batches",
-        f"it needs steps that draw from one public group of the records each; batches are {got}",
-        source=f"batches.design = {got}",
-        remedy="draw batches by cyclic_poisson, in the training too, or use correlated-noise.",
-    )
+    needs = "it needs steps that draw from one public group of the records each"
+    return other_batches(run, "random batches", needs, "draw batches by cyclic_poisson, in the training too, or use correlated-noise.")

@@ -11,7 +11,7 @@ from lethe.calculus.correlated.sensitivity import slot_sensitivities
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import above
 from lethe.certificates.certificate import Citation
-from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.findings import Finding, holds
 from lethe.run.noise import CorrelatedNoise
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
@@ -19,7 +19,7 @@ from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.composition import averaged_over_slots, touch_mus
-from lethe.theorems.requirements import gradient_bound, secrecy
+from lethe.theorems.requirements import gradient_bound, other_batches, secrecy
 
 _LAST = "a function of all iterates, which are certified: it costs what release: all costs"
 
@@ -47,7 +47,7 @@ class CorrelatedNoiseTheorem(Theorem):
     needs: ClassVar[str] = "correlated noise; a bounded gradient; one slot of every pass for each record, or all steps"
     covers: ClassVar[Literal["last", "all"]] = "all"
     correlated: ClassVar[bool] = True
-    groups: ClassVar[bool] = True
+    record_groups: ClassVar[bool] = True
     sizes: ClassVar[frozenset[BatchSizes]] = frozenset(BatchSizes)
     given_the_others: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
@@ -133,10 +133,5 @@ def _strategy(run: Run) -> Finding:
 
 
 def _no_order(run: Run) -> Finding:
-    got = run.batches.design
-    return fails(
-        "order",
-        f"it needs that a record keeps its slot in every pass, or takes part in every step; {got} batches are drawn anew",
-        source=f"batches.design = {got}",
-        remedy="train in a fixed order (cyclic), or shuffle once before training (shuffled_once).",
-    )
+    needs = "it needs that a record keeps its slot in every pass, or takes part in every step"
+    return other_batches(run, "order", needs, "train in a fixed order (cyclic), or shuffle once before training (shuffled_once).")

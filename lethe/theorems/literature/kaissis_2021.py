@@ -69,7 +69,7 @@ class Kaissis2021(Theorem):
     needs: ClassVar[str] = "a bounded gradient"
     covers: ClassVar[Literal["last", "all"]] = "all"
     sizes: ClassVar[frozenset[BatchSizes]] = frozenset(BatchSizes)
-    groups: ClassVar[bool] = True
+    record_groups: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
             key="kaissis-2021",
