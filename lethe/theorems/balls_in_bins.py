@@ -61,13 +61,13 @@ class BallsInBinsTheorem(Theorem):
         bins, mus = run.steps_per_pass, slot_mus(touches, run.steps_per_pass)
         if bins == 1 or not np.all(np.isfinite(run.touch_factor * mus)):
             return Bound(guarantee=GDP(run.touch_factor * float(mus.max())))
-        levels, counts = _levels(mus)
+        levels, counts = cost_levels(mus)
         if mus.size < bins:  # a pass that is longer than the run: these bins are never visited
             levels, counts = np.append(0.0, levels), np.append(bins - mus.size, counts)
         return Bound(guarantee=BallsInBinsGaussian(mus=tuple(levels.tolist()), counts=tuple(counts.tolist()), relation=run.neighbours))
 
 
-def _levels(mus: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+def cost_levels(mus: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
     """The distinct costs of bins and how many have each; if they are too many, each is raised to the largest of its interval."""
     levels, counts = np.unique(mus, return_counts=True)
     if levels.size <= _MOST_LEVELS:

@@ -6,6 +6,7 @@ from lethe.theorems.balls_in_bins import BallsInBinsTheorem
 from lethe.theorems.base import Theorem
 from lethe.theorems.budget_filter import BudgetFilterTheorem
 from lethe.theorems.composition import Composition
+from lethe.theorems.correlated.bins import CorrelatedBinsTheorem
 from lethe.theorems.correlated.sampled import CorrelatedSampledTheorem
 from lethe.theorems.correlated.theorem import CorrelatedNoiseTheorem
 from lethe.theorems.holder.theorem import HolderShift
@@ -55,6 +56,7 @@ OURS: tuple[Theorem, ...] = (
     BudgetFilterTheorem(),
     CorrelatedNoiseTheorem(),
     CorrelatedSampledTheorem(),
+    CorrelatedBinsTheorem(),
 )
 """What `certify` and `plan` try: together never looser than any sound published bound."""
 

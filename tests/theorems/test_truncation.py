@@ -223,6 +223,7 @@ def test_published_theorems_refuse_cut_batches_and_ours_say_the_cost() -> None:
             "composition",
             "correlated-noise",
             "correlated-sampled",
+            "correlated-bins",
         }
 
 

@@ -10,6 +10,7 @@ _THEOREMS = {
     "balls-in-bins": "nobody knows which batch of a pass a record is in",
     "composition": "what each step gives away is added up",
     "correlated-noise": "each step takes back part of the noise before it; every iterate may be seen",
+    "correlated-bins": "each step takes back part of the noise before it, and nobody knows in which bin a record is",
     "correlated-sampled": "each step takes back part of the noise before it, and nobody knows at which of its steps a record was drawn",
     "budget-filter": "what each step gives away is added up, and training stops before it is more than the budget",
 }

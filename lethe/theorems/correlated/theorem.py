@@ -35,7 +35,7 @@ class CorrelatedNoiseTheorem(Theorem):
 
     - a public slot (cyclic): the worst one; every step (full): the one there is.
     - a secret slot that is kept (shuffled_once, balls_in_bins) is uniform, so
-      $\delta(\varepsilon) \le \frac1\ell\sum_j\delta_{\mu_j}(\varepsilon)$.
+      $\delta(\varepsilon) \le \frac1\ell\sum_j\delta_{\mu_j}(\varepsilon)$; of balls in bins and few bands `correlated-bins` has less.
     - a public group from which each step of it draws (cyclic_poisson): the worst group, as if every draw took the record; no credit for the
       sampling, which `correlated-sampled` gives to strategies of few bands.
     - a fresh slot each pass, and independent draws: refused. Two participations may then lie as close as they like.
@@ -91,10 +91,11 @@ def slot_mus(run: Run) -> Array:
     r"""$\mu_j$ of a record in each slot, or group, of a run with correlated noise, rounded up; infinity where it has no noise."""
     touch = touch_mus(run.uncorrelated).max()
     with np.errstate(over="ignore"):
-        return above(_sensitivities(run) * touch, 2.0**-51)
+        return above(slot_sensitivities_of(run) * touch, 2.0**-51)
 
 
-def _sensitivities(run: Run) -> Array:
+def slot_sensitivities_of(run: Run) -> Array:
+    """How far a record of each slot, or group, moves what is released, in clip norms; shape as `slot_sensitivities` has it."""
     assert run.noise is not None
     return _sensitivities_of(run.noise, run.total_steps, _period(run))
 
@@ -127,7 +128,7 @@ def _guarantee(run: Run) -> Guarantee:
 
 def _strategy(run: Run) -> Finding:
     assert run.noise is not None
-    largest = float(_sensitivities(run).max())
+    largest = float(slot_sensitivities_of(run).max())
     passes = -(-run.total_steps // _period(run))
     return holds("strategy", f"{run.noise.summary}: one record moves it by at most {largest:.6g} clip norms in {passes} participations")
 
