@@ -23,6 +23,7 @@ from lethe.documents.shortened import few_lines
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError, require_finite
 from lethe.noise_allocation.candidates import UNITS, Candidate, other_designs, step_noise
+from lethe.noise_allocation.correlated_shape import with_fewer_bands
 from lethe.noise_allocation.harm import harm_of
 from lethe.noise_allocation.noise_shapes import SHAPES, Shape, influence_of_curvature, shaped
 from lethe.run.run import Run
@@ -222,8 +223,10 @@ def _as_influence(run: Run, given: object) -> Influence:
 
 def _candidate(run: Run, shape: Shape, influence: Influence, goal: Guarantee, delta: float, floor: float, *, forgiving: bool) -> Candidate:
     try:
-        start = shaped(run, shape, influence, mu=_gaussian(goal), floor=floor)
-        found, verdicts = planned(start, goal) if floor == 0 else _planned_above(start, goal, floor)
+        starts = [shaped(run, shape, influence, mu=_gaussian(goal), floor=floor)]
+        starts += with_fewer_bands(run, influence) if shape == "correlated" else []
+        tried = [planned(start, goal) if floor == 0 else _planned_above(start, goal, floor) for start in starts]
+        found, verdicts = min(tried, key=lambda one: harm_of(one[0], influence))
     except (InputError, CalibrationError) as error:
         if not forgiving:
             raise

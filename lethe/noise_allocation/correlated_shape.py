@@ -7,7 +7,7 @@ import numpy as np
 from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.noise_allocation.correlate import correlate
 from lethe.noise_allocation.harm import harm_of
-from lethe.run.participation import Participation
+from lethe.run.participation import BatchSizes, Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 
@@ -15,6 +15,7 @@ from lethe.run.schedules import Influence
 _LONGEST = 50_000
 # Passes of more steps are more than a banded strategy of usual width reaches back.
 _LONG_PASS = 64
+_HALVED = 6
 
 
 def correlated(run: Run, influence: Influence) -> Run:
@@ -40,6 +41,23 @@ def correlated(run: Run, influence: Influence) -> Run:
         noises.append(correlate(searched, "buffered_toeplitz", influence=fading).noise)
     found = [plain.replace(noise=noise) for noise in noises]
     return min(found, key=lambda one: _at_equal_privacy(one, influence))
+
+
+def with_fewer_bands(run: Run, influence: Influence) -> list[Run]:
+    """The run with banded noise of a half, a quarter and so on of the bins of a pass, where a secret bin then hides more; else none.
+
+    Args:
+        run: its own noise is not looked at.
+        influence: of the run's steps.
+    """
+    batches = run.batches
+    if batches.participation is not Participation.SECRET_SLOT or batches.sizes is not BatchSizes.BINOMIAL or run.total_steps > _LONGEST:
+        return []
+    plain = run.replace(noise_multiplier=1.0)
+    most = min(_LONG_PASS, plain.total_steps)
+    tried = [bands for halved in range(1, _HALVED + 1) if 2 <= (bands := plain.steps_per_pass >> halved) <= most]
+    noises = [correlate(plain.replace(step_size=1.0), bands=bands, influence=influence).noise for bands in tried]
+    return [plain.replace(noise=noise) for noise in noises]
 
 
 def _end_of(influence: Influence, steps: int) -> Influence:

@@ -14,6 +14,7 @@ from torch import nn
 import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.calculus.correlated.sensitivity import sensitivity
+from lethe.integrations.logging.description import settings_of
 from lethe.integrations.logging.epsilon_so_far import EpsilonSoFar
 from lethe.run.noise import LowerTriangular
 from lethe.train import PrivacyEngine, StepEnd, TrainingCallback, TrainingEnd, fit, fit_head, fit_linear
@@ -101,6 +102,19 @@ def test_the_last_iterate_is_that_of_a_training_that_releases_all(way: str) -> N
     assert certificates[1].theorem == "correlated-noise"
     said = [[one.detail for one in certificate.findings if one.name == "last iterate"] for certificate in certificates]
     assert said == [[], ["a function of all iterates, which are certified: it costs what release: all costs"]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_several_groups_are_drawn_from_in_turn(way: str) -> None:
+    """The recorder refuses a batch of another group; the loggers' settings name the groups and the strategy."""
+    run = run_of(batches=lethe.CyclicPoisson(size=10, groups=5))
+    recorded = WAYS[way](run, network())
+    assert recorded.replace(loss=run.loss) == run
+    certificate = lethe.certify(run, DELTA)
+    assert certificate.theorem == "correlated-sampled"
+    known = settings_of(recorded, DELTA, certificate.epsilon)
+    assert (known["batches"], known["groups"], known["noise"]) == ("cyclic_poisson", 5.0, "banded_toeplitz")
+    assert not {"groups", "noise"} & settings_of(run_of(noise=None), DELTA, None).keys()
 
 
 class Heard(TrainingCallback):

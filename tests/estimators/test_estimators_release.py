@@ -11,7 +11,10 @@ from gaussian_guarantees import mu_of
 from private_cases import three_blobs, two_blobs
 
 from lethe.accounting.certify import certify
+from lethe.accounting.plan import plan
 from lethe.accounting.recheck import recheck
+from lethe.calculus.correlated.sensitivity import column_norms
+from lethe.calculus.guarantees import GDP
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import HypothesisError, InputError
 from lethe.estimators import Lasso, LinearRegression, LogisticRegression, SoftmaxRegression
@@ -24,7 +27,8 @@ from lethe.estimators.choice.run_shapes import best_shape
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.randomness import randomness
-from lethe.run.batches import Cyclic, Poisson
+from lethe.noise_allocation.correlate import correlate
+from lethe.run.batches import Cyclic, CyclicPoisson, Poisson
 from lethe.run.losses import Logistic, Softmax
 from lethe.run.noise import BandedToeplitz
 from lethe.run.run import Run
@@ -80,7 +84,10 @@ def test_a_mean_of_more_iterates_than_there_are_or_of_none_is_refused(averaged: 
         carried_out(RUN, averaged)
 
 
-@pytest.mark.parametrize("name", ["cyclic", "shuffled_once", "full_batch", "correlated", pytest.param("poisson", marks=pytest.mark.slow)])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("poisson", "cyclic_poisson", "cyclic_poisson_correlated")]
+
+
+@pytest.mark.parametrize("name", ["cyclic", "shuffled_once", "full_batch", "correlated", *SLOW])
 def test_every_iterate_is_certified(name: str) -> None:
     model = LogisticRegression(mechanism=name, release="all", passes=20, **COMMON).fit(X, y)
     run, certificate = model.run_, model.certificate_
@@ -91,6 +98,42 @@ def test_every_iterate_is_certified(name: str) -> None:
         assert mu_of(certificate.guarantee) == pytest.approx(2.0 * math.sqrt(20) / run.noise_multipliers.max(), rel=1e-9)
     assert "release" not in {finding.name for finding in certificate.findings}
     recheck(certificate)
+
+
+@pytest.mark.slow
+def test_batches_from_groups_are_taken_where_they_are_asked_for_by_name() -> None:
+    """Of two passes many batches are predicted to be better, and several groups: certified with their sampling, for all iterates."""
+    features, labels = two_blobs(400)
+    given = {"passes": 2, **COMMON}
+    model = LogisticRegression(mechanism="correlated", batches="cyclic_poisson", **given).fit(features, labels)
+    run = model.run_
+    assert run is not None
+    assert model.mechanism_ == "cyclic_poisson_correlated"
+    assert (run.batches.design, run.release, model.certificate_.theorem) == ("cyclic_poisson", "all", "correlated-sampled")
+    assert run.batches.groups_of_records > 1
+    assert f"{run.batches.groups_of_records} groups" in model.statement_.name
+    assert 0.98 < certify(run, 1e-4).epsilon == model.epsilon_ <= 1.0
+    for asked in ({}, {"mechanism": "correlated"}, {"mechanism": "sgd"}, {"release": "all"}):
+        other = LogisticRegression(**given, **asked).fit(features, labels)
+        assert other.run_ is None or other.run_.batches.design != "cyclic_poisson"
+    assert "cyclic_poisson batches are drawn in secret from groups; ask for them by name" in other.privacy_report_
+    best = LogisticRegression(batches="cyclic_poisson", **given).fit(features, labels)
+    assert best.mechanism_ in ("cyclic_poisson", "cyclic_poisson_correlated")
+
+
+@pytest.mark.slow
+def test_the_noise_that_the_rule_expects_of_groups_is_about_what_they_need() -> None:
+    """The multiplier that is planned, next to the central limit of the rule, in units of the column's length."""
+    mu, slots, passes = 0.5, 100, 10
+    for groups in (5, 20):
+        batches = CyclicPoisson(size=10, groups=groups)
+        plain = RUN.replace(records=1000, batches=batches, passes=passes, loss=Logistic(feature_norm=1.0).as_recorded())
+        found = plan(correlate(plain), GDP(mu).epsilon(1e-5), 1e-5)
+        assert found.noise is not None
+        draws = passes * slots / groups
+        expected = math.sqrt(1.0 / math.log1p((mu * slots / groups) ** 2 / draws))
+        needed = float(found.uncorrelated.record_noise.max() / column_norms(found.noise.strategy(found.total_steps)).max())
+        assert needed == pytest.approx(expected, rel=0.15)
 
 
 @pytest.mark.slow

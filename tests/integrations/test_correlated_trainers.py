@@ -23,16 +23,18 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*logging interval"),
 ]
 BANDED: Any = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
+DESIGNS: Any = [(lethe.Cyclic(size=5), "correlated-noise"), (lethe.CyclicPoisson(size=5, groups=4), "correlated-sampled")]
 
 
 @pytest.mark.nightly(by_day="test_the_trainer_of_transformers_takes_the_noise_of_fit")
-def test_lightning_takes_the_noise_of_a_loop_of_one_s_own() -> None:
+@pytest.mark.parametrize(("batches", "theorem"), DESIGNS)
+def test_lightning_takes_the_noise_of_a_loop_of_one_s_own(batches: Any, theorem: str) -> None:
     pytest.importorskip("lightning")
     from lightning_modules import DELTA, Classifier, by_hand, fitted, flat, run_of
 
     from lethe.integrations.lightning import PrivateTraining
 
-    run = run_of(batches=lethe.Cyclic(size=5), neighbours="zero_out", noise=BANDED)
+    run = run_of(batches=batches, neighbours="zero_out", noise=BANDED)
     module = Classifier()
     fitted(module, PrivateTraining(run=run, delta=DELTA, seed=5))
     assert torch.equal(flat(module), by_hand(run, physical_size=5))
@@ -40,7 +42,7 @@ def test_lightning_takes_the_noise_of_a_loop_of_one_s_own() -> None:
     private = PrivateTraining(run=run, delta=DELTA)
     fitted(Classifier(), private)
     assert private.run == run
-    assert (private.certificate_.theorem, private.certificate_.epsilon) == ("correlated-noise", lethe.certify(run, DELTA).epsilon)
+    assert (private.certificate_.theorem, private.certificate_.epsilon) == (theorem, lethe.certify(run, DELTA).epsilon)
 
 
 @pytest.mark.filterwarnings("ignore::lethe.errors.LetheWarning")
@@ -65,6 +67,25 @@ def test_the_trainer_of_transformers_takes_the_noise_of_fit(tmp_path: Path, monk
     recorded = trainer.record().run
     assert recorded == run
     assert (trainer.certificate_.theorem, trainer.certificate_.epsilon) == ("correlated-noise", lethe.certify(run, DELTA).epsilon)
+
+
+@pytest.mark.filterwarnings("ignore::lethe.errors.LetheWarning")
+def test_the_trainer_of_transformers_draws_from_groups(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    from small_models import DELTA, classifier, flat, private, run_of, sentences
+
+    run = run_of(
+        batches=lethe.CyclicPoisson(size=4, groups=3), noise=BANDED, noise_multiplier=2.0, clip_norm=0.5, steps=6, loss={"kind": "unknown"}
+    )
+    model = classifier()
+    start = flat(model)
+    given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "per_device_train_batch_size": 4}
+    trainer = private(tmp_path, model, sentences(), run=run, **given)
+    trainer.train()
+    assert not torch.equal(flat(trainer.model), start)
+    assert trainer.record().run == run
+    assert (trainer.certificate_.theorem, trainer.certificate_.epsilon) == ("correlated-sampled", lethe.certify(run, DELTA).epsilon)
 
 
 def test_an_adam_that_is_corrected_for_independent_noise_is_refused(tmp_path: Path) -> None:

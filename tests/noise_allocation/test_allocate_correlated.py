@@ -73,6 +73,17 @@ def test_it_says_that_the_last_iterate_alone_costs_as_much() -> None:
 
 
 @pytest.mark.slow
+def test_of_balls_in_bins_fewer_bands_are_tried_which_a_secret_bin_hides_better() -> None:
+    run = _cyclic(release="all", records=1000, batches=batches("balls_in_bins", 20), passes=2)
+    found = allocate(run, 1.0, 1e-5, schedule="correlated")
+    assert found.certificate.theorem == "correlated-bins"
+    usual = lethe.plan(lethe.correlate(run), 1.0, 1e-5)
+    assert found.chosen.harm < 0.9 * harm_of(usual, FLAT)
+    short = allocate(run.replace(steps=3), 1.0, 1e-5, schedule="correlated")
+    assert short.certificate.epsilon <= 1.0
+
+
+@pytest.mark.slow
 def test_pass_ends_are_taken_where_only_the_last_model_is_released() -> None:
     run = _cyclic(release="last", loss=CONVEX, clip_norm=None)
     found = allocate(run, 1.0, 1e-5)

@@ -75,7 +75,13 @@ def test_a_fit_in_blocks_is_the_fit_in_memory(name: str) -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["pass_ends", "cyclic", "correlated", "poisson", "shuffled_once", "shuffled_once_pass_ends"])
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        "pass_ends", "cyclic", "correlated", "poisson", "shuffled_once", "shuffled_once_pass_ends", "cyclic_poisson",
+        "cyclic_poisson_correlated",
+    ],
+)  # fmt: skip
 def test_batches_are_those_of_memory_where_records_count_in_the_stored_order(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fitted(table: Any, labels: Any) -> Any:
         return LogisticRegression(mechanism=mechanism, passes=2, feature_norm=2.0, **SETTINGS).fit(table, labels)

@@ -94,7 +94,13 @@ def _choose(mechanism: str, facts: PublicFacts, budget: Budget, cheap: bool) -> 
         # Group privacy: all records exchanged change the law of the weights by a factor of e at most.
         why = f"zero weights: {facts.records} records are fewer than 1/epsilon, so that no private weights could say much of them"
         return Choice(plan=zeros(facts, nothing), others=(), why=why)
-    allowed = [one for one in MECHANISMS if mechanism in ("auto", one.name) or (mechanism == "sgd" and one.name in _RUN_NAMES)]
+    allowed = [
+        one
+        for one in MECHANISMS
+        if mechanism in ("auto", one.name)
+        or (mechanism == "sgd" and one.name in _RUN_NAMES)
+        or (mechanism, one.name) == ("correlated", "cyclic_poisson_correlated")  # where the batches were asked for
+    ]
     plans, others = _plans([one for one in allowed if not (cheap and one.name in _DEAR)], facts, budget)
     if cheap:
         others += [(name, "left out: a ledger would count several times its epsilon for it") for name in sorted(_DEAR)]

@@ -7,6 +7,7 @@ For each design the rule takes, of a small grid, the passes, the batches a pass 
 - cyclic, at every step: $\tau^2 = s^2(1 + (P-1)/\ell)/\mu^2$; shuffled once: $s^2(H_\ell + P - 1)/(\ell\mu^2)$;
 - full: $\tau^2 = Ps^2/\mu^2$; Poisson: $\mu = \frac1\ell\sqrt{T(e^{s^2/\tau^2} - 1)}$;
 - correlated: $\tau^2 = s^2\,\mathrm{sens}(C)^2/\mu^2$ drawn at every step, C being the square root of the prefix sums, cut to a pass,
+- correlated, cyclic Poisson of g groups: the same C, cut to g; $\mu = \frac g\ell\sqrt{\frac Tg(e^{s^2\|C_{\cdot 1}\|^2/\tau^2} - 1)}$,
 
 the values of the last-iterate theorem, and of the central limit of composition, without contraction. Where every iterate is certified,
 cyclic and once shuffled batches need $\tau^2 = Ps^2/\mu^2$, a step may be longer than is proved to contract, and of the mean of some last
@@ -15,6 +16,7 @@ iterates it takes the one that is best (`lethe.estimators.choice.averaged`). The
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +37,8 @@ _STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 1.9)  # of 1/smoothness: no step of at most 
 _LONG_STEPS = (*_STEPS, 4.0)
 _MOST_STEPS = 40_000
 _MOST_BATCHES_IN_BLOCKS = 20  # a pass
+# Of cyclic Poisson batches with correlated noise, where they divide the batches of a pass.
+_GROUPS = (1, 2, 5, 10, 20, 50)
 # Of correlated noise: strategies of more take long to find.
 _MOST_CORRELATED = 2000
 _MOST_WORK = 1e11  # products of a feature and a weight, with noise at pass ends: minutes
@@ -56,6 +60,7 @@ class RunShape:
         facts: the problem, with the loss that is trained on.
         risk: predicted.
         averaged: a, of how many last iterates the mean is released; 1: the last itself.
+        groups: g, of cyclic Poisson batches; 1 of all others.
     """
 
     passes: int
@@ -64,6 +69,7 @@ class RunShape:
     facts: PublicFacts
     risk: float
     averaged: int = 1
+    groups: int = 1
 
 
 def best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float) -> RunShape:
@@ -113,10 +119,19 @@ def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: f
             if facts.passes is None and passes > 1 and too_long:
                 continue
             sizes = [step * limit for step in (_LONG_STEPS if every else _STEPS)]
-            for averaged in counts(slots, passes * slots) if every else (1,):
-                predicted = _risks(facts, design, schedule, mu, passes=passes, slots=slots, size=size, step_sizes=sizes, averaged=averaged)
+            several = counts(slots, passes * slots) if every else (1,)
+            for groups, averaged in itertools.product(_groups(design, schedule, slots), several):
+                given = {"passes": passes, "size": size, "averaged": averaged, "groups": groups}
+                predicted = _risks(facts, design, schedule, mu, slots=slots, step_sizes=sizes, **given)
                 for step_size, risk in zip(sizes, predicted, strict=True):
-                    yield RunShape(passes=passes, size=size, step_size=step_size, facts=facts, risk=risk + cost, averaged=averaged)
+                    yield RunShape(step_size=step_size, facts=facts, risk=risk + cost, **given)
+
+
+def _groups(design: BatchDesign, schedule: NoiseShape, slots: int) -> tuple[int, ...]:
+    """How many groups of records are tried; independent noise gains nothing from any."""
+    if design != "cyclic_poisson" or schedule != "correlated":
+        return (1,)
+    return tuple(sorted({math.gcd(slots, count) for count in _GROUPS}))
 
 
 def _batches_a_pass(design: BatchDesign, *, in_blocks: bool) -> tuple[int, ...]:
@@ -124,9 +139,9 @@ def _batches_a_pass(design: BatchDesign, *, in_blocks: bool) -> tuple[int, ...]:
     match design:
         case "full":
             return (1,)
-        case "cyclic" | "shuffled_once" | "poisson" if in_blocks:
+        case "cyclic" | "shuffled_once" | "poisson" | "cyclic_poisson" if in_blocks:
             return tuple(count for count in _BATCHES if count <= _MOST_BATCHES_IN_BLOCKS)
-        case "cyclic" | "shuffled_once" | "poisson":
+        case "cyclic" | "shuffled_once" | "poisson" | "cyclic_poisson":
             return _BATCHES
         case "auto":
             raise unknown_design(design)
@@ -144,6 +159,7 @@ def _risks(
     size: int,
     step_sizes: list[float],
     averaged: int,
+    groups: int,
 ) -> list[float]:
     """Predicted, for each step size."""
     if mu <= 0.0:
@@ -155,7 +171,11 @@ def _risks(
     touches = [swap * step_size * bound / size for step_size in step_sizes]
     if certifies_all(facts, schedule):
         missed = missed + (1.0 - missed) * start_kept(factor, steps, averaged)
-        if schedule == "correlated":
+        if schedule == "correlated" and design == "cyclic_poisson":
+            # A record's columns do not overlap, so that sens(C)^2, which `noise_kept` counts, is T/g times that of one.
+            kept, one = noise_kept(factor, steps, averaged, slots=groups), steps / groups
+            drawn = [touch**2 / (one * math.log1p((mu * slots / groups) ** 2 / one)) for touch in touches]
+        elif schedule == "correlated":
             kept, drawn = noise_kept(factor, steps, averaged, slots=slots), [(touch / mu) ** 2 for touch in touches]
         else:
             kept = noise_kept(factor, steps, averaged)
@@ -183,7 +203,7 @@ def _curvature_of_zeros(facts: PublicFacts) -> float:
 def _expected_variance(design: BatchDesign, touch: float, mu: float, *, passes: int, slots: int) -> float:
     r"""$\tau^2$ of independent noise at every step, where the last iterate is certified."""
     match design:
-        case "poisson" | "full":
+        case "poisson" | "cyclic_poisson" | "full":
             return _composed_variance(design, touch, mu, passes=passes, slots=slots)
         case "cyclic":
             return (touch / mu) ** 2 * (slots + passes - 1.0) / slots
@@ -197,7 +217,7 @@ def _expected_variance(design: BatchDesign, touch: float, mu: float, *, passes: 
 def _composed_variance(design: BatchDesign, touch: float, mu: float, *, passes: int, slots: int) -> float:
     r"""$\tau^2$ of independent noise at every step, where every iterate is certified."""
     match design:
-        case "poisson":
+        case "poisson" | "cyclic_poisson":
             return touch**2 / math.log1p((mu * slots) ** 2 / (passes * slots))
         case "full" | "cyclic" | "shuffled_once":
             return passes * (touch / mu) ** 2
@@ -208,4 +228,4 @@ def _composed_variance(design: BatchDesign, touch: float, mu: float, *, passes: 
 
 def unknown_design(design: object) -> InputError:
     """The error for a design that the rule chooses no runs of."""
-    return InputError(f"batches: got {design!r}; the rule chooses runs of cyclic, shuffled_once, poisson or full batches.")
+    return InputError(f"batches: got {design!r}; the rule chooses runs of cyclic, shuffled_once, poisson, cyclic_poisson or full batches.")

@@ -23,7 +23,7 @@ from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.mechanisms.base import Array, Statement
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.correlate import correlate
-from lethe.run.batches import Batches, Cyclic, Full, Poisson, ShuffledOnce
+from lethe.run.batches import Batches, Cyclic, CyclicPoisson, Full, Poisson, ShuffledOnce
 from lethe.run.regularisers import L1, ElasticNet, Regulariser, Ridge
 from lethe.run.run import Run
 from lethe.train.core.declared import USERS
@@ -55,7 +55,9 @@ class RunMechanism:
     schedule: NoiseShape
 
     def refusal(self, facts: PublicFacts) -> str | None:
-        """Another design or another shape of noise was asked for."""
+        """Another design or another shape of noise was asked for, or none, of a design that is taken where it is asked for by name."""
+        if self.design == "cyclic_poisson" and facts.batches == "auto":
+            return "cyclic_poisson batches are drawn in secret from groups; ask for them by name"
         if facts.batches not in ("auto", self.design):
             return f"batches = {facts.batches} was asked for"
         if facts.schedule not in ("auto", self.schedule):
@@ -75,6 +77,8 @@ class RunMechanism:
         bound = shape.facts.envelope
         envelope = "" if bound is None else f"envelope of bound {bound:.3g} of the "
         summary = f"{envelope}{shape.facts.loss.name} loss, {shape.passes} passes, batches of {shape.size}, step size {shape.step_size:.3g}"
+        if shape.groups > 1:
+            summary += f", {shape.groups} groups"
         if shape.averaged > 1:
             summary += f", the mean of the last {shape.averaged} iterates"
 
@@ -118,7 +122,7 @@ class RunMechanism:
         facts = shape.facts
         return Run(
             records=facts.records,
-            batches=_batches(self.design, shape.size),
+            batches=_batches(self.design, shape.size, shape.groups),
             passes=shape.passes,
             step_size=shape.step_size,
             noise_at="pass_ends" if self.schedule == "pass_ends" else "every_step",
@@ -142,6 +146,8 @@ RUNS = (
     RunMechanism("shuffled_once_pass_ends", "shuffled_once", "pass_ends"),
     RunMechanism("full_batch_joint", "full", "joint"),
     RunMechanism("correlated", "cyclic", "correlated"),
+    RunMechanism("cyclic_poisson", "cyclic_poisson", "uniform"),
+    RunMechanism("cyclic_poisson_correlated", "cyclic_poisson", "correlated"),
 )
 
 
@@ -218,7 +224,7 @@ def secret_design(mechanism: str, batches: BatchDesign) -> BatchDesign | None:
     return asked if asked != "auto" and draws_secretly(asked) else None
 
 
-def _batches(design: BatchDesign, size: int) -> Batches:
+def _batches(design: BatchDesign, size: int, groups: int = 1) -> Batches:
     match design:
         case "full":
             return Full()
@@ -228,6 +234,8 @@ def _batches(design: BatchDesign, size: int) -> Batches:
             return ShuffledOnce(size=size)
         case "poisson":
             return Poisson(size=size)
+        case "cyclic_poisson":
+            return CyclicPoisson(size=size, groups=groups)
         case "auto":
             raise unknown_design(design)
     raise unknown_design(design)

@@ -15,7 +15,7 @@ from lethe.run.unit import Unit
 # The feature of the intercept, for rows of norm 1. Of size 1 it would be half of all gradients, so of the noise; smaller ones learn slowly.
 CONSTANT = 0.3
 
-BatchDesign = Literal["auto", "cyclic", "shuffled_once", "poisson", "full"]
+BatchDesign = Literal["auto", "cyclic", "shuffled_once", "poisson", "cyclic_poisson", "full"]
 NoiseShape = Literal["auto", "uniform", "joint", "pass_ends", "correlated"]
 
 

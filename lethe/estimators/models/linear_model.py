@@ -56,7 +56,7 @@ class PrivateLinearModel(PrivateEstimator):
 
     Args:
         mechanism: "auto": of least predicted risk, from public facts only; "sgd": the best of the runs; or a name (`choice.NAMES`).
-        batches: "auto", "cyclic", "shuffled_once", "poisson" or "full"; other than "auto" it asks for a run.
+        batches: "auto", "cyclic", "shuffled_once", "poisson", "cyclic_poisson" or "full"; other than "auto" it asks for a run.
         passes: over the data; "auto": by a rule on public facts; a number asks for a run.
         schedule: of the noise: "auto", "uniform", "joint", "pass_ends" or "correlated"; other than "auto" it asks for a run.
         release: "last": what is kept is certified; "all": so is every iterate of the run that trains it, whoever sees them; it asks for a
@@ -143,7 +143,7 @@ class PrivateLinearModel(PrivateEstimator):
             target_bound=target_bound,
             keeps_loss=self._keeps_loss,
             weighted=weights is not None,
-            batches=(secret if in_blocks else None) or self.batches,  # pyright: ignore[reportArgumentType]
+            batches=(secret if in_blocks or secret == "cyclic_poisson" else None) or self.batches,  # pyright: ignore[reportArgumentType]
             passes=declared_passes(self.passes),
             schedule=self.schedule,  # pyright: ignore[reportArgumentType]
             unit="record" if users is None else "user",

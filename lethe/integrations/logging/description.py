@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lethe._version import __version__
+from lethe.run.participation import Participation
 from lethe.run.run import Run
 
 Setting = str | float | bool
@@ -22,15 +23,18 @@ def settings_of(run: Run, delta: float, planned_epsilon: float | None) -> dict[s
         delta: of the epsilons.
         planned_epsilon: of the whole run; None: its noise is chosen along the way.
     """
-    document = run.to_document()
+    document, batches = run.to_document(), run.batches
+    in_groups = batches.participation is Participation.DRAW_IN_PUBLIC_GROUP
     settings: dict[str, Setting] = {
         "lethe": __version__,
         "run_id": run.run_id,
         "records": float(run.records),
-        "batches": run.batches.design,
+        "batches": batches.design,
+        **({"groups": float(batches.groups_of_records)} if in_groups else {}),
         "batch_size": float(run.batch_size),
         "steps": float(run.total_steps),
         "noise_at": run.noise_at,
+        **({} if run.noise is None else {"noise": run.noise.kind}),
         "release": run.release,
         "neighbours": run.neighbours,
         **({} if run.unit == "record" else {"unit": run.unit}),
