@@ -93,7 +93,7 @@ def test_compare_says_which_theorem_is_about_it() -> None:
     assert [row.theorem for row in used] == ["correlated-noise"]
     assert used[0].epsilon == pytest.approx(GDP(mu_of(run)).epsilon(DELTA), rel=1e-9)
     others = {row.theorem: row.hypothesis for row in found.rows if row.status != "used"}
-    assert others.pop("correlated-sampled") == "random batches"
+    assert (others.pop("correlated-sampled"), others.pop("correlated-bins")) == ("random batches", "batches")
     assert set(others.values()) == {"noise"}
 
 

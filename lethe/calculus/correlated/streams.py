@@ -56,7 +56,7 @@ class Stream(ABC):
         """
         given = fresh if hasattr(fresh, "reshape") else np.asarray(fresh, dtype=np.float64)
         flat = given.reshape(-1)
-        made = self.part(flat, 0, len(flat))
+        made = self.part(_copy(flat), 0, len(flat))
         self.forward()
         return made.reshape(given.shape)
 
@@ -64,7 +64,8 @@ class Stream(ABC):
         """Some coordinates of $w_t$; `forward` ends the step once all were asked for, each once.
 
         Args:
-            fresh: those of $z_t$, shape (m,); left as it was.
+            fresh: those of $z_t$, shape (m,). What is returned stands in its place: an array of its own for each piece would take as long
+                as the sum.
             start: number of the first.
             size: how many there are in all.
         Raises:
@@ -74,12 +75,10 @@ class Stream(ABC):
             self.memory = _zeros(self.held, size, fresh)
         (weights, diagonal, kept_in), vector = self._present(fresh)
         kept = self.memory[:, start : start + len(fresh)]
-        used = kept[: len(weights)]
-        made = _sum(fresh, diagonal, vector, used) if self._product else _sum(fresh, 1.0, -vector, used)
-        if not self._product and diagonal != 1.0:
-            made /= diagonal
-        self._keep(kept, fresh if self._product else made, kept_in)
-        return made
+        given = _copy(fresh) if self._product else fresh
+        _take_sum(fresh, diagonal if self._product else 1.0 / diagonal, vector, kept[: len(weights)])
+        self._keep(kept, given, kept_in)
+        return fresh
 
     def forward(self) -> None:
         """The step is over."""
@@ -93,10 +92,11 @@ class Stream(ABC):
             self.forward()
 
     def _present(self, like: Any) -> tuple[Row, Any]:
-        """The row of this step, and its weights in the kind of `like`."""
+        """The row of this step, and what each row of the memory is multiplied by, in the kind of `like`."""
         if self._row is None:
             row = self.row(self.step)
-            self._row = row, like.new_tensor(row.weights) if hasattr(like, "new_tensor") else row.weights
+            factors = row.weights if self._product else -row.weights / row.diagonal
+            self._row = row, like.new_tensor(factors) if hasattr(like, "new_tensor") else factors
         return self._row
 
     def _keep(self, kept: Any, value: Any, row: int | None) -> None:
@@ -227,11 +227,18 @@ def _places(until: Sequence[int]) -> tuple[Any, int]:
     return places, held
 
 
-def _sum(fresh: Any, factor: float, weights: Any, rows: Any) -> Any:
-    """`factor` times what is fresh, and the weighted sum of some rows; of tensors in one pass over the rows."""
-    if hasattr(fresh, "addmv"):
-        return fresh.addmv(rows.T, weights, beta=factor)
-    return fresh * factor + weights @ rows
+def _take_sum(fresh: Any, factor: float, weights: Any, rows: Any) -> None:
+    """In place of what is fresh `factor` times that, and the weighted sum of some rows; of tensors in one pass over the rows."""
+    if hasattr(fresh, "addmv_"):
+        fresh.addmv_(rows.T, weights, beta=factor)
+    else:
+        fresh *= factor
+        fresh += weights @ rows
+
+
+def _copy(given: Any) -> Any:
+    """A copy, of the same kind."""
+    return given.clone() if hasattr(given, "clone") else given.copy()
 
 
 def _zeros(rows: int, size: int, like: Any) -> Any:

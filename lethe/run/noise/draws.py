@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lethe.errors import HypothesisError, InputError
@@ -40,11 +40,20 @@ class Draws:
         self.elsewhere()
         return made
 
+    def reserve(self, zeros: Callable[[int], Any]) -> None:
+        """Where the noise is kept, before the first of it is drawn.
+
+        Args:
+            zeros: so many rows of them, each as long as the noise.
+        """
+        if self._stream.memory is None:
+            self._stream.memory = zeros(self._stream.held)
+
     def part(self, fresh: Any, start: int, size: int) -> Any:
         """Some coordinates of the noise of the next step; `over` ends the step.
 
         Args:
-            fresh: independent normal numbers, shape (m,).
+            fresh: independent normal numbers, shape (m,); what is returned stands in their place.
             start: number of the first coordinate.
             size: how many there are in all.
         """
