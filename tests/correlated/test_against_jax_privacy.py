@@ -23,6 +23,7 @@ from lethe.calculus.correlated.dense_optimum import dense
 from lethe.calculus.correlated.error import mean_squared_error, noise_squares
 from lethe.calculus.correlated.matrices import blt_column, prefix_sums
 from lethe.calculus.correlated.sensitivity import sensitivity
+from lethe.calculus.correlated.separation import separated_sensitivity
 from lethe.calculus.correlated.toeplitz_optimum import banded_toeplitz
 from lethe.run.noise import LowerTriangular
 
@@ -73,11 +74,7 @@ def test_a_slot_that_is_kept_is_no_worse_than_any_steps_so_far_apart(steps: int,
     given = matrix(steps, bands)
     squares = np.square(given).sum(axis=0)
     assert sensitivity(given, slots) == pytest.approx(np.sqrt(max(squares[slot::slots].sum() for slot in range(slots))), rel=1e-12)
-    best = np.zeros((steps // slots + 1, steps + slots))  # of so many participations, from a step on
-    for count in range(1, steps // slots + 1):
-        for step in reversed(range(steps)):
-            best[count, step] = max(best[count, step + 1], squares[step] + best[count - 1, step + slots])
-    assert np.sqrt(best[-1, 0]) == pytest.approx(theirs, rel=1e-9)
+    assert separated_sensitivity(given, slots, steps // slots) == pytest.approx(theirs, rel=1e-9)
     assert sensitivity(given, slots) <= theirs * (1 + 1e-12)
 
 

@@ -15,6 +15,7 @@ from lethe.audit.config import CanaryKind
 from lethe.audit.games import Data, Record, TrainFunction, blank, mislabelled
 from lethe.audit.statistics.setting import Threat
 from lethe.audit.trainers.training import Canary, RunTraining, Scores, unknown_threat
+from lethe.calculus.correlated.matrices import as_matrix
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.participation import Participation, unknown_participation
@@ -92,7 +93,8 @@ class NetworkTraining(RunTraining):
     def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[TrainFunction, Scores]:
         """See `AuditedTraining`."""
         if threat == "white_box":
-            return replace(self, watching=tuple(canaries)), _SharesAt(np.array([self._takes_part(canary) for canary in canaries]).T)
+            steps = np.array([self._takes_part(canary) for canary in canaries]).T
+            return replace(self, watching=tuple(canaries)), _Shares(self._weights(steps))
         if threat == "final_model":
             model = self.built()
             apart = torch.stack([self.difference(model, canary) for canary in canaries])
@@ -115,7 +117,7 @@ class NetworkTraining(RunTraining):
         match run.batches.participation:
             case Participation.PUBLIC_SLOT:
                 records = torch.arange(run.records)
-                batches = draw_batches(run, torch.Generator())  # nothing is drawn: the order is public
+                batches = draw_batches(run.uncorrelated, torch.Generator())  # nothing is drawn: the order is public
                 return np.array([bool((records[batch] == canary.position).any()) for batch in batches])
             case Participation.DRAW_IN_PUBLIC_GROUP:
                 groups = run.batches.groups_of_records
@@ -123,6 +125,15 @@ class NetworkTraining(RunTraining):
             case Participation.EVERY_STEP | Participation.SECRET_SLOT | Participation.FRESH_SECRET_SLOT | Participation.INDEPENDENT_DRAW:
                 return always
         raise unknown_participation(run.batches.design, run.batches.participation)
+
+    def _weights(self, steps: NDArray[np.bool_]) -> FloatArray:
+        r"""Of each step's share in the score, shape (T, m): 1 where the canary may take part, and $C^\top C$ times that of correlated noise,
+        which is the likelihood ratio of $y = C\hat g$, whose noise is independent."""
+        weights = steps.astype(np.float64)
+        if self.run.noise is None:
+            return weights
+        strategy = as_matrix(self.run.noise.strategy(self.run.total_steps))
+        return np.asarray(strategy.T @ (strategy @ weights))
 
     def _canary(self, kind: CanaryKind, data: Data, position: int) -> Canary:
         own = tuple(column[position] for column in data)
@@ -179,13 +190,13 @@ class _Watch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _SharesAt:
-    """The shares of each canary added up over the steps where it may take part, shape (T, m)."""
+class _Shares:
+    """The shares of each canary, weighted, shape (T, m), and added up."""
 
-    steps: NDArray[np.bool_]
+    weights: FloatArray
 
     def __call__(self, watched: Watched) -> FloatArray:
-        return np.where(self.steps, watched.shares, 0.0).sum(axis=0)
+        return np.where(self.weights != 0.0, self.weights * watched.shares, 0.0).sum(axis=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,8 +19,9 @@ from unverified import unverified
 from lethe.audit import AuditConfig, Claim, OneRunGame, TwoWorldGame
 from lethe.audit.trainers import NetworkTraining, audit, claim_of
 from lethe.audit.trainers.engine_loop import fit_by_engine
-from lethe.audit.trainers.networks import IGNORED
+from lethe.audit.trainers.networks import IGNORED, Watched
 from lethe.errors import InputError
+from lethe.theorems.correlated.theorem import slot_mus
 
 DELTA = 1e-5
 
@@ -120,6 +121,30 @@ def test_noise_that_is_missing_is_seen(neighbours: Any, threat: Any) -> None:
     assert found.verdict == "refuted"
     if by_night():  # by day one run of many canaries shows that nothing sound is accused
         assert audit(unverified(NetworkTraining(run=stated, build=build)), data_of(), config).verdict == "consistent"
+
+
+def test_of_correlated_noise_the_score_tells_as_much_as_is_certified() -> None:
+    """Gradients that never change: the mean of the score over its standard deviation is the certificate's mu, of every slot."""
+    run = run_of(noise=lethe.noise.BandedToeplitz(coefficients=(1.0, 0.6, 0.3)), noise_multiplier=2.0)
+    training = NetworkTraining(run=run, build=build)
+    canaries = training.canaries("mislabelled", data_of(), [0, 5], seed=0)
+    _, score = training.game("white_box", canaries)
+    inverse = np.linalg.inv(np.eye(4) + 0.6 * np.eye(4, k=-1) + 0.3 * np.eye(4, k=-2))
+    found = []
+    for place, steps in enumerate(([1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0])):
+        # What one unit of share adds to the score, step by step.
+        weights = np.array([score(Watched(model=build(), displacement=np.zeros(8), shares=np.eye(4)[[step]].T))[place] for step in range(4)])
+        found.append(float(weights @ steps / (2.0 * np.linalg.norm(inverse.T @ weights))))
+    assert found == pytest.approx(slot_mus(run), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_correlated_noise_that_is_missing_is_seen_step_by_step() -> None:
+    stated = run_of(noise=lethe.noise.BandedToeplitz(coefficients=(1.0, 0.6, 0.3)), noise_multiplier=16.0)
+    config = AuditConfig(delta=DELTA, threat="white_box", game=TwoWorldGame(runs=25), level=1e-2)
+    for multiplier, verdict in ((0.05, "refuted"), (16.0, "consistent")):
+        training = NetworkTraining(run=stated.replace(noise_multiplier=multiplier), build=build)
+        assert audit(unverified(training), data_of(), config, claim=claim_of(lethe.certify(stated, DELTA))).verdict == verdict
 
 
 @pytest.mark.slow
