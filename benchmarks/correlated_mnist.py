@@ -1,11 +1,11 @@
-"""Accuracy of a small CNN on MNIST at epsilon 3, every iterate released: batches in a fixed order or drawn, independent and correlated noise.
+"""Accuracy of a small CNN on MNIST at epsilon 3, every iterate released: a fixed order and drawn batches, independent and correlated noise.
 
     python benchmarks/correlated_mnist.py --data mnist.npz [--seeds 5] [--results FILE]
 
 20 000 records to train on, zero out, delta 1e-5, clip norm 1, plain SGD, 10 passes of 80 batches. Correlated noise is banded Toeplitz, with
-as many bands as a pass has batches, or as there are groups; the groups are those of least predicted error. Each training is judged twice: by
-its last iterate, and by a moving average of all, as `fit(..., ema=...)` makes it. The step size, and the average's decay, are the best of
-one grid for each kind alike, by the accuracy on 5000 other records of the training set, with one seed, which no certificate covers;
+as many bands as a pass has batches, or as there are groups; the groups are those of least predicted error. Each training is judged twice:
+by its last iterate, and by a moving average of all, as `fit(..., ema=...)` makes it. The step size, and the average's decay, are the best
+of one grid for each kind alike, by the accuracy on 5000 other records of the training set, with one seed, which no certificate covers;
 accuracies are on the 10 000 test records, with other seeds. Every training adds a line to the file of results; one that was stopped goes on
 where it was.
 """

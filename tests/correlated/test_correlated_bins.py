@@ -26,9 +26,7 @@ TWO_BANDS = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.7]}
 
 def run_of(slots: int = 4, **changes: Any) -> lethe.Run:
     fields = {"noise": TWO_BANDS, "steps": 2 * slots, "noise_multiplier": 1.5, "neighbours": "zero_out", "release": "all", **changes}
-    return make_run(
-        records=10 * slots, batches=lethe.BallsInBins(size=10), loss={"kind": "unknown"}, clip_norm=1.0, passes=None, **fields
-    )
+    return make_run(records=10 * slots, batches=lethe.BallsInBins(size=10), loss={"kind": "unknown"}, clip_norm=1.0, passes=None, **fields)
 
 
 def moved_by(run: lethe.Run, slot: int) -> Array:
@@ -127,6 +125,7 @@ def test_one_band_is_balls_in_bins_and_many_bands_get_no_credit() -> None:
     assert lethe.certify(few, DELTA).theorem == "correlated-bins"
     assert lethe.certify(few, DELTA).epsilon < lethe.certify(known, DELTA).epsilon
     assert lethe.certify(many, DELTA).theorem == "correlated-noise"
+    assert CorrelatedBinsTheorem().bound(few.replace(noise_multiplier=0.0)).guarantee == lethe.GDP(math.inf)
     with pytest.raises(HypothesisError, match="at most half as many bands as there are bins, 3; the strategy has 2"):
         CorrelatedBinsTheorem().bound(many)
     with pytest.raises(HypothesisError, match="batches are shuffled_once"):  # the other records say which place is left

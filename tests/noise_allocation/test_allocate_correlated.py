@@ -65,6 +65,22 @@ def test_where_all_is_released_correlated_noise_is_taken_and_is_what_correlate_a
     assert [row["noise"] is None for row in table] == [one.run is None for one in found.candidates]
 
 
+def test_no_correlation_leaves_less_noise_in_the_last_iterate_than_the_joint_schedule() -> None:
+    """Full batches that contract by f: joint attains s (1 + f + f^2 + ...) / mu, and with all iterates certified nothing is below that."""
+    steps, rate = 12, 0.9
+    loss = {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 1.0, "gradient_bound": 1.0}
+    run = make_run(records=10, batches=lethe.Full(), steps=steps, passes=None, step_size=1.0, loss=loss, noise_multiplier=None)
+    fading = Influence(rate=rate**2, basis="assumed")
+    found = allocate(run, target=lethe.GDP(1.0), schedule="joint", influence=fading)
+    least = float(run.sensitivities[0]) * sum(rate**back for back in range(steps))
+    assert found.chosen.noise == pytest.approx(least, rel=1e-9)
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        column = np.append(1.0, random.uniform(size=steps - 1) * random.uniform())
+        kept = output_square(column, rate ** np.arange(steps)[::-1])
+        assert run.sensitivities[0] * sensitivity(column, 1) * np.sqrt(kept) >= least * (1 - 1e-12)
+
+
 def test_it_says_that_the_last_iterate_alone_costs_as_much() -> None:
     last, every = (allocate(_cyclic(release=release), 1.0, 1e-5, schedule="correlated") for release in ("last", "all"))
     assert last.run.noise_multiplier == every.run.noise_multiplier

@@ -127,8 +127,10 @@ class NetworkTraining(RunTraining):
         raise unknown_participation(run.batches.design, run.batches.participation)
 
     def _weights(self, steps: NDArray[np.bool_]) -> FloatArray:
-        r"""Of each step's share in the score, shape (T, m): 1 where the canary may take part, and $C^\top C$ times that of correlated noise,
-        which is the likelihood ratio of $y = C\hat g$, whose noise is independent."""
+        r"""Of each step's share in the score, shape (T, m): 1 where the canary may take part; of correlated noise $C^\top C$ times that.
+
+        It is then the likelihood ratio of $y = C\hat g$, whose noise is independent, for a gradient that never changes.
+        """
         weights = steps.astype(np.float64)
         if self.run.noise is None:
             return weights

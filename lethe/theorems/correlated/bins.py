@@ -38,7 +38,9 @@ class CorrelatedBinsTheorem(Theorem):
     formula: ClassVar[str] = (
         r"P = \frac1m\sum_{j=1}^mN(\mu_je_j, I),\ m = \lfloor\ell/p\rfloor,\ \mu_j^2 = \frac{G^2}{\sigma^2}\sum_{s\in S_j}\|C_{\cdot s}\|^2"
     )
-    needs: ClassVar[str] = "correlated noise of at most half as many bands as there are bins; balls-in-bins batches, secret; a bounded gradient"
+    needs: ClassVar[str] = (
+        "correlated noise of at most half as many bands as there are bins; balls-in-bins batches, secret; a bounded gradient"
+    )
     covers: ClassVar[Literal["last", "all"]] = "all"
     correlated: ClassVar[bool] = True
     given_the_others: ClassVar[bool] = True
@@ -57,8 +59,8 @@ class CorrelatedBinsTheorem(Theorem):
         return (batches, secrecy(run), each_gradient_bounded(run), _bands(run))
 
     def _bound(self, run: Run) -> Bound:
-        touch = float(above(1.0 / run.uncorrelated.record_noise, 2.0**-51).max())
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", divide="ignore"):
+            touch = float(above(1.0 / run.uncorrelated.record_noise, 2.0**-51).max())
             mus = above(slot_sensitivities_of(run) * touch, 2.0**-51)
         if not np.all(np.isfinite(mus)):
             return Bound(guarantee=GDP(np.inf))
@@ -67,7 +69,7 @@ class CorrelatedBinsTheorem(Theorem):
 
 
 def bins_apart(mus: Array, slots: int, bins: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    r"""The costs of m bins that lie $\lfloor\ell/m\rfloor$ slots or more apart, so large that none m that do have larger ones, each by rank.
+    r"""Costs of m bins that, by rank, no m bins exceed that lie $\lfloor\ell/m\rfloor$ slots or more apart.
 
     Args:
         mus: of each slot that some step reaches, shape (min(l, T),).

@@ -133,7 +133,9 @@ def test_of_correlated_noise_the_score_tells_as_much_as_is_certified() -> None:
     found = []
     for place, steps in enumerate(([1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0])):
         # What one unit of share adds to the score, step by step.
-        weights = np.array([score(Watched(model=build(), displacement=np.zeros(8), shares=np.eye(4)[[step]].T))[place] for step in range(4)])
+        weights = np.array(
+            [score(Watched(model=build(), displacement=np.zeros(8), shares=np.eye(4)[[step]].T))[place] for step in range(4)]
+        )
         found.append(float(weights @ steps / (2.0 * np.linalg.norm(inverse.T @ weights))))
     assert found == pytest.approx(slot_mus(run), rel=1e-9)
 
