@@ -65,6 +65,7 @@ def test_where_all_is_released_correlated_noise_is_taken_and_is_what_correlate_a
     assert [row["noise"] is None for row in table] == [one.run is None for one in found.candidates]
 
 
+@pytest.mark.slow
 def test_no_correlation_leaves_less_noise_in_the_last_iterate_than_the_joint_schedule() -> None:
     """Full batches that contract by f: joint attains s (1 + f + f^2 + ...) / mu, and with all iterates certified nothing is below that."""
     steps, rate = 12, 0.9
