@@ -78,3 +78,9 @@ def test_fixed_slots_are_such_steps() -> None:
 def test_what_has_no_such_sensitivity_is_refused(strategy, separation, participations, said: str) -> None:
     with pytest.raises(InputError, match=said):
         separated_sensitivity(strategy, separation, participations)
+
+
+def test_long_columns_of_few_bands_that_rise_take_no_time() -> None:
+    column = np.zeros(100_000)
+    column[:3] = 0.5, 1.0, 0.25
+    assert separated_sensitivity(column, 100) == pytest.approx(np.sqrt(1000 * (0.25 + 1.0 + 0.0625)), rel=1e-9)

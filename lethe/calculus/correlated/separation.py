@@ -38,13 +38,16 @@ def separated_sensitivity(strategy: ArrayLike, separation: int, participations: 
     """
     given, separation = require_strategy(strategy), require_count("separation", separation)
     steps = len(given)
-    most = -(-steps // separation)
-    count = most if participations is None else min(require_count("participations", participations), most)
+    longest = -(-steps // separation)
+    count = longest if participations is None else min(require_count("participations", participations), longest)
     if given.ndim == 1 and np.all(np.diff(given) <= 0.0):
         return _falling(given, separation, count)
     if band_count(given) <= separation:
         squares = np.square(column_norms(given))
-        return float(root_above(above(_heaviest(squares[:, None], separation, count)[0], (count + 16) * _UNIT)))
+        # The columns of a Toeplitz strategy are the shorter the later: the first of the steps are the worst.
+        early = given.ndim == 1
+        most = squares[::separation][:count].sum() if early else _heaviest(squares[:, None], separation, count)[0]
+        return float(root_above(above(most, (count + 16) * _UNIT)))
     if steps > MOST_DENSE:
         raise outside("strategy", f"{steps} steps of a column that rises", f"at most {MOST_DENSE} steps, few bands, or a column that falls")
     return _of_matrix(as_matrix(given), separation, count)

@@ -237,8 +237,8 @@ def _take_sum(fresh: Any, factor: float, weights: Any, rows: Any) -> None:
 
 
 def _copy(given: Any) -> Any:
-    """A copy, of the same kind."""
-    return given.clone() if hasattr(given, "clone") else given.copy()
+    """A copy, of the same kind; of arrays in float64."""
+    return given.clone() if hasattr(given, "clone") else np.array(given, dtype=np.float64)
 
 
 def _zeros(rows: int, size: int, like: Any) -> Any:
