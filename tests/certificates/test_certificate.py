@@ -128,7 +128,7 @@ def test_explain_reads_like_a_page() -> None:
     assert second.startswith("by  optimal-shift")
     assert "GDP" in second
     assert any(line.strip().startswith("declared") and "norm <= 1" in line for line in rest)
-    assert rest[-1] == "8 others do not apply or are looser (--all, or explain(every=True))"
+    assert rest[-1] == "9 others do not apply or are looser (--all, or explain(every=True))"
     every = lethe.certify(make_run(), 1e-5).explain(every=True).splitlines()
     assert any(line.startswith("    composition") and "looser" in line for line in every)
     assert "arXiv:1808.06651" in lethe.certify(make_run(), 1e-5).cite()
