@@ -17,7 +17,7 @@ from private_linear_data import Problem, adult, california_housing, mnist
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from lethe.features import PublicWhitening, RecordNormalizer, ScatteringFeatures
+from lethe.features import PublicWhitening, RecordNormalizer, ScatteringFeatures, synthetic_images
 
 CHANNELS = 81  # that a scattering transform makes of each of an image's
 _RIDES = 108_000
@@ -77,7 +77,7 @@ def taxi(folder: Path, cache: Path, seed: int) -> Problem:
 
 
 def scattering(name: str, file: str, folder: Path, cache: Path, seed: int) -> Problem:
-    """Scattering coefficients, roughly whitened by those of synthetic images and scaled to norm 1; computed once, kept in `cache`."""
+    """Scattering coefficients, rows of norm 1 before and after each channel is scaled by its size in synthetic images; kept in `cache`."""
     train, test, labels, truths = _images(folder / file)
     found = []
     for part, images in (("train", train), ("test", test)):
@@ -92,8 +92,10 @@ def _features(images: np.ndarray, raw: Path) -> np.ndarray:
     transform, shape = ScatteringFeatures(), images.shape[1:]
     channels = CHANNELS * (1 if len(shape) == 2 else shape[0])
     table = np.load(raw) if raw.is_file() else transform.fit_transform(images)
-    rough = PublicWhitening.of_synthetic_images(transform, shape, channels=channels, images=200)
-    return RecordNormalizer().fit_transform(rough.fit(table[:1]).transform(table))
+    alike = RecordNormalizer()
+    drawn = alike.fit_transform(transform.transform(synthetic_images(shape, images=200)))
+    rows = alike.transform(table)
+    return alike.transform(PublicWhitening.of_public_data(drawn, channels=channels, scale_only=True).fit(rows[:1]).transform(rows))
 
 
 def _images(file: Path) -> tuple[np.ndarray, ...]:

@@ -69,6 +69,13 @@ def test_small_eigenvalues_count_as_the_floor() -> None:
     np.testing.assert_allclose(found, np.diag([0.5, 5.0, 5.0]), rtol=1e-9)  # 0.03 of a third of 4
 
 
+def test_channels_that_are_only_scaled_keep_to_themselves() -> None:
+    rows = table(3000)
+    one = PublicWhitening.of_public_data(rows, channels=3, floor=1e-9, scale_only=True).fit(rows)
+    found, before = by_channel(one.transform(rows)), by_channel(rows)
+    np.testing.assert_allclose(found, (before - before.mean(axis=0)) / before.std(axis=0), atol=1e-6)
+
+
 def test_what_noise_alone_could_have_made_is_not_whitened() -> None:
     """With so little privacy budget every direction is, and all are scaled by one number."""
     rows = RecordNormalizer().fit_transform(table(400))

@@ -41,23 +41,33 @@ class PublicWhitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.floor = floor
 
     @classmethod
-    def of_public_data(cls, features: Any, *, channels: int, floor: float = 1e-3) -> Self:
+    def of_public_data(cls, features: Any, *, channels: int, floor: float = 1e-3, scale_only: bool = False) -> Self:
         """One by the moments of records that are public: not these, nor chosen by a look at these.
 
         Args:
             features: of the public records, shape (m, C P), as the step before gives them.
             channels: C.
             floor: as for the class.
+            scale_only: each channel is divided by its own standard deviation, and none are mixed: before a `PrivateWhitening`, which mixes
+                them by what the records are like.
         Raises:
             InputError: no finite table, or channels that do not divide its columns.
         """
         table = read_table(PublicWhitening(0.0, 0.0), features, dtype=[np.float64, np.float32])
         mean, covariance = moments_of(table, channels)
-        return cls(mean, covariance, floor=floor)
+        return cls(mean, np.diag(np.diag(covariance)) if scale_only else covariance, floor=floor)
 
     @classmethod
     def of_synthetic_images(
-        cls, features: ImageFeatures, image_shape: tuple[int, ...], *, channels: int, images: int = 1000, seed: int = 0, floor: float = 1e-3
+        cls,
+        features: ImageFeatures,
+        image_shape: tuple[int, ...],
+        *,
+        channels: int,
+        images: int = 1000,
+        seed: int = 0,
+        floor: float = 1e-3,
+        scale_only: bool = False,
     ) -> Self:
         """One by the moments of what a transformer makes of `synthetic_images`: no data at all.
 
@@ -68,13 +78,14 @@ class PublicWhitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             images: how many are drawn, at least 2.
             seed: of the images.
             floor: as for the class.
+            scale_only: as for `of_public_data`.
         Raises:
             InputError: an argument cannot be used.
         """
         if not isinstance(features, ImageFeatures):
             raise outside("features", features, "ScatteringFeatures or RandomConvolutionFeatures")
         table = features.transform(synthetic_images(image_shape, images=images, seed=seed))
-        return cls.of_public_data(table, channels=channels, floor=floor)
+        return cls.of_public_data(table, channels=channels, floor=floor, scale_only=scale_only)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -31,14 +31,15 @@ class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
         channels: C, which divides the columns: all positions of the first channel come first. None: every column is one.
         feature_norm: a public bound on the norm of a record's whole row, on which longer rows are projected; "auto": a private quantile of
             the norms, for a twentieth of the budget (in squared mu); None is refused.
-        floor: > 0, as a fraction of the mean eigenvalue.
+        floor: > 0, as a fraction of the mean eigenvalue. Directions in which records hardly differ tell little, and whitened as far as
+            the others they would take as much of every row's norm.
     Attributes: those of `PrivateTransformer`; `mean_`, shape (C,), `covariance_`, shape (C, C), as released, `whitening_`, shape (C, C),
         the matrix that is applied, `feature_norm_`.
     """
 
     channels: int | None = field(default=None, kw_only=False)
     feature_norm: float | str | None = "auto"
-    floor: float = 1e-3
+    floor: float = 0.1
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
