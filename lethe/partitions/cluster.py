@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -68,7 +69,14 @@ class OnCluster:
         tasks = [
             task(shared, part.place, part.name, part.stored, part.rows, dask_key_name=f"lethe-block-{token}-{part.place}") for part in parts
         ]
-        futures = self.client.compute(tasks)
+        try:
+            futures = self.client.compute(tasks)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise InputError(
+                f"partitions: what is done to them cannot be sent to the workers: {error}",
+                source="Dask; nothing was released",
+                remedy="give what can be pickled, such as modules of classes that are defined in a file",
+            ) from error
         part_of = dict(zip(futures, parts, strict=True))
         try:
             for future in distributed.as_completed(futures):

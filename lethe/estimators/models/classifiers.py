@@ -14,8 +14,9 @@ from lethe.calculus.domains import as_number, outside
 from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
-from lethe.estimators.partitioned.tables import examined_labels, table_in_blocks
+from lethe.estimators.partitioned.tables import examined_labels
 from lethe.mechanisms.base import Array
+from lethe.partitions.given_tables import table_in_blocks
 from lethe.run.losses import LinearLoss, Logistic, Softmax
 
 

@@ -13,9 +13,10 @@ from lethe.estimators.inputs.users import row_by_row
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.partitioned.gathered import BlockColumns, many_columns
-from lethe.estimators.partitioned.tables import examined_numbers, table_in_blocks
+from lethe.estimators.partitioned.tables import examined_numbers
 from lethe.estimators.partitioned.targets import Centred
 from lethe.mechanisms.base import Array
+from lethe.partitions.given_tables import table_in_blocks
 from lethe.run.losses import LeastSquares
 
 
