@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lethe.errors import HypothesisError, InputError, LetheError
+from lethe.errors import InputError, LetheError
 from lethe.partitions.block import Block, Fingerprint
 
 # Of a partition as it is stored, and its name; refuses what is not as the table says.
@@ -49,7 +49,7 @@ class Answer:
     place: int
     seen: Fingerprint | None
     values: Any
-    fault: InputError | HypothesisError | None = None
+    fault: LetheError | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +74,7 @@ class Work:
             if rows is not None:
                 block = block.rows(*rows) if isinstance(rows, tuple) else block.some(rows)
             return Answer(place, seen, self.function(block, *self.parameters))
-        except (InputError, HypothesisError) as fault:
+        except LetheError as fault:
             return Answer(place, None, None, fault)
 
 

@@ -162,7 +162,7 @@ class ExaminedTable:
                 if answer.fault is not None:
                     raise answer.fault
                 if self.seen and answer.seen != self.seen[answer.place]:
-                    raise _changed(self.source.parts[answer.place].name)
+                    raise changed(self.source.parts[answer.place].name)
                 yield answer
                 if not drawn:
                     told(done)
@@ -197,7 +197,12 @@ def _looked_at(block: Block, look: Callable[..., Any], *parameters: Any) -> Any:
     return look(block, *parameters)
 
 
-def _changed(name: str) -> LetheError:
+def changed(name: str) -> LetheError:
+    """The error of a block that is not as it was.
+
+    Args:
+        name: of the partition.
+    """
     return LetheError(
         f"{name}: holds other records, or in another order, than when the table was looked through; nothing was released.",
         source="the files were changed, or Dask computes this partition by chance",
