@@ -46,6 +46,20 @@ def current_client() -> Any | None:
     return given_client(client)
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Unshown:
+    """The records of a block that are asked for, in a form that workers do not write into their logs where a task fails.
+
+    Args:
+        rows: as of `Part`.
+    """
+
+    rows: Rows | None
+
+    def __repr__(self) -> str:
+        return "<records of a batch>"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OnCluster:
     """Blocks as tasks of a cluster. A worker that dies is Dask's business: the task runs again elsewhere, and counts once.
@@ -67,7 +81,8 @@ class OnCluster:
         shared = delayed(work, name=f"lethe-work-{token}", traverse=False)
         task = delayed(_answer, pure=False, traverse=False)
         tasks = [
-            task(shared, part.place, part.name, part.stored, part.rows, dask_key_name=f"lethe-block-{token}-{part.place}") for part in parts
+            task(shared, part.place, part.name, part.stored, asked, dask_key_name=f"lethe-block-{token}-{part.place}")
+            for part, asked in ((part, Unshown(part.rows)) for part in parts)
         ]
         try:
             futures = self.client.compute(tasks)
@@ -97,5 +112,5 @@ class OnCluster:
                 self.client.cancel(left, force=True)
 
 
-def _answer(work: Work, place: int, name: str, stored: Any, rows: Rows | None) -> Answer:
-    return work(place, name, stored, rows)
+def _answer(work: Work, place: int, name: str, stored: Any, asked: Unshown) -> Answer:
+    return work(place, name, stored, asked.rows)

@@ -52,9 +52,11 @@ class Answer:
     fault: LetheError | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Work:
     """What is done to every block; it is sent to workers, so function and parameters must pickle.
+
+    Its text leaves parameters out: workers write it into their logs where a task fails.
 
     Args:
         read: makes a Block.
@@ -65,6 +67,9 @@ class Work:
     read: Reader
     function: Callable[..., Any]
     parameters: tuple[Any, ...]
+
+    def __repr__(self) -> str:
+        return f"<Work of {getattr(self.function, '__name__', 'a function')}>"
 
     def __call__(self, place: int, name: str, stored: Any, rows: Rows | None) -> Answer:
         """What comes of a part, whose fields these are, with what it holds computed."""

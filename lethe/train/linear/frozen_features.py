@@ -98,7 +98,7 @@ def checked_features(
             raise InputError(
                 f"data: got records of {len(tensors)} tensors; it needs an input and a target.", remedy="give (inputs, targets)."
             )
-        inputs = tensors[0].to(device)
+        inputs = tensors[0].to(device).contiguous()  # in one order of memory, on which the last bit may depend
         kept = inputs.clone() if first == 0 else None
         if first == 0 or len(inputs) < size:
             expected = _twice(backbone, inputs, columns)
