@@ -87,7 +87,6 @@ def test_the_figures_in_small(small: Reproduction, bounded: Reproduction) -> Non
 def test_it_is_the_same_again_and_tells_how_far_it_is(bounded: Reproduction) -> None:
     told: list[tuple[int, int]] = []
     assert liang_figure_2(lambda done, parts: told.append((done, parts)), plan=BOUNDED) == bounded
-    # Two diameters, two repeats, three networks each, 3 epochs of two steps with batches of 50.
     assert told == [(300 * network, 3600) for network in range(1, 13)]
 
 
@@ -259,9 +258,8 @@ def test_the_residual_network_can_be_trained_privately() -> None:
     plan = replace(SMALL, candidates=10, batch_sizes=(5,), epochs=(1,), network="resnet18")
     candidates, _ = draw_candidates(len(DIGITS.labels), 10, 1, seed=0)
     executed: list[lethe.Run] = []
-    logits = training.NetworkTrainer(
-        pictures=DIGITS.pixels, labels=DIGITS.labels, plan=plan, setting=replace(FREE, batch_size=5), told=executed.append
-    )(candidates, 0)
+    given = {"pictures": DIGITS.pixels, "labels": DIGITS.labels, "plan": plan, "told": executed.append}
+    logits = training.NetworkTrainer(setting=replace(FREE, batch_size=5), **given)(candidates, 0)
     assert logits.shape == (1, 10, 10)
     assert [run.total_steps for run in executed] == [1]
 

@@ -13,29 +13,26 @@ from typing import Any
 import dask.dataframe as dd
 import joblib
 import numpy as np
-import pandas as pd
 import pytest
-import torch
+from cluster_fits import ALL, LOGISTIC, TRAININGS, Chosen, Trained, Widened, assert_as_in_memory, collection, logistic
 from dask import config
 from dask.delayed import delayed
 from digit_samples import TEST, TRAINING
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
-from partitioned_records import COLUMNS, SETTINGS, frame
+from partitioned_records import COLUMNS, frame
 from torch import nn
 
-import lethe
+import lethe.estimators
 from lethe.audit.config import TwoWorldGame
 from lethe.audit.games import two_worlds
 from lethe.audit.games.two_worlds import SingleTrials, play
 from lethe.errors import InputError, LetheError
-from lethe.estimators import HeavyTailedLinearRegression, LogisticRegression, PrivatePCA, PrivateSearch, PrivateStandardScaler, Ridge
 from lethe.estimators.partitioned.targets import nothing_else
-from lethe.partitions import PartitionedTable, array_table, dask_table, parquet_table
+from lethe.partitions import PartitionedTable, dask_table, parquet_table
 from lethe.partitions.cluster import Unshown
 from lethe.partitions.passes import Answer, Executor, Part, Work
-from lethe.run.losses import Logistic
-from lethe.train import fit_head, fit_linear
+from lethe.train import fit_head
 from lethe_experiments.base import Options
 from lethe_experiments.hong.figure_1 import Plan, hong_figure_1
 from lethe_experiments.hong.samples import Task
@@ -43,75 +40,6 @@ from lethe_experiments.liang.figures import liang_figure_1
 from lethe_experiments.liang.plans import QUICK_1
 
 pytestmark = pytest.mark.slow
-LOGISTIC = Logistic(feature_norm=1.0, intercept=True)
-UNSEEDED: dict[str, Any] = {"seed_noise": False, "random_state": None}
-
-
-def logistic(mechanism: str, **more: Any) -> Any:
-    return LogisticRegression(mechanism=mechanism, feature_norm=2.0, **SETTINGS, **more)
-
-
-class Trained:
-    """`fit_linear` in the manner of an estimator."""
-
-    def __init__(self, batches: Any) -> None:
-        self.run = lethe.Run(records=1500, batches=batches, steps=4, step_size=0.5, noise_multiplier=1.0, loss=LOGISTIC, release="last")
-
-    def fit(self, X: Any, y: Any) -> Trained:
-        fitted = fit_linear(self.run, X, y, seed=1)
-        self.coef_, self.intercept_ = fitted.model.weights, fitted.model.intercept
-        return self
-
-
-class TrainedHead(Trained):
-    """`fit_head` on a backbone."""
-
-    def fit(self, X: Any, y: Any) -> Trained:
-        torch.manual_seed(0)
-        backbone, head = nn.Sequential(Widened(), nn.Linear(5, 8), nn.Tanh()).double().requires_grad_(False), nn.Linear(8, 1).double()
-        memory = isinstance(X, pd.DataFrame)
-        fit_head(backbone, head, (torch.tensor(X.to_numpy()), torch.tensor(y.to_numpy())) if memory else (X, y), self.run, seed=1)
-        self.coef_, self.intercept_ = head.weight.detach().numpy(), head.bias.detach().numpy()
-        return self
-
-
-class Widened(nn.Module):
-    """float32 to float64."""
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows.double()
-
-
-class Chosen:
-    """A search in the manner of an estimator."""
-
-    def fit(self, X: Any, y: Any) -> Chosen:
-        search = PrivateSearch(logistic("output_perturbation").set_params(**UNSEEDED), {"C": [0.1, 1.0]}, tries=2.0, **SETTINGS).fit(X, y)
-        self.coef_, self.intercept_ = search.best_estimator_.coef_, search.best_estimator_.intercept_
-        return self
-
-
-FITS: dict[str, tuple[Callable[[], Any], str]] = {
-    "objective perturbation": (lambda: logistic("objective_perturbation"), "label"),
-    "adassp": (lambda: Ridge(mechanism="adassp", feature_norm=2.0, target_bound=5.0, **SETTINGS), "amount"),
-    "full batches": (lambda: logistic("full_batch", passes=3), "label"),
-    "released range and norm": (lambda: Ridge(mechanism="adassp", **SETTINGS), "amount"),
-    "scaler": (lambda: PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS), "label"),
-    "scaler, bounds released": (lambda: PrivateStandardScaler(**SETTINGS), "label"),
-    "components": (lambda: PrivatePCA(2, **SETTINGS), "label"),
-}
-TRAININGS: dict[str, tuple[Callable[[], Any], str]] = {
-    "fit_linear": (lambda: Trained(lethe.Cyclic(size=700)), "label"),
-    "fit_linear, Poisson batches": (lambda: Trained(lethe.Poisson(size=500)), "label"),
-    "fit_head": (lambda: TrainedHead(lethe.Full()), "label"),
-    "search": (Chosen, "label"),
-}
-# In memory records count in another order than the stored one, so these are compared with one block in this process.
-STORED: dict[str, tuple[Callable[[], Any], str]] = {
-    "Poisson batches": (lambda: logistic("poisson", passes=1), "label"),
-    "heavy tails": (lambda: HeavyTailedLinearRegression(passes=2, **SETTINGS), "amount"),
-}
-ALL = {**FITS, **TRAININGS, **STORED}
 
 
 @pytest.fixture(scope="module")
@@ -126,49 +54,22 @@ def client() -> Iterator[Client]:
             yield connected
 
 
-def slowly(part: pd.DataFrame) -> pd.DataFrame:
-    time.sleep(0.05)
-    return part
-
-
-def collection(goal: str, *, slow: bool = False) -> Any:
-    """Six partitions, of which one is empty."""
-    table = frame()[[*COLUMNS, goal]]
-    parts = [table[:400], table[400:401], table[401:401], table[401:900], table[900:1200], table[1200:]]
-    whole = dd.from_delayed([delayed(part) for part in parts], meta=table[:0], verify_meta=False)
-    return whole.map_partitions(slowly, meta=table[:0]) if slow else whole
-
-
-def released(fitted: Any) -> np.ndarray[Any, Any]:
-    if isinstance(fitted, PrivateStandardScaler):
-        return np.concatenate([fitted.mean_, fitted.scale_])
-    if isinstance(fitted, PrivatePCA):
-        return fitted.components_.ravel()
-    return np.append(np.ravel(fitted.coef_), fitted.intercept_)
-
-
-def in_memory(name: str) -> np.ndarray[Any, Any]:
-    make, goal = ALL[name]
-    features, targets = frame()[list(COLUMNS)], frame()[goal]
-    if name in STORED:
-        return released(make().fit(array_table(features.to_numpy(), targets.to_numpy(), blocks=1, progress=False), None))
-    return released(make().fit(features, targets))
-
-
-def assert_as_in_memory(name: str, table: Any) -> None:
-    make, goal = ALL[name]
-    np.testing.assert_allclose(released(make().fit(table, goal)), in_memory(name), rtol=0.0, atol=1e-9)
-
-
 NEWTON = pytest.param("objective perturbation", marks=pytest.mark.nightly)  # by day test_workers_read_files_of_parquet_themselves
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", [NEWTON, *[name for name in ALL if name != "objective perturbation" and name not in TRAININGS]])
 def test_a_fit_on_the_cluster_is_the_fit_in_memory(name: str, client: Client) -> None:
     executor: Any = dask_table(collection(ALL[name][1])).executor
     assert executor.client is client
     assert_as_in_memory(name, collection(ALL[name][1]))
+
+
+def test_no_estimator_is_left_out() -> None:
+    """Those of which others only derive, and the one that learns from no record, have no fit of their own."""
+    bases = {"PrivateClassifier", "PrivateLinearModel", "PrivateRegressor", "PrivateTransformer", "PublicScaler"}
+    known = {name for name in lethe.estimators.__all__ if isinstance(getattr(lethe.estimators, name), type)}
+    assert {type(make()).__name__ for make, _ in ALL.values()} | {"PrivateSearch"} >= known - bases
 
 
 @pytest.mark.sampled(4)
@@ -282,7 +183,8 @@ def test_a_task_that_fails_writes_no_records_of_a_batch_and_no_weights_into_logs
     table, _ = dask_table(collection("label"), progress=False).examined(nothing_else)
     with pytest.raises(InputError, match="cannot be computed: no such luck"):
         table.sum(failing, np.array([0.515273]), records=np.array([411, 1313]))
-    written = "\n".join(line for logs in client.get_worker_logs().values() for _, line in logs)
+    logs: Any = client.get_worker_logs()
+    written = "\n".join(line for of_one in logs.values() for _, line in of_one)
     assert "Compute Failed" in written
     # Versions of Dask that write arguments down write these.
     assert repr((Unshown(np.array([10])), Work(table.source.read, failing, (0.515273,)))) == "(<records of a batch>, <Work of failing>)"
