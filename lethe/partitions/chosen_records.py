@@ -9,13 +9,14 @@ from typing import Any, Self
 import numpy as np
 
 from lethe.partitions.block import Block
+from lethe.partitions.readers import WithoutNames
 from lethe.partitions.table import ExaminedTable, PartitionedTable, TableReader, changed
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChosenReader:
+class ChosenReader(WithoutNames):
     """Blocks of another reader, of which only some records are kept; each must be as it was when they were chosen.
 
     Args:

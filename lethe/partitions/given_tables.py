@@ -12,13 +12,14 @@ from lethe.partitions.dask_tables import dask_table, is_dask
 from lethe.partitions.table import PartitionedTable
 
 
-def table_in_blocks(X: Any, y: Any = None, *, targets: bool = True) -> PartitionedTable | None:
+def table_in_blocks(X: Any, y: Any = None, *, targets: bool = True, weights: Any = None, users: Any = None) -> PartitionedTable | None:
     """The table, where X is one in blocks; None: it is in memory.
 
     Args:
         X: a PartitionedTable, or a DataFrame or an Array of Dask.
         y: where X has columns with names, that of the target, or of Dask's collections one in the same partitions.
         targets: whether there must be some.
+        weights, users: columns with what records weigh, and whose they are; None: there are none.
     Raises:
         InputError: X and y do not fit together.
     """
@@ -38,7 +39,7 @@ def table_in_blocks(X: Any, y: Any = None, *, targets: bool = True) -> Partition
         table = table.with_target(y)
     if targets and not table.read.has_targets:
         raise InputError("y: it needs the targets, and the table in blocks has none.", source="the argument y", remedy="name a column")
-    return table
+    return table.with_beside(weights=weights, users=users)
 
 
 def looked_at_numbers(block: Block) -> None:

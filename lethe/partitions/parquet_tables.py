@@ -45,8 +45,9 @@ class ParquetReader(FrameReader):
         held = np.empty((len(self.columns), table.num_rows), kind)
         for place, column in enumerate(self.columns):
             held[place] = table.column(column).to_numpy()
-        targets = None if self.target is None else table.column(self.target).to_numpy()
-        return Block(name=name, columns=self.columns, features=held.T, targets=targets)
+        beside = (self.target, self.weights, self.users)
+        targets, weights, users = (None if column is None else table.column(column).to_numpy() for column in beside)
+        return Block(name=name, columns=self.columns, features=held.T, targets=targets, weights=weights, users=users)
 
 
 def parquet_table(

@@ -42,6 +42,24 @@ class TableReader(Protocol):
         """
         ...
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether blocks come with weights."""
+        ...
+
+    @property
+    def has_users(self) -> bool:
+        """Whether blocks come with users."""
+        ...
+
+    def with_beside(self, *, weights: Any, users: Any) -> Self:
+        """The same, with columns that are no features but weights of records, or whose they are; None: there is none.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        ...
+
     def __call__(self, stored: Any, name: str) -> Block:
         """The block."""
         ...
@@ -80,6 +98,14 @@ class PartitionedTable:
             InputError: there is no such column, or the table has targets already.
         """
         return replace(self, read=self.read.with_target(target))
+
+    def with_beside(self, *, weights: Any = None, users: Any = None) -> PartitionedTable:
+        """The same table, one of whose columns is no feature but the records' weights, another whose they are.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        return self if weights is None and users is None else replace(self, read=self.read.with_beside(weights=weights, users=users))
 
     def examined(self, look: Callable[..., Any], *parameters: Any) -> tuple[ExaminedTable, list[Any]]:
         """Look through every block once: NaN and infinity are refused, and what blocks hold is noted for the passes to come.

@@ -172,11 +172,6 @@ def test_of_mechanisms_of_nearly_the_same_risk_a_large_table_takes_the_one_of_fe
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "weights": (
-        lambda: LogisticRegression(feature_norm=2.0).fit(in_blocks(2, "label"), None, sample_weight=1.0),
-        "sample_weight: a table in blocks has no place",
-    ),
-    "users": (lambda: Ridge(feature_norm=2.0).fit(in_blocks(2, "amount"), None, users=[1]), "users: a table in blocks has no place"),
     "no target": (lambda: Ridge().fit(array_table(np.ones((4, 2))), None), "y: it needs the targets"),
     "targets beside": (lambda: Ridge().fit(in_blocks(2, "amount"), np.ones(1500)), "y: got ndarray; for a table in blocks"),
     "one record": (lambda: Ridge(feature_norm=1.0).fit(array_table(np.ones((1, 2)), np.ones(1)), None), "X: got 1 records in 1 blocks"),

@@ -61,6 +61,8 @@ class RunMechanism:
             return f"schedule = {facts.schedule} was asked for"
         if facts.release == "all" and self.schedule in ("pass_ends", "joint"):
             return "release = all was asked for, and its noise hides the last iterate alone"
+        if facts.in_blocks and facts.unit == "user" and self.design != "full":
+            return "of a table in blocks only full batches count users: rows of one user may lie in several blocks"
         if facts.in_blocks and draws_secretly(self.design):
             if facts.batches == "auto":
                 return f"each step of {self.design} batches reads the whole table in blocks; ask for it by name"

@@ -14,6 +14,7 @@ from lethe.estimators.inputs.readable import readable
 from lethe.estimators.inputs.records import row_norms
 from lethe.mechanisms.base import Array
 from lethe.partitions.block import Block, Values
+from lethe.partitions.readers import WithoutNames
 from lethe.partitions.table import PartitionedTable, TableReader
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -83,7 +84,7 @@ class Coordinates:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TransformedReader:
+class TransformedReader(WithoutNames):
     """Blocks of another reader, transformed row by row.
 
     Args:
