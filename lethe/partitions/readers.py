@@ -83,10 +83,11 @@ class FrameReader:
 
     def _require_column(self, argument: str, name: Any) -> None:
         if not isinstance(name, str) or name not in self.names:
-            got = repr(name) if isinstance(name, str) else type(name).__name__
             shown = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
             raise InputError(
-                f"{argument}: got {got}; of a table in blocks it is the name of a column, which are {shown}.",
+                f"{argument}: got {name!r}; the table has the columns {shown}."
+                if isinstance(name, str)
+                else f"{argument}: got {type(name).__name__}; of a table in blocks it is the name of a column: {shown}.",
                 source=f"the argument {argument}",
             )
 

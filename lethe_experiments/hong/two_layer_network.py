@@ -25,8 +25,8 @@ class Records:
     @staticmethod
     def of(features: npt.NDArray[np.float64], labels: npt.NDArray[np.int64], classes: int, dtype: torch.dtype = torch.float32) -> Records:
         """From rows and class numbers 0..classes-1."""
-        targets = torch.nn.functional.one_hot(torch.from_numpy(labels), classes)
-        return Records(features=torch.from_numpy(features).to(dtype), targets=targets.to(dtype))
+        targets = torch.nn.functional.one_hot(torch.tensor(labels), classes)  # copied: another process may have been given it to read only
+        return Records(features=torch.tensor(features, dtype=dtype), targets=targets.to(dtype))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

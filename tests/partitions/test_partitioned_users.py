@@ -101,11 +101,11 @@ def ridge(people: pd.DataFrame, *, users: Any = None, sample_weight: Any = None,
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an array of ids": (
         lambda people: ridge(people, users=people["person"]),
-        "users: got Series; of a table in blocks it is the name of a column, which are 'age'",
+        "users: got Series; of a table in blocks it is the name of a column: 'age'",
     ),
     "no such column": (
         lambda people: ridge(people, sample_weight="w"),
-        "sample_weight: got 'w'; of a table in blocks it is the name of a column",
+        "sample_weight: got 'w'; the table has the columns 'age'",
     ),
     "one column twice": (lambda people: ridge(people, users="amount"), "y, sample_weight, users: got .* each needs a column of its own"),
     "arrays": (

@@ -26,7 +26,7 @@ def as_they_end(tasks: Iterable[Any], workers: int | None = None, *, what: str =
         LetheError: a process or a cluster gave one up.
     """
     try:
-        yield from joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(tasks)  # pyright: ignore[reportReturnType]
+        yield from _parallel(workers)(tasks)  # pyright: ignore[reportReturnType]
     except pickle.PicklingError as error:
         raise InputError(
             f"{what}: they cannot be handed to another process: {error}",
@@ -40,11 +40,18 @@ def as_they_end(tasks: Iterable[Any], workers: int | None = None, *, what: str =
             remedy="use fewer workers; memory may be short",
         ) from error
     except Exception as error:
-        if type(error).__module__.partition(".")[0] != "distributed":
+        if type(error).__module__.partition(".")[0] not in ("distributed", "ray"):
             raise
         raise LetheError(
-            f"the cluster gave up a training: {error}", source="joblib's backend dask", remedy="look at the logs of its workers"
+            f"the cluster gave up a training: {error}", source="joblib's backend", remedy="look at the logs of its workers"
         ) from error
+
+
+def _parallel(workers: int | None) -> joblib.Parallel:
+    try:
+        return joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
+    except ValueError:  # a backend that hands over all results at once, such as Ray's
+        return joblib.Parallel(n_jobs=workers)
 
 
 def all_trained(

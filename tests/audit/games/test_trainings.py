@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 joblib = pytest.importorskip("joblib")
+from joblib.parallel import ThreadingBackend  # noqa: E402
+
 from lethe.audit.games import trainings  # noqa: E402  # after the optional joblib is seen to be there
 from lethe.audit.games.trainings import all_trained  # noqa: E402
 from lethe.errors import InputError, LetheError  # noqa: E402
@@ -27,6 +29,20 @@ def test_results_stand_in_the_order_of_the_jobs_and_each_is_told_of() -> None:
     assert len({thread for _, thread in found}) > 1
     assert len(told) == 9
     assert all_trained(slower_at_first, []) == []
+
+
+class AllAtOnce(ThreadingBackend):
+    """A backend that hands over all results when the last is there, as Ray's does."""
+
+    @property
+    def supports_return_generator(self) -> bool:
+        return False
+
+
+def test_a_backend_that_hands_over_all_at_once_gives_the_same() -> None:
+    joblib.register_parallel_backend("all at once", AllAtOnce)
+    with joblib.parallel_config(backend="all at once", n_jobs=2):
+        assert [place for place, _ in all_trained(slower_at_first, ((place,) for place in range(5)))] == list(range(5))
 
 
 def test_a_training_that_is_lost_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
