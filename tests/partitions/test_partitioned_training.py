@@ -232,7 +232,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "half a class": (lambda: fit_linear(a_run(), with_label(0.5)), r"block 2 \(.*row 400 holds 0\.5"),
     "a target that is NaN": (lambda: fit_linear(a_run(), with_label(np.nan)), r"block 2 \(.*column 'y': row 400 holds nan"),
     "a feature that is NaN": (lambda: fit_linear(a_run(), with_nan()), r"block 1 \(.*column 2: row 200 holds nan"),
-    "a graphics card": (lambda: fit_linear(a_run(), in_blocks(2, "label"), device="meta"), "device"),
     "a network": (lambda: fit(nn.Linear(5, 2), nn.MSELoss(reduction="none"), in_blocks(2, "label"), a_run(clip_norm=1.0)), "data: got"),
     "prediction": (
         lambda: fit_linear(a_run(), in_blocks(2, "label"), seed=1).model.predict(in_blocks(2, "label")),
@@ -253,6 +252,41 @@ def test_more_records_than_the_driver_draws_for_are_refused(monkeypatch: pytest.
     with pytest.raises(InputError, match="poisson batches draw a number for each in one place, of at most 1000"):
         fit_linear(a_run(DESIGNS["poisson"]), in_blocks(2, "label"))
     fit_linear(a_run(DESIGNS["full"]), in_blocks(2, "label"))
+
+
+def test_arithmetic_elsewhere_than_where_blocks_are_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Linear, "arithmetic", lambda described: (torch.float64, torch.device("cuda")))
+    with pytest.raises(InputError, match="device: got cuda; a table in blocks is computed where its blocks are read, on the CPU"):
+        fit_linear(a_run(), in_blocks(2, "label"))
+
+
+class Spender:
+    """What pays, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def reserve_run(self, run: Any) -> int:
+        self.told.append("reserve")
+        return 1
+
+    def start_run(self, number: int, run: Any) -> None:
+        self.told.append("start")
+
+    def settle_run(self, number: int, run: Any, record: Any) -> None:
+        self.told.append("settle")
+
+    def void_run(self, number: int, reason: str) -> None:
+        self.told.append("void")
+
+
+def test_what_was_reserved_is_given_back_where_a_block_cannot_be_used() -> None:
+    spender = Spender()
+    with pytest.raises(InputError, match="row 200 holds nan"):
+        fit_linear(a_run(), with_nan(), ledger=spender)
+    assert spender.told == ["reserve", "void"]
+    fit_linear(a_run(DESIGNS["full"]), in_blocks(2, "label"), ledger=spender)
+    assert spender.told[2:] == ["reserve", "start", "settle"]
 
 
 def test_an_interrupt_ends_the_training_and_leaves_the_head_as_it_was() -> None:
