@@ -4,40 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from lethe.partitions.block import Block
-from lethe.partitions.readers import WithoutNames
-from lethe.partitions.table import ExaminedTable, PartitionedTable, TableReader, changed
+from lethe.partitions.readers import OuterReader
+from lethe.partitions.table import ExaminedTable, PartitionedTable, changed
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChosenReader(WithoutNames):
+class ChosenReader(OuterReader):
     """Blocks of another reader, of which only some records are kept; each must be as it was when they were chosen.
 
     Args:
         read: the other, of (as it is stored, which records as bits, what the block held).
     """
 
-    read: TableReader
-
     @property
     def columns(self) -> tuple[Any, ...]:
         """As the other has them."""
         return self.read.columns
-
-    @property
-    def has_targets(self) -> bool:
-        """Whether the other has targets."""
-        return self.read.has_targets
-
-    def with_target(self, target: Any) -> Self:
-        """As the other does it."""
-        return replace(self, read=self.read.with_target(target))
 
     def __call__(self, stored: Any, name: str) -> Block:
         """A block of the records that are kept.

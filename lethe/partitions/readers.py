@@ -9,6 +9,7 @@ import numpy as np
 
 from lethe.errors import InputError
 from lethe.partitions.block import Block, Values, refused
+from lethe.partitions.table import TableReader
 
 _NUMBERS = "biuf"
 _ENCODE = "leave the column out, or write it as numbers by a public rule, before"
@@ -152,6 +153,26 @@ class WithoutNames:
             source=f"the argument {argument}",
             remedy="give a table of Parquet files or a DataFrame of Dask",
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OuterReader(WithoutNames):
+    """What readers share that make something of another's blocks.
+
+    Args:
+        read: the other.
+    """
+
+    read: TableReader
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether the other has targets."""
+        return self.read.has_targets
+
+    def with_target(self, target: Any) -> Self:
+        """As the other does it."""
+        return replace(self, read=self.read.with_target(target))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

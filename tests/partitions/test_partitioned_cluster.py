@@ -45,7 +45,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     """Two workers, each a process of its own; Lethe is imported once, by the server that they are forked from."""
-    with config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+    # Of a worker that was killed a busy machine makes another later than Dask waits for it.
+    with config.set({"distributed.worker.multiprocessing-method": "forkserver", "distributed.deploy.lost-worker-timeout": "120s"}):
         get_mp_context().set_forkserver_preload(["distributed", "lethe.estimators"])
         with (
             LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
