@@ -72,6 +72,7 @@ def test_users_and_weights_of_blocks_are_those_of_memory(name: str, tmp_path: Pa
         assert list(found.feature_names_in_) == list(COLUMNS)
 
 
+@pytest.mark.slow
 def test_all_rows_of_a_user_together_move_the_sum_by_no_more_than_one_record() -> None:
     """Rows of the first user pull in one direction with all their might; without the shares they would by five times the bound."""
     people = table("label", texts=True)
