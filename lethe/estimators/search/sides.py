@@ -90,7 +90,14 @@ class SidesInBlocks(Sides):
 
 
 def mean_score(model: Any, table: Any, targets: Any, bound: float | None) -> float:
-    """The mean of `counted` over some records in memory."""
+    """The mean of `counted` over some records in memory.
+
+    Args:
+        model: fitted.
+        table: shape (m, d).
+        targets: shape (m,).
+        bound: as of `counted`.
+    """
     return float(np.mean(counted(model.predict(table), targets, bound)))
 
 

@@ -140,6 +140,10 @@ def refuse_trained(backbone: nn.Module, device: torch.device) -> None:
 def features_at_once(backbone: nn.Module, inputs: Tensor, columns: int) -> Tensor:
     """What the backbone gives of a physical batch, shape (B, d).
 
+    Args:
+        backbone: in eval mode, frozen.
+        inputs: of B records, shape (B, ...).
+        columns: d.
     Raises:
         InputError: something else than one vector of d real numbers for each record.
     """

@@ -41,7 +41,10 @@ class GradientSums(Protocol):
     def clipped_losses_along(
         self, parameters: torch.Tensor, direction: torch.Tensor, lengths: torch.Tensor, loss_clip: float
     ) -> torch.Tensor:
-        """Over all records, shape (K,)."""
+        """Over all records, shape (K,).
+
+        Args: as `LinearModel.clipped_losses_along`.
+        """
         ...
 
 

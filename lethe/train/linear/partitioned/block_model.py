@@ -104,7 +104,10 @@ class BlockLinearModel:
     def clipped_losses_along(
         self, parameters: torch.Tensor, direction: torch.Tensor, lengths: torch.Tensor, loss_clip: float
     ) -> torch.Tensor:
-        """As `LinearModel.clipped_losses_along`: one pass."""
+        """The same sums, by one pass.
+
+        Args: as `LinearModel.clipped_losses_along`.
+        """
         given = (_array(parameters), _array(direction), _array(lengths), loss_clip)
         return torch.from_numpy(self._table.sum(losses_along, self._prepared, *given)[0])
 

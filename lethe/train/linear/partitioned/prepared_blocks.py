@@ -154,7 +154,15 @@ def gradients(block: Block, prepared: PreparedBlocks, parameters: FloatArray) ->
 def losses_along(
     block: Block, prepared: PreparedBlocks, parameters: FloatArray, direction: FloatArray, lengths: FloatArray, loss_clip: float
 ) -> tuple[FloatArray]:
-    """The sums of a block's clipped losses, shape (K,); see `LinearModel.clipped_losses_along`."""
+    """The sums of a block's clipped losses, shape (K,); see `LinearModel.clipped_losses_along`.
+
+    Args:
+        block: any.
+        prepared: makes models of it.
+        parameters, direction: shape (D, k).
+        lengths: shape (K,).
+        loss_clip: C > 0.
+    """
 
     def along(model: LinearModel, start: Tensor) -> Tensor:
         return model.clipped_losses_along(start, torch.from_numpy(direction), torch.from_numpy(lengths), loss_clip)
